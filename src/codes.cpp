@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stable finding codes: 1xx values, 2xx range and conditioning, 3xx contracts, 4xx exact relations.
+#include "src/finding.h"
+
+namespace ampcheck {
+
+const std::vector<CodeText>& code_texts() {
+  static const std::vector<CodeText> kTexts = {
+      {"AC101", Verdict::bug, "value outside its interval",
+       "No order of evaluation of any declared form, in the declared precisions, can give this value: the interval\n"
+       "holds everything that rounding may do to this element at these inputs.",
+       "Look at the cause line, then replay with --save DIR and compare got.npy with interval_low/high.npy. If the\n"
+       "kernel follows another algebra on purpose, declare it as a form of the op."},
+      {"AC102", Verdict::bug, "NaN or infinity where a finite value is due",
+       "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
+       "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read."},
+      {"AC103", Verdict::bug, "finite where NaN or infinity is due",
+       "The inputs hold non-finite values that reach this element in every declared form; the kernel hides them.",
+       "Comparisons with NaN are false: a max or clamp written with < may drop it."},
+      {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
+       "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
+       "element is not judged.",
+       "Nothing to do unless the inputs are ones your model meets."},
+      {"AC202", Verdict::ill_conditioned, "a whole output is blind",
+       "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
+       "Use another data regime or a smaller shape; the other cases of the op judge it."},
+      {"AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
+       "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
+       "explains it.",
+       "Accumulate in the declared type, or declare what the kernel does."},
+      {"AC401", Verdict::structural, "result depends on what the output buffer held",
+       "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
+       "or is read before it is written.",
+       "Check the tail of each row and the bounds of the launch."},
+      {"AC402", Verdict::structural, "writes outside its tensors",
+       "The guard bytes around an output or in the gaps of a strided one changed.",
+       "Check the bounds of the launch and the strides that the stores use."},
+      {"AC403", Verdict::structural, "changes its inputs",
+       "An input, a saved tensor or a cotangent holds other bits after the call.",
+       "Write to the declared outputs only, or declare the output as in place."},
+      {"AC404", Verdict::structural, "repeats differ",
+       "The same call gave different bits although the contract declares no atomics.",
+       "Look for a race or unordered accumulation; declare atomics if they are meant."},
+      {"AC405", Verdict::structural, "rows are not independent",
+       "Changing other rows changed this row's result, though the contract names the output as row-independent.",
+       "Look for state carried from one row to the next, or a reduction over the wrong axis."},
+      {"AC406", Verdict::structural, "wrong for strided tensors",
+       "The same values in another memory layout leave the interval.",
+       "Use each tensor's own strides; reject layouts that are not supported in the contract (strided = false)."},
+      {"AC407", Verdict::structural, "backward is not linear in the cotangent",
+       "backward(2^k g) is not 2^k backward(g), bit for bit, where every intermediate stays normal.",
+       "Something other than the cotangent enters: |g|, g^2, an additive epsilon, or no g at all."},
+      {"AC408", Verdict::structural, "does not accumulate as declared",
+       "A gradient declared as accumulating does not equal what its buffer held plus the gradient.",
+       "Add to the buffer, or declare that it is overwritten."},
+      {"AC501", Verdict::crash, "the kernel threw or crashed",
+       "The call did not return normally.", "Replay the case under a debugger."},
+      {"AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
+       "Replay the case under a debugger."},
+  };
+  return kTexts;
+}
+
+}  // namespace ampcheck

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/finding.h"
+
+namespace ampcheck {
+
+const char* name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::rounding: return "ROUNDING";
+    case Verdict::empty: return "EMPTY";
+    case Verdict::skipped: return "SKIPPED";
+    case Verdict::range: return "RANGE";
+    case Verdict::ill_conditioned: return "ILL_CONDITIONED";
+    case Verdict::non_smooth: return "NON_SMOOTH";
+    case Verdict::bug: return "BUG";
+    case Verdict::precision_contract: return "PRECISION_CONTRACT";
+    case Verdict::structural: return "STRUCTURAL";
+    case Verdict::timeout: return "TIMEOUT";
+    case Verdict::crash: return "CRASH";
+  }
+  return "?";
+}
+
+bool convicts(Verdict verdict) { return verdict >= Verdict::ill_conditioned; }
+
+std::int64_t CaseResult::elements() const {
+  std::int64_t n = 0;
+  for (const CheckResult& check : checks) n += check.compared;
+  return n;
+}
+
+std::int64_t CaseResult::blind() const {
+  std::int64_t n = 0;
+  for (const CheckResult& check : checks) n += check.blind;
+  return n;
+}
+
+std::int64_t CaseResult::unusual() const {
+  std::int64_t n = 0;
+  for (const CheckResult& check : checks) n += check.unusual;
+  return n;
+}
+
+const CodeText* find_code(std::string_view code) {
+  for (const CodeText& text : code_texts())
+    if (text.code == code) return &text;
+  return nullptr;
+}
+
+}  // namespace ampcheck

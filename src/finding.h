@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a check says: verdicts, the worst elements, and the report of a run. Reports compute nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/dtype.h"
+
+namespace ampcheck {
+
+enum class Verdict : std::uint8_t {
+  rounding,            ///< every judged element lies in its interval, every relation holds
+  empty,               ///< nothing to compare, rightly: zero rows; guards and return code were checked
+  skipped,             ///< not run, with a reason
+  range,               ///< only range effects: overflow or underflow outside what the case demands
+  ill_conditioned,     ///< a whole output is blind
+  non_smooth,          ///< an invalid subgradient at a kink
+  bug,                 ///< outside the deterministic interval
+  precision_contract,  ///< outside, and a lower-precision replay explains it
+  structural,          ///< an exact relation is broken
+  timeout,
+  crash,
+};
+
+/// "ROUNDING", "PRECISION_CONTRACT", ...
+const char* name(Verdict verdict);
+/// True for the verdicts that end with exit code 1.
+bool convicts(Verdict verdict);
+
+/// One element that is worth showing.
+struct Element {
+  std::vector<std::int64_t> index;
+  double got = 0, want = 0;                  ///< want is rounded to the storage format
+  std::uint64_t got_bits = 0, want_bits = 0;
+  double ulp = 0;                            ///< distance in ulps of the storage format
+  double low = 0, high = 0;                  ///< the interval, in the storage format
+  std::string interval_from;                 ///< form and derivation, e.g. "softmax: derived, any order, fp32"
+};
+
+/// Result of one check of one tensor of a case.
+struct CheckResult {
+  std::string name;    ///< "forward y", "backward dx probe 3", "guards", "row_independence y", ...
+  Verdict verdict = Verdict::rounding;
+  std::string code;    ///< stable finding code ("AC101"), empty when nothing was found
+  Dtype dtype = Dtype::fp32;
+  std::int64_t compared = 0;  ///< elements compared
+  std::int64_t blind = 0;     ///< of these: the interval accepts both 0 and twice the value
+  std::int64_t unusual = 0;   ///< of these: outside the calibrated interval
+  std::int64_t range = 0;     ///< of these: unjudged, an intermediate leaves the compute type's range
+  std::int64_t failed = 0;    ///< elements outside
+  double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius
+  std::vector<Element> worst;
+  std::string cause;          ///< likely cause in words
+  std::string note;           ///< reason of a skip, or what else a reader should know
+};
+
+/// Share of the radius that one primitive of the formula contributed.
+struct Contribution {
+  std::string primitive;
+  double share = 0;      ///< largest share over elements and cases
+};
+
+struct CaseResult {
+  std::string name;  ///< the OpCall's printed name: re-runs the case
+  std::string op;
+  std::string dtype;
+  Verdict verdict = Verdict::rounding;
+  std::string code;
+  std::string note;
+  std::vector<CheckResult> checks;
+  double seconds = 0;
+
+  std::int64_t elements() const;
+  std::int64_t blind() const;
+  std::int64_t unusual() const;
+};
+
+/// How surely an op's reference is right.
+struct Certificate {
+  std::string op;
+  double digits = 0;       ///< worst agreement of adjoint and centred difference over forms and points
+  double error_ratio = 0;  ///< observed error ratio of h against h/2: 4 at order two
+  std::int64_t points = 0;
+  std::int64_t kinks = 0;  ///< coordinates redrawn because one-sided limits differ
+};
+
+struct Report {
+  std::vector<CaseResult> cases;
+  std::vector<Certificate> certificates;
+  std::vector<std::pair<std::string, std::vector<Contribution>>> coverage;  ///< by op
+  std::vector<std::string> notes;
+  bool interrupted = false;
+  double seconds = 0;
+};
+
+/// What `ampcheck explain CODE` prints.
+struct CodeText {
+  const char* code;
+  Verdict verdict;
+  const char* title;
+  const char* meaning;
+  const char* remedy;
+};
+const std::vector<CodeText>& code_texts();
+const CodeText* find_code(std::string_view code);
+
+}  // namespace ampcheck

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an op takes, gives and promises, as data: the kernel, the formula and the checks all read it from here.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "src/dtype.h"
+#include "src/tensor.h"
+
+namespace ampcheck {
+
+/// What a tensor means, all that the regime generator knows about it.
+enum class Role { data, weight, bias, mask, index, target, probability, log_probability, angle };
+
+/// Which dtype a tensor has in a case.
+enum class TypeRule {
+  storage,    ///< the storage dtype of the case
+  parameter,  ///< the storage dtype, or fp32 beside 16-bit data
+  fp32,
+  i64,
+  u8,
+};
+
+/// Values an input may take; the generator maps its numbers into the domain.
+enum class Domain { any, positive, unit_interval };
+
+struct TensorSpec {
+  std::string name;
+  std::string dims;  ///< one symbol a dimension, "N D"; empty for a scalar
+  Role role = Role::data;
+  TypeRule type = TypeRule::storage;
+  bool optional = false;
+  bool differentiable = true;  ///< ignored for integers and masks, which never have a gradient
+  Domain domain = Domain::any;
+  std::string index_dim = {};  ///< indices and targets: the symbol whose extent bounds the values
+
+  bool has_gradient() const {
+    return differentiable && role != Role::mask && role != Role::index && role != Role::target;
+  }
+};
+
+/// Shape comes from the formula; here only name and type.
+struct OutputSpec {
+  std::string name;
+  TypeRule type = TypeRule::storage;
+};
+
+using AttributeValue = std::variant<double, std::string>;
+
+/// Attributes of one call by name; numbers print shortest, booleans are 0 and 1.
+class Attributes {
+ public:
+  void set(const std::string& name, AttributeValue value) { values_[name] = std::move(value); }
+  /// Number of that name; Error if there is none or it is text.
+  double number(const std::string& name) const;
+  std::int64_t integer(const std::string& name) const { return static_cast<std::int64_t>(number(name)); }
+  const std::string& text(const std::string& name) const;
+  const std::map<std::string, AttributeValue>& all() const { return values_; }
+
+ private:
+  std::map<std::string, AttributeValue> values_;
+};
+
+/// One attribute: its default and the other values that the generator tries.
+struct AttributeSpec {
+  std::string name;
+  AttributeValue default_value;
+  std::vector<AttributeValue> other_values;
+};
+
+/// A dimension symbol and its extents in the three standard shapes.
+struct DimSpec {
+  std::string symbol;
+  std::array<std::int64_t, 3> standard;
+};
+
+/// Extents by symbol, in the order of the signature.
+using Dims = std::map<std::string, std::int64_t>;
+
+/// Largest error of a function in ulps of its result (ulp of the compute type).
+struct MathSet {
+  std::string name;
+  double exp = 1, expm1 = 1, log = 1, log1p = 1, tanh = 2, erf = 1, erfc = 3, rsqrt = 1, sqrt = 0.5;
+};
+
+/// What the kernel promises about its arithmetic; every interval is derived from this.
+struct PrecisionContract {
+  std::vector<Dtype> storage = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+  Dtype compute = Dtype::fp32;
+  Dtype accumulate = Dtype::fp32;
+  /// 0: any order of summation. Otherwise the largest number of roundings that a term passes (depth of the tree).
+  int summation_depth = 0;
+  MathSet math;
+  bool flushes_subnormals = false;
+  bool atomics = false;  ///< repeats may differ within the interval
+};
+
+/// What the kernel promises about memory.
+struct LaunchContract {
+  std::vector<std::string> accumulates;  ///< outputs or gradients that are added to what their buffer holds
+  std::string row_dim;                   ///< symbol of the axis along which rows are independent; empty: none
+  std::vector<std::string> row_independent;               ///< outputs and gradients for which that holds
+  std::vector<std::pair<std::string, std::string>> in_place;  ///< (output, input): the output overwrites the input
+  bool strided = true;                   ///< takes any strides; otherwise dense row-major only
+};
+
+/// torch's autocast classes.
+enum class CastPolicy { lower_precision_fp, fp32, promote };
+
+struct OpSignature {
+  std::string name;
+  std::string summary;  ///< one line for `ampcheck list`
+  std::vector<TensorSpec> inputs;
+  std::vector<OutputSpec> outputs;
+  std::vector<OutputSpec> saved = {};  ///< written by forward, read by backward; named by stored() in the formula
+  std::vector<AttributeSpec> attributes = {};
+  std::vector<DimSpec> dims;
+  PrecisionContract precision = {};
+  LaunchContract launch = {};
+  CastPolicy cast = CastPolicy::lower_precision_fp;
+  /// False for extents or attributes outside the op's domain (a window larger than the image); null: always true.
+  std::function<bool(const Dims&, const Attributes&)> valid = nullptr;
+
+  const TensorSpec* input(std::string_view name) const;
+  /// Symbols of the dims string, split at blanks.
+  static std::vector<std::string> symbols(const TensorSpec& spec);
+};
+
+/// "dx" for "x": names of gradients and cotangents.
+inline std::string gradient_name(const std::string& tensor) { return "d" + tensor; }
+
+/// dtype of a tensor of that rule when the case stores in `storage`.
+Dtype dtype_of(TypeRule rule, Dtype storage);
+
+}  // namespace ampcheck

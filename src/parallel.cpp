@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/parallel.h"
+
+#include <oneapi/tbb/blocked_range.h>
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/parallel_for.h>
+
+#include <memory>
+
+namespace ampcheck {
+
+namespace {
+std::unique_ptr<tbb::global_control> limit;
+}
+
+void parallel_for(std::int64_t n, std::int64_t grain, const std::function<void(std::int64_t, std::int64_t)>& work) {
+  if (n <= 0) return;
+  if (n <= grain || threads() == 1) {
+    work(0, n);
+    return;
+  }
+  tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, n, static_cast<std::size_t>(grain)),
+                    [&](const auto& range) { work(range.begin(), range.end()); });
+}
+
+void set_threads(int count) {
+  limit.reset();
+  if (count > 0)
+    limit = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism,
+                                                  static_cast<std::size_t>(count));
+}
+
+int threads() {
+  return static_cast<int>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));
+}
+
+}  // namespace ampcheck
