@@ -38,8 +38,8 @@ struct SweepResult {
 /// rsqrt) stay below 8. 16 fp64 ulps are 16 * 2^-29 fp32 ulps at most.
 inline constexpr double kReferenceUlp = 16.0;
 
-/// Error of `got` in fp32 ulps of `want`; infinity stands for 2^128. A wrong NaN or sign is infinite.
-inline double error_ulps(float got, double want) {
+/// |got - want| in fp32 ulps of `want`; infinity stands for 2^128. A wrong NaN or sign is infinite.
+inline double distance_ulps(float got, double want) {
   if (std::isnan(want)) return std::isnan(got) ? 0.0 : HUGE_VAL;
   if (std::isnan(got) || std::signbit(got) != std::signbit(want)) return HUGE_VAL;
   const double a = std::min(std::fabs(static_cast<double>(got)), 0x1p128);
@@ -53,7 +53,13 @@ inline double error_ulps(float got, double want) {
   const std::uint64_t inverse_bits = static_cast<std::uint64_t>(1023 - quantum) << 52;
   double inverse;
   std::memcpy(&inverse, &inverse_bits, sizeof inverse);
-  return std::fabs(a - b) * inverse + (a == b ? 0.0 : kReferenceUlp * 0x1p-29);
+  return std::fabs(a - b) * inverse;
+}
+
+/// Upper bound of the error of `got` against the exact value that `want` is near to.
+inline double error_ulps(float got, double want) {
+  const double distance = distance_ulps(got, want);
+  return distance == 0.0 ? 0.0 : distance + kReferenceUlp * 0x1p-29;
 }
 
 inline void check_block(const MathFunction& f, const float* x, std::size_t count, SweepResult& result) {

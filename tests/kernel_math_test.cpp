@@ -83,7 +83,7 @@ TEST_P(KernelMath, EdgesAndSeamsAreWithinTheBound) {
   EXPECT_EQ(result.failures, 0u) << result.max_ulp << " ulp at " << result.worst;
 }
 
-/// Largest step in the wrong direction between neighbouring floats, in ulps of the larger value.
+/// Largest step in the wrong direction between neighbouring floats, in ulps of the second value.
 double worst_backward_step(const MathFunction& f, const std::vector<float>& points) {
   double worst = 0.0;
   for (const float x : points) {
@@ -92,7 +92,7 @@ double worst_backward_step(const MathFunction& f, const std::vector<float>& poin
     float y[2];
     f.got(pair, y, 2);
     const double step = (static_cast<double>(y[1]) - static_cast<double>(y[0])) * f.direction;
-    if (step < 0.0) worst = std::max(worst, error_ulps(y[0], static_cast<double>(y[1])));
+    if (step < 0.0) worst = std::max(worst, distance_ulps(y[0], static_cast<double>(y[1])));
   }
   return worst;
 }
