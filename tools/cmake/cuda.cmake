@@ -3,9 +3,9 @@
 include(CheckLanguage)
 set(AMPCHECK_HAS_CUDA OFF)
 if(NOT AMPCHECK_CUDA STREQUAL "OFF")
-  find_program(AMPCHECK_NVCC nvcc HINTS ENV CUDACXX PATHS /usr/local/cuda/bin)
+  find_program(AMPCHECK_NVCC NAMES $ENV{CUDACXX} nvcc HINTS $ENV{CUDA_PATH}/bin PATHS /usr/local/cuda/bin)
   if(AMPCHECK_NVCC)
-    set(CMAKE_CUDA_COMPILER ${AMPCHECK_NVCC})
+    set(ENV{CUDACXX} ${AMPCHECK_NVCC})  # not CMAKE_CUDA_COMPILER: check_language would then believe it unseen
     set(CMAKE_CUDA_ARCHITECTURES ${AMPCHECK_CUDA_ARCHITECTURES})
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)

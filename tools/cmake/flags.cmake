@@ -2,7 +2,8 @@
 # Contraction off on both sides, fma only where it is written; x86-64-v3 because an fma without it is a library call.
 add_library(ampcheck_flags INTERFACE)
 target_include_directories(ampcheck_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
-set(strict -Wall -Wextra -Wconversion $<$<BOOL:${AMPCHECK_WERROR}>:-Werror>)
+# clang counts sign conversions to -Wconversion, gcc does not in C++
+set(strict -Wall -Wextra -Wconversion $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion> $<$<BOOL:${AMPCHECK_WERROR}>:-Werror>)
 set(numeric -ffp-contract=off -fno-math-errno -fno-trapping-math)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND numeric -march=x86-64-v3)
@@ -12,6 +13,11 @@ if(AMPCHECK_HAS_CUDA)
   list(JOIN numeric "," host_numeric)
   target_compile_options(ampcheck_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;--extended-lambda;-Xcompiler=${host_numeric};-Wno-deprecated-gpu-targets>)
+endif()
+find_program(AMPCHECK_CCACHE ccache)
+if(AMPCHECK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${AMPCHECK_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${AMPCHECK_CCACHE})
 endif()
 if(AMPCHECK_SANITIZE)
   target_compile_options(ampcheck_flags INTERFACE
@@ -39,3 +45,8 @@ function(ampcheck_library folder)
     endif()
   endif()
 endfunction()
+
+# The check of the processor must itself run on any: the last -march wins, and nothing else of the file's options differs.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/cpu_check.cpp PROPERTIES COMPILE_OPTIONS "-march=x86-64;-fno-sanitize=all")
+endif()
