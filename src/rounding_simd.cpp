@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conversion loops, compiled once per SIMD target and chosen at run time. src/rounding_params.h has the formula.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "src/error.h"
+#include "src/rounding_params.h"
+
+#ifndef HWY_DISABLE_PCLMUL_AES
+#define HWY_DISABLE_PCLMUL_AES  // unused here; with them x86-64-v3 would count as SSSE3 and be compiled again as AVX2
+#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/rounding_simd.cpp"
+#include <hwy/foreach_target.h>  // must precede highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ampcheck::rounding_detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D32 = hn::ScalableTag<std::uint32_t>;
+using D64 = hn::ScalableTag<std::uint64_t>;
+
+/// Bit layout of the wide side: fp32 in 32-bit lanes, fp64 in 64-bit lanes.
+template <class T>
+struct Wide;
+template <>
+struct Wide<std::uint32_t> {
+  using Float = float;
+  static constexpr int kFraction = 23;
+  static constexpr std::uint32_t kInfinity = 0x7f800000u;
+  static constexpr std::uint32_t kQuietNan = 0x7fc00000u;
+  static constexpr int kMaxRandomShift = 31;
+};
+template <>
+struct Wide<std::uint64_t> {
+  using Float = double;
+  static constexpr int kFraction = 52;
+  static constexpr std::uint64_t kInfinity = 0x7ff0000000000000u;
+  static constexpr std::uint64_t kQuietNan = 0x7ff8000000000000u;
+  static constexpr int kMaxRandomShift = 62;
+};
+
+template <class D>
+HWY_INLINE hn::Vec<D> Constant(D d, std::uint64_t value) {
+  return hn::Set(d, static_cast<hn::TFromD<D>>(value));
+}
+
+// Every number compared below is under 2^(lane bits - 1): signed comparisons are right and are what AVX2 has.
+template <class D, class V>
+HWY_INLINE auto Greater(D d, V a, V b) {
+  const hn::RebindToSigned<D> ds;
+  return hn::RebindMask(d, hn::Gt(hn::BitCast(ds, a), hn::BitCast(ds, b)));
+}
+template <class D, class V>
+HWY_INLINE V Smaller(D d, V a, V b) {
+  const hn::RebindToSigned<D> ds;
+  return hn::BitCast(d, hn::Min(hn::BitCast(ds, a), hn::BitCast(ds, b)));
+}
+template <class D, class V>
+HWY_INLINE V Larger(D d, V a, V b) {
+  const hn::RebindToSigned<D> ds;
+  return hn::BitCast(d, hn::Max(hn::BitCast(ds, a), hn::BitCast(ds, b)));
+}
+template <class D, class V>
+HWY_INLINE V SignMask(D d, V x) {
+  const hn::RebindToSigned<D> ds;
+  return hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(ds, x)));
+}
+
+template <class D32Any>
+HWY_INLINE hn::Vec<D32Any> Mix32(D32Any d, hn::Vec<D32Any> x) {
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7feb352du));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846ca68bu));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+/// 31 random bits per lane for the elements index, index + 1, ...
+template <class D>
+HWY_INLINE hn::Vec<D> Random31(D d, RandomKeys keys, std::uint64_t index) {
+  const hn::Rebind<std::uint32_t, D> d32;
+  const auto counter = hn::Iota(d32, static_cast<std::uint32_t>(index) + keys.first);
+  const auto bits = hn::ShiftRight<1>(Mix32(d32, hn::Xor(Mix32(d32, counter), hn::Set(d32, keys.second))));
+  if constexpr (sizeof(hn::TFromD<D>) == 4)
+    return bits;
+  else
+    return hn::PromoteTo(d, bits);
+}
+
+/// v / 2^n rounded; sign: all ones for negative numbers. kConst: n is p.shift in every lane.
+template <Rounding R, bool kConst, class D, class V>
+HWY_INLINE V RoundShift(D d, const EncodeParams& p, V v, V n, V sign, V random) {
+  const V one = Constant(d, 1);
+  const auto right = [&](V a) HWY_ATTR {
+    if constexpr (kConst)
+      return hn::ShiftRightSame(a, p.shift);
+    else
+      return hn::Shr(a, n);
+  };
+  // 2^(n-1) and 2^n - 1
+  const auto half = [&]() HWY_ATTR {
+    if constexpr (kConst)
+      return Constant(d, (std::uint64_t{1} << p.shift) >> 1);
+    else
+      return hn::Shl(one, hn::Sub(n, one));
+  };
+  const auto rest = [&]() HWY_ATTR {
+    if constexpr (kConst)
+      return Constant(d, (std::uint64_t{1} << p.shift) - 1);
+    else
+      return hn::Sub(hn::Shl(one, n), one);
+  };
+  if constexpr (R == Rounding::toward_zero) return right(v);
+  if constexpr (R == Rounding::nearest_even)
+    return right(hn::Add(hn::Add(v, hn::Sub(half(), one)), hn::And(right(v), one)));
+  if constexpr (R == Rounding::nearest_away) return right(hn::Add(v, half()));
+  if constexpr (R == Rounding::up) return right(hn::Add(v, hn::AndNot(sign, rest())));
+  if constexpr (R == Rounding::down) return right(hn::Add(v, hn::And(sign, rest())));
+  if constexpr (R == Rounding::to_odd) {
+    const auto exact = hn::Eq(hn::And(v, rest()), hn::Zero(d));
+    return hn::Or(right(v), hn::IfThenZeroElse(exact, one));
+  }
+  if constexpr (R == Rounding::stochastic) {
+    constexpr int kMax = Wide<hn::TFromD<D>>::kMaxRandomShift;
+    if constexpr (kConst) return right(hn::Add(v, hn::ShiftRightSame(random, kMax - p.shift)));
+    const V max = Constant(d, kMax);
+    const V kept = Smaller(d, n, max);
+    v = hn::Shr(v, Smaller(d, hn::Sub(n, kept), max));
+    return hn::Shr(hn::Add(v, hn::Shr(random, hn::Sub(max, kept))), kept);
+  }
+}
+
+/// e8m0: no sign, and nothing below its smallest number. Returns the magnitude bits as they would be at constant shift.
+template <class D, class V>
+HWY_INLINE V ScaleMagnitude(D d, const EncodeParams& p, V mag) {
+  mag = Larger(d, mag, Constant(d, p.min_magnitude));
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {  // [2^-127, 2^-126) is subnormal in fp32: make it a binade like the others
+    const V half = Constant(d, p.min_magnitude);
+    const auto subnormal = Greater(d, hn::Add(half, half), mag);
+    mag = hn::IfThenElse(subnormal, hn::ShiftLeft<1>(hn::Sub(mag, half)), mag);
+  }
+  return mag;
+}
+
+/// Code without storage shift of each lane of x (the bits of fp32 or fp64 numbers).
+template <Rounding R, bool kConst, class D, class V>
+HWY_INLINE V Encode(D d, const EncodeParams& p, V x, V random) {
+  using W = Wide<hn::TFromD<D>>;
+  const V infinity = Constant(d, W::kInfinity);
+  const V mag = hn::And(x, Constant(d, (std::uint64_t{1} << (sizeof(hn::TFromD<D>) * 8 - 1)) - 1));
+  if (HWY_UNLIKELY(p.scale)) x = mag;
+  const V sign = SignMask(d, x);
+  V code;
+  if constexpr (kConst) {
+    const V v = hn::Sub(HWY_UNLIKELY(p.scale) ? ScaleMagnitude(d, p, mag) : mag, Constant(d, p.rebase));
+    code = RoundShift<R, true>(d, p, v, v, sign, random);
+  } else {
+    const V implicit = Constant(d, std::uint64_t{1} << W::kFraction);
+    const V first = Constant(d, p.first_exponent);
+    const V exponent = Smaller(d, Larger(d, hn::And(mag, infinity), implicit), first);
+    const V v = hn::Add(hn::Sub(mag, exponent), implicit);
+    V n = hn::Add(hn::ShiftRight<W::kFraction>(hn::Sub(first, exponent)), Constant(d, static_cast<unsigned>(p.shift)));
+    if constexpr (R != Rounding::stochastic) n = Smaller(d, n, Constant(d, static_cast<unsigned>(p.max_shift)));
+    code = RoundShift<R, false>(d, p, v, n, sign, random);
+  }
+  const auto nan = Greater(d, mag, infinity);
+  const V nan_code = Constant(d, p.nan_code);
+  V sign_code = hn::And(sign, Constant(d, p.sign_code));
+  if (HWY_LIKELY(p.simple)) {
+    code = Smaller(d, code, Constant(d, p.limit_positive));
+    return hn::Or(hn::IfThenElse(nan, nan_code, code), sign_code);
+  }
+  const V positive = Constant(d, p.limit_positive);
+  const V flip = Constant(d, p.limit_positive ^ p.limit_negative);
+  code = Smaller(d, code, hn::Xor(positive, hn::And(sign, flip)));
+  if (p.remap) code = hn::IfThenElse(Greater(d, code, Constant(d, p.max_code)), Constant(d, p.over_code), code);
+  code = hn::IfThenElse(hn::Eq(mag, infinity), Constant(d, p.infinity_code), code);
+  code = hn::IfThenElse(nan, nan_code, code);
+  if (p.flush_below != 0) code = hn::IfThenZeroElse(Greater(d, Constant(d, p.flush_below), mag), code);
+  if (p.drop_negative_zero) sign_code = hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), sign_code);
+  if (p.nan_positive) sign_code = hn::IfThenZeroElse(nan, sign_code);
+  return hn::Or(code, sign_code);
+}
+
+/// The bits of the numbers with these codes.
+template <class D, class V>
+HWY_INLINE V Decode(D d, const DecodeParams& p, V code) {
+  using T = hn::TFromD<D>;
+  using W = Wide<T>;
+  const hn::RebindToFloat<D> df;
+  const V sign_code = Constant(d, p.sign_code);
+  const V mag = hn::And(code, Constant(d, p.magnitude_mask));
+  V value = hn::Add(hn::ShiftLeftSame(mag, p.shift), Constant(d, p.rebase));
+  if (!p.constant_shift) {
+    // Subnormals: mag as an integer times the smallest number. Exact, so no rounding mode matters; x - x is -0 when
+    // rounding down, hence Abs.
+    const auto magic = hn::Set(df, static_cast<typename W::Float>(std::uint64_t{1} << W::kFraction));
+    const auto integer = hn::Sub(hn::BitCast(df, hn::Or(mag, hn::BitCast(d, magic))), magic);
+    const auto subnormal = hn::Mul(integer, hn::Set(df, static_cast<typename W::Float>(p.min_subnormal)));
+    value = hn::IfThenElse(Greater(d, Constant(d, p.min_normal_code), mag), hn::BitCast(d, hn::Abs(subnormal)), value);
+  }
+  const auto is_infinity = hn::Eq(mag, Constant(d, p.infinity_code));
+  const V special = hn::IfThenElse(is_infinity, Constant(d, W::kInfinity), Constant(d, W::kQuietNan));
+  value = hn::IfThenElse(Greater(d, mag, Constant(d, p.max_code)), special, value);
+  const V sign = hn::ShiftLeftSame(hn::And(code, sign_code), static_cast<int>(sizeof(T) * 8) - p.code_bits);
+  value = hn::Or(value, sign);
+  if (p.one_nan) value = hn::IfThenElse(hn::Eq(code, sign_code), Constant(d, W::kQuietNan), value);
+  return value;
+}
+
+template <class D, class V>
+HWY_INLINE void Store(D d, V code, int bytes, std::uint8_t* out) {
+  const hn::Rebind<std::uint8_t, D> d8;
+  const hn::Rebind<std::uint16_t, D> d16;
+  if (bytes == 1) return hn::StoreU(hn::TruncateTo(d8, code), d8, out);
+  if (bytes == 2) return hn::StoreU(hn::TruncateTo(d16, code), d16, reinterpret_cast<std::uint16_t*>(out));
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    const hn::Rebind<std::uint32_t, D> d32;
+    if (bytes == 4) return hn::StoreU(hn::TruncateTo(d32, code), d32, reinterpret_cast<std::uint32_t*>(out));
+  }
+  hn::StoreU(code, d, reinterpret_cast<hn::TFromD<D>*>(out));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> Load(D d, int bytes, const std::uint8_t* in) {
+  const hn::Rebind<std::uint8_t, D> d8;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto widen = [&](auto codes) HWY_ATTR {
+    if constexpr (sizeof(hn::TFromD<D>) == 4)
+      return hn::PromoteTo(d, codes);
+    else
+      return hn::PromoteTo(d, hn::PromoteTo(hn::Rebind<std::uint32_t, D>(), codes));
+  };
+  if (bytes == 1) return widen(hn::LoadU(d8, in));
+  if (bytes == 2) return widen(hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(in)));
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    const hn::Rebind<std::uint32_t, D> d32;
+    if (bytes == 4) return hn::PromoteTo(d, hn::LoadU(d32, reinterpret_cast<const std::uint32_t*>(in)));
+  }
+  return hn::LoadU(d, reinterpret_cast<const hn::TFromD<D>*>(in));
+}
+
+/// Calls body(in, i, out) for whole vectors, then once on padded copies for the rest. Sizes in bytes per element.
+template <class D, class Body>
+HWY_INLINE void ForEachVector(D d, const std::uint8_t* in, std::size_t in_bytes, std::size_t n, std::uint8_t* out,
+                              std::size_t out_bytes, const Body& body) {
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) body(in + i * in_bytes, i, out + i * out_bytes);
+  if (i == n) return;
+  HWY_ALIGN std::uint8_t from[64] = {};
+  HWY_ALIGN std::uint8_t to[64];
+  std::memcpy(from, in + i * in_bytes, (n - i) * in_bytes);
+  body(from, i, to);
+  std::memcpy(out + i * out_bytes, to, (n - i) * out_bytes);
+}
+
+template <Rounding R, bool kConst, class D, class Sink>
+HWY_NOINLINE void EncodeLoop(D d, const EncodeParams& params, const std::uint8_t* in, std::size_t n,
+                             std::uint64_t index, std::size_t out_bytes, std::uint8_t* out, Sink sink) {
+  using T = hn::TFromD<D>;
+  const EncodeParams p = params;  // a local copy, so that no store can be thought to change it
+  const RandomKeys keys = random_keys(p.seed, index);
+  ForEachVector(d, in, sizeof(T), n, out, out_bytes, [&](const std::uint8_t* from, std::size_t i, std::uint8_t* to) HWY_ATTR {
+    auto random = hn::Zero(d);
+    if constexpr (R == Rounding::stochastic) {
+      random = Random31(d, keys, index + i);
+      if constexpr (sizeof(T) == 8) random = hn::ShiftLeft<31>(random);
+    }
+    sink(Encode<R, kConst>(d, p, hn::LoadU(d, reinterpret_cast<const T*>(from)), random), to);
+  });
+}
+
+template <bool kConst, class D, class Sink>
+void EncodeRounding(D d, const EncodeParams& p, const std::uint8_t* in, std::size_t n, std::uint64_t index,
+                    std::size_t out_bytes, std::uint8_t* out, Sink sink) {
+  const auto run = [&]<Rounding R>() { EncodeLoop<R, kConst>(d, p, in, n, index, out_bytes, out, sink); };
+  switch (p.rounding) {
+    case Rounding::nearest_even: return run.template operator()<Rounding::nearest_even>();
+    case Rounding::toward_zero: return run.template operator()<Rounding::toward_zero>();
+    case Rounding::up: return run.template operator()<Rounding::up>();
+    case Rounding::down: return run.template operator()<Rounding::down>();
+    case Rounding::nearest_away: return run.template operator()<Rounding::nearest_away>();
+    case Rounding::to_odd: return run.template operator()<Rounding::to_odd>();
+    case Rounding::stochastic: return run.template operator()<Rounding::stochastic>();
+  }
+}
+
+template <class D, class Sink>
+void EncodeAny(D d, const EncodeParams& p, const void* in, std::size_t n, std::uint64_t index, std::size_t out_bytes,
+               void* out, Sink sink) {
+  const auto* from = static_cast<const std::uint8_t*>(in);
+  auto* to = static_cast<std::uint8_t*>(out);
+  if (p.constant_shift) return EncodeRounding<true>(d, p, from, n, index, out_bytes, to, sink);
+  EncodeRounding<false>(d, p, from, n, index, out_bytes, to, sink);
+}
+
+template <class D>
+void EncodePacked(D d, const EncodeParams& p, const void* in, std::size_t n, std::uint64_t index, int bytes,
+                  void* out) {
+  const int storage_shift = p.storage_shift;
+  EncodeAny(d, p, in, n, index, static_cast<std::size_t>(bytes), out, [=](auto code, std::uint8_t* to) HWY_ATTR {
+    Store(d, hn::ShiftLeftSame(code, storage_shift), bytes, to);
+  });
+}
+
+void EncodeFloats(const EncodeParams& p, const float* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
+  EncodePacked(D32(), p, in, n, index, bytes, out);
+}
+
+void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::uint64_t index, int bytes,
+                   void* out) {
+  EncodePacked(D64(), p, in, n, index, bytes, out);
+}
+
+void RoundDoubles(const EncodeParams& p, const DecodeParams& params, const double* in, std::size_t n,
+                  std::uint64_t index, double* out) {
+  const D64 d;
+  EncodeAny(d, p, in, n, index, sizeof(double), out, [d, decode = params](auto code, std::uint8_t* to) HWY_ATTR {
+    hn::StoreU(Decode(d, decode, code), d, reinterpret_cast<std::uint64_t*>(to));
+  });
+}
+
+template <class D>
+void DecodePacked(D d, const DecodeParams& params, const void* in, std::size_t n, void* out) {
+  const DecodeParams p = params;
+  ForEachVector(d, static_cast<const std::uint8_t*>(in), static_cast<std::size_t>(p.bytes), n,
+                static_cast<std::uint8_t*>(out), sizeof(hn::TFromD<D>),
+                [&](const std::uint8_t* from, std::size_t, std::uint8_t* to) HWY_ATTR {
+                  const auto code = hn::ShiftRightSame(Load(d, p.bytes, from), p.storage_shift);
+                  hn::StoreU(Decode(d, p, code), d, reinterpret_cast<hn::TFromD<D>*>(to));
+                });
+}
+
+void DecodeFloats(const DecodeParams& p, const void* in, std::size_t n, float* out) {
+  DecodePacked(D32(), p, in, n, out);
+}
+void DecodeDoubles(const DecodeParams& p, const void* in, std::size_t n, double* out) {
+  DecodePacked(D64(), p, in, n, out);
+}
+
+void StreamCopy(const void* in, std::size_t bytes, void* out) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto* from = static_cast<const std::uint8_t*>(in);
+  auto* to = static_cast<std::uint8_t*>(out);
+  for (std::size_t i = 0; i < bytes; i += hn::Lanes(d)) hn::Stream(hn::Load(d, from + i), d, to + i);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ampcheck::rounding_detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ampcheck {
+namespace rounding_detail {
+
+HWY_EXPORT(EncodeFloats);
+HWY_EXPORT(EncodeDoubles);
+HWY_EXPORT(RoundDoubles);
+HWY_EXPORT(DecodeFloats);
+HWY_EXPORT(DecodeDoubles);
+HWY_EXPORT(StreamCopy);
+
+void encode_chunk(const EncodeParams& p, const float* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
+  HWY_DYNAMIC_DISPATCH(EncodeFloats)(p, in, n, index, bytes, out);
+}
+void encode_chunk(const EncodeParams& p, const double* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
+  HWY_DYNAMIC_DISPATCH(EncodeDoubles)(p, in, n, index, bytes, out);
+}
+void round_chunk(const EncodeParams& p, const DecodeParams& d, const double* in, std::size_t n, std::uint64_t index,
+                 double* out) {
+  HWY_DYNAMIC_DISPATCH(RoundDoubles)(p, d, in, n, index, out);
+}
+void decode_chunk(const DecodeParams& p, const void* in, std::size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(DecodeFloats)(p, in, n, out);
+}
+void decode_chunk(const DecodeParams& p, const void* in, std::size_t n, double* out) {
+  HWY_DYNAMIC_DISPATCH(DecodeDoubles)(p, in, n, out);
+}
+void stream_copy(const void* in, std::size_t bytes, void* out) { HWY_DYNAMIC_DISPATCH(StreamCopy)(in, bytes, out); }
+
+}  // namespace rounding_detail
+
+std::vector<std::string_view> simd_targets() {
+  std::vector<std::string_view> names;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) names.emplace_back(hwy::TargetName(target));
+  return names;
+}
+
+namespace {
+std::string_view& forced_target() {
+  static std::string_view name;
+  return name;
+}
+}  // namespace
+
+std::string_view simd_target() { return forced_target().empty() ? simd_targets().front() : forced_target(); }
+
+void set_simd_target(std::string_view name) {
+  std::int64_t chosen = 0;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
+    if (name.empty() || name == hwy::TargetName(target)) chosen |= target;
+  if (chosen == 0)
+    throw Error("[set_simd_target] target not available, got '" + std::string(name) + "', want '' or one of simd_targets()");
+  hwy::GetChosenTarget().Update(chosen);
+  const auto names = simd_targets();
+  const auto found = std::find(names.begin(), names.end(), name);
+  forced_target() = found == names.end() ? std::string_view() : *found;
+}
+
+}  // namespace ampcheck
+#endif  // HWY_ONCE
