@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/op_list.h"
+#include "kernels/math.h"
+
+namespace ampcheck::checks {
+
+std::span<const OpDef> all_ops() {
+  static const std::vector<OpDef> kOps = {
+#define AMPCHECK_OP(name) name##_op(),
+#include "ampcheck_ops.inc"
+#undef AMPCHECK_OP
+  };
+  return kOps;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const OpDef& op : all_ops())
+    if (op.signature.name == name) return &op;
+  return nullptr;
+}
+
+MathSet own_math() {
+  using namespace kernels::math;
+  return {.name = "kernels/math.h",
+          .exp = kExpUlp, .expm1 = kExpm1Ulp, .log = kLogUlp, .log1p = kLog1pUlp, .tanh = kTanhUlp,
+          .erf = kErfUlp, .erfc = kErfcUlp, .rsqrt = kRsqrtUlp, .sqrt = 0.5};
+}
+
+}  // namespace ampcheck::checks
