@@ -122,7 +122,7 @@ Expr max(Expr x, int axis) { return reduce(Primitive::max, x, axis); }
 Expr first_max(Expr x, int axis) { return reduce(Primitive::first_max, x, axis); }
 Expr mean(Expr x, int axis) {
   const int at = axis < 0 ? axis + x.shape().rank : axis;
-  return sum(x, at) * (1.0 / static_cast<double>(x.shape()[at]));
+  return sum(x, at) / static_cast<double>(x.shape()[at]);  // 1/n rounded would be another number in 100 digits
 }
 Expr sum_all(Expr x) { return sum(reshape(x, Shape{x.shape().count()}), 0); }
 
@@ -244,12 +244,17 @@ Expr indicator(Graph& graph, const Shape& shape, std::vector<std::int64_t> value
   return graph.record(std::move(node));
 }
 
-Expr constant(Graph& graph, double value) {
+Expr constant(Graph& graph, double value, double tail) {
   Node node;
   node.primitive = Primitive::constant;
   node.value = value;
+  node.tail = tail;
   return graph.record(std::move(node));
 }
+
+Expr constant(Graph& graph, double value) { return constant(graph, value, 0.0); }
+
+Expr two_over_sqrt_pi(Graph& graph) { return constant(graph, 0x1.20dd750429b6dp+0, 0x1.1ae3a914fed80p-56); }
 
 Expr stored(const std::string& name, Expr x) {
   Expr out = identity(Primitive::stored, x);

@@ -60,6 +60,7 @@ struct Node {
   std::vector<int> args;
   Shape shape;
   double value = 0;             // constant
+  double tail = 0;              // constant: value + tail is the number to 32 digits, for the certificate
   int axis = 0;                 // sum, max, first_max
   bool transpose_a = false, transpose_b = false;
   Map map;                      // take, put_add; indicator's values
@@ -148,6 +149,11 @@ std::int64_t window_extent(std::int64_t extent, int kernel, int stride, int padd
 /// Fixed whole numbers known when recording (a mask, a one-hot target).
 Expr indicator(Graph& graph, const Shape& shape, std::vector<std::int64_t> values);
 Expr constant(Graph& graph, double value);
+/// An irrational number, to 32 digits as value + tail. Wanted where forms are proved equal by an identity that holds
+/// for this number only (pi); whole numbers are better divided in the graph.
+Expr constant(Graph& graph, double value, double tail);
+/// 2 / sqrt(pi), the slope of erf at 0.
+Expr two_over_sqrt_pi(Graph& graph);
 
 // Marks.
 Expr stored(const std::string& name, Expr x);

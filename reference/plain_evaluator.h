@@ -55,7 +55,8 @@ class PlainEvaluator {
     const auto n = at(node.shape.count());
     switch (node.primitive) {
       case Primitive::input: throw Error("[plain] leaf '" + node.name + "' has no values");
-      case Primitive::constant: return Values(1, Policy::constant(node.value));
+      case Primitive::constant:
+        return Values(1, node.tail == 0 ? Policy::constant(node.value) : Real(Policy::constant(node.value) + Policy::constant(node.tail)));
       case Primitive::indicator: {
         Values out;
         for (const std::int64_t v : *node.map) out.push_back(Policy::constant(static_cast<double>(v)));
