@@ -93,11 +93,11 @@ HWY_INLINE hn::Vec<D32Any> Mix32(D32Any d, hn::Vec<D32Any> x) {
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// 31 random bits per lane for the elements index, index + 1, ...
-template <class D>
-HWY_INLINE hn::Vec<D> Random31(D d, RandomKeys keys, std::uint64_t index) {
+/// 31 random bits per lane for the elements index, index + 1, ...; lane: 0, 1, ...
+template <class D, class V32>
+HWY_INLINE hn::Vec<D> Random31(D d, RandomKeys keys, V32 lane, std::uint64_t index) {
   const hn::Rebind<std::uint32_t, D> d32;
-  const auto counter = hn::Iota(d32, static_cast<std::uint32_t>(index) + keys.first);
+  const auto counter = hn::Add(lane, hn::Set(d32, static_cast<std::uint32_t>(index) + keys.first));
   const auto bits = hn::ShiftRight<1>(Mix32(d32, hn::Xor(Mix32(d32, counter), hn::Set(d32, keys.second))));
   if constexpr (sizeof(hn::TFromD<D>) == 4)
     return bits;
@@ -170,8 +170,10 @@ HWY_INLINE V Encode(D d, const EncodeParams& p, V x, V random) {
     code = hn::IfThenZeroElse(hn::Eq(mag, hn::Zero(d)), code);  // zero was raised too
   const V sign_bit = Constant(d, p.sign_code);
   const V nan_code = Constant(d, p.nan_code);
-  if (HWY_LIKELY(p.simple)) {
-    code = Smaller(d, code, Constant(d, p.limit_positive));
+  if (HWY_LIKELY(p.simple || p.inward)) {
+    V limit = Constant(d, p.limit_positive);
+    if (p.inward) limit = hn::Sub(limit, hn::VecFromMask(d, Greater(d, mag, Constant(d, W::kInfinity - 1))));
+    code = Smaller(d, code, limit);
     if (!p.limit_is_nan) code = RaiseWhere(d, Greater(d, mag, infinity), nan_code, code);
     return hn::OrAnd(code, sign, sign_bit);
   }
@@ -275,10 +277,11 @@ HWY_NOINLINE void EncodeLoop(D d, const EncodeParams& params, const std::uint8_t
   using T = hn::TFromD<D>;
   const EncodeParams p = params;  // a local copy, so that no store can be thought to change it
   const RandomKeys keys = random_keys(p.seed, index);
+  const auto lane = hn::Iota(hn::Rebind<std::uint32_t, D>(), 0);
   ForEachVector(d, in, sizeof(T), n, out, out_bytes, [&](const std::uint8_t* from, std::size_t i, std::uint8_t* to) INLINE_LAMBDA {
     auto random = hn::Zero(d);
     if constexpr (R == Rounding::stochastic) {
-      random = Random31(d, keys, index + i);
+      random = Random31(d, keys, lane, index + i);
       if constexpr (sizeof(T) == 8) random = hn::ShiftLeft<31>(random);
     }
     sink(Encode<R, kConst>(d, p, hn::LoadU(d, reinterpret_cast<const T*>(from)), random), to);
