@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/op_list.h"
+#include "checks/planted.h"
 #include "kernels/math.h"
 
 namespace ampcheck::checks {
@@ -16,6 +17,9 @@ std::span<const OpDef> all_ops() {
 const OpDef* find_op(std::string_view name) {
   for (const OpDef& op : all_ops())
     if (op.signature.name == name) return &op;
+  if (name.find('.') == std::string_view::npos) return nullptr;
+  for (const PlantedOp& planted : planted_ops())
+    if (planted.op.signature.name == name) return &planted.op;
   return nullptr;
 }
 

@@ -3,7 +3,6 @@
 // arithmetic and differentiated again.
 #include <array>
 #include <cmath>
-#include <numbers>
 
 #include "reference/expr.h"
 #include "src/error.h"
@@ -85,8 +84,8 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
     case Primitive::log: grads.add(a.id, g / a); break;
     case Primitive::log1p: grads.add(a.id, g / (1.0 + a)); break;
     case Primitive::tanh: grads.add(a.id, g * (1.0 - square(y))); break;
-    case Primitive::erf: grads.add(a.id, g * (2.0 * std::numbers::inv_sqrtpi) * exp(-square(a))); break;
-    case Primitive::erfc: grads.add(a.id, -(g * (2.0 * std::numbers::inv_sqrtpi) * exp(-square(a)))); break;
+    case Primitive::erf: grads.add(a.id, g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a))); break;
+    case Primitive::erfc: grads.add(a.id, -(g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a)))); break;
     case Primitive::sqrt: grads.add(a.id, g * 0.5 / y); break;
     case Primitive::rsqrt: grads.add(a.id, g * -0.5 * y * y * y); break;
     case Primitive::sigmoid: grads.add(a.id, g * y * (1.0 - y)); break;

@@ -170,7 +170,7 @@ void evaluate_put_add(const RuleContext& c, const Node& node, const Ball& x, boo
     if (!full) continue;
     if (x.flags[i] & (kOverflowed | kLeftRange)) flags[j] = static_cast<std::uint8_t>(flags[j] | kLeftRange);
     flags[j] = static_cast<std::uint8_t>(flags[j] | (x.flags[i] & kMayBeNan));
-    finite[j] &= std::isfinite(x.v[i]) || (x.flags[i] & (kOverflowed | kLeftRange)) ? 1 : 0;
+    if (!std::isfinite(x.v[i]) && !(x.flags[i] & (kOverflowed | kLeftRange))) finite[j] = 0;
     sign[j] = static_cast<std::uint8_t>(sign[j] | (x.v[i] > 0 ? 1 : 0) | (x.v[i] < 0 ? 2 : 0));
     replay[j] += static_cast<float>(x.replay[i]);
   }

@@ -2,6 +2,9 @@
 #include "reference/expr.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <map>
+#include <numbers>
 #include <numeric>
 
 #include "src/error.h"
@@ -122,7 +125,7 @@ Expr max(Expr x, int axis) { return reduce(Primitive::max, x, axis); }
 Expr first_max(Expr x, int axis) { return reduce(Primitive::first_max, x, axis); }
 Expr mean(Expr x, int axis) {
   const int at = axis < 0 ? axis + x.shape().rank : axis;
-  return sum(x, at) * (1.0 / static_cast<double>(x.shape()[at]));
+  return sum(x, at) * named_constant(*x.graph, "1/" + std::to_string(x.shape()[at]));
 }
 Expr sum_all(Expr x) { return sum(reshape(x, Shape{x.shape().count()}), 0); }
 
@@ -248,6 +251,26 @@ Expr constant(Graph& graph, double value) {
   Node node;
   node.primitive = Primitive::constant;
   node.value = value;
+  return graph.record(std::move(node));
+}
+
+Expr named_constant(Graph& graph, const std::string& name) {
+  using namespace std::numbers;
+  static const std::map<std::string, double> kKnown = {
+      {"1/sqrt(2)", 0.5 * sqrt2},          {"2/sqrt(pi)", 2.0 * inv_sqrtpi}, {"sqrt(2/pi)", sqrt2 * inv_sqrtpi},
+      {"1/sqrt(2 pi)", 0.5 * sqrt2 * inv_sqrtpi}, {"log(2)", ln2},           {"1/log(2)", log2e},
+      {"pi", pi}};
+  Node node;
+  node.primitive = Primitive::constant;
+  node.name = name;
+  long long above = 0, below = 0;
+  int used = 0;
+  if (const auto known = kKnown.find(name); known != kKnown.end())
+    node.value = known->second;
+  else if (std::sscanf(name.c_str(), "%lld/%lld%n", &above, &below, &used) == 2 && used == static_cast<int>(name.size()))
+    node.value = static_cast<double>(above) / static_cast<double>(below);
+  else
+    throw Error("[formula] unknown constant, got '" + name + "', want a fraction or one of the names of named_constant()");
   return graph.record(std::move(node));
 }
 

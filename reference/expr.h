@@ -59,11 +59,11 @@ struct Node {
   Primitive primitive = Primitive::input;
   std::vector<int> args;
   Shape shape;
-  double value = 0;             // constant
+  double value = 0;             // constant: nearest double; its exact value is `name` where that is set
   int axis = 0;                 // sum, max, first_max
   bool transpose_a = false, transpose_b = false;
   Map map;                      // take, put_add; indicator's values
-  std::string name;             // input, stored, attribute
+  std::string name;             // input, stored; constant: see named_constant()
   AdjointRule adjoint;          // own_adjoint
 };
 
@@ -148,6 +148,9 @@ std::int64_t window_extent(std::int64_t extent, int kernel, int stride, int padd
 /// Fixed whole numbers known when recording (a mask, a one-hot target).
 Expr indicator(Graph& graph, const Shape& shape, std::vector<std::int64_t> values);
 Expr constant(Graph& graph, double value);
+/// A constant that is no double, so that 100 digits evaluate it as what it is: a fraction "1/3", "1/sqrt(2)",
+/// "2/sqrt(pi)", "sqrt(2/pi)", "1/sqrt(2 pi)", "log(2)", "1/log(2)" or "pi". Error on any other name.
+Expr named_constant(Graph& graph, const std::string& name);
 
 // Marks.
 Expr stored(const std::string& name, Expr x);

@@ -22,13 +22,23 @@ class PlainEvaluator {
   using Real = typename Policy::Real;
   using Values = std::vector<Real>;
 
-  explicit PlainEvaluator(const Graph& graph, Policy policy = {}) : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), ready_(values_.size(), 0) {}
+  explicit PlainEvaluator(const Graph& graph, Policy policy = {})
+      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), ready_(values_.size(), 0), given_(ready_) {}
 
+  /// Gives a node its values; what follows from it is evaluated anew when asked for, the rest is kept.
   void set(Expr leaf, Values values) {
-    values_[static_cast<std::size_t>(leaf.id)] = std::move(values);
-    std::fill(ready_.begin(), ready_.end(), char{0});
-    given_.push_back(leaf.id);
-    for (const int id : given_) ready_[static_cast<std::size_t>(id)] = 1;
+    const auto first = static_cast<std::size_t>(leaf.id);
+    if (values.size() != at(graph_.node(leaf.id).shape.count()))
+      throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) + ", want " +
+                  graph_.node(leaf.id).shape.str());
+    values_[first] = std::move(values);
+    std::vector<char> stale(values_.size(), 0);
+    stale[first] = ready_[first] = given_[first] = 1;
+    for (std::size_t id = first + 1; id < values_.size(); ++id) {
+      if (given_[id]) continue;
+      for (const int arg : graph_.node(static_cast<int>(id)).args) stale[id] |= stale[static_cast<std::size_t>(arg)];
+      if (stale[id]) ready_[id] = 0;
+    }
   }
   /// Evaluates what `target` needs and returns its values.
   const Values& value(Expr target) {
@@ -51,11 +61,18 @@ class PlainEvaluator {
   const Shape& arg_shape(const Node& node, std::size_t k) const { return graph_.node(node.args[k]).shape; }
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+  /// Policies of more than fp64 know named constants exactly.
+  static Real constant(const Node& node) {
+    if constexpr (requires { Policy::named_constant(node.name); })
+      if (!node.name.empty()) return Policy::named_constant(node.name);
+    return Policy::constant(node.value);
+  }
+
   Values compute(const Node& node) {
     const auto n = at(node.shape.count());
     switch (node.primitive) {
       case Primitive::input: throw Error("[plain] leaf '" + node.name + "' has no values");
-      case Primitive::constant: return Values(1, Policy::constant(node.value));
+      case Primitive::constant: return Values(1, policy_.round(constant(node)));
       case Primitive::indicator: {
         Values out;
         for (const std::int64_t v : *node.map) out.push_back(Policy::constant(static_cast<double>(v)));
@@ -188,7 +205,7 @@ class PlainEvaluator {
   Policy policy_;
   std::vector<Values> values_;
   std::vector<char> ready_;
-  std::vector<int> given_;
+  std::vector<char> given_;
 };
 
 /// fp64, sums in order.
