@@ -70,7 +70,7 @@ class Attributes {
 struct AttributeSpec {
   std::string name;
   AttributeValue default_value;
-  std::vector<AttributeValue> other_values;
+  std::vector<AttributeValue> other_values = {};
 };
 
 /// A dimension symbol and its extents in the three standard shapes.
@@ -102,10 +102,10 @@ struct PrecisionContract {
 
 /// What the kernel promises about memory.
 struct LaunchContract {
-  std::vector<std::string> accumulates;  ///< outputs or gradients that are added to what their buffer holds
-  std::string row_dim;                   ///< symbol of the axis along which rows are independent; empty: none
-  std::vector<std::string> row_independent;               ///< outputs and gradients for which that holds
-  std::vector<std::pair<std::string, std::string>> in_place;  ///< (output, input): the output overwrites the input
+  std::vector<std::string> accumulates = {};  ///< outputs or gradients that are added to what their buffer holds
+  std::string row_dim = {};              ///< symbol of the axis along which rows are independent; empty: none
+  std::vector<std::string> row_independent = {};          ///< outputs and gradients for which that holds
+  std::vector<std::pair<std::string, std::string>> in_place = {};  ///< (output, input): the output overwrites the input
   bool strided = true;                   ///< takes any strides; otherwise dense row-major only
 };
 

@@ -14,7 +14,8 @@ namespace ampcheck {
 namespace rounding_detail {
 namespace {
 
-constexpr int kDroppedAfter = 2;  // v < 2^(M+1), so from M + 2 on v / 2^n < 1/2
+/// Distance in binades below min_exponent from which only a sticky rest is left.
+constexpr int dropped_after(const FloatFormat& source) { return source.fraction_bits() + 2; }
 
 std::uint64_t overflow_code(const FloatFormat& format, Overflow overflow) {
   if (overflow == Overflow::saturate || format.specials == Specials::none) return format.max_code();
@@ -67,9 +68,10 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   p.nan_positive = format.specials == Specials::none;
   p.code_bits = format.bits();
   p.shift = fraction - format.fraction_bits();
-  p.max_shift = fraction + kDroppedAfter;
+  p.max_shift = dropped_after(source);
   p.storage_shift = format.storage_shift();
   p.first_exponent = static_cast<std::uint64_t>(std::max(first, 0)) << fraction;
+  p.smallest = static_cast<std::uint64_t>(std::max(first - dropped_after(source) + p.shift, 1)) << fraction;
   if (p.scale) {  // code = exponent - min_exponent: one less than a format with subnormals has
     p.rebase = p.first_exponent;
     p.min_magnitude = first > 0 ? p.first_exponent : std::uint64_t{1} << (fraction - 1 + first);
@@ -80,9 +82,12 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   p.nan_code = format.nan_code();
   p.seed = mode.seed;
   set_overflow(p, format, mode.overflow);
-  p.simple = p.limit_positive == p.limit_negative && !p.remap && p.infinity_code == p.limit_positive && !p.scale &&
-             !p.drop_negative_zero && !p.nan_positive && p.flush_below == 0 &&
-             format.max_exponent() <= source.max_exponent();
+  p.limit_is_nan = p.infinity_code == p.nan_code;
+  p.directed = p.limit_positive != p.limit_negative;
+  p.unusual = p.drop_negative_zero || p.nan_positive || p.flush_below != 0;
+  const bool plain = !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
+  p.simple = plain && p.infinity_code == p.limit_positive;
+  p.inward = plain && p.infinity_code == p.limit_positive + 1;
   if (p.shift == 0 && p.constant_shift) p.rounding = Rounding::toward_zero;  // nothing to round; the limits stay
   return p;
 }
@@ -111,7 +116,8 @@ bool can_encode(const FloatFormat& format, const FloatFormat& source) {
   const int first = format.min_exponent() + source.bias;
   const int shift = source.fraction_bits() - format.fraction_bits();
   if (format.specials == Specials::scale) return first >= 0;
-  return first >= 1 && (shift > 0 || (shift == 0 && first == 1));
+  // Between 1 and the other bound the source's own subnormals would need normalising.
+  return (first == 1 && shift >= 0) || (first > dropped_after(source) && shift > 0);
 }
 
 bool can_decode(const FloatFormat& format, const FloatFormat& target) {

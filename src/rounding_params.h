@@ -20,15 +20,20 @@ struct EncodeParams {
   Rounding rounding;
   bool constant_shift;
   bool simple;              ///< one minimum and the NaN select finish the magnitude
+  bool inward;              ///< as simple, but finite numbers stop at max_code, one below infinity's code
+  bool limit_is_nan;        ///< the minimum is enough for NaN as well
+  bool directed;            ///< the limits differ by sign
+  bool unusual;             ///< one of the flags below, or flushing
   bool remap;               ///< codes above max_code become over_code
   bool scale;               ///< e8m0
   bool drop_negative_zero;  ///< fnuz
   bool nan_positive;        ///< no NaN in the format: its stand-in has no sign
   int code_bits;
   int shift;      ///< M - m
-  int max_shift;  ///< from here on nothing but a sticky rest is left
+  int max_shift;  ///< from here on nothing but a sticky rest is left (v < 2^(M+1), so v / 2^n < 1/2)
   int storage_shift;
   std::uint64_t first_exponent;  ///< E0 << M
+  std::uint64_t smallest;        ///< a magnitude with n = shift + M + 2
   std::uint64_t rebase;          ///< constant shift: subtracted from mag
   std::uint64_t min_magnitude;   ///< e8m0: smaller magnitudes are raised to this
   std::uint64_t flush_below;     ///< 0 = keep

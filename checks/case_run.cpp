@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/case_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/random.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+NamedValues all_inputs(const OpSignature& signature, const OpCall& call) {
+  NamedValues out;
+  for (const TensorSpec& spec : signature.inputs)
+    if (call.has(spec)) out[spec.name] = input_values(signature, call, spec);
+  return out;
+}
+
+/// Only a cotangent can be expanded: a tensor whose elements share memory cannot hold different values.
+Layout tensor_layout(const OpCall& call, const std::string& tensor) {
+  const Layout layout = layout_of(call.layout, tensor);
+  return layout == Layout::expanded ? Layout::dense : layout;
+}
+
+}  // namespace
+
+CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in)
+    : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, all_inputs(op_in.signature, call_in)) {
+  const reference::Recording& recording = reference.recording();
+  for (const OutputSpec& spec : op.signature.outputs)
+    outputs.push_back({spec.name, dtype_of(spec.type, call.storage), CaseReference::shape_of(recording.outputs, spec.name)});
+  for (const OutputSpec& spec : op.signature.saved)
+    outputs.push_back({spec.name, dtype_of(spec.type, call.storage), recording.stored.at(spec.name).shape(), true});
+  for (const auto& [name, node] : recording.gradients) {
+    const TensorSpec& spec = *op.signature.input(name.substr(1));
+    gradients.push_back({name, call.dtype(spec), node.shape()});
+  }
+}
+
+bool CaseRun::accumulates(const std::string& name) const {
+  const auto& list = op.signature.launch.accumulates;
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+std::vector<double> CaseRun::held(const Written& tensor) const {
+  const Random random(call.seed, "held " + tensor.name);
+  std::vector<double> values(static_cast<std::size_t>(tensor.shape.count()));
+  // Small multiples of 1/4: exact in every storage format, and never zero.
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = (static_cast<double>(random.below(i, 15)) - 7.5) / 4;
+  return values;
+}
+
+LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) const {
+  LaunchTensors out;
+  for (const TensorSpec& spec : op.signature.inputs) {
+    if (!call.has(spec)) continue;
+    const Dtype dtype = call.dtype(spec);
+    GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
+    tensor.assign(inputs.at(spec.name));
+    out.read.emplace(spec.name, std::move(tensor));
+  }
+  for (const Written& output : outputs) {
+    const auto& list = op.signature.launch.in_place;
+    const auto alias = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.first == output.name; });
+    if (alias != list.end()) {
+      out.in_place[output.name] = alias->second;
+      continue;
+    }
+    GuardedTensor tensor(output.dtype, output.shape, tensor_layout(call, output.name), poison(output.dtype, fill));
+    if (accumulates(output.name)) tensor.assign(held(output));
+    out.write.emplace(output.name, std::move(tensor));
+  }
+  return out;
+}
+
+LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents_in,
+                                        int fill) const {
+  LaunchTensors out;
+  for (const TensorSpec& spec : op.signature.inputs) {
+    if (!call.has(spec)) continue;
+    const Dtype dtype = call.dtype(spec);
+    GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
+    tensor.assign(inputs.at(spec.name));
+    out.read.emplace(spec.name, std::move(tensor));
+  }
+  for (const Written& output : outputs) {
+    if (output.saved) {
+      out.read.emplace(output.name, forward.written.at(output.name).clone());
+      continue;
+    }
+    const std::string name = gradient_name(output.name);
+    GuardedTensor tensor(output.dtype, output.shape, layout_of(call.layout, name), poison(output.dtype, 0));
+    tensor.assign(cotangents_in.at(name));
+    out.read.emplace(name, std::move(tensor));
+  }
+  for (const Written& gradient : gradients) {
+    GuardedTensor tensor(gradient.dtype, gradient.shape, tensor_layout(call, gradient.name), poison(gradient.dtype, fill));
+    if (accumulates(gradient.name)) tensor.assign(held(gradient));
+    out.write.emplace(gradient.name, std::move(tensor));
+  }
+  return out;
+}
+
+void CaseRun::note_memory(const LaunchResult& result, const std::string& where) {
+  for (const std::string& name : result.overrun)
+    add_relation("guards " + name, "AC402", 1, 1, "bytes around '" + name + "' or in its stride gaps changed during " + where);
+  for (const std::string& name : result.clobbered)
+    add_relation("inputs unchanged " + name, "AC403", 1, 1, "'" + name + "' holds other bits after " + where);
+}
+
+LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) {
+  LaunchResult result = launch(op.kernel.forward, tensors, call.attributes, options.device);
+  note_memory(result, "forward");
+  return result;
+}
+
+LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) {
+  LaunchResult result = launch(op.kernel.backward, tensors, call.attributes, options.device);
+  note_memory(result, "backward");
+  return result;
+}
+
+NamedValues CaseRun::cotangents(int probe) const {
+  NamedValues out;
+  for (const Written& output : outputs) {
+    if (output.saved) continue;
+    const std::string name = gradient_name(output.name);
+    out[name] = cotangent_values(call, output.name, output.shape, output.dtype, probe);
+    // An expanded cotangent repeats its first column: what the kernel reads must be what the reference gets.
+    if (layout_of(call.layout, name) == Layout::expanded && output.shape.rank > 0)
+      for (std::size_t i = 0; i < out[name].size(); ++i) out[name][i] = out[name][i - i % static_cast<std::size_t>(output.shape.last())];
+  }
+  return out;
+}
+
+CheckResult& CaseRun::add(CheckResult check) {
+  checks.push_back(std::move(check));
+  return checks.back();
+}
+
+void CaseRun::add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause) {
+  // One line a relation: repeated breaks of the same one add up.
+  for (CheckResult& known : checks)
+    if (known.name == name) {
+      known.compared += compared, known.failed += failed;
+      if (failed > 0 && known.code.empty()) known.code = code, known.cause = cause, known.verdict = find_code(code)->verdict;
+      return;
+    }
+  CheckResult check;
+  check.name = name;
+  check.compared = compared;
+  check.failed = failed;
+  if (failed > 0) check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict;
+  checks.push_back(std::move(check));
+}
+
+}  // namespace ampcheck::checks

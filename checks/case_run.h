@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case while it runs: its tensors, its launches, its reference, and the findings so far. The value checks and the
+// exact relations (checks/relations.cpp) are written on top of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checks/case_reference.h"
+#include "checks/launch.h"
+#include "checks/runner.h"
+
+namespace ampcheck::checks {
+
+/// A tensor that a kernel writes.
+struct Written {
+  std::string name;
+  Dtype dtype;
+  Shape shape;
+  bool saved = false;
+};
+
+class CaseRun {
+ public:
+  CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options);
+
+  const OpDef& op;
+  const OpCall& call;
+  const RunOptions& options;
+  CaseReference reference;
+  std::vector<Written> outputs;    ///< outputs and saved tensors
+  std::vector<Written> gradients;
+  std::vector<CheckResult> checks;
+
+  /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
+  /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
+  LaunchTensors forward_tensors(const NamedValues& inputs, int fill) const;
+  LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
+  LaunchResult run_forward(const LaunchTensors& tensors);
+  LaunchResult run_backward(const LaunchTensors& tensors);
+  NamedValues cotangents(int probe) const;
+
+  bool accumulates(const std::string& name) const;
+  /// What an accumulating buffer holds before the call: known finite values.
+  std::vector<double> held(const Written& tensor) const;
+
+  /// Records a check; a finding keeps the worst elements it was given.
+  CheckResult& add(CheckResult check);
+  /// A check that only says what went wrong, for relations.
+  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause);
+
+ private:
+  void note_memory(const LaunchResult& result, const std::string& where);
+};
+
+/// Compares one written tensor with the union of the forms' intervals and records the check.
+enum class Pass { forward, backward, backward_at_saved };
+CheckResult& judge(CaseRun& run, const std::string& name, const Written& tensor, const TensorView& got, Pass pass);
+
+/// Every exact relation of the op (poison, repeats, homogeneity, row independence).
+void check_relations(CaseRun& run, const LaunchResult& forward);
+
+/// Likely cause of a failed comparison, in words; empty if nothing fits.
+std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
+
+/// Whether accumulation in the storage type explains the failed elements of a tensor.
+bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                   const Comparison& comparison, const Interval& interval, std::string& words);
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the cases of an op could see: the share of the radius that each primitive of its formula contributed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checks/case_run.h"
+
+namespace ampcheck::checks {
+
+class Coverage {
+ public:
+  void see(const std::string& primitive, double share) {
+    double& best = best_[primitive];
+    best = share > best ? share : best;
+  }
+  void merge(const Coverage& other) {
+    for (const auto& [primitive, share] : other.best_) see(primitive, share);
+  }
+  /// Largest share of each primitive over elements and cases; 0 for one that no regime made visible.
+  std::vector<Contribution> contributions() const;
+
+ private:
+  std::map<std::string, double> best_;
+};
+
+/// Shares at one case; empty for cases too large to evaluate once more per primitive.
+Coverage coverage_of(const OpDef& op, const OpCall& call);
+
+/// Counts elements outside the calibrated interval as unusual: `sum` scaled by what replays in fp32 really lose.
+void calibrate(CaseRun& run, const LaunchResult& forward);
+
+/// Certifies an op once per process.
+Certificate certificate_of(const OpDef& op);
+
+}  // namespace ampcheck::checks

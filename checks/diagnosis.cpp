@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the pattern of a failure into words. A cause is a hint; the verdict does not depend on it.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "checks/case_run.h"
+#include "reference/replay.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+/// Median of |x|, NaN last; 0 for none.
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Where the failed elements stand: last column, tail of a vector width, one row, last row.
+std::string place(const Comparison& comparison, const Shape& shape) {
+  if (shape.rank == 0) return "";
+  const std::int64_t width = shape.last(), rows = width > 0 ? shape.count() / width : 0;
+  std::set<std::int64_t> columns, failed_rows;
+  for (const std::int64_t i : comparison.outside) columns.insert(i % width), failed_rows.insert(i / width);
+  if (width > 1 && columns.size() == 1 && *columns.begin() == width - 1) return "only in the last column: the tail of each row";
+  for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})
+    if (width > vector && width % vector != 0 && *columns.begin() >= width / vector * vector)
+      return "only after the last full vector of " + std::to_string(vector) + ": the tail of each row";
+  if (width > 1 && columns.size() == 1) return "only in column " + std::to_string(*columns.begin());
+  if (rows > 1 && failed_rows.size() == 1)
+    return *failed_rows.begin() == rows - 1 ? "only in the last row" : "only in row " + std::to_string(*failed_rows.begin());
+  if (rows > 2 && !failed_rows.contains(0) && static_cast<std::int64_t>(failed_rows.size()) == rows - 1) return "in every row but the first";
+  return "";
+}
+
+}  // namespace
+
+std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+  std::vector<double> ratios;
+  std::int64_t zeros = 0, nans = 0, infinite = 0;
+  for (const std::int64_t i : comparison.outside) {
+    const double g = got[static_cast<std::size_t>(i)], v = interval.value[static_cast<std::size_t>(i)];
+    zeros += g == 0, nans += std::isnan(g), infinite += std::isinf(g);
+    if (std::isfinite(g) && std::isfinite(v) && v != 0) ratios.push_back(g / v);
+  }
+  const auto all = static_cast<std::int64_t>(comparison.outside.size());
+  std::string what;
+  if (nans == all) what = "NaN: unwritten, or 0/0 or inf-inf on the way";
+  else if (infinite == all) what = "infinite: an overflow on the way";
+  else if (zeros == all) what = "written as zero";
+  else if (ratios.size() > 3 || static_cast<std::int64_t>(ratios.size()) == all) {
+    const double middle = median(ratios);
+    std::vector<double> spread;
+    for (const double r : ratios) spread.push_back(std::fabs(r - middle));
+    // A constant factor is one that storage rounding alone spreads.
+    const bool constant = median(spread) <= format(interval.dtype).unit_roundoff() * 2 * std::fabs(middle);
+    if (constant && std::fabs(middle + 1) < 0.01) what = "the sign is flipped";
+    else if (constant && std::fabs(middle - 1) > 1e-3) what = "off by a constant factor of " + number_text(std::round(middle * 1e4) / 1e4);
+  }
+  const std::string where = place(comparison, interval.shape);
+  if (what.empty()) return where;
+  return where.empty() ? what : what + "; " + where;
+}
+
+namespace {
+
+/// How well accumulation in one format explains the elements outside: the typical size of the kernel's error in units of
+/// the replays' error; 0 if such an accumulator would not leave the interval there.
+double accumulation_fit(const reference::Recording& recording, const std::vector<std::pair<reference::Expr, std::vector<double>>>& leaves,
+                        reference::Expr target, const FloatFormat& accumulator, const std::vector<double>& got,
+                        const Comparison& comparison, const Interval& interval) {
+  std::vector<std::vector<double>> replays;
+  for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise, reference::SumOrder::reversed})
+    replays.push_back(reference::replay(*recording.graph, leaves, {target}, {order, &accumulator}).front());
+  std::int64_t also_outside = 0;
+  std::vector<double> ratios;
+  for (const std::int64_t at : comparison.outside) {
+    const auto i = static_cast<std::size_t>(at);
+    double square = 0;
+    bool outside = false;
+    for (const std::vector<double>& values : replays) {
+      double value = values[i];
+      round_values(format(interval.dtype), RoundingMode{}, {&value, 1}, {&value, 1});
+      const double error = value - interval.value[i];
+      square += error * error / static_cast<double>(replays.size());
+      outside |= !admits(interval, at, value);
+    }
+    also_outside += outside;
+    if (square > 0) ratios.push_back(std::fabs(got[i] - interval.value[i]) / std::sqrt(square));
+  }
+  return 2 * also_outside < static_cast<std::int64_t>(comparison.outside.size()) ? 0.0 : median(ratios);
+}
+
+}  // namespace
+
+bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                   const Comparison& comparison, const Interval& interval, std::string& words) {
+  if (tensor.shape.count() > (1 << 18)) return false;
+  const reference::Recording& recording = run.reference.recording();
+  std::vector<std::pair<reference::Expr, std::vector<double>>> leaves;
+  for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
+  reference::Expr target;
+  const auto& list = pass == Pass::forward ? recording.outputs : recording.gradients;
+  for (const auto& [name, node] : list)
+    if (name == tensor.name) target = node;
+  if (!target.defined()) return false;
+  if (pass != Pass::forward)
+    for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, run.reference.cotangents().at(name));
+
+  // The storage type first; beside fp32 storage either 16-bit type may be the accumulator.
+  const std::vector<Dtype> candidates = run.call.storage == Dtype::fp32 ? std::vector<Dtype>{Dtype::bf16, Dtype::fp16} : std::vector<Dtype>{run.call.storage};
+  double best = 0;
+  const char* which = "";
+  for (const Dtype candidate : candidates) {
+    const double fit = accumulation_fit(recording, leaves, target, format(candidate), got, comparison, interval);
+    if (fit > 0 && (best == 0 || std::fabs(std::log(fit)) < std::fabs(std::log(best)))) best = fit, which = name(candidate);
+  }
+  // Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors
+  // do not scale with the accumulator's roundoff.
+  if (!(best > 0.25 && best < 4)) return false;
+  words = std::string("accumulates in ") + which + ": the errors are " + number_text(std::round(best * 100) / 100) +
+          " times those of a replay with such an accumulator (declared: fp32)";
+  return true;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The comparator: the only file in which a kernel's number meets the reference's. An element is right iff it lies in
+// [RN(v - r), RN(v + r)] in the storage format; NaN never lies in an interval.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/ball.h"
+#include "src/finding.h"
+#include "src/tensor.h"
+
+namespace ampcheck::checks {
+
+/// How one element is judged.
+enum class Judgement : std::uint8_t {
+  interval,     ///< got in [low, high]
+  infinite,     ///< the reference is +-inf, which `low` holds
+  maybe_nan,    ///< as infinite, and NaN is right too
+  non_finite,   ///< the reference is NaN: any non-finite is right
+  open,         ///< unjudged: an intermediate leaves the range, or the formula itself has no value here
+};
+
+/// What one form admits for every element of one tensor, in its storage format.
+struct Interval {
+  std::string form;
+  Dtype dtype = Dtype::fp32;
+  Shape shape;
+  std::vector<double> value, radius;  ///< of the ball, before storage
+  std::vector<double> low, high;      ///< rounded to storage
+  std::vector<Judgement> how;         ///< empty: interval everywhere
+};
+
+/// The interval of a ball. `leaves_finite`: whether all inputs of the case are finite.
+Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite);
+
+/// The interval of `held + ball`: of an output that is added to what its buffer held.
+Interval interval_of_sum(const reference::Ball& ball, const std::vector<double>& held, Dtype dtype, const std::string& form,
+                         bool leaves_finite);
+
+/// Whether the interval admits this number as element i.
+bool admits(const Interval& interval, std::int64_t i, double got);
+
+/// Result of comparing one tensor: counts, and which elements lie outside.
+struct Comparison {
+  std::int64_t compared = 0, blind = 0, range = 0;
+  double max_ratio = 0;
+  std::vector<std::int64_t> outside;  ///< ascending indices
+};
+
+/// Compares all elements; `got` holds the exact stored values, row-major.
+Comparison compare(const std::vector<double>& got, const Interval& interval);
+
+/// Keeps of `comparison.outside` only the elements that this further form does not admit either.
+void accept_form(const std::vector<double>& got, const Interval& interval, Comparison& comparison);
+
+/// |got - value| beyond the storage rounding, in units of the radius; infinite where the radius is zero.
+double excess_ratio(const Interval& interval, std::int64_t i, double got);
+
+/// A reader's view of one element.
+Element element_of(const Interval& interval, std::int64_t i, double got, std::uint64_t got_bits);
+
+/// Distance of two numbers in ulps of a format, counted in representable steps; infinite if one is not finite.
+double ulp_distance(const FloatFormat& format, double a, double b);
+
+}  // namespace ampcheck::checks

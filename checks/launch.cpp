@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/launch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "checks/device_buffers.h"
+#include "src/error.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+constexpr std::size_t kGuard = 4096;
+
+Shape strides_of(const Shape& shape, Layout layout, std::int64_t& elements) {
+  Shape strides = row_major_strides(shape);
+  elements = shape.count();
+  const int last = shape.rank - 1;
+  switch (layout) {
+    case Layout::dense: break;
+    case Layout::padded: {  // rows of the last axis end in a gap of 3 elements
+      std::int64_t step = shape.rank ? shape[last] + 3 : 1;
+      for (int i = last - 1; i >= 0; --i) strides[i] = step, step *= shape[i];
+      elements = shape.rank ? step : 1;
+      break;
+    }
+    case Layout::last2:
+      for (int i = 0; i < shape.rank; ++i) strides[i] *= 2;
+      elements *= 2;
+      break;
+    case Layout::transposed:
+      if (shape.rank >= 2) strides[last] = shape[last - 1] * strides[last], strides[last - 1] = 1, strides[last] = shape[last - 1];
+      break;
+    case Layout::expanded:
+      if (shape.rank > 0) {
+        strides = row_major_strides(shape);
+        for (int i = 0; i < last; ++i) strides[i] /= std::max<std::int64_t>(shape[last], 1);
+        strides[last] = 0;
+      }
+      break;
+  }
+  return strides;
+}
+
+}  // namespace
+
+Layout layout_of(const std::string& text, const std::string& tensor) {
+  const std::size_t colon = text.find(':');
+  if (colon != std::string::npos && text.substr(colon + 1) != tensor) return Layout::dense;
+  const std::string kind = text.substr(0, colon);
+  if (kind == "dense") return Layout::dense;
+  if (kind == "padded") return Layout::padded;
+  if (kind == "last2") return Layout::last2;
+  if (kind == "transposed") return Layout::transposed;
+  if (kind == "expanded") return Layout::expanded;
+  throw Error("[layout] got '" + text + "', want dense, padded, last2, transposed or expanded, optionally :tensor");
+}
+
+std::uint64_t poison(Dtype dtype, int which) {
+  switch (dtype) {
+    case Dtype::fp64: return which ? 0x7ff8dead0000beefull : 0xfff8000012345678ull;
+    case Dtype::fp32: return which ? 0x7fc0deadu : 0xffc12345u;
+    case Dtype::fp16: return which ? 0x7e5au : 0xfe15u;
+    case Dtype::bf16: return which ? 0x7fdau : 0xffc5u;
+    case Dtype::e4m3fn: return which ? 0x7fu : 0xffu;
+    case Dtype::e5m2: return which ? 0x7eu : 0xffu;
+    case Dtype::i32: return which ? 0x7fffff01u : 0x80000002u;
+    case Dtype::i64: return which ? 0x7fffffffffffff01ull : 0x8000000000000002ull;
+    case Dtype::u8: return which ? 0xa5u : 0x5au;
+  }
+  return 0;
+}
+
+GuardedTensor::GuardedTensor(Dtype dtype, const Shape& shape, Layout layout, std::uint64_t fill) {
+  const auto size = static_cast<std::size_t>(ampcheck::bytes(dtype));
+  std::int64_t elements = 0;
+  view_ = {nullptr, dtype, shape, strides_of(shape, layout, elements)};
+  const std::size_t body = static_cast<std::size_t>(elements) * size;
+  buffer_ = Tensor(Dtype::u8, Shape{static_cast<std::int64_t>(2 * kGuard + (body + 127) / 64 * 64)});
+  const std::span<std::byte> all = bytes();
+  for (std::size_t i = 0; i + size <= all.size(); i += size) std::memcpy(all.data() + i, &fill, size);
+  // Aligned as a device allocation would be; a padded tensor starts off the alignment as a slice does.
+  view_.data = all.data() + kGuard + (layout == Layout::padded ? 5 * size : 0);
+}
+
+GuardedTensor GuardedTensor::clone() const {
+  GuardedTensor copy;
+  copy.buffer_ = Tensor(Dtype::u8, buffer_.shape());
+  std::memcpy(copy.buffer_.data(), buffer_.data(), bytes().size());
+  copy.view_ = view_;
+  copy.view_.data = copy.bytes().data() + (static_cast<std::byte*>(view_.data) - bytes().data());
+  return copy;
+}
+
+bool GuardedTensor::same_bytes(const GuardedTensor& other) const {
+  return bytes().size() == other.bytes().size() && std::memcmp(bytes().data(), other.bytes().data(), bytes().size()) == 0;
+}
+
+std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
+  const GuardedTensor expected = before.clone();
+  copy_elements(view_, expected.view_);
+  if (same_bytes(expected)) return 0;
+  std::int64_t changed = 0;
+  for (std::size_t i = 0; i < bytes().size(); ++i) changed += bytes()[i] != expected.bytes()[i];
+  return changed;
+}
+
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device) {
+  LaunchResult out;
+  std::map<std::string, GuardedTensor> read;
+  for (const auto& [name, tensor] : tensors.read) read[name] = tensor.clone();
+  for (const auto& [name, tensor] : tensors.write)
+    if (!tensors.in_place.contains(name)) out.written[name] = tensor.clone();
+
+  kernels::KernelCall call;
+  call.attributes = &attributes;
+  call.device = device;
+  std::vector<GuardedTensor*> all;
+  for (auto& [name, tensor] : read) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
+  for (auto& [name, tensor] : out.written) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
+  for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
+  run_on(device, kernel, call, all);
+
+  for (const auto& [name, tensor] : out.written)
+    if (tensor.changed_outside(tensors.write.at(name)) > 0) out.overrun.push_back(name);
+  for (const auto& [name, tensor] : read) {
+    const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&](const auto& p) { return p.second == name; });
+    if (overwritten ? tensor.changed_outside(tensors.read.at(name)) > 0 : !tensor.same_bytes(tensors.read.at(name)))
+      (overwritten ? out.overrun : out.clobbered).push_back(name);
+  }
+  for (const auto& [name, from] : tensors.in_place) out.written[name] = read.at(from).clone();
+  return out;
+}
+
+}  // namespace ampcheck::checks

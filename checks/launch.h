@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a kernel on tensors in guarded buffers of a chosen layout, and sees what it did to memory.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checks/op_def.h"
+#include "src/op_call.h"
+
+namespace ampcheck::checks {
+
+/// How the elements of a tensor lie in its buffer.
+enum class Layout { dense, padded, last2, transposed, expanded };
+/// The layout of one tensor under a case's `layout=NAME` or `layout=NAME:tensor`.
+Layout layout_of(const std::string& case_layout, const std::string& tensor);
+
+/// A tensor between two guard bands of 4 KiB. Guards and stride gaps hold a fill pattern.
+class GuardedTensor {
+ public:
+  GuardedTensor() = default;
+  /// `fill` is repeated over the whole buffer: the bits of one element.
+  GuardedTensor(Dtype dtype, const Shape& shape, Layout layout, std::uint64_t fill);
+
+  const TensorView& view() const { return view_; }
+  /// The whole buffer, guards included.
+  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(buffer_.data()), static_cast<std::size_t>(buffer_.count())}; }
+  /// Puts values into the elements.
+  void assign(const std::vector<double>& values) { from_doubles(values, view_); }
+  /// A copy with the same layout whose memory is its own.
+  GuardedTensor clone() const;
+  /// Bytes outside the elements differ from those of `before`: number of such bytes.
+  std::int64_t changed_outside(const GuardedTensor& before) const;
+  bool same_bytes(const GuardedTensor& other) const;
+
+ private:
+  Tensor buffer_;  // bytes, 64-byte aligned
+  TensorView view_;
+};
+
+/// Two fills for buffers that a kernel must write: NaNs of two payloads (integers: two absurd values).
+std::uint64_t poison(Dtype dtype, int which);
+
+/// What was seen around one launch.
+struct LaunchResult {
+  std::map<std::string, GuardedTensor> written;  ///< outputs, saved tensors or gradients after the call
+  std::vector<std::string> overrun;              ///< tensors around which guard bytes changed
+  std::vector<std::string> clobbered;            ///< inputs whose bytes changed
+};
+
+/// Tensors of one call by name. In-place outputs share the buffer of their input.
+struct LaunchTensors {
+  std::map<std::string, GuardedTensor> read;
+  std::map<std::string, GuardedTensor> write;  ///< as prefilled
+  std::map<std::string, std::string> in_place; ///< written name -> read name
+};
+
+/// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after.
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device);
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything ampcheck knows of one op: what it promises, its kernel, its formula in every admitted form.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "reference/formula.h"
+#include "src/op_signature.h"
+
+namespace ampcheck::checks {
+
+struct OpDef {
+  OpSignature signature;
+  kernels::Kernel kernel;
+  /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
+  /// an element is right iff it lies in the interval of some form, for forward and gradients separately.
+  std::vector<reference::Form> forms;
+};
+
+/// Every op of the list in CMakeLists.txt, in that order.
+std::span<const OpDef> all_ops();
+/// The op of that name, or null; planted ones (checks/planted.h) by their full name "op.variant".
+const OpDef* find_op(std::string_view name);
+
+/// The ulp bounds of kernels/math.h, as the math set of the built-in ops' contracts.
+MathSet own_math();
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/softmax.h"
+
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef softmax_op() {
+  OpDef op;
+  op.signature = {
+      .name = "softmax",
+      .summary = "y = exp(x) / sum(exp(x)) along the last axis",
+      .inputs = {{.name = "x", .dims = "N D"}},
+      .outputs = {{.name = "y"}},
+      .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
+      .precision = {.math = own_math()},
+      .launch = {.row_dim = "N", .row_independent = {"y", "dx"}},
+      .cast = CastPolicy::fp32,
+  };
+  op.kernel = kernels::softmax_kernel();
+  const auto form = [](reference::Expr (*formula)(reference::Expr)) {
+    return [formula](reference::FormulaCall& call) { call.output("y", formula(call["x"])); };
+  };
+  op.forms = {{"e/l", form(reference::softmax)},
+              {"y (g - sum g y)", form(reference::softmax_usual_adjoint)},
+              {"exp(x - lse)", form(reference::softmax_by_lse)},
+              {"one pass", form(reference::softmax_usual_adjoint), true}};
+  return op;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/planted.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "src/error.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+using kernels::KernelCall;
+using Row = std::vector<float>;
+
+enum class Twist {
+  // Faults of the backward of softmax.
+  sign, missing_factor, dropped_tail, bf16_accumulation, unwritten_last, nan_rows_unwritten, overrun, clobbers_cotangent,
+  alternating_order, stale_maximum, ignores_strides, nonlinear,
+  // Correct variants.
+  reversed_order, kahan, online, by_lse,
+};
+
+float to_bf16(float x) {
+  double v = static_cast<double>(x);
+  round_values(kBf16, RoundingMode{}, {&v, 1}, {&v, 1});
+  return static_cast<float>(v);
+}
+
+float sum(const Row& terms, Twist twist, bool flip) {
+  float s = 0, carry = 0;
+  const std::size_t n = terms.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool backwards = twist == Twist::reversed_order || (twist == Twist::alternating_order && flip);
+    const float t = terms[backwards ? n - 1 - i : i];
+    if (twist == Twist::kahan) {
+      const float y = t - carry, next = s + y;
+      carry = (next - s) - y;
+      s = next;
+    } else if (twist == Twist::bf16_accumulation) {
+      s = to_bf16(s + t);
+    } else {
+      s += t;
+    }
+  }
+  return s;
+}
+
+/// One row of softmax; `shift` replaces the row's maximum where it is finite.
+Row softmax_row(const Row& x, Twist twist, const float* shift) {
+  float m = -INFINITY;
+  for (const float v : x) m = v > m || v != v ? v : m;
+  if (shift != nullptr && std::isfinite(*shift) && std::fabs(*shift - m) < 8) m = *shift;
+  Row e(x.size());
+  if (twist == Twist::online) {  // Milakov and Gimelshein 2018
+    float running = -INFINITY, l = 0;
+    for (const float v : x) {
+      const float next = v > running || v != v ? v : running;
+      l = l * (running == next ? 1.0f : std::exp(running - next)) + std::exp(v - next);
+      running = next;
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) e[i] = std::exp(x[i] - running) / l;
+    return e;
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) e[i] = std::exp(x[i] - m);
+  const float l = sum(e, twist == Twist::bf16_accumulation ? Twist::sign : twist, false);
+  const float lse = m + std::log(l);
+  for (std::size_t i = 0; i < x.size(); ++i) e[i] = twist == Twist::by_lse ? std::exp(x[i] - lse) : e[i] / l;
+  return e;
+}
+
+/// Rows of a [N, D] view as float; with `as_dense`, as a kernel reads that takes every tensor for row-major.
+std::vector<Row> rows_of(const TensorView& view, bool as_dense = false) {
+  TensorView seen = view;
+  if (as_dense) seen.strides = row_major_strides(view.shape);
+  const std::vector<double> values = to_doubles(seen);
+  std::vector<Row> rows(static_cast<std::size_t>(view.shape[0]), Row(static_cast<std::size_t>(view.shape[1])));
+  for (std::size_t i = 0; i < values.size(); ++i) rows[i / rows[0].size()][i % rows[0].size()] = static_cast<float>(values[i]);
+  return rows;
+}
+
+void store(const Row& row, std::int64_t r, const TensorView& view, std::int64_t columns) {
+  std::vector<double> values(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(columns));
+  TensorView target = view;
+  target.shape = Shape{1, columns};
+  target.data = view.as<std::byte>() + r * view.strides[0] * bytes(view.dtype);
+  if (columns > 0) from_doubles(values, target);
+}
+
+void forward(const KernelCall& call, Twist twist) {
+  const TensorView& y = call.at("y");
+  const std::vector<Row> x = rows_of(call.at("x"));
+  const float* previous = nullptr;
+  float shift = 0;
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    const Row out = softmax_row(x[r], twist, twist == Twist::stale_maximum ? previous : nullptr);
+    if (!x[r].empty()) shift = *std::max_element(x[r].begin(), x[r].end()), previous = &shift;
+    const bool nan_row = std::any_of(out.begin(), out.end(), [](float v) { return v != v; });
+    if (twist == Twist::nan_rows_unwritten && nan_row) continue;
+    store(out, static_cast<std::int64_t>(r), y, static_cast<std::int64_t>(out.size()));
+  }
+}
+
+void backward(const KernelCall& call, Twist twist) {
+  static std::atomic<int> calls{0};
+  const bool flip = ++calls % 2 == 0;
+  const TensorView &dx = call.at("dx"), &dy = call.at("dy");
+  const std::vector<Row> x = rows_of(call.at("x")), g = rows_of(dy, twist == Twist::ignores_strides);
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    const Row y = softmax_row(x[r], twist, nullptr);
+    const std::size_t n = y.size();
+    Row products(n), out(n);
+    const std::size_t used = twist == Twist::dropped_tail ? n / 8 * 8 : n;
+    for (std::size_t i = 0; i < n; ++i) products[i] = i < used ? g[r][i] * y[i] : 0.0f;
+    const float dot = sum(products, twist, flip);
+    for (std::size_t i = 0; i < n; ++i) {
+      float cotangent = g[r][i];
+      if (twist == Twist::nonlinear) cotangent += cotangent * std::fabs(cotangent) * 0x1p-25f;
+      out[i] = y[i] * (twist == Twist::sign ? cotangent + dot : cotangent - dot);
+      if (twist == Twist::missing_factor) out[i] = cotangent - dot;
+    }
+    const bool last = r + 1 == x.size();
+    store(out, static_cast<std::int64_t>(r), dx, static_cast<std::int64_t>(twist == Twist::unwritten_last && last && n > 0 ? n - 1 : n));
+  }
+  const std::int64_t size = bytes(dx.dtype);
+  if (twist == Twist::overrun && dx.count() > 0)  // one element past the end, as a launch rounded up would
+    std::memset(dx.as<std::byte>() + (dx.offset(dx.count() - 1) + 1) * size, 0, static_cast<std::size_t>(size));
+  if (twist == Twist::clobbers_cotangent && dy.count() > 0) std::memset(dy.data, 0, static_cast<std::size_t>(size));
+}
+
+PlantedOp softmax_with(const std::string& variant, Twist twist, const std::string& what, const std::string& code) {
+  PlantedOp out{*find_op("softmax"), what, code};
+  out.op.signature.name = "softmax." + variant;
+  out.op.signature.summary = what;
+  out.op.signature.precision.math = {.name = "glibc", .tanh = 2, .erfc = 3};
+  out.op.kernel.forward = [twist](const KernelCall& call) { forward(call, twist); };
+  out.op.kernel.backward = [twist](const KernelCall& call) { backward(call, twist); };
+  return out;
+}
+
+/// An op whose gradient accumulates by contract, but whose kernel overwrites; the sum over rows of a broadcast bias.
+PlantedOp overwriting_accumulator() {
+  PlantedOp out{*find_op("add"), "declared to add its gradient to the buffer, but overwrites it", "AC408"};
+  out.op.signature.name = "add.overwrites";
+  out.op.signature.summary = out.what;
+  out.op.signature.launch.accumulates = {"dx"};
+  out.op.signature.launch.row_independent = {"z", "dy"};
+  return out;
+}
+
+}  // namespace
+
+std::span<const PlantedOp> planted_ops() {
+  static const std::vector<PlantedOp> kOps = {
+      softmax_with("sign", Twist::sign, "backward adds the dot product instead of subtracting it", "AC101"),
+      softmax_with("missing_factor", Twist::missing_factor, "backward leaves out the factor y", "AC101"),
+      softmax_with("dropped_tail", Twist::dropped_tail, "the dot product misses what follows the last full vector of 8", "AC101"),
+      softmax_with("bf16_accumulation", Twist::bf16_accumulation, "the dot product is accumulated in bf16", "AC301"),
+      softmax_with("unwritten_last", Twist::unwritten_last, "the last element of dx is never written", "AC401"),
+      softmax_with("nan_rows_unwritten", Twist::nan_rows_unwritten, "rows that hold NaN are left unwritten", "AC401"),
+      softmax_with("overrun", Twist::overrun, "writes one element past the end of dx", "AC402"),
+      softmax_with("clobbers_cotangent", Twist::clobbers_cotangent, "overwrites the cotangent", "AC403"),
+      softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call", "AC404"),
+      softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", "AC405"),
+      softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
+      softmax_with("nonlinear", Twist::nonlinear, "a term of g |g| too small for the interval", "AC407"),
+      overwriting_accumulator(),
+      softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", ""),
+      softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),
+      softmax_with("online", Twist::online, "correct: one pass with running rescaling", ""),
+      softmax_with("by_lse", Twist::by_lse, "correct: exp(x - lse)", ""),
+  };
+  return kOps;
+}
+
+}  // namespace ampcheck::checks

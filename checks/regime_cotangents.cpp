@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "checks/regime_tables.h"
+
+namespace ampcheck::checks {
+
+double signed_power(const Fill& f, std::int64_t i) {
+  return f.sign(i) * std::ldexp(static_cast<double>(1 + f.below(i, 3)), static_cast<int>(4 * f.uniform(i)) - 1);
+}
+
+namespace {
+
+/// 2^15, or as much as leaves 12 of it inside the format.
+double big(const Fill& f, std::int64_t i) {
+  return signed_power(f, i) * std::ldexp(1.0, std::min(15, f.format.max_exponent() - 4));
+}
+double small(const Fill& f, std::int64_t i) { return signed_power(f, i) * 0x1p-10; }
+double near_subnormal(const Fill& f, std::int64_t i) {
+  return f.sign(-i - 1) * f.log_uniform(i, -3, 2) * f.format.min_normal();
+}
+double row_constant(const Fill& f, std::int64_t i) { return f.normal(f.frame.line(i)); }
+double one_hot(const Fill& f, std::int64_t i) {
+  const std::int64_t line = f.frame.line(i);
+  return f.frame.column(i) == f.below(line, f.frame.columns) ? f.sign(line) : 0;
+}
+double single(const Fill& f, std::int64_t i) { return i == f.below(0, f.frame.count) ? 1 : 0; }
+double last_column(const Fill& f, std::int64_t i) {
+  return f.frame.column(i) == f.frame.columns - 1 ? f.normal(i) : 0;
+}
+
+/// Opposite pairs from both ends of a row; of an odd number the middle three are a, -2a, a.
+double zero_sum(const Fill& f, std::int64_t i) {
+  const std::int64_t columns = f.frame.columns, column = f.frame.column(i), start = i - column, middle = columns / 2;
+  const auto step = [&](std::int64_t at) { return std::floor(64 * f.uniform(at)) + 1; };  // exact when doubled
+  if (columns % 2 != 0 && std::abs(column - middle) <= 1) {
+    if (columns == 1) return 0;
+    return column == middle ? -2 * step(start + middle) : step(start + middle);
+  }
+  return column < columns / 2 ? f.sign(i) * step(i)
+                              : -f.sign(start + columns - 1 - column) * step(start + columns - 1 - column);
+}
+
+}  // namespace
+
+std::span<const CotangentRegime> cotangent_table() {
+  static const std::vector<CotangentRegime> kTable = {
+      {"mixed", "four probes: powers of two, full mantissas, one-hot rows, zero", nullptr, false,
+       {"powers", "normal", "one_hot", "zero"}},
+      {"full", "six probes: powers of two and full mantissas in turn", nullptr, false,
+       {"powers", "normal", "powers", "normal", "row_constant", "normal"}},
+      {"powers", "signed powers of two times 1 to 3: products are exact", signed_power},
+      {"normal", "full mantissas: the order of a sum shows", [](const Fill& f, std::int64_t i) { return f.normal(i); }, true},
+      {"zero", "all zero", [](const Fill&, std::int64_t) { return 0.0; }},
+      {"one_hot", "one of each row is +1 or -1", one_hot},
+      {"row_constant", "one number a row", row_constant, true},
+      {"zero_sum", "rows that sum to zero", zero_sum},
+      {"ones", "all one, as of a sum", [](const Fill&, std::int64_t) { return 1.0; }},
+      {"ones_expanded", "all one, in memory with stride 0", [](const Fill&, std::int64_t) { return 1.0; }},
+      {"big", "powers of two times 2^15: a large loss scale", big},
+      {"small", "powers of two times 2^-10", small},
+      {"near_max", "near the largest finite number", [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); },
+       true},
+      {"near_subnormal", "about the smallest normal number", near_subnormal, true},
+      {"positive", "all above zero", [](const Fill& f, std::int64_t i) { return std::fabs(f.normal(i)); }, true},
+      {"negative", "all below zero", [](const Fill& f, std::int64_t i) { return -std::fabs(f.normal(i)); }, true},
+      {"single", "one element of the tensor", single},
+      {"last_column", "nothing but the last column", last_column, true},
+      {"integers255", "whole numbers up to 255",
+       [](const Fill& f, std::int64_t i) { return std::floor(f.uniform(i) * 511) - 255; }},
+  };
+  return kTable;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/regimes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "checks/regime_tables.h"
+#include "src/error.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+/// Which inputs a regime is for: the suffix ".first", ".rest" or ".weights".
+enum class Part { data, first, rest, weights };
+
+struct Range {
+  const DataFamily* family = nullptr;
+  double number = 0;
+  Part part = Part::data;
+};
+
+[[noreturn]] void unknown(const char* where, const std::string& word, const std::vector<RegimeText>& known) {
+  std::vector<std::string> names;
+  for (const RegimeText& text : known) names.push_back(text.name);
+  const std::string near = nearest_word(word, names);
+  throw Error(std::string("[") + where + "] unknown regime, got '" + word + "', want " +
+              (near.empty() ? "a name such as '" + names[1] + "'" : "a known name; did you mean '" + near + "'?"));
+}
+
+/// Number of "scale-9" after the prefix; false if the rest is not one.
+bool parse_number(std::string_view text, double& number) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  return end.ec == std::errc{} && end.ptr == text.data() + text.size() && std::fabs(number) <= 1e6;
+}
+
+Range parse_range(const std::string& name) {
+  std::string_view word = name;
+  Range range;
+  for (const auto& [suffix, part] : {std::pair<std::string_view, Part>{".first", Part::first},
+                                     {".rest", Part::rest}, {".weights", Part::weights}})
+    if (word.ends_with(suffix)) {
+      range.part = part;
+      word.remove_suffix(suffix.size());
+      break;
+    }
+  for (const DataFamily& family : data_families()) {
+    if (!word.starts_with(family.prefix)) continue;
+    const std::string_view rest = word.substr(std::string_view(family.prefix).size());
+    if (family.numbers.empty() ? !rest.empty() : !parse_number(rest, range.number)) continue;
+    range.family = &family;
+    return range;
+  }
+  unknown("range", std::string(word), data_regimes());
+}
+
+bool is_data(const TensorSpec& spec) {
+  return spec.role == Role::data || spec.role == Role::probability || spec.role == Role::log_probability;
+}
+
+bool is_weight(const TensorSpec& spec) { return spec.role == Role::weight || spec.role == Role::bias; }
+
+/// Whether the regime decides the values of this input; otherwise they are the default ones.
+bool governs(const Range& range, const OpSignature& signature, const TensorSpec& spec) {
+  if (range.family->fill == nullptr) return false;
+  if (is_weight(spec)) return range.part == Part::weights || (range.part == Part::data && range.family->weights_too);
+  if (!is_data(spec) || range.part == Part::weights) return false;
+  const auto first = std::find_if(signature.inputs.begin(), signature.inputs.end(), is_data);
+  return range.part == Part::data || (range.part == Part::first) == (first->name == spec.name);
+}
+
+double default_value(const Fill& f, const TensorSpec& spec, std::int64_t i) {
+  if (spec.role == Role::log_probability) return -8 * f.uniform(i);
+  if (spec.role == Role::angle) return 2 * f.uniform(i) - 1;
+  if (spec.role == Role::probability || spec.domain == Domain::unit_interval) return f.uniform(i);
+  const double z = f.normal(i);
+  return spec.role == Role::weight ? 1 + 0.3 * z : spec.role == Role::bias ? 0.5 * z : z;
+}
+
+bool in_unit_interval(const TensorSpec& spec) {
+  return spec.domain == Domain::unit_interval || spec.role == Role::probability;
+}
+
+double into_domain(double value, const TensorSpec& spec) {
+  const double magnitude = std::fabs(value);
+  if (in_unit_interval(spec)) return magnitude < 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude);
+  if (spec.domain == Domain::positive) return magnitude;
+  return spec.role == Role::log_probability ? -magnitude : value;
+}
+
+/// Rounds to nearest even; finite numbers stay finite, infinities too where the format has them.
+void round_to(const FloatFormat& format, std::vector<double>& values) {
+  std::vector<double> rounded(values.size());
+  round_values(format, {.overflow = Overflow::saturate}, values, rounded);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = !std::isinf(values[i])  ? rounded[i]
+                : format.has_infinity() ? values[i]
+                                        : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// Rounding may have reached an end of the open domain.
+void keep_domain_open(const FloatFormat& format, const TensorSpec& spec, std::vector<double>& values) {
+  for (double& value : values) {
+    if (spec.domain == Domain::positive && value == 0) value = format.min_normal();
+    if (in_unit_interval(spec) && !std::isnan(value))
+      value = std::clamp(value, format.min_normal(), 1 - format.unit_roundoff());
+  }
+}
+
+/// Values of the attributes that are named after an index (ignore_index, padding_idx), where an input may hold them.
+std::vector<double> sentinels(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, std::int64_t extent) {
+  std::vector<double> out;
+  for (const AttributeSpec& attribute : signature.attributes) {
+    if (attribute.name.find("index") == std::string::npos && attribute.name.find("idx") == std::string::npos) continue;
+    const auto value = call.attributes.all().find(attribute.name);
+    const double* number = value == call.attributes.all().end() ? nullptr : std::get_if<double>(&value->second);
+    // An index addresses memory, so a sentinel outside the range ("none") is not for it.
+    if (number != nullptr && (spec.role == Role::target || (*number >= 0 && *number < static_cast<double>(extent))))
+      out.push_back(*number);
+  }
+  return out;
+}
+
+std::vector<double> index_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, const Fill& f,
+                                 std::string_view regime) {
+  const auto dim = call.dims.find(spec.index_dim);
+  const std::int64_t extent = dim == call.dims.end() ? 1 : dim->second;
+  std::vector<double> values(static_cast<std::size_t>(f.frame.count));
+  if (values.empty()) return values;
+  const std::vector<double> special = sentinels(signature, call, spec, extent);
+  if (extent == 0 && special.empty())
+    throw Error("[regimes] indices '" + spec.name + "' of " + signature.name + ", got extent 0 of " + spec.index_dim +
+                ", want at least 1");
+  const std::int64_t percent = regime == "all_sentinels" || extent == 0 ? 100 : regime == "sentinels" ? 50 : 10;
+  for (std::int64_t i = 0; i < f.frame.count; ++i) {
+    double& value = values[static_cast<std::size_t>(i)];
+    if (!special.empty() && static_cast<std::int64_t>(100 * f.uniform(i)) < percent) {
+      value = special[static_cast<std::size_t>(f.below(i, static_cast<std::int64_t>(special.size())))];
+    } else if (regime == "end_indices") {
+      value = f.below(i, 2) == 0 ? 0.0 : static_cast<double>(extent - 1);
+    } else {
+      value = static_cast<double>(f.below(regime == "same_index" ? 0 : i, extent));
+    }
+  }
+  return values;
+}
+
+std::vector<double> mask_values(const Fill& f, std::string_view regime) {
+  std::vector<double> values(static_cast<std::size_t>(f.frame.count));
+  for (std::int64_t i = 0; i < f.frame.count; ++i)
+    values[static_cast<std::size_t>(i)] = regime == "mask_zeros" ? 0 : regime == "mask_ones" ? 1 : static_cast<double>(f.below(i, 2));
+  return values;
+}
+
+Fill fill_of(std::uint64_t seed, const std::string& stream, const Shape& shape, Dtype dtype, double number) {
+  return {is_float(dtype) ? format(dtype) : kFp64, Random(seed, stream), Random(seed, stream + "/choices"), Frame(shape),
+          number};
+}
+
+const CotangentRegime& find_cotangent(const std::string& name) {
+  for (const CotangentRegime& row : cotangent_table())
+    if (row.name == name) return row;
+  unknown("cotangent", name, cotangent_regimes());
+}
+
+/// The regime of one probe.
+const CotangentRegime& probe_regime(const OpCall& call, int probe) {
+  const CotangentRegime& row = find_cotangent(call.cotangent);
+  return row.probes.empty() ? row : find_cotangent(row.probes[static_cast<std::size_t>(probe) % row.probes.size()]);
+}
+
+}  // namespace
+
+const std::vector<RegimeText>& data_regimes() {
+  static const std::vector<RegimeText> kTexts = [] {
+    std::vector<RegimeText> texts;
+    for (const DataFamily& family : data_families()) {
+      if (family.numbers.empty()) texts.push_back({family.prefix, family.purpose});
+      for (const char* number : family.numbers) texts.push_back({std::string(family.prefix) + number, family.purpose});
+    }
+    return texts;
+  }();
+  return kTexts;
+}
+
+const std::vector<RegimeText>& cotangent_regimes() {
+  static const std::vector<RegimeText> kTexts = [] {
+    std::vector<RegimeText> texts;
+    for (const CotangentRegime& row : cotangent_table()) texts.push_back({row.name, row.purpose});
+    return texts;
+  }();
+  return kTexts;
+}
+
+const std::vector<RegimeText>& layouts() {
+  // "last2:dy" lays out one tensor so and leaves the others dense: equal layouts hide confusions of strides.
+  static const std::vector<RegimeText> kTexts = {
+      {"dense", "row-major without gaps"},
+      {"padded", "rows padded, behind an offset"},
+      {"last2", "stride 2 along the last axis"},
+      {"transposed", "the last two dimensions exchanged in memory"},
+      {"expanded", "cotangents with stride 0 along the last axis; they must be constant along it"},
+  };
+  return kTexts;
+}
+
+std::vector<double> input_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+  const Range range = parse_range(call.range);
+  const Shape shape = call.shape(spec);
+  const Dtype dtype = call.dtype(spec);
+  const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, dtype, range.number);
+  if (spec.role == Role::index || spec.role == Role::target)
+    return index_values(signature, call, spec, fill, range.family->prefix);
+  if (spec.role == Role::mask) return mask_values(fill, range.family->prefix);
+  const bool governed = governs(range, signature, spec);
+  std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
+  for (std::int64_t i = 0; i < fill.frame.count; ++i)
+    values[static_cast<std::size_t>(i)] =
+        into_domain(governed ? range.family->fill(fill, i) : default_value(fill, spec, i), spec);
+  if (is_float(dtype)) {
+    round_to(format(dtype), values);
+    keep_domain_open(format(dtype), spec, values);
+  } else {
+    for (double& value : values) value = std::isfinite(value) ? std::nearbyint(value) : 0;
+  }
+  return values;
+}
+
+int probe_count(const OpCall& call) {
+  const CotangentRegime& row = find_cotangent(call.cotangent);
+  return row.probes.empty() ? 1 : static_cast<int>(row.probes.size());
+}
+
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe) {
+  const CotangentRegime& row = probe_regime(call, probe);
+  const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
+  std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
+  for (std::int64_t i = 0; i < fill.frame.count; ++i) values[static_cast<std::size_t>(i)] = row.fill(fill, i);
+  if (is_float(dtype)) round_to(format(dtype), values);
+  return values;
+}
+
+bool full_mantissas(const OpCall& call, int probe) { return probe_regime(call, probe).full_mantissas; }
+
+}  // namespace ampcheck::checks

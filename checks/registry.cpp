@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/op_list.h"
+#include "checks/planted.h"
+#include "kernels/math.h"
+
+namespace ampcheck::checks {
+
+std::span<const OpDef> all_ops() {
+  static const std::vector<OpDef> kOps = {
+#define AMPCHECK_OP(name) name##_op(),
+#include "ampcheck_ops.inc"
+#undef AMPCHECK_OP
+  };
+  return kOps;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const OpDef& op : all_ops())
+    if (op.signature.name == name) return &op;
+  if (name.find('.') == std::string_view::npos) return nullptr;
+  for (const PlantedOp& planted : planted_ops())
+    if (planted.op.signature.name == name) return &planted.op;
+  return nullptr;
+}
+
+MathSet own_math() {
+  using namespace kernels::math;
+  return {.name = "kernels/math.h",
+          .exp = kExpUlp, .expm1 = kExpm1Ulp, .log = kLogUlp, .log1p = kLog1pUlp, .tanh = kTanhUlp,
+          .erf = kErfUlp, .erfc = kErfcUlp, .rsqrt = kRsqrtUlp, .sqrt = 0.5};
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact relations: what must hold bit for bit, whatever the rounding.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "checks/case_run.h"
+#include "src/random.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+/// Number of elements of two tensors of one layout whose bits differ, NaN payloads included.
+std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b) {
+  const TensorView &x = a.view(), &y = b.view();
+  const std::int64_t n = x.count();
+  const auto size = static_cast<std::size_t>(bytes(x.dtype));
+  if (x.is_dense() && y.is_dense() && (n == 0 || std::memcmp(x.data, y.data, static_cast<std::size_t>(n) * size) == 0)) return 0;
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < n; ++i) count += bits_at(x, i) != bits_at(y, i);
+  return count;
+}
+
+std::string first_difference(const GuardedTensor& a, const GuardedTensor& b) {
+  for (std::int64_t i = 0; i < a.view().count(); ++i)
+    if (bits_at(a.view(), i) != bits_at(b.view(), i)) return "first at element " + std::to_string(i) + " of " + a.view().shape.str();
+  return "";
+}
+
+/// Number of elements that differ between two runs; recorded under the relation's name.
+std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResult& b, const std::string& relation, const char* code,
+                          const std::string& words) {
+  std::int64_t all = 0;
+  for (const auto& [name, tensor] : a.written) {
+    const GuardedTensor& other = b.written.at(name);
+    const std::int64_t changed = differing(tensor, other);
+    run.add_relation(relation + " " + name, code, tensor.view().count(), changed,
+                     changed ? words + ": " + first_difference(tensor, other) : "");
+    all += changed;
+  }
+  return all;
+}
+
+/// Repeats: a result that differs from call to call. False if it does: then no other bitwise relation says anything.
+bool check_repeats(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors, const LaunchResult& first) {
+  const std::int64_t size = run.gradients.empty() ? 0 : run.gradients.front().shape.count();
+  const int repeats = size > 16384 ? 2 : 5;
+  std::int64_t changed = 0;
+  for (int k = 0; k < repeats; ++k) {
+    changed += compare_runs(run, forward, run.run_forward(run.forward_tensors(run.reference.inputs(), 0)), "repeats", "AC404", "differs from call to call");
+    changed += compare_runs(run, first, run.run_backward(tensors), "repeats", "AC404", "differs from call to call");
+  }
+  return changed == 0;
+}
+
+/// Poison: an output that depends on what its buffer held.
+void check_poison(CaseRun& run, const LaunchResult& forward, const NamedValues& cotangents, const LaunchResult& first) {
+  const NamedValues& inputs = run.reference.inputs();
+  const char* words = "differs with what the buffer held before";
+  compare_runs(run, forward, run.run_forward(run.forward_tensors(inputs, 1)), "poison", "AC401", words);
+  compare_runs(run, first, run.run_backward(run.backward_tensors(inputs, forward, cotangents, 1)), "poison", "AC401", words);
+}
+
+/// backward(2^k g) = 2^k backward(g), bit for bit, where nothing nears the ends of the range.
+void check_homogeneity(CaseRun& run, const LaunchResult& forward, int full_probe) {
+  if (!run.reference.inputs_finite() || run.call.range != "normal") return;
+  const NamedValues base = run.cotangents(full_probe);
+  run.reference.set_cotangents(base);
+  for (const Written& gradient : run.gradients) run.reference.gradient(0, gradient.name, gradient.dtype);
+  if (!run.reference.tame()) return;
+  const NamedValues& inputs = run.reference.inputs();
+  const LaunchResult first = run.run_backward(run.backward_tensors(inputs, forward, base, 0));
+  for (const double factor : {-1.0, 2.0, 0.25}) {
+    NamedValues scaled = base;
+    bool exact = true;
+    for (const Written& output : run.outputs) {
+      if (output.saved) continue;
+      const FloatFormat& f = format(output.dtype);
+      for (double& g : scaled[gradient_name(output.name)]) {
+        g *= factor;
+        exact &= g == 0 || (std::fabs(g) >= 16 * f.min_normal() && std::fabs(g) <= f.max_finite() / 8);
+      }
+    }
+    if (!exact) continue;
+    const LaunchResult result = run.run_backward(run.backward_tensors(inputs, forward, scaled, 0));
+    for (const Written& gradient : run.gradients) {
+      if (run.accumulates(gradient.name)) continue;
+      const FloatFormat& f = format(gradient.dtype);
+      const std::vector<double> a = to_doubles(first.written.at(gradient.name).view());
+      const std::vector<double> b = to_doubles(result.written.at(gradient.name).view());
+      std::int64_t compared = 0, failed = 0;
+      std::string where;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        const double low = std::fmin(std::fabs(a[i]), std::fabs(b[i])), high = std::fmax(std::fabs(a[i]), std::fabs(b[i]));
+        if (low < 16 * f.min_normal() || !(high <= f.max_finite() / 8)) continue;
+        ++compared;
+        if (b[i] == factor * a[i]) continue;
+        if (!failed++) where = "element " + std::to_string(i) + ": " + std::to_string(a[i]) + " becomes " + std::to_string(b[i]) +
+                               " when the cotangent is scaled by " + std::to_string(factor);
+      }
+      run.add_relation("homogeneity " + gradient.name, "AC407", compared, failed, where);
+    }
+  }
+}
+
+bool named(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+/// Changes every row but one by finite amounts, in place; that row's results must keep their bits.
+void check_row_independence(CaseRun& run, const LaunchResult& forward, int full_probe) {
+  const LaunchContract& contract = run.op.signature.launch;
+  if (contract.row_dim.empty() || run.call.range != "normal") return;
+  const std::int64_t rows = run.call.dims.at(contract.row_dim);
+  if (rows < 2) return;
+  const Random random(run.call.seed, "kept row");
+  const std::int64_t kept = static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(rows)));
+  // Rotating the other rows changes them to values that are right for their role.
+  const auto rotate = [&](std::vector<double>& values) {
+    const std::size_t width = values.size() / static_cast<std::size_t>(rows);
+    const std::vector<double> old = values;
+    std::vector<std::int64_t> others;
+    for (std::int64_t r = 0; r < rows; ++r)
+      if (r != kept) others.push_back(r);
+    for (std::size_t k = 0; k < others.size(); ++k) {
+      const auto to = static_cast<std::size_t>(others[k]) * width, from = static_cast<std::size_t>(others[(k + 1) % others.size()]) * width;
+      for (std::size_t i = 0; i < width; ++i) values[to + i] = rows > 2 ? old[from + i] : old[from + width - 1 - i];
+    }
+  };
+  const NamedValues& inputs = run.reference.inputs();
+  NamedValues changed = inputs, cotangents = run.cotangents(full_probe), changed_cotangents = cotangents;
+  for (const TensorSpec& spec : run.op.signature.inputs) {
+    const std::vector<std::string> symbols = OpSignature::symbols(spec);
+    if (run.call.has(spec) && !symbols.empty() && symbols.front() == contract.row_dim) rotate(changed[spec.name]);
+  }
+  for (const Written& output : run.outputs)
+    if (!output.saved && named(contract.row_independent, output.name)) rotate(changed_cotangents[gradient_name(output.name)]);
+  const LaunchResult forward_changed = run.run_forward(run.forward_tensors(changed, 0));
+  const LaunchResult backward = run.run_backward(run.backward_tensors(inputs, forward, cotangents, 0));
+  const LaunchResult backward_changed = run.run_backward(run.backward_tensors(changed, forward_changed, changed_cotangents, 0));
+  const auto compare_row = [&](const GuardedTensor& a, const GuardedTensor& b, const std::string& name) {
+    const std::int64_t width = a.view().count() / rows;
+    std::int64_t failed = 0;
+    for (std::int64_t i = kept * width; i < (kept + 1) * width; ++i) failed += bits_at(a.view(), i) != bits_at(b.view(), i);
+    run.add_relation("row_independence " + name, "AC405", width, failed,
+                     failed ? "row " + std::to_string(kept) + " of '" + name + "' changes with other rows" : "");
+  };
+  for (const std::string& name : contract.row_independent) {
+    if (forward.written.contains(name)) compare_row(forward.written.at(name), forward_changed.written.at(name), name);
+    else if (backward.written.contains(name)) compare_row(backward.written.at(name), backward_changed.written.at(name), name);
+  }
+}
+
+}  // namespace
+
+void check_relations(CaseRun& run, const LaunchResult& forward) {
+  int full_probe = 0;
+  for (int probe = 0; probe < probe_count(run.call); ++probe)
+    if (full_mantissas(run.call, probe)) full_probe = probe;
+  if (run.op.signature.precision.atomics) return;  // the order may differ from call to call: no bitwise relation holds
+  const NamedValues cotangents = run.cotangents(full_probe);
+  const LaunchTensors tensors = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
+  const LaunchResult first = run.run_backward(tensors);
+  if (!check_repeats(run, forward, tensors, first)) return;
+  check_poison(run, forward, cotangents, first);
+  check_homogeneity(run, forward, full_probe);
+  check_row_independence(run, forward, full_probe);
+}
+
+}  // namespace ampcheck::checks

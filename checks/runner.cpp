@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+
+#include "checks/case_run.h"
+#include "checks/coverage.h"
+#include "reference/certify.h"
+#include "src/error.h"
+#include "src/parallel.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void save(Dump* dump, const CaseRun& run, const Written& tensor, const GuardedTensor& got, const Interval& interval) {
+  if (dump == nullptr) return;
+  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got.view())});
+  dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, interval.value});
+  dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, interval.low});
+  dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, interval.high});
+  (void)run;
+}
+
+void dump_inputs(Dump* dump, const CaseRun& run, const NamedValues& cotangents) {
+  if (dump == nullptr) return;
+  for (const TensorSpec& spec : run.op.signature.inputs)
+    if (run.call.has(spec)) dump->entries.push_back({spec.name, run.call.shape(spec), run.call.dtype(spec), run.reference.inputs().at(spec.name)});
+  for (const Written& output : run.outputs)
+    if (!output.saved) dump->entries.push_back({gradient_name(output.name), output.shape, output.dtype, cotangents.at(gradient_name(output.name))});
+}
+
+NamedValues saved_values(const CaseRun& run, const LaunchResult& forward) {
+  NamedValues out;
+  for (const Written& output : run.outputs)
+    if (output.saved) out[output.name] = to_doubles(forward.written.at(output.name).view());
+  return out;
+}
+
+void check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) {
+  for (const Written& output : run.outputs) {
+    if (output.saved && !run.reference.inputs_finite()) continue;  // rule R9
+    const GuardedTensor& got = forward.written.at(output.name);
+    judge(run, "forward " + output.name, output, got.view(), Pass::forward);
+    if (dump != nullptr) save(dump, run, output, got, run.reference.output(0, output.name, output.dtype));
+  }
+  const NamedValues saved = saved_values(run, forward);
+  if (!saved.empty()) run.reference.set_saved(saved);
+  for (int probe = 0; probe < probe_count(run.call); ++probe) {
+    const NamedValues cotangents = run.cotangents(probe);
+    run.reference.set_cotangents(cotangents);
+    if (probe == 0) dump_inputs(dump, run, cotangents);
+    const LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
+    for (const Written& gradient : run.gradients) {
+      const GuardedTensor& got = backward.written.at(gradient.name);
+      const std::string name = "backward " + gradient.name + " probe " + std::to_string(probe);
+      judge(run, name, gradient, got.view(), Pass::backward);
+      if (!saved.empty() && run.reference.inputs_finite()) judge(run, name + " at saved", gradient, got.view(), Pass::backward_at_saved);
+      if (probe == 0 && dump != nullptr) save(dump, run, gradient, got, run.reference.gradient(0, gradient.name, gradient.dtype));
+    }
+  }
+}
+
+/// A low accumulator explains a case only if it explains nearly all of what left the interval there (judge rules: 80 %);
+/// a wrong sign looks like one by chance on an element or two.
+void settle_contract(std::vector<CheckResult>& checks) {
+  std::int64_t explained = 0, unexplained = 0;
+  for (const CheckResult& check : checks) {
+    explained += check.code == "AC301";
+    unexplained += check.code == "AC101" || check.code == "AC102";
+  }
+  if (explained == 0 || 4 * unexplained <= explained) return;
+  for (CheckResult& check : checks)
+    if (check.code == "AC301") check.code = "AC101", check.verdict = Verdict::bug, check.cause.clear();
+}
+
+bool wrong_value(const CheckResult& check) { return check.code == "AC101" || check.code == "AC102" || check.code == "AC301"; }
+
+/// Wrong only in this layout: the strides are to blame, not the arithmetic.
+void settle_layout(const OpDef& op, const OpCall& call, const RunOptions& options, std::vector<CheckResult>& checks) {
+  if (call.layout == "dense" || std::none_of(checks.begin(), checks.end(), wrong_value)) return;
+  OpCall dense = call;
+  dense.layout = "dense";
+  RunOptions values = options;
+  values.relations = false;
+  const CaseResult result = run_case(op, dense, values);
+  if (std::any_of(result.checks.begin(), result.checks.end(), wrong_value)) return;
+  for (CheckResult& check : checks)
+    if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict;
+}
+
+/// The case's verdict is the gravest of its checks, except that a contract explains the few values it does not fit.
+void conclude(CaseRun& run, CaseResult& result) {
+  settle_contract(run.checks);
+  settle_layout(run.op, run.call, run.options, run.checks);
+  result.checks = std::move(run.checks);
+  for (const CheckResult& check : result.checks)
+    if (!check.code.empty() && (check.verdict > result.verdict || result.code.empty())) {
+      result.code = check.code;
+      result.verdict = std::max(result.verdict, check.verdict);
+    }
+  if (!convicts(result.verdict) && result.elements() == 0 && !result.checks.empty()) result.verdict = Verdict::empty;
+}
+
+}  // namespace
+
+CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
+  const auto start = std::chrono::steady_clock::now();
+  CaseResult result;
+  result.name = call.str(op.signature);
+  result.op = op.signature.name;
+  result.dtype = name(call.storage);
+  try {
+    CaseRun run(op, call, options);
+    try {
+      const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
+      check_values(run, forward, dump);
+      if (options.relations) check_relations(run, forward);
+      calibrate(run, forward);
+    } catch (const EnvironmentError&) {
+      throw;
+    } catch (const std::exception& error) {
+      run.add_relation("call", "AC501", 1, 1, error.what());
+    }
+    conclude(run, result);
+  } catch (const EnvironmentError& error) {
+    result.verdict = Verdict::skipped;
+    result.note = error.what();
+  }
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Report report;
+  set_threads(options.jobs);
+  std::vector<const OpDef*> ops;
+  for (const Case& c : cases)
+    if (std::find(ops.begin(), ops.end(), c.op) == ops.end()) ops.push_back(c.op);
+  const auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(); };
+
+  report.certificates.resize(ops.size());
+  report.coverage.resize(ops.size());
+  parallel_for(static_cast<std::int64_t>(ops.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end && !cancelled(); ++i) {
+      const OpSignature& signature = ops[static_cast<std::size_t>(i)]->signature;
+      report.certificates[static_cast<std::size_t>(i)] = certificate_of(*ops[static_cast<std::size_t>(i)]);
+      report.coverage[static_cast<std::size_t>(i)].first = signature.name;
+    }
+  });
+
+  std::vector<CaseResult> results(cases.size());
+  std::vector<char> ran(cases.size(), 0);
+  std::mutex mutex;
+  std::size_t done = 0;
+  std::map<std::string, Coverage> coverage;
+  parallel_for(static_cast<std::int64_t>(cases.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      if (cancelled()) return;
+      const auto i = static_cast<std::size_t>(k);
+      results[i] = run_case(*cases[i].op, cases[i].call, options);
+      const Coverage seen = coverage_of(*cases[i].op, cases[i].call);
+      const std::lock_guard lock(mutex);
+      ran[i] = 1;
+      coverage[cases[i].op->signature.name].merge(seen);
+      if (options.progress) options.progress(++done, cases.size(), results[i]);
+    }
+  });
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    if (ran[i]) report.cases.push_back(std::move(results[i]));
+  for (auto& [op, list] : report.coverage) list = coverage[op].contributions();
+  report.interrupted = cancelled();
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs cases and reports what was found. One case = one op call: forward and backward, every element against its own
+// interval, and every exact relation.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checks/op_def.h"
+#include "checks/regimes.h"
+#include "src/finding.h"
+#include "src/op_call.h"
+
+namespace ampcheck::checks {
+
+struct RunOptions {
+  Device device = Device::cpu;
+  int jobs = 0;          ///< cases at a time; 0: one per core
+  bool relations = true;
+  /// Called after each case from one thread at a time: number done, number of all.
+  std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
+  /// Set from a signal handler: no further case starts.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+/// A case with the op it belongs to.
+struct Case {
+  const OpDef* op = nullptr;
+  OpCall call;
+};
+
+/// Tensors of one replay, row-major, for `--save`: got, want and the interval by tensor name.
+struct Dump {
+  struct Entry {
+    std::string name;  ///< "x", "y.got", "y.want", "y.low", "y.high", "dx.got", ...
+    Shape shape;
+    Dtype dtype = Dtype::fp64;
+    std::vector<double> values;
+  };
+  std::vector<Entry> entries;
+};
+
+/// Judges one case. Exceptions of the kernel become a CRASH finding. `dump`, if given, receives the tensors of the
+/// first probe.
+CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump = nullptr);
+
+/// Judges cases in parallel; results stand in the order of the cases, whatever the number of jobs. Certifies each op
+/// first.
+Report run_cases(const std::vector<Case>& cases, const RunOptions& options);
+
+}  // namespace ampcheck::checks

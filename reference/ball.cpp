@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/ball.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+#include "reference/ball_rules.h"
+#include "src/error.h"
+#include "src/rounding.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+/// Buffers by power-of-two size; they go back when the last ball that uses them goes.
+class Pool {
+ public:
+  ~Pool() {
+    for (auto& list : free_)
+      for (double* p : list) std::free(p);
+  }
+  double* get(int size_class) {
+    auto& list = free_[static_cast<std::size_t>(size_class)];
+    if (!list.empty()) {
+      double* p = list.back();
+      list.pop_back();
+      return p;
+    }
+    void* p = std::aligned_alloc(64, std::size_t{8} << size_class);
+    if (p == nullptr) throw std::bad_alloc();
+    return static_cast<double*>(p);
+  }
+  void put(int size_class, double* p) {
+    auto& list = free_[static_cast<std::size_t>(size_class)];
+    if ((std::size_t{8} << size_class) <= (std::size_t{1} << 24) && list.size() < 64) list.push_back(p);
+    else std::free(p);
+  }
+
+ private:
+  std::array<std::vector<double*>, 64> free_;
+};
+
+std::shared_ptr<Pool> pool() {
+  thread_local const std::shared_ptr<Pool> instance = std::make_shared<Pool>();
+  return instance;
+}
+
+}  // namespace
+
+Channel make_channel(std::int64_t count) {
+  const int size_class = std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
+  const std::shared_ptr<Pool> from = pool();
+  return Channel(from->get(size_class), [from, size_class](double* p) { from->put(size_class, p); });
+}
+
+Extremes extremes(const double* values, std::int64_t count) {
+  // On the bit patterns, which order like magnitudes: vectorises without leave to ignore NaN.
+  std::int64_t largest = 0, smallest = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto bits = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(values[i]) & 0x7fffffffffffffffull);
+    largest = bits > largest ? bits : largest;
+    const std::int64_t nonzero = bits == 0 ? std::numeric_limits<std::int64_t>::max() : bits;
+    smallest = nonzero < smallest ? nonzero : smallest;
+  }
+  Extremes out;
+  out.largest = std::bit_cast<double>(largest);
+  out.finite = largest < 0x7ff0000000000000ll;
+  out.smallest = smallest == std::numeric_limits<std::int64_t>::max() ? 1.0 : std::bit_cast<double>(smallest);
+  return out;
+}
+
+BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches)
+    : graph_(graph), arithmetic_(std::move(arithmetic)), switches_(switches), balls_(graph.nodes().size()),
+      given_(balls_.size(), 0), fresh_(balls_.size(), 0), wants_sum_(balls_.size(), 0), keep_(balls_.size(), 0),
+      targets_(std::move(targets)) {
+  mark_sums();
+}
+
+/// A node carries the state of its sum where a consumer adds on, possibly through primitives that only move (R3).
+void BallEvaluator::mark_sums() {
+  const auto& nodes = graph_.nodes();
+  for (std::size_t id = nodes.size(); id-- > 0;) {
+    const Primitive p = nodes[id].primitive;
+    const bool adds = p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
+    const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take || p == Primitive::own_adjoint ||
+                       p == Primitive::stored;
+    if (!adds && !(moves && wants_sum_[id])) continue;
+    const std::size_t count = p == Primitive::own_adjoint ? 1 : nodes[id].args.size();
+    for (std::size_t k = 0; k < count; ++k) {
+      const auto arg = static_cast<std::size_t>(nodes[id].args[k]);
+      const Primitive q = nodes[arg].primitive;
+      const bool sum_like = q == Primitive::add || q == Primitive::sub || q == Primitive::sum || q == Primitive::put_add ||
+                            q == Primitive::matmul || q == Primitive::reshape || q == Primitive::neg || q == Primitive::take ||
+                            q == Primitive::own_adjoint || q == Primitive::stored;
+      if (sum_like) wants_sum_[arg] = 1;
+    }
+  }
+}
+
+void BallEvaluator::set(Expr leaf, std::span<const double> values, std::span<const double> radius) {
+  const auto id = static_cast<std::size_t>(leaf.id);
+  const Node& node = graph_.node(leaf.id);
+  if (static_cast<std::int64_t>(values.size()) != node.shape.count())
+    throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " + node.shape.str());
+  Ball ball;
+  ball.shape = node.shape;
+  ball.v = make_channel(ball.count());
+  std::copy(values.begin(), values.end(), ball.v.get());
+  if (!radius.empty()) {
+    ball.r = make_channel(ball.count());
+    std::copy(radius.begin(), radius.end(), ball.r.get());
+  }
+  ball.range = extremes(ball.v.get(), ball.count());
+  leaves_finite_ &= ball.range.finite;
+  balls_[id] = std::move(ball);
+  given_[id] = 1;
+  // Whatever depends on it is stale.
+  std::vector<char> stale(balls_.size(), 0);
+  stale[id] = 1;
+  for (std::size_t k = id + 1; k < balls_.size(); ++k)
+    for (const int arg : graph_.node(static_cast<int>(k)).args) stale[k] = static_cast<char>(stale[k] | stale[static_cast<std::size_t>(arg)]);
+  for (std::size_t k = id + 1; k < balls_.size(); ++k)
+    if (stale[k] && !given_[k]) fresh_[k] = 0;
+  fresh_[id] = 1;
+}
+
+void BallEvaluator::release(Expr stored) {
+  const auto id = static_cast<std::size_t>(stored.id);
+  given_[id] = 0;
+  for (std::size_t k = id; k < balls_.size(); ++k)
+    if (!given_[k]) fresh_[k] = 0;
+}
+
+bool BallEvaluator::tame(const Ball& ball) const {
+  // Far enough from both ends that no rule of the full mode could add anything.
+  const Extremes radius = ball.r ? extremes(ball.r.get(), ball.count()) : Extremes{};
+  return ball.range.finite && radius.finite && ball.range.largest < 0x1p100 && radius.largest < 0x1p100 &&
+         ball.range.smallest > 0x1p-100 && ball.chain_up < 0x1p120 && ball.chain_down > 0x1p-120;
+}
+
+namespace {
+
+/// A leaf or an identity in the form that the full mode expects.
+void complete(Ball& ball, bool full) {
+  const std::int64_t n = ball.count();
+  if (full && !ball.replay) {
+    ball.replay = make_channel(n), ball.up = make_channel(n), ball.down = make_channel(n);
+    std::copy_n(ball.v.get(), n, ball.replay.get());
+    std::fill_n(ball.up.get(), n, 0.0);
+    std::fill_n(ball.down.get(), n, 0.0);
+    ball.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
+  }
+}
+
+Ball filled(const Shape& shape, const std::vector<std::int64_t>& values) {
+  Ball ball;
+  ball.shape = shape;
+  ball.v = make_channel(ball.count());
+  for (std::size_t i = 0; i < values.size(); ++i) ball.v[static_cast<std::ptrdiff_t>(i)] = static_cast<double>(values[i]);
+  return ball;
+}
+
+/// Rounding of an intermediate to the saved type.
+void round_stored(const FloatFormat& format, double eta_on, Ball& ball) {
+  Ball out = ball;
+  out.r = make_channel(ball.count());
+  out.terms = out.mass = out.base = out.grid = nullptr;
+  std::vector<double> rounded(static_cast<std::size_t>(ball.count()));
+  round_values(format, RoundingMode{}, {ball.v.get(), rounded.size()}, rounded);
+  for (std::int64_t i = 0; i < ball.count(); ++i) {
+    const double v = ball.v[i], r = ball.r ? ball.r[i] : 0.0, size = std::fabs(v) + r;
+    const bool exact = r == 0 && rounded[static_cast<std::size_t>(i)] == v;
+    out.r[i] = exact ? 0.0 : settle(v, r + format.unit_roundoff() * size + (size < 2 * format.min_normal() ? eta_on * format.min_subnormal() : 0.0));
+  }
+  ball = std::move(out);
+}
+
+/// Tensor-wide bounds of the product chain (R4) for the plain mode.
+void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out) {
+  const auto above = [](const Ball& b) { return std::max({b.chain_up, b.range.largest, 1.0}); };
+  const auto below = [](const Ball& b) { return std::min({b.chain_down, b.range.smallest, 1.0}); };
+  const Ball& a = *args[0];
+  switch (node.primitive) {
+    case Primitive::mul: out.chain_up = above(a) * above(*args[1]), out.chain_down = below(a) * below(*args[1]); break;
+    case Primitive::square: out.chain_up = above(a) * above(a), out.chain_down = below(a) * below(a); break;
+    case Primitive::div: out.chain_up = above(a) / below(*args[1]), out.chain_down = below(a) / above(*args[1]); break;
+    case Primitive::reshape: case Primitive::stored: case Primitive::own_adjoint: case Primitive::take:
+      out.chain_up = a.chain_up, out.chain_down = a.chain_down; break;
+    default: break;
+  }
+}
+
+}  // namespace
+
+bool BallEvaluator::evaluate(const std::vector<char>& needed) {
+  // How many consumers still want a node; a node that nobody wants any more gives its buffers back.
+  std::vector<int> wanted(balls_.size(), 0);
+  for (std::size_t id = 0; id < balls_.size(); ++id)
+    if (needed[id] && !fresh_[id])
+      for (const int arg : graph_.node(static_cast<int>(id)).args) ++wanted[static_cast<std::size_t>(arg)];
+
+  for (std::size_t id = 0; id < balls_.size(); ++id) {
+    if (!needed[id]) continue;
+    if (fresh_[id]) {
+      complete(balls_[id], full_);
+      continue;
+    }
+    const Node& node = graph_.node(static_cast<int>(id));
+    const bool off = switches_.without == static_cast<int>(node.primitive);
+    const double inflation = 1 + 0x1p-20, u = kFp32.unit_roundoff() * inflation;
+    RuleContext c;
+    c.u = off ? 0.0 : u;
+    c.u_sum = off || !switches_.summation ? 0.0 : (arithmetic_.accumulate_roundoff > 0 ? arithmetic_.accumulate_roundoff * inflation : u);
+    c.eta = off ? 0.0 : (arithmetic_.flushes_subnormals ? kMinNormal : kMinSubnormal / 2) * inflation;
+    c.depth = arithmetic_.summation_depth;
+    c.sum_factor = arithmetic_.one_pass ? 4 : 1;
+    c.grid = !arithmetic_.one_pass && arithmetic_.accumulate_roundoff == 0;
+    c.math = arithmetic_.math;
+
+    std::array<const Ball*, 3> args{};
+    const std::size_t count = std::min<std::size_t>(node.args.size(), 3);
+    for (std::size_t k = 0; k < count; ++k) args[k] = &balls_[static_cast<std::size_t>(node.args[k])];
+    const std::span<const Ball* const> in(args.data(), count);
+    Ball out;
+    out.shape = node.shape;
+    const bool wants = wants_sum_[id] != 0;
+    switch (node.primitive) {
+      case Primitive::input: throw Error("[ball] leaf '" + node.name + "' has no values");
+      case Primitive::constant:
+        out.v = make_channel(1);
+        out.v[0] = node.value;
+        if (!representable(node.value)) out.r = make_channel(1), out.r[0] = c.u * std::fabs(node.value);
+        break;
+      case Primitive::indicator: out = filled(node.shape, *node.map); break;
+      case Primitive::sum: evaluate_sum(c, node, *args[0], full_, wants, out); break;
+      case Primitive::max: evaluate_max(node, *args[0], full_, out); break;
+      case Primitive::first_max: evaluate_first_max(node, *args[0], full_, out); break;
+      case Primitive::matmul: evaluate_matmul(c, node, *args[0], *args[1], full_, wants, out); break;
+      case Primitive::take: evaluate_take(node, *args[0], full_, out); break;
+      case Primitive::put_add: evaluate_put_add(c, node, *args[0], full_, wants, out); break;
+      case Primitive::reshape: case Primitive::own_adjoint: case Primitive::stored: case Primitive::stop_gradient:
+        out = *args[0];
+        out.shape = node.shape;
+        if (node.primitive == Primitive::stop_gradient) out.r = out.terms = nullptr;
+        if (const auto saved = arithmetic_.saved.find(node.name);
+            node.primitive == Primitive::stored && saved != arithmetic_.saved.end() && saved->second->precision < kFp32.precision)
+          round_stored(*saved->second, off ? 0.0 : 1.0, out);
+        break;
+      default: evaluate_elementwise(c, node, in, full_, wants, out);
+    }
+    complete(out, full_);
+    out.range = extremes(out.v.get(), out.count());
+    if (!full_) {
+      if (count > 0) bound_chain(node, in, out);
+      if (!tame(out)) return false;
+    }
+    balls_[id] = std::move(out);
+    fresh_[id] = 1;
+    for (const int arg : node.args) {
+      const auto a = static_cast<std::size_t>(arg);
+      if (--wanted[a] == 0 && !keep_[a] && !given_[a]) balls_[a] = Ball{}, fresh_[a] = 0;
+    }
+  }
+  return true;
+}
+
+void BallEvaluator::run(const std::vector<Expr>& targets) {
+  const auto need = [&](const std::vector<Expr>& wanted, bool stop_at_fresh) {
+    std::vector<char> needed(balls_.size(), 0);
+    for (const Expr& target : wanted) needed[static_cast<std::size_t>(target.id)] = 1;
+    for (std::size_t id = balls_.size(); id-- > 0;) {
+      if (!needed[id] || given_[id] || (stop_at_fresh && fresh_[id])) continue;
+      for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
+    }
+    return needed;
+  };
+  // Kept from now on: what targets of later runs (the gradients of the next cotangents) need of this run's nodes.
+  const std::vector<char> later = need(targets_, false);
+  const std::vector<char> now = need(targets, false);
+  for (std::size_t id = 0; id < balls_.size(); ++id) {
+    if (!later[id] || now[id]) continue;
+    for (const int arg : graph_.node(static_cast<int>(id)).args) keep_[static_cast<std::size_t>(arg)] = 1;
+  }
+  for (const Expr& target : targets_) keep_[static_cast<std::size_t>(target.id)] = 1;
+  if (evaluate(need(targets, true))) return;
+  full_ = true;  // the graph starts again, with range flags
+  for (std::size_t id = 0; id < balls_.size(); ++id)
+    if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+  evaluate(need(targets, true));
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the ball evaluator share: constants of the arithmetic, blocks of elements, helpers of the rules.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reference/ball.h"
+
+namespace ampcheck::reference {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Constants of fp32 compute for one node. `u` and `eta` are zero for a primitive that is switched off.
+struct RuleContext {
+  double u = 0;          ///< unit roundoff, inflated by 1 + 2^-20 for the fp64 reference's own error
+  double u_sum = 0;      ///< the accumulator's
+  double eta = 0;        ///< half a subnormal step, or min_normal where subnormals are flushed
+  double depth = 0;      ///< largest number of roundings of a term in a sum; 0: n - 1
+  double sum_factor = 1; ///< 4 for one-pass sums
+  bool grid = true;      ///< whether exactly representable partial sums round nothing
+  MathSet math;
+};
+inline constexpr double kMaxFinite = kFp32.max_finite();
+inline constexpr double kMinNormal = kFp32.min_normal();
+inline constexpr double kMinSubnormal = kFp32.min_subnormal();
+
+inline bool representable(double v) { return static_cast<double>(static_cast<float>(v)) == v; }
+/// True for +-2^k.
+inline bool power_of_two(double v) {
+  return (__builtin_bit_cast(std::uint64_t, v) & 0xfffffffffffffull) == 0 && v != 0;
+}
+/// Own rounding of an inexact result, and the underflow term.
+inline double rounded(const RuleContext& c, double v, double radius_in) {
+  const double size = std::fabs(v) + radius_in;
+  return radius_in + c.u * size + (size < 2 * kMinNormal ? c.eta : 0.0);
+}
+/// A radius that is not a number says nothing: infinite. A non-finite value is judged by class: zero.
+inline double settle(double v, double r) { return std::isfinite(v) ? (r == r ? r : kInfinity) : 0.0; }
+
+inline constexpr int kBlock = 512;
+
+/// One block of an operand; every pointer has unit stride.
+struct BlockIn {
+  const double *v, *r;
+  const double *f, *up, *down;
+  const std::uint8_t* flags;
+};
+struct BlockOut {
+  double *v, *r;
+  double *f, *up, *down;
+  std::uint8_t* flags;
+};
+
+void evaluate_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> args, bool full,
+                          bool wants_sum, Ball& out);
+void evaluate_sum(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
+void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out);
+void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out);
+void evaluate_take(const Node& node, const Ball& x, bool full, Ball& out);
+void evaluate_put_add(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
+void evaluate_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool full,
+                     bool wants_sum, Ball& out);
+
+/// Radius of a sum from its state (rule R2, R3), given the value.
+double summation_radius(const RuleContext& context, double terms, double mass, double base, double grid);
+/// Lowest set bit of a finite non-zero number; infinity for zero.
+double lowest_bit(double v);
+
+/// Allocates the channels that a mode needs.
+void allocate(Ball& ball, bool full, bool wants_sum);
+
+/// dst[i] = f(src[i]) in fp64, vectorised; error below 2^-50 relative.
+void vector_exp(const double* x, double* y, int n);
+void vector_expm1(const double* x, double* y, int n);
+void vector_log(const double* x, double* y, int n);
+void vector_log1p(const double* x, double* y, int n);
+void vector_tanh(const double* x, double* y, int n);
+void vector_erf(const double* x, double* y, int n);
+void vector_erfc(const double* x, double* y, int n);
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums and maxima along an axis (rules R2, R3, R9, R10).
+#include <bit>
+#include <vector>
+
+#include "reference/ball_rules.h"
+
+namespace ampcheck::reference {
+
+double lowest_bit(double v) {
+  if (v == 0) return kInfinity;
+  if (!std::isfinite(v)) return 0;
+  const auto bits = std::bit_cast<std::uint64_t>(v);
+  const std::uint64_t exponent = bits >> 52 & 0x7ff, mantissa = bits & 0xfffffffffffffull;
+  const std::uint64_t whole = exponent ? mantissa | 1ull << 52 : mantissa;
+  return std::ldexp(1.0, std::countr_zero(whole) + static_cast<int>(exponent ? exponent : 1) - 1075);
+}
+
+double summation_radius(const RuleContext& c, double terms, double mass, double base, double grid) {
+  if (terms <= 1) return base;
+  // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
+  if (c.grid && base == 0 && grid > 0 && mass <= 0x1p24 * grid) return 0;
+  const double roundings = c.depth > 0 ? std::min(c.depth, terms - 1) : terms - 1;
+  const double gamma = c.sum_factor * roundings * c.u_sum;
+  double r = base + (gamma < 1 ? gamma * mass / (1 - gamma) : kInfinity);
+  if (c.sum_factor > 1) r += terms * terms * c.eta;  // each rescaling step may underflow
+  return r;
+}
+
+void allocate(Ball& ball, bool full, bool wants_sum) {
+  const std::int64_t n = ball.count();
+  ball.v = make_channel(n);
+  ball.r = make_channel(n);
+  if (wants_sum) {
+    ball.terms = make_channel(n), ball.mass = make_channel(n);
+    ball.base = make_channel(n), ball.grid = make_channel(n);
+  }
+  if (full) {
+    ball.replay = make_channel(n), ball.up = make_channel(n), ball.down = make_channel(n);
+    ball.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
+    std::fill_n(ball.up.get(), n, 0.0);
+    std::fill_n(ball.down.get(), n, 0.0);
+  }
+}
+
+namespace {
+
+/// outer x n x inner decomposition of a tensor around an axis.
+struct Axis {
+  std::int64_t outer = 1, n = 1, inner = 1;
+};
+Axis split(const Shape& shape, int axis) {
+  Axis a;
+  for (int i = 0; i < axis; ++i) a.outer *= shape[i];
+  a.n = shape[axis];
+  for (int i = axis + 1; i < shape.rank; ++i) a.inner *= shape[i];
+  return a;
+}
+
+/// Running state of `inner` sums side by side.
+struct Sums {
+  explicit Sums(std::int64_t inner)
+      : value(static_cast<std::size_t>(inner)), terms(value), mass(value), base(value), grid(value.size(), kInfinity) {}
+  std::vector<double> value, terms, mass, base, grid;
+};
+
+void add_terms(const Ball& x, std::int64_t at, std::int64_t inner, Sums& s, std::size_t to) {
+  for (std::int64_t k = 0; k < inner; ++k) {
+    const std::int64_t i = at + k;
+    const std::size_t j = to + static_cast<std::size_t>(k);
+    s.value[j] += x.v[i];
+    if (x.terms) {
+      s.terms[j] += x.terms[i], s.mass[j] += x.mass[i], s.base[j] += x.base[i];
+      s.grid[j] = std::fmin(s.grid[j], x.grid[i]);
+    } else {
+      const double v = x.v[i], r = x.r ? x.r[i] : 0.0;
+      s.terms[j] += v != 0 || r != 0, s.mass[j] += std::fabs(v) + r, s.base[j] += r;
+      s.grid[j] = r == 0 ? std::fmin(s.grid[j], lowest_bit(v)) : 0.0;
+    }
+  }
+}
+
+/// One contiguous run of n plain terms, eight chains wide so that it vectorises.
+void sum_run(const double* v, const double* r, std::int64_t n, double& value, double& terms, double& mass, double& base) {
+  double a[8] = {}, m[8] = {}, b[8] = {}, t[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; ++k) {
+      const double x = v[i + k], y = r ? r[i + k] : 0.0;
+      a[k] += x, m[k] += std::fabs(x), b[k] += y, t[k] += x != 0 || y != 0 ? 1.0 : 0.0;
+    }
+  for (; i < n; ++i) {
+    const double y = r ? r[i] : 0.0;
+    a[0] += v[i], m[0] += std::fabs(v[i]), b[0] += y, t[0] += v[i] != 0 || y != 0 ? 1.0 : 0.0;
+  }
+  for (int k = 0; k < 8; ++k) value += a[k], mass += m[k], base += b[k], terms += t[k];
+  mass += base;
+}
+
+void store(const RuleContext& c, double value, double terms, double mass, double base, double grid, std::int64_t at,
+           bool wants_sum, Ball& out) {
+  out.v[at] = value;
+  out.r[at] = settle(value, summation_radius(c, terms, mass, base, grid));
+  if (wants_sum) out.terms[at] = terms, out.mass[at] = mass, out.base[at] = base, out.grid[at] = grid;
+}
+
+/// R9 for a sum over the elements i, i + step, ...: flags of the result and its fp32 replay.
+void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int64_t n, double mass, std::int64_t at, Ball& out) {
+  std::uint8_t flags = 0;
+  bool positive = false, negative = false, finite = true;
+  float sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t k = first + i * step;
+    const std::uint8_t f = x.flags[k];
+    if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
+    flags |= f & kMayBeNan;
+    finite &= std::isfinite(x.v[k]) || (f & (kOverflowed | kLeftRange));
+    positive |= x.v[k] > 0, negative |= x.v[k] < 0;
+    sum += static_cast<float>(x.replay[k]);
+  }
+  out.replay[at] = sum;
+  if (finite && mass > kMaxFinite && positive && negative) {
+    flags |= kLeftRange;  // some order overflows
+    out.replay[at] = std::numeric_limits<double>::quiet_NaN();
+  }
+  if (finite && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags |= kOverflowed;
+  if (std::isinf(out.v[at])) flags |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
+  out.flags[at] = flags;
+}
+
+}  // namespace
+
+void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out) {
+  allocate(out, full, wants_sum);
+  const Axis a = split(x.shape, node.axis);
+  for (std::int64_t o = 0; o < a.outer; ++o) {
+    if (a.inner == 1 && !x.terms) {
+      double value = 0, terms = 0, mass = 0, base = 0, grid = 0;
+      sum_run(x.v.get() + o * a.n, x.r ? x.r.get() + o * a.n : nullptr, a.n, value, terms, mass, base);
+      if (base == 0 && c.grid) {
+        grid = kInfinity;
+        for (std::int64_t i = 0; i < a.n && mass <= 0x1p24 * grid; ++i) grid = std::fmin(grid, lowest_bit(x.v[o * a.n + i]));
+        if (!(mass <= 0x1p24 * grid)) grid = 0;
+      }
+      store(c, value, terms, mass, base, grid, o, wants_sum, out);
+      if (full) range_of_sum(x, o * a.n, 1, a.n, mass, o, out);
+      continue;
+    }
+    Sums s(a.inner);
+    for (std::int64_t i = 0; i < a.n; ++i) add_terms(x, (o * a.n + i) * a.inner, a.inner, s, 0);
+    for (std::int64_t k = 0; k < a.inner; ++k) {
+      const auto j = static_cast<std::size_t>(k);
+      store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], o * a.inner + k, wants_sum, out);
+      if (full) range_of_sum(x, o * a.n * a.inner + k, a.inner, a.n, s.mass[j], o * a.inner + k, out);
+    }
+  }
+}
+
+void evaluate_put_add(const RuleContext& c, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out) {
+  allocate(out, full, wants_sum);
+  const std::int64_t n = out.count();
+  Sums s(n);
+  std::vector<std::uint8_t> flags(full ? static_cast<std::size_t>(n) : 0), sign(flags), finite(flags.size(), 1);
+  std::vector<float> replay(flags.size());
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const std::int64_t to = (*node.map)[static_cast<std::size_t>(i)];
+    if (to < 0) continue;
+    const auto j = static_cast<std::size_t>(to);
+    add_terms(x, i, 1, s, j);
+    if (!full) continue;
+    if (x.flags[i] & (kOverflowed | kLeftRange)) flags[j] = static_cast<std::uint8_t>(flags[j] | kLeftRange);
+    flags[j] = static_cast<std::uint8_t>(flags[j] | (x.flags[i] & kMayBeNan));
+    if (!std::isfinite(x.v[i]) && !(x.flags[i] & (kOverflowed | kLeftRange))) finite[j] = 0;
+    sign[j] = static_cast<std::uint8_t>(sign[j] | (x.v[i] > 0 ? 1 : 0) | (x.v[i] < 0 ? 2 : 0));
+    replay[j] += static_cast<float>(x.replay[i]);
+  }
+  for (std::int64_t at = 0; at < n; ++at) {
+    const auto j = static_cast<std::size_t>(at);
+    store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], at, wants_sum, out);
+    if (!full) continue;
+    out.replay[at] = replay[j];
+    if (finite[j] && s.mass[j] > kMaxFinite && sign[j] == 3) flags[j] |= kLeftRange;
+    if (finite[j] && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags[j] |= kOverflowed;
+    if (std::isinf(out.v[at])) flags[j] |= kMayBeNan;
+    out.flags[at] = flags[j];
+  }
+}
+
+void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out) {
+  allocate(out, full, false);
+  const Axis a = split(x.shape, node.axis);
+  for (std::int64_t o = 0; o < a.outer; ++o)
+    for (std::int64_t k = 0; k < a.inner; ++k) {
+      double v = -kInfinity, low = -kInfinity, high = -kInfinity;
+      float replay = -std::numeric_limits<float>::infinity();
+      std::uint8_t flags = 0;
+      for (std::int64_t i = 0; i < a.n; ++i) {
+        const std::int64_t at = (o * a.n + i) * a.inner + k;
+        const double value = x.v[at], r = x.r ? x.r[at] : 0.0;
+        v = value > v || value != value ? value : v;
+        low = std::fmax(low, value - r), high = std::fmax(high, value + r);
+        if (!full) continue;
+        if (x.flags[at] & (kOverflowed | kLeftRange)) flags |= kLeftRange;
+        const auto f = static_cast<float>(x.replay[at]);
+        replay = f > replay || f != f ? f : replay;
+      }
+      const std::int64_t to = o * a.inner + k;
+      out.v[to] = v;
+      out.r[to] = settle(v, std::fmax(high - v, v - low));
+      if (full) out.replay[to] = replay, out.flags[to] = flags;
+    }
+}
+
+void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out) {
+  allocate(out, full, false);
+  const Axis a = split(x.shape, node.axis);
+  for (std::int64_t o = 0; o < a.outer; ++o)
+    for (std::int64_t k = 0; k < a.inner; ++k) {
+      const auto at = [&](std::int64_t i) { return (o * a.n + i) * a.inner + k; };
+      const auto radius = [&](std::int64_t i) { return x.r ? x.r[at(i)] : 0.0; };
+      std::int64_t best = 0, candidates = 0;
+      double low = -kInfinity;
+      for (std::int64_t i = 0; i < a.n; ++i) {
+        const double value = x.v[at(i)], top = x.v[at(best)];
+        if (top == top && (value > top || value != value)) best = i;
+        low = std::fmax(low, value - radius(i));
+      }
+      // Exact inputs decide exactly, ties to the first; otherwise everyone who may be the maximum may be chosen.
+      const auto may_be = [&](std::int64_t i) { return radius(i) + radius(best) > 0 && x.v[at(i)] + radius(i) >= low; };
+      for (std::int64_t i = 0; i < a.n; ++i) candidates += may_be(i);
+      for (std::int64_t i = 0; i < a.n; ++i) {
+        const bool open = candidates > 1 && may_be(i);
+        out.v[at(i)] = open ? 0.5 : (i == best ? 1.0 : 0.0);
+        out.r[at(i)] = open ? 0.5 : 0.0;
+        if (full) out.replay[at(i)] = out.v[at(i)], out.flags[at(i)] = x.flags[at(i)] & kLeftRange;
+      }
+    }
+}
+
+void evaluate_take(const Node& node, const Ball& x, bool full, Ball& out) {
+  allocate(out, full, x.terms != nullptr);
+  if (!x.r) out.r = nullptr;
+  const std::vector<std::int64_t>& map = *node.map;
+  for (std::int64_t i = 0; i < out.count(); ++i) {
+    const std::int64_t from = map[static_cast<std::size_t>(i)];
+    const bool none = from < 0;
+    out.v[i] = none ? 0.0 : x.v[from];
+    if (out.r) out.r[i] = none ? 0.0 : x.r[from];
+    if (x.terms) {
+      out.terms[i] = none ? 0.0 : x.terms[from], out.mass[i] = none ? 0.0 : x.mass[from];
+      out.base[i] = none ? 0.0 : x.base[from], out.grid[i] = none ? kInfinity : x.grid[from];
+    }
+    if (full) {
+      out.replay[i] = none ? 0.0 : x.replay[from];
+      out.up[i] = none ? 0.0 : x.up[from], out.down[i] = none ? 0.0 : x.down[from];
+      out.flags[i] = none ? std::uint8_t{0} : x.flags[from];
+    }
+  }
+}
+
+}  // namespace ampcheck::reference

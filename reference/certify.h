@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle is certified before it judges: centred differences of a formula's forward in 100 digits, at two steps and
+// with one Richardson step, against its adjoint graph in 100 digits; and every further form against the first.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/formula.h"
+
+namespace ampcheck::reference {
+
+/// One sampled coordinate of one input.
+struct CertifiedPoint {
+  std::string form, input;  ///< input: "x"; at second order also a cotangent, "dy"
+  std::int64_t index = 0;
+  double x = 0;            ///< value of the coordinate
+  double adjoint = 0, difference = 0;
+  double digits = 0;       ///< agreement relative to sum_j |g_j dy_j/dx|, at most what the arithmetic carries
+  double error_ratio = 0;  ///< distance from the adjoint at h over that at h/2: 4 at order two; NaN where both vanish
+};
+
+struct FormAgreement {
+  std::string form;
+  double forward_digits = 0, gradient_digits = 0;
+};
+
+struct FormulaCertificate {
+  std::vector<CertifiedPoint> points;
+  std::vector<FormAgreement> forms;  ///< agreement of each further form with the first, value by value
+  double digits = 0;                 ///< worst of all; 0 if nothing was compared
+  double error_ratio = 0;            ///< median over the points that have one; NaN if none has
+  int kinks = 0;                     ///< coordinates redrawn because one-sided limits differ
+  double step = 1e-33;               ///< h; the second step is h/2
+};
+
+/// Data of one case: integer inputs and the values of the floating ones, row-major.
+struct CertificationCase {
+  CaseInputs inputs;
+  std::map<std::string, std::vector<double>> values;
+};
+
+/// Extents of 2 and 3, so that a certificate takes milliseconds; as much larger as the op's own rule of valid extents
+/// wants with default attributes.
+Dims certification_dims(const OpSignature& signature);
+
+/// Generic data: normal numbers with full mantissas, inside each input's domain; weights about 1; integers uniform in
+/// the range of their index_dim. `optional`: with or without the optional inputs.
+CertificationCase certification_case(const OpSignature& signature, const Dims& dims, bool optional, std::uint64_t seed);
+
+/// Weights of an output or a gradient in the sum that is differentiated: signed, between 1/2 and 3/2 in size.
+std::vector<double> certification_weights(const std::string& name, std::int64_t count, std::uint64_t seed);
+
+/// The upper median; NaN are left out, NaN if nothing is left.
+double median(std::vector<double> values);
+
+/// Certifies all forms of an op at generic values, with and without its optional inputs. `samples` coordinates per
+/// differentiable input and form, on fresh values when a tensor is used up.
+FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
+                           const Dims& dims, int samples, std::uint64_t seed);
+
+/// The same at given data, at most once per coordinate. A coordinate at a kink moves to a new value.
+FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
+                           const CertificationCase& data, int samples, std::uint64_t seed);
+
+/// Second order: the adjoint graph of the gradients against centred differences of the gradients, by every input and
+/// every cotangent, in 100 digits.
+FormulaCertificate certify_second_order(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                                        const CertificationCase& data, int samples, std::uint64_t seed);
+
+/// A function of the certificate's arithmetic at a decimal number: `digits` significant digits, scientific.
+std::string function_in_digits(Primitive function, const std::string& x, int digits);
+
+/// What a centred difference of the formula can give in a narrower arithmetic (research: step h* = (3 e_f / |f'''|)^(1/3)).
+struct DifferenceLesson {
+  std::string arithmetic;   ///< "fp64", "fp32", "fp16", "bf16"
+  double best_step = 0, best_error = 0;    ///< over a ladder of power-of-two steps, relative error of the derivative
+  double error_at_1e_6 = 0;                ///< relative error with h = 1e-6
+  bool step_vanishes = false;              ///< x + 1e-6 == x in this arithmetic
+};
+/// Every operation is rounded to the format (evaluated in fp64 first); median over at most nine coordinates whose
+/// derivative is not zero, against the adjoint in fp64. Ladder: 2^2 ... 2^-52, divided by the step really taken.
+std::vector<DifferenceLesson> difference_lessons(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                                                 const Dims& dims, std::uint64_t seed);
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/formula.h"
+
+#include <algorithm>
+
+#include "src/error.h"
+
+namespace ampcheck::reference {
+
+std::vector<Expr> Recording::output_nodes() const {
+  std::vector<Expr> nodes;
+  for (const auto& [name, node] : outputs) nodes.push_back(node);
+  return nodes;
+}
+
+std::vector<Expr> Recording::gradient_nodes() const {
+  std::vector<Expr> nodes;
+  for (const auto& [name, node] : gradients) nodes.push_back(node);
+  return nodes;
+}
+
+Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes, const CaseInputs& inputs) {
+  Recording out;
+  out.one_pass = form.one_pass;
+  out.form = form.name;
+  FormulaCall call(*out.graph, attributes);
+  call.integers_ = inputs.integers;
+  for (const TensorSpec& spec : signature.inputs) {
+    const auto shape = inputs.shapes.find(spec.name);
+    if (shape != inputs.shapes.end()) call.inputs_[spec.name] = out.inputs[spec.name] = out.graph->input(spec.name, shape->second);
+  }
+  form.formula(call);
+  if (call.outputs_.size() != signature.outputs.size())
+    throw Error("[" + signature.name + "] outputs of form '" + form.name + "', got " + std::to_string(call.outputs_.size()) +
+                ", want " + std::to_string(signature.outputs.size()));
+  out.outputs = call.outputs_;
+  const int forward_size = static_cast<int>(out.graph->nodes().size());
+  for (int id = 0; id < forward_size; ++id)
+    if (out.graph->node(id).primitive == Primitive::stored) out.stored[out.graph->node(id).name] = out.graph->at(id);
+  std::vector<Expr> cotangents, wrt;
+  for (const auto& [name, node] : out.outputs) {
+    const Shape shape = node.shape();
+    cotangents.push_back(out.cotangents[gradient_name(name)] = out.graph->input(gradient_name(name), shape));
+  }
+  std::vector<std::string> names;
+  for (const TensorSpec& spec : signature.inputs) {
+    if (!spec.has_gradient() || !out.inputs.contains(spec.name)) continue;
+    wrt.push_back(out.inputs.at(spec.name));
+    names.push_back(gradient_name(spec.name));
+  }
+  const std::vector<Expr> gradients = out.graph->vjp(out.output_nodes(), cotangents, wrt);
+  for (std::size_t i = 0; i < names.size(); ++i) out.gradients.emplace_back(names[i], gradients[i]);
+  return out;
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluates a graph over one scalar type, without radii: in 100 digits for the certificate, in fp64 for training the
+// small nets, in fp32 with a chosen order of summation for replays. The scalar type brings its functions through a
+// policy; the graph walk is written once.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/expr.h"
+#include "src/error.h"
+
+namespace ampcheck::reference {
+
+/// Policy: `using Real`; static constant(double) and functions exp ... erfc of Real; sum(span of terms) in its order.
+template <class Policy>
+class PlainEvaluator {
+ public:
+  using Real = typename Policy::Real;
+  using Values = std::vector<Real>;
+
+  explicit PlainEvaluator(const Graph& graph, Policy policy = {})
+      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), ready_(values_.size(), 0), given_(ready_) {}
+
+  /// Gives a node its values; what follows from it is evaluated anew when asked for, the rest is kept.
+  void set(Expr leaf, Values values) {
+    const auto first = static_cast<std::size_t>(leaf.id);
+    if (values.size() != at(graph_.node(leaf.id).shape.count()))
+      throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) + ", want " +
+                  graph_.node(leaf.id).shape.str());
+    values_[first] = std::move(values);
+    std::vector<char> stale(values_.size(), 0);
+    stale[first] = ready_[first] = given_[first] = 1;
+    for (std::size_t id = first + 1; id < values_.size(); ++id) {
+      if (given_[id]) continue;
+      for (const int arg : graph_.node(static_cast<int>(id)).args) stale[id] |= stale[static_cast<std::size_t>(arg)];
+      if (stale[id]) ready_[id] = 0;
+    }
+  }
+  /// Evaluates what `target` needs and returns its values.
+  const Values& value(Expr target) {
+    std::vector<char> needed(values_.size(), 0);
+    needed[static_cast<std::size_t>(target.id)] = 1;
+    for (std::size_t id = static_cast<std::size_t>(target.id) + 1; id-- > 0;) {
+      if (!needed[id] || ready_[id]) continue;
+      for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
+    }
+    for (std::size_t id = 0; id <= static_cast<std::size_t>(target.id); ++id) {
+      if (!needed[id] || ready_[id]) continue;
+      values_[id] = compute(graph_.node(static_cast<int>(id)));
+      ready_[id] = 1;
+    }
+    return values_[static_cast<std::size_t>(target.id)];
+  }
+
+ private:
+  const Values& arg(const Node& node, std::size_t k) const { return values_[static_cast<std::size_t>(node.args[k])]; }
+  const Shape& arg_shape(const Node& node, std::size_t k) const { return graph_.node(node.args[k]).shape; }
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  /// Policies of more than fp64 know named constants exactly.
+  static Real constant(const Node& node) {
+    if constexpr (requires { Policy::named_constant(node.name); })
+      if (!node.name.empty()) return Policy::named_constant(node.name);
+    return Policy::constant(node.value);
+  }
+
+  Values compute(const Node& node) {
+    const auto n = at(node.shape.count());
+    switch (node.primitive) {
+      case Primitive::input: throw Error("[plain] leaf '" + node.name + "' has no values");
+      case Primitive::constant: return Values(1, policy_.round(constant(node)));
+      case Primitive::indicator: {
+        Values out;
+        for (const std::int64_t v : *node.map) out.push_back(Policy::constant(static_cast<double>(v)));
+        return out;
+      }
+      case Primitive::reshape: case Primitive::stop_gradient: case Primitive::own_adjoint: return arg(node, 0);
+      case Primitive::stored: return policy_.stored(node.name, arg(node, 0));
+      case Primitive::sum: case Primitive::max: case Primitive::first_max: return reduce(node);
+      case Primitive::matmul: return matmul(node);
+      case Primitive::take: {
+        Values out(n, Policy::constant(0));
+        for (std::size_t i = 0; i < n; ++i)
+          if ((*node.map)[i] >= 0) out[i] = arg(node, 0)[at((*node.map)[i])];
+        return out;
+      }
+      case Primitive::put_add: {
+        std::vector<std::vector<Real>> terms(n);
+        for (std::size_t i = 0; i < arg(node, 0).size(); ++i)
+          if ((*node.map)[i] >= 0) terms[at((*node.map)[i])].push_back(arg(node, 0)[i]);
+        Values out;
+        for (auto& t : terms) out.push_back(policy_.sum(t));
+        return out;
+      }
+      default: return elementwise(node);
+    }
+  }
+
+  Values elementwise(const Node& node) {
+    const auto n = at(node.shape.count());
+    Values out(n, Policy::constant(0));
+    // Row-major strides of each operand, 0 where it repeats.
+    std::int64_t stride[3][kMaxRank] = {};
+    for (std::size_t k = 0; k < node.args.size(); ++k) {
+      const Shape& s = arg_shape(node, k);
+      const Shape own = row_major_strides(s);
+      for (int axis = 0; axis < s.rank; ++axis) stride[k][axis + node.shape.rank - s.rank] = s[axis] == 1 ? 0 : own[axis];
+    }
+    std::int64_t index[kMaxRank] = {}, from[3] = {};
+    static const Real kNone = Policy::constant(0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Real& a = arg(node, 0)[at(from[0])];
+      const Real& b = node.args.size() > 1 ? arg(node, 1)[at(from[1])] : kNone;
+      const Real& c = node.args.size() > 2 ? arg(node, 2)[at(from[2])] : kNone;
+      out[i] = policy_.round(scalar(node.primitive, a, b, c));
+      for (int axis = node.shape.rank - 1; axis >= 0; --axis) {
+        for (std::size_t k = 0; k < node.args.size(); ++k) from[k] += stride[k][axis];
+        if (++index[axis] < node.shape[axis]) break;
+        for (std::size_t k = 0; k < node.args.size(); ++k) from[k] -= stride[k][axis] * node.shape[axis];
+        index[axis] = 0;
+      }
+    }
+    return out;
+  }
+
+  static Real scalar(Primitive primitive, const Real& a, const Real& b, const Real& c) {
+    const auto truth = [](bool yes) { return Policy::constant(yes ? 1 : 0); };
+    switch (primitive) {
+      case Primitive::add: return a + b;
+      case Primitive::sub: return a - b;
+      case Primitive::neg: return -a;
+      case Primitive::mul: return a * b;
+      case Primitive::div: return Policy::divide(a, b);
+      case Primitive::square: return a * a;
+      case Primitive::exp: return Policy::exp(a);
+      case Primitive::expm1: return Policy::expm1(a);
+      case Primitive::log: return Policy::log(a);
+      case Primitive::log1p: return Policy::log1p(a);
+      case Primitive::tanh: return Policy::tanh(a);
+      case Primitive::erf: return Policy::erf(a);
+      case Primitive::erfc: return Policy::erfc(a);
+      case Primitive::sqrt: return Policy::sqrt(a);
+      case Primitive::rsqrt: return Policy::divide(Policy::constant(1), Policy::sqrt(a));
+      case Primitive::sigmoid: return Policy::divide(Policy::constant(1), Policy::constant(1) + Policy::exp(-a));
+      case Primitive::abs: return a < 0 ? Real(-a) : a;
+      case Primitive::sign: return a > 0 ? Policy::constant(1) : (a < 0 ? Policy::constant(-1) : a);
+      case Primitive::less: return truth(a < b);
+      case Primitive::less_equal: return truth(a <= b);
+      case Primitive::equal: return truth(a == b);
+      case Primitive::where: return a != 0 ? b : c;
+      case Primitive::maximum: return a > b || a != a ? a : b;
+      default: throw Error(std::string("[plain] no rule for ") + name(primitive));
+    }
+  }
+
+  Values reduce(const Node& node) {
+    const Shape& s = arg_shape(node, 0);
+    const Values& x = arg(node, 0);
+    std::int64_t outer = 1, inner = 1;
+    const std::int64_t n = s[node.axis];
+    for (int i = 0; i < node.axis; ++i) outer *= s[i];
+    for (int i = node.axis + 1; i < s.rank; ++i) inner *= s[i];
+    Values out(at(node.shape.count()), Policy::constant(0));
+    std::vector<Real> terms(at(n));
+    for (std::int64_t o = 0; o < outer; ++o)
+      for (std::int64_t k = 0; k < inner; ++k) {
+        for (std::int64_t i = 0; i < n; ++i) terms[at(i)] = x[at((o * n + i) * inner + k)];
+        if (node.primitive == Primitive::sum) {
+          out[at(o * inner + k)] = policy_.sum(terms);
+          continue;
+        }
+        std::size_t best = 0;
+        for (std::size_t i = 1; i < terms.size(); ++i)
+          if (terms[best] == terms[best] && (terms[i] > terms[best] || terms[i] != terms[i])) best = i;
+        if (node.primitive == Primitive::max) out[at(o * inner + k)] = terms.empty() ? Policy::constant(-INFINITY) : terms[best];
+        else if (n > 0) out[at((o * n + static_cast<std::int64_t>(best)) * inner + k)] = Policy::constant(1);
+      }
+    return out;
+  }
+
+  Values matmul(const Node& node) {
+    const Values &a = arg(node, 0), &b = arg(node, 1);
+    const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = arg_shape(node, 0).last(node.transpose_a ? 1 : 0);
+    Values out(at(node.shape.count()), Policy::constant(0));
+    const std::int64_t plane = n * m, batches = plane > 0 ? node.shape.count() / plane : 0;
+    std::vector<Real> terms(at(k));
+    for (std::int64_t batch = 0; batch < batches; ++batch)
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < m; ++j) {
+          for (std::int64_t p = 0; p < k; ++p) {
+            const Real& x = a[at(batch * n * k + (node.transpose_a ? p * n + i : i * k + p))];
+            const Real& y = b[at(batch * k * m + (node.transpose_b ? j * k + p : p * m + j))];
+            terms[at(p)] = policy_.round(x * y);
+          }
+          out[at(batch * plane + i * m + j)] = policy_.sum(terms);
+        }
+    return out;
+  }
+
+  const Graph& graph_;
+  Policy policy_;
+  std::vector<Values> values_;
+  std::vector<char> ready_;
+  std::vector<char> given_;
+};
+
+/// fp64, sums in order.
+struct Fp64Policy {
+  using Real = double;
+  static double constant(double v) { return v; }
+  static double divide(double a, double b) { return a / b; }
+  static double exp(double x) { return std::exp(x); }
+  static double expm1(double x) { return std::expm1(x); }
+  static double log(double x) { return std::log(x); }
+  static double log1p(double x) { return std::log1p(x); }
+  static double tanh(double x) { return std::tanh(x); }
+  static double erf(double x) { return std::erf(x); }
+  static double erfc(double x) { return std::erfc(x); }
+  static double sqrt(double x) { return std::sqrt(x); }
+  static double round(double x) { return x; }
+  static double sum(const std::vector<double>& terms) {
+    double s = 0;
+    for (const double t : terms) s += t;
+    return s;
+  }
+  static std::vector<double> stored(const std::string&, const std::vector<double>& v) { return v; }
+};
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/replay.h"
+
+#include "reference/plain_evaluator.h"
+#include "src/rounding.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+struct ReplayPolicy {
+  using Real = float;
+  ReplayOptions options = {};
+
+  static float constant(double v) { return static_cast<float>(v); }
+  static float divide(float a, float b) { return a / b; }
+  static float exp(float x) { return std::exp(x); }
+  static float expm1(float x) { return std::expm1(x); }
+  static float log(float x) { return std::log(x); }
+  static float log1p(float x) { return std::log1p(x); }
+  static float tanh(float x) { return std::tanh(x); }
+  static float erf(float x) { return std::erf(x); }
+  static float erfc(float x) { return std::erfc(x); }
+  static float sqrt(float x) { return std::sqrt(x); }
+  static float round(float x) { return x; }
+  static std::vector<float> stored(const std::string&, const std::vector<float>& v) { return v; }
+
+  float narrow(float x) const {
+    if (options.accumulate == nullptr) return x;
+    double wide = static_cast<double>(x);
+    round_values(*options.accumulate, RoundingMode{}, {&wide, 1}, {&wide, 1});
+    return static_cast<float>(wide);
+  }
+  float chain(const std::vector<float>& t, std::size_t begin, std::size_t end, std::size_t step) const {
+    float s = 0;
+    for (std::size_t i = begin; i < end; i += step) s = narrow(s + t[i]);
+    return s;
+  }
+  float pairwise(const std::vector<float>& t, std::size_t begin, std::size_t end) const {
+    if (end - begin <= 2) return chain(t, begin, end, 1);
+    const std::size_t middle = begin + (end - begin) / 2;
+    return narrow(pairwise(t, begin, middle) + pairwise(t, middle, end));
+  }
+  float sum(const std::vector<float>& t) const {
+    switch (options.order) {
+      case SumOrder::sequential: return chain(t, 0, t.size(), 1);
+      case SumOrder::pairwise: return pairwise(t, 0, t.size());
+      case SumOrder::reversed: {
+        float s = 0;
+        for (std::size_t i = t.size(); i-- > 0;) s = narrow(s + t[i]);
+        return s;
+      }
+      case SumOrder::lanes32: {
+        std::vector<float> lanes(32);
+        for (std::size_t lane = 0; lane < 32; ++lane) lanes[lane] = chain(t, lane, t.size(), 32);
+        for (std::size_t half = 16; half > 0; half /= 2)
+          for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] = narrow(lanes[lane] + lanes[lane + half]);
+        return lanes[0];
+      }
+    }
+    return 0;
+  }
+};
+
+}  // namespace
+
+std::vector<std::vector<double>> replay(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+                                        const std::vector<Expr>& targets, const ReplayOptions& options) {
+  PlainEvaluator<ReplayPolicy> evaluator(graph, ReplayPolicy{options});
+  for (const auto& [leaf, values] : leaves) evaluator.set(leaf, std::vector<float>(values.begin(), values.end()));
+  std::vector<std::vector<double>> out;
+  for (const Expr& target : targets) {
+    const std::vector<float>& v = evaluator.value(target);
+    out.emplace_back(v.begin(), v.end());
+  }
+  return out;
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replays a graph in fp32 with a chosen order of summation and a chosen accumulator: what a kernel of that kind would
+// compute. Replays calibrate and explain; they never convict by themselves.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/expr.h"
+#include "src/float_format.h"
+
+namespace ampcheck::reference {
+
+enum class SumOrder { sequential, lanes32, pairwise, reversed };
+
+struct ReplayOptions {
+  SumOrder order = SumOrder::sequential;
+  const FloatFormat* accumulate = nullptr;  ///< partial sums are rounded to this; null: fp32
+};
+
+/// Values of the targets, from exact values of the leaves.
+std::vector<std::vector<double>> replay(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+                                        const std::vector<Expr>& targets, const ReplayOptions& options);
+
+}  // namespace ampcheck::reference

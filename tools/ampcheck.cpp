@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ampcheck program: reads the command line, runs one verb, and says how it ended by the exit code.
+#include <csignal>
+#include <exception>
+#include <map>
+
+#include "src/error.h"
+#include "tools/commands.h"
+#include "tools/output.h"
+
+namespace {
+
+using namespace ampcheck;
+using namespace ampcheck::tools;
+
+ExitCode run(int argc, char** argv) {
+  static const std::map<std::string, ExitCode (*)(const Options&)> kVerbs = {
+      {"list", list_command},       {"check", check_command},     {"replay", replay_command},
+      {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
+      {"doctor", doctor_command},   {"version", version_command}};
+  std::optional<std::string> help;
+  const Options options = parse_options(argc, argv, help);
+  if (help) {
+    write_stdout(*help);
+    return ExitCode::passed;
+  }
+  return kVerbs.at(options.verb)(options);
+}
+
+ExitCode said(ExitCode code, const std::exception& error) {
+  write_stderr(std::string("ampcheck: ") + error.what() + "\n");
+  return code;
+}
+
+/// Runs and turns whatever is thrown into a message and an exit code.
+ExitCode guarded(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    return said(ExitCode::usage, error);
+  } catch (const WriteError& error) {
+    return said(ExitCode::not_written, error);
+  } catch (const EnvironmentError& error) {
+    return said(ExitCode::environment, error);
+  } catch (const std::exception& error) {
+    said(ExitCode::internal, error);
+    write_stderr("ampcheck: this is an error of ampcheck itself; please report it with the command line\n");
+    return ExitCode::internal;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
+  ExitCode code = guarded(argc, argv);
+  try {
+    close_stdout();
+  } catch (const WriteError& error) {
+    code = worse(code, said(ExitCode::not_written, error));
+  }
+  return static_cast<int>(code);
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "src/error.h"
+#include "src/parallel.h"
+#include "tools/commands.h"
+#include "tools/device_choice.h"
+#include "tools/interrupt.h"
+#include "tools/progress.h"
+#include "tools/reports.h"
+#include "tools/selection.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+/// Writes the results to standard output and to each file of -o; a failed one does not stop the others.
+ExitCode write_results(const Options& options, const Report& report, const RunFacts& facts) {
+  ExitCode code = ExitCode::passed;
+  const auto attempt = [&](auto write) {
+    try {
+      write();
+    } catch (const WriteError& error) {
+      write_stderr(fmt::format("ampcheck: {}\n", error.what()));
+      code = ExitCode::not_written;
+    }
+  };
+  attempt([&] { write_stdout(options.json ? json_report(report, facts) : console_report(report, facts, stdout_style())); });
+  for (const ReportFile& file : options.reports)
+    attempt([&] {
+      write_file(file.path, file.format == ReportFile::Format::json ? json_report(report, facts) : junit_report(report, facts));
+    });
+  return code;
+}
+
+/// The results so far, for the case that an interrupted run does not come back in time.
+class Journal {
+ public:
+  Journal() : start_(std::chrono::steady_clock::now()) {}
+
+  void add(const CaseResult& result) {
+    const std::lock_guard lock(mutex_);
+    report_.cases.push_back(result);
+    failed_ += convicts(result.verdict);
+  }
+  std::size_t failed() const { return failed_; }
+
+  Report interrupted() {
+    const std::lock_guard lock(mutex_);
+    Report report = report_;
+    report.interrupted = true;
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return report;
+  }
+
+ private:
+  std::mutex mutex_;
+  Report report_;
+  std::size_t failed_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+Report run(const Options& options, const Selection& selection, const RunFacts& facts, bool& by_signal) {
+  Journal journal;
+  ProgressLine progress;
+  InterruptGuard guard([&] {
+    if (stderr_is_terminal()) write_stderr("\r\x1b[K");
+    write_results(options, journal.interrupted(), facts);
+  });
+  checks::RunOptions run;
+  run.device = options.device;
+  run.jobs = options.jobs;
+  run.relations = options.relations;
+  run.cancel = guard.flag();
+  run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
+    journal.add(last);
+    progress.show(done, all, journal.failed(), last.op);
+  };
+  Report report = checks::run_cases(selection.cases, run);
+  guard.finish();
+  by_signal = guard.interrupted();
+  // What an interrupted run did not reach is no result.
+  std::erase_if(report.cases, [](const CaseResult& result) { return result.name.empty(); });
+  report.interrupted = report.interrupted || report.cases.size() < selection.cases.size();
+  return report;
+}
+
+std::string nothing_selected(const Options& options) {
+  std::string words;
+  for (const std::string& word : options.words) words += " '" + word + "'";
+  return "ampcheck: nothing selected by" + (words.empty() ? std::string(" these options") : words) +
+         " (ampcheck list --cases shows all case names)\n";
+}
+
+}  // namespace
+
+ExitCode check_command(const Options& options) {
+  for (const ReportFile& file : options.reports) require_writable(file.path);
+  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = {}, .verbose = options.verbose};
+  facts.device_text = require_device(options.device);
+  if (options.jobs != 0) set_threads(options.jobs);
+  facts.machine = machine_facts();
+
+  const Selection selection = select_cases(options);
+  facts.planned = selection.cases.size();
+  if (selection.cases.empty()) {
+    write_stderr(nothing_selected(options));
+    const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
+    return worse(ExitCode::nothing_ran, written);
+  }
+  bool by_signal = false;
+  Report report = run(options, selection, facts, by_signal);
+  report.notes.insert(report.notes.end(), selection.notes.begin(), selection.notes.end());
+  const ExitCode written = write_results(options, report, facts);
+  if (by_signal && written == ExitCode::passed && report.interrupted) end_by_signal();
+  return worse(written, exit_code_of(report, facts.planned));
+}
+
+}  // namespace ampcheck::tools

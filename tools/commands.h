@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function per verb. Results go to standard output, messages and progress to standard error.
+#pragma once
+
+#include "tools/exit_code.h"
+#include "tools/options.h"
+
+namespace ampcheck::tools {
+
+ExitCode list_command(const Options& options);
+ExitCode check_command(const Options& options);
+ExitCode replay_command(const Options& options);
+ExitCode certify_command(const Options& options);
+ExitCode formats_command(const Options& options);
+ExitCode explain_command(const Options& options);
+ExitCode doctor_command(const Options& options);
+ExitCode version_command(const Options& options);
+
+}  // namespace ampcheck::tools

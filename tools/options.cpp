@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "src/op_call.h"
+#include "tools/numbers.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr const char* kAbout =
+    "Is this low-precision number wrong, or only rounded?\n"
+    "Judges kernels forward and backward, each element against an interval derived from the op's formula.";
+
+constexpr const char* kFooter =
+    "Exit codes: 0 all passed; 1 findings; 2 usage; 3 internal error; 4 nothing ran; 5 incomplete; 6 no such device;\n"
+    "8 an output could not be written; 128+n ended by signal n.";
+
+template <class T>
+using Named = std::pair<const char*, T>;
+
+template <class T, std::size_t N>
+T choose(const char* flag, const std::string& word, const std::array<Named<T>, N>& choices) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : choices) {
+    if (word == name) return value;
+    names.push_back(name);
+  }
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  throw UsageError(std::string("[") + flag + "] got '" + word + "'" + did_you_mean(word, names) + ", want " + list);
+}
+
+constexpr std::array kDevices = {Named<Device>{"cpu", Device::cpu}, Named<Device>{"cuda", Device::cuda}};
+constexpr std::array kSets = {Named<checks::CaseSet>{"quick", checks::CaseSet::quick},
+                              Named<checks::CaseSet>{"standard", checks::CaseSet::standard},
+                              Named<checks::CaseSet>{"all", checks::CaseSet::all}};
+constexpr std::array kReports = {Named<ReportFile::Format>{"json", ReportFile::Format::json},
+                                 Named<ReportFile::Format>{"junit", ReportFile::Format::junit}};
+constexpr std::array kDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16},
+                                Named<Dtype>{"bf16", Dtype::bf16}, Named<Dtype>{"fp64", Dtype::fp64},
+                                Named<Dtype>{"e4m3fn", Dtype::e4m3fn}, Named<Dtype>{"e5m2", Dtype::e5m2}};
+constexpr std::array kRoundings = {
+    Named<Rounding>{"nearest_even", Rounding::nearest_even}, Named<Rounding>{"toward_zero", Rounding::toward_zero},
+    Named<Rounding>{"up", Rounding::up},                     Named<Rounding>{"down", Rounding::down},
+    Named<Rounding>{"nearest_away", Rounding::nearest_away}, Named<Rounding>{"to_odd", Rounding::to_odd},
+    Named<Rounding>{"stochastic", Rounding::stochastic}};
+constexpr std::array kOverflows = {
+    Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
+    Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
+
+ShapeFilter parse_shapes(const std::string& text) {
+  if (text.find('=') == std::string::npos) {
+    using Kind = ShapeFilter::Kind;
+    constexpr std::array kKinds = {Named<Kind>{"first", Kind::first}, Named<Kind>{"standard", Kind::standard},
+                                   Named<Kind>{"all", Kind::all}};
+    return {choose("--shapes", text, kKinds)};
+  }
+  ShapeFilter filter{ShapeFilter::Kind::extents};
+  std::size_t start = 0;
+  while (start <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string item = text.substr(start, comma - start);
+    const std::size_t equal = std::min(item.find('='), item.size());
+    const std::optional<std::int64_t> extent = equal < item.size() ? parse_whole(item.substr(equal + 1)) : std::nullopt;
+    if (equal == 0 || !extent || *extent < 0 || *extent > (std::int64_t{1} << 40))
+      throw UsageError("[--shapes] got '" + item + "', want a dimension with its extent, as N=64");
+    filter.extents[item.substr(0, equal)] = *extent;
+    start = comma + 1;
+  }
+  return filter;
+}
+
+ReportFile parse_report(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos || colon + 1 == text.size())
+    throw UsageError("[-o] got '" + text + "', want FORMAT:FILE, as json:check.json or junit:check.xml");
+  ReportFile report{choose("-o", text.substr(0, colon), kReports), text.substr(colon + 1)};
+  if (report.path == "-") throw UsageError("[-o] got '-'; for JSON on standard output use --json");
+  return report;
+}
+
+std::uint64_t parse_count(const char* flag, const std::string& text, std::int64_t low, std::int64_t high) {
+  const std::optional<std::int64_t> value = parse_whole(text);
+  if (!value || *value < low || *value > high)
+    throw UsageError(std::string("[") + flag + "] got '" + text + "', want a whole number from " + std::to_string(low) +
+                     " to " + std::to_string(high));
+  return static_cast<std::uint64_t>(*value);
+}
+
+using Texts = std::vector<std::string>;
+
+/// An option whose every value is handled by `take`, which throws UsageError.
+template <class F>
+CLI::Option* each(CLI::App* verb, const char* name, const char* meta, const char* help, F take) {
+  return verb->add_option_function<Texts>(name, [take](const Texts& values) { for (const auto& v : values) take(v); }, help)
+      ->type_name(meta)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void add_case_options(CLI::App* verb, Options& o) {
+  each(verb, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)",
+       [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
+  each(verb, "--seeds", "N", "number of seeds (1)",
+       [&o](const std::string& t) { o.seeds = parse_count("--seeds", t, 1, 1'000'000); });
+  each(verb, "--seed", "S", "the first seed (1)",
+       [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });
+  each(verb, "--shapes", "WHICH", "first, standard or all (all); or extents of your own: N=64,D=1025",
+       [&o](const std::string& t) { o.shapes = parse_shapes(t); });
+  each(verb, "--regimes", "SET", "quick, standard or all data and cotangent regimes (standard)",
+       [&o](const std::string& t) { o.set = choose("--regimes", t, kSets); });
+  verb->add_flag("--real", o.real, "also at the tensors of real runs");
+  verb->add_option("--data", o.data, "folder with the data of the real runs")->type_name("DIR");
+}
+
+void add_run_options(CLI::App* verb, Options& o) {
+  each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
+  each(verb, "--jobs,-j", "N", "cores to use (all)",
+       [&o](const std::string& t) { o.jobs = static_cast<int>(parse_count("--jobs", t, 1, 4096)); });
+  verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
+                          "values only: leave out the exact relations");
+}
+
+void add_format_options(CLI::App* verb, Options& o) {
+  each(verb, "--format", "F", "only this format; also one of your own, as e5m7 or e4m3b11fnuz (may be repeated)",
+       [&o](const std::string& t) { o.formats.push_back(t); });
+  each(verb, "--rounding", "R", "nearest_even (default), toward_zero, up, down, nearest_away, to_odd, stochastic",
+       [&o](const std::string& t) { o.rounding.rounding = choose("--rounding", t, kRoundings); });
+  each(verb, "--overflow", "O", "default, infinity, nan or saturate",
+       [&o](const std::string& t) { o.rounding.overflow = choose("--overflow", t, kOverflows); });
+  verb->add_flag_function("--flush", [&o](std::int64_t) { o.rounding.subnormals = Subnormals::flush; },
+                          "subnormal numbers become zero");
+}
+
+CLI::App* add_verb(CLI::App& app, Options& o, const char* name, const char* help) {
+  CLI::App* verb = app.add_subcommand(name, help);
+  verb->add_flag("--json", o.json, "results as JSON on standard output");
+  verb->callback([&o, name] { o.verb = name; });
+  return verb;
+}
+
+void describe(CLI::App& app, Options& o) {
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.set_help_flag("-h,--help", "this text; after a verb: the options of that verb");
+
+  CLI::App* list = add_verb(app, o, "list", "The built-in ops; with --cases, the names of their cases");
+  list->add_option("SELECTOR", o.words, "op, case name, or a pattern of either with * and ?");
+  list->add_flag("--cases", o.cases, "case names instead of ops");
+  add_case_options(list, o);
+
+  CLI::App* check = add_verb(app, o, "check", "Judge ops: forward, backward and exact relations");
+  check->add_option("SELECTOR", o.words, "op, case name, or a pattern of either with * and ?; none: all built-in ops");
+  add_case_options(check, o);
+  add_run_options(check, o);
+  each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE or junit:FILE (may be repeated)",
+       [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
+  check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
+
+  CLI::App* replay = add_verb(app, o, "replay", "Run one case again, and save its tensors");
+  replay->add_option("CASE", o.words, "case name as printed by check")->required()->expected(1);
+  replay->add_option("--save", o.save, "folder for inputs, got, want and interval as .npy")->type_name("DIR");
+  add_run_options(replay, o);
+
+  CLI::App* certify = add_verb(app, o, "certify", "How surely the reference is right: 100-digit differences");
+  certify->add_option("OP", o.words, "op or pattern; none: all built-in ops");
+  each(certify, "--samples", "N", "coordinates per input and form (8)",
+       [&o](const std::string& t) { o.samples = static_cast<int>(parse_count("--samples", t, 1, 1'000'000)); });
+  each(certify, "--seed", "S", "seed of the values (1)",
+       [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });
+
+  CLI::App* formats = add_verb(app, o, "formats", "Facts of the float formats; with VALUE, what each makes of a number");
+  formats->add_option("VALUE", o.words, "decimal, hexadecimal (0x1.8p-3), inf or nan");
+  add_format_options(formats, o);
+
+  CLI::App* explain = add_verb(app, o, "explain", "What a finding code means and what to do");
+  explain->add_option("CODE", o.words, "as AC101; none: all codes");
+
+  add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
+  add_verb(app, o, "version", "Version and build");
+}
+
+std::vector<std::string> flags_of(const CLI::App* app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+/// CLI11's message, or for an unknown word our own with the nearest known one.
+[[noreturn]] void fail_parse(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App* const verb = chosen.empty() ? &app : chosen.front();
+  const std::string where = chosen.empty() ? "" : " " + verb->get_name();
+  for (const std::string& word : app.remaining(true)) {
+    if (word.empty() || word == "--") continue;
+    if (word.front() == '-')
+      throw UsageError("[" + (chosen.empty() ? "ampcheck" : verb->get_name()) + "] got unknown option '" + word + "'" +
+                       did_you_mean(word, flags_of(verb)) + " (ampcheck" + where + " --help lists them)");
+    throw UsageError("[" + (chosen.empty() ? "ampcheck" : verb->get_name()) + "] got '" + word + "', want no further argument");
+  }
+  throw UsageError("[" + (chosen.empty() ? "ampcheck" : verb->get_name()) + "] " + error.what() + " (see ampcheck" + where + " --help)");
+}
+
+void require_verb(const CLI::App& app, int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (!word.empty() && word.front() == '-') return;
+  std::vector<std::string> verbs;
+  std::string list;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_name() == word) return;
+    verbs.push_back(verb->get_name());
+    list += (list.empty() ? "" : ", ") + verb->get_name();
+  }
+  if (word.empty()) throw UsageError("got no verb, want " + list + "\n(ampcheck check judges all built-in ops; ampcheck --help says more)");
+  throw UsageError("got unknown verb '" + word + "'" + did_you_mean(word, verbs) + ", want " + list);
+}
+
+/// A negative infinity or NaN looks like an option; a blank in front makes it a value.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> out(argv + 1, argv + argc);
+  if (!out.empty() && out.front() == "formats")
+    for (std::string& word : out)
+      if (word.starts_with("-") && parse_number(word)) word.insert(0, " ");
+  std::reverse(out.begin(), out.end());  // CLI11 takes them from the back
+  return out;
+}
+
+}  // namespace
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest_word(word, candidates);
+  return near.empty() ? "" : ", did you mean '" + near + "'?";
+}
+
+Options parse_options(int argc, char** argv, std::optional<std::string>& help) {
+  Options options;
+  CLI::App app(kAbout, "ampcheck");
+  describe(app, options);
+  bool version = false;
+  app.add_flag("--version", version, "version, as the verb of that name");
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    options.verb = "version";
+    return options;
+  }
+  require_verb(app, argc, argv);
+  try {
+    app.parse(arguments(argc, argv));
+  } catch (const CLI::CallForHelp&) {
+    help = app.help();
+  } catch (const CLI::ParseError& error) {
+    fail_parse(app, error);
+  }
+  for (std::string& word : options.words)
+    if (word.starts_with(" ")) word.erase(0, 1);
+  return options;
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line as data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "checks/regimes.h"
+#include "src/device.h"
+#include "src/dtype.h"
+#include "src/rounding.h"
+
+namespace ampcheck::tools {
+
+/// The command line asks for something that does not exist: exit code 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// "-o FORMAT:FILE"
+struct ReportFile {
+  enum class Format { json, junit } format = Format::json;
+  std::string path;
+};
+
+/// Shapes that `--shapes` admits.
+struct ShapeFilter {
+  enum class Kind { all, first, standard, extents } kind = Kind::all;
+  Dims extents = {};  ///< "N=64,D=1025": these extents instead of the generated ones
+};
+
+struct Options {
+  std::string verb;
+  std::vector<std::string> words;  ///< selectors, ops, values or codes, as the verb has them
+  bool json = false;
+  bool verbose = false;
+
+  // Which cases.
+  std::vector<Dtype> dtypes = {};  ///< empty: all of the op's contract
+  std::uint64_t seeds = 1;         ///< seeds first_seed, first_seed + 1, ...
+  std::uint64_t first_seed = 1;
+  ShapeFilter shapes = {};
+  checks::CaseSet set = checks::CaseSet::standard;
+  bool real = false;               ///< tensors of real runs, too
+  std::string data = {};           ///< folder of their data; empty: the installed one
+
+  // How they run, and where the results go.
+  Device device = Device::cpu;
+  int jobs = 0;
+  bool relations = true;
+  std::vector<ReportFile> reports = {};
+
+  bool cases = false;              ///< list: case names
+  std::string save = {};           ///< replay: folder for the tensors
+  int samples = 8;                 ///< certify: coordinates per input and form
+  std::vector<std::string> formats = {};  ///< formats: only these
+  RoundingMode rounding = {};
+};
+
+/// The options of a command line. Text for the user (help, version) is returned in `help`, and nothing is to be run then.
+/// Throws UsageError with "did you mean" for whatever is unknown.
+Options parse_options(int argc, char** argv, std::optional<std::string>& help);
+
+/// ", did you mean 'softmax'?" or nothing.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing that notices a full disk or a closed pipe: every failure is a WriteError (exit code 8).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ampcheck::tools {
+
+/// Writes all of `text` to standard output.
+void write_stdout(std::string_view text);
+/// Closes standard output: some file systems report a failed write only here. Nothing may be written afterwards.
+void close_stdout();
+/// Messages and progress; failures are ignored, since there is nowhere left to report them.
+void write_stderr(std::string_view text);
+
+/// Writes a file under a temporary name beside it and renames it, so that no reader sees half of it. What is not a
+/// regular file (a device, a pipe) is written directly.
+void write_file(const std::string& path, std::string_view text);
+/// Throws WriteError if `path` can surely not be written; called before a long run.
+void require_writable(const std::string& path);
+
+/// Escape codes of a terminal, all empty where colours are off.
+struct Style {
+  const char *bold = "", *dim = "", *red = "", *green = "", *yellow = "", *reset = "";
+};
+/// Colours on standard output: on a terminal only, and not with a non-empty NO_COLOR or TERM=dumb.
+Style stdout_style();
+/// Whether a moving line may be drawn on standard error.
+bool stderr_is_terminal();
+
+}  // namespace ampcheck::tools

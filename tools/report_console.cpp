@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person reads: the answer first, a table of ops, and each failure in at most 12 lines.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "tools/numbers.h"
+#include "tools/reports.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr std::size_t kMostFailures = 10;
+constexpr std::size_t kFewOps = 4;  ///< up to here the radius of every op is shown in full
+
+/// One row of the table.
+struct OpRow {
+  std::string op;
+  std::vector<std::string> dtypes;
+  std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
+  double max_ratio = 0;
+  Verdict verdict = Verdict::rounding;
+  std::string code;
+
+  void add(const CaseResult& result) {
+    ++cases;
+    if (result.verdict == Verdict::skipped) return;
+    ++ran;
+    if (std::find(dtypes.begin(), dtypes.end(), result.dtype) == dtypes.end()) dtypes.push_back(result.dtype);
+    elements += result.elements();
+    blind += result.blind();
+    convicted += convicts(result.verdict);
+    for (const CheckResult& check : result.checks) max_ratio = std::max(max_ratio, check.max_ratio);
+    // Where an op has passed otherwise, RANGE or EMPTY cases are no news.
+    if (convicts(result.verdict) && result.verdict > verdict) verdict = result.verdict, code = result.code;
+  }
+};
+
+std::vector<OpRow> rows_of(const Report& report) {
+  std::vector<OpRow> rows;
+  std::map<std::string, std::size_t> where;
+  for (const CaseResult& result : report.cases) {
+    const auto [at, fresh] = where.try_emplace(result.op, rows.size());
+    if (fresh) rows.push_back({.op = result.op});
+    rows[at->second].add(result);
+  }
+  return rows;
+}
+
+std::string joined(const std::vector<std::string>& words, const char* between = " ") {
+  return fmt::format("{}", fmt::join(words, between));
+}
+
+std::string indices(const std::vector<std::int64_t>& index) { return fmt::format("[{}]", fmt::join(index, ",")); }
+
+const char* plural(std::int64_t count) { return count == 1 ? "" : "s"; }
+
+std::string head(const Report& report, const RunFacts& facts, const std::vector<OpRow>& rows) {
+  const Totals totals = totals_of(report);
+  const std::string short_version = facts.build.version.substr(0, facts.build.version.rfind('.'));
+  std::string out = fmt::format("ampcheck {} · {} ({}, {} thread{}) · {}\n", short_version,
+                                facts.device == Device::cpu ? "CPU" : "CUDA", facts.machine.simd, facts.machine.threads,
+                                plural(facts.machine.threads), facts.device_text);
+  out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval, no tolerance typed\n", rows.size(),
+                     plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases), grouped(totals.elements));
+  return out;
+}
+
+std::string verdict_text(const OpRow& row, const Style& style) {
+  if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
+  if (row.convicted == 0) return fmt::format("{}ROUNDING{}", style.green, style.reset);
+  return fmt::format("{}{} {}{} in {} of {}", style.red, name(row.verdict), row.code, style.reset, row.convicted, row.cases);
+}
+
+/// "exp 61 %, sum 30 %": what made the radius, largest first.
+std::string shares(std::vector<Contribution> contributions, std::size_t most) {
+  std::stable_sort(contributions.begin(), contributions.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+  std::string out;
+  for (std::size_t i = 0; i < std::min(most, contributions.size()) && contributions[i].share >= kVisibleShare; ++i)
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", contributions[i].primitive, percent(contributions[i].share));
+  return out;
+}
+
+const std::vector<Contribution>* coverage_of(const Report& report, const std::string& op) {
+  for (const auto& [name, contributions] : report.coverage)
+    if (name == op) return &contributions;
+  return nullptr;
+}
+
+std::string table(const Report& report, const std::vector<OpRow>& rows, const Style& style) {
+  std::size_t widest = 14;
+  for (const OpRow& row : rows) widest = std::max(widest, row.op.size());
+  std::string out = fmt::format("\n  {}{:<{}}  {:<15}{:>7}{:>11}{:>9}    verdict{}\n", style.bold, "op", widest, "dtypes", "cases",
+                                "headroom", "blind", style.reset);
+  for (const OpRow& row : rows) {
+    const double blind = row.elements == 0 ? 0 : static_cast<double>(row.blind) / static_cast<double>(row.elements);
+    out += fmt::format("  {:<{}}  {:<15}{:>7}{:>11}{:>9}    {}\n", row.op, widest, joined(row.dtypes), grouped(row.cases),
+                       row.ran == 0 ? "-" : percent(row.max_ratio, "exact"), row.ran == 0 ? "-" : percent(blind),
+                       verdict_text(row, style));
+  }
+  return out;
+}
+
+std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows, bool all) {
+  std::string out;
+  for (const OpRow& row : rows) {
+    const std::vector<Contribution>* const contributions = coverage_of(report, row.op);
+    if (contributions == nullptr) continue;
+    std::vector<std::string> invisible;
+    for (const Contribution& c : *contributions)
+      if (c.share < kVisibleShare) invisible.push_back(c.primitive);
+    if (!all && invisible.empty()) continue;
+    const std::string seen = shares(*contributions, all ? 8 : 3);
+    out += fmt::format("  {}: {}{}\n", row.op, seen.empty() ? "no rounding" : seen,
+                       invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
+  }
+  return out.empty() ? "" : "\nLargest share of an interval's radius by primitive\n" + out;
+}
+
+std::string certificate_text(const Report& report) {
+  if (report.certificates.empty()) return "";
+  double digits = report.certificates.front().digits;
+  for (const Certificate& certificate : report.certificates) digits = std::min(digits, certificate.digits);
+  return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.", std::floor(digits));
+}
+
+std::string closing(const Report& report, const RunFacts& facts, const Style& style) {
+  const Totals totals = totals_of(report);
+  std::string out = "\n";
+  if (report.interrupted || report.cases.size() < facts.planned) {
+    out += fmt::format("{}Interrupted{} after {} of {} cases, {}; {} failed.\n", style.yellow, style.reset, grouped(totals.cases),
+                       grouped(static_cast<std::int64_t>(facts.planned)), duration(report.seconds), grouped(totals.failed));
+  } else if (totals.failed != 0) {
+    out += fmt::format("{}{} of {} cases failed{} in {}.{}\n", style.red, grouped(totals.failed), grouped(totals.cases), style.reset,
+                       duration(report.seconds), certificate_text(report));
+  } else if (totals.passed == 0) {
+    out += fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
+  } else {
+    out += fmt::format("{}All clear{} in {}.{}\n", style.green, style.reset, duration(report.seconds), certificate_text(report));
+  }
+  if (totals.skipped != 0) out += fmt::format("{} case{} skipped (reasons with --json).\n", grouped(totals.skipped), plural(totals.skipped));
+  if (totals.unusual != 0)
+    out += fmt::format("{} unusual element{}: allowed by the derived interval, outside the one calibrated by replays.\n",
+                       grouped(totals.unusual), plural(totals.unusual));
+  return out;
+}
+
+/// Failing cases, those first that show something new: another op, code or tensor.
+std::vector<const CaseResult*> failures_of(const Report& report) {
+  std::vector<const CaseResult*> fresh, again;
+  std::set<std::string> seen;
+  for (const CaseResult& result : report.cases) {
+    if (!convicts(result.verdict)) continue;
+    const CheckResult* const check = deciding_check(result);
+    const std::string what = check == nullptr ? "" : check->name.substr(0, check->name.find(" probe"));
+    (seen.insert(result.op + " " + result.code + " " + what).second ? fresh : again).push_back(&result);
+  }
+  fresh.insert(fresh.end(), again.begin(), again.end());
+  return fresh;
+}
+
+std::string failures(const Report& report, bool all, const Style& style) {
+  const std::vector<const CaseResult*> failed = failures_of(report);
+  const std::size_t shown = all ? failed.size() : std::min(failed.size(), kMostFailures);
+  std::string out;
+  for (std::size_t i = 0; i < shown; ++i) out += "\n" + console_failure(*failed[i], style);
+  const auto more = static_cast<std::int64_t>(failed.size() - shown);
+  if (more != 0) out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", more, plural(more));
+  return out;
+}
+
+std::string first_line(const CaseResult& result, const CheckResult* check, const Style& style) {
+  const CodeText* const text = find_code(result.code);
+  const std::string left = fmt::format("{}  {}  {} {}", name(result.verdict), result.code, result.op, check == nullptr ? "" : check->name);
+  const std::string right = result.code == "AC101" ? "certified: no order of evaluation gives this" : text == nullptr ? "" : text->title;
+  return fmt::format("{}{:<68}{}  {}\n", style.red, left, style.reset, right);
+}
+
+std::string element_lines(const CheckResult& check) {
+  if (check.worst.empty()) return "";
+  const Element& worst = check.worst.front();
+  const FloatFormat& format = info(check.dtype).format ? *info(check.dtype).format : kFp64;
+  const auto number = [&](double value, std::uint64_t bits) {
+    return fmt::format("{} ({})", short_decimal(format, value), hex_bits(format, bits));
+  };
+  const auto off = std::isfinite(worst.ulp) ? fmt::format("off by {} ulp", rounded_decimal(worst.ulp, 3)) : std::string("not comparable in ulps");
+  std::string out = fmt::format("  worst   {}   got {}   want {}   {}\n", indices(worst.index), number(worst.got, worst.got_bits),
+                                number(worst.want, worst.want_bits), off);
+  if (!worst.interval_from.empty() || worst.low != 0 || worst.high != 0)
+    out += fmt::format("  right   [{}, {}]   {}\n", short_decimal(format, worst.low), short_decimal(format, worst.high), worst.interval_from);
+  return out;
+}
+
+std::string where_line(const CheckResult& check) {
+  if (check.failed == 0) return "";
+  std::string out = fmt::format("  where   {} of {} elements", grouped(check.failed), grouped(check.compared));
+  const std::size_t listed = std::min<std::size_t>(check.worst.size(), 4);
+  if (listed > 1) out += ", among them";
+  for (std::size_t i = 1; i < listed; ++i) out += " " + indices(check.worst[i].index);
+  return out + "\n";
+}
+
+/// Names of the other failing checks of the case.
+std::string also_line(const CaseResult& result, const CheckResult* shown) {
+  std::vector<std::string> names;
+  std::size_t more = 0;
+  for (const CheckResult& check : result.checks) {
+    if (&check == shown || !convicts(check.verdict)) continue;
+    if (names.size() < 3) names.push_back(fmt::format("{} ({})", check.name, check.code));
+    else ++more;
+  }
+  if (names.empty()) return "";
+  return fmt::format("  also    {}{}\n", joined(names, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
+/// Words of any length as one line.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string console_failure(const CaseResult& result, const Style& style) {
+  const CheckResult* const check = deciding_check(result);
+  std::string out = first_line(result, check, style);
+  out += fmt::format("  case    '{}'\n", result.name);
+  if (check != nullptr) {
+    out += element_lines(*check) + where_line(*check);
+    if (!check->cause.empty()) out += fmt::format("  cause   {}\n", one_line(check->cause));
+    if (!check->note.empty()) out += fmt::format("  note    {}\n", one_line(check->note));
+  }
+  if (!result.note.empty()) out += fmt::format("  note    {}\n", one_line(result.note));
+  out += also_line(result, check);
+  out += fmt::format("  again   {}ampcheck replay '{}'{}\n", style.bold, result.name, style.reset);
+  if (!result.code.empty()) out += fmt::format("  why     ampcheck explain {}\n", result.code);
+  return out;
+}
+
+std::string console_checks(const CaseResult& result, const Style& style) {
+  std::size_t widest = 5;
+  for (const CheckResult& check : result.checks) widest = std::max(widest, check.name.size());
+  std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}    verdict{}\n", style.bold, "check", widest, "compared", "headroom",
+                                "blind", "unusual", style.reset);
+  for (const CheckResult& check : result.checks) {
+    const double blind = check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
+    const bool bad = convicts(check.verdict);
+    out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
+                       percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
+                       bad ? style.reset : "",
+                       check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
+  }
+  return out;
+}
+
+std::string console_report(const Report& report, const RunFacts& facts, const Style& style) {
+  const std::vector<OpRow> rows = rows_of(report);
+  std::string out = head(report, facts, rows);
+  out += table(report, rows, style);
+  out += coverage_lines(report, rows, facts.verbose || rows.size() <= kFewOps);
+  out += failures(report, facts.verbose, style);
+  for (const std::string& note : report.notes) out += "\nnote: " + note + "\n";
+  return out + closing(report, facts, style);
+}
+
+}  // namespace ampcheck::tools

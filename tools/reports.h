@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A finished (or interrupted) check as text, JSON and JUnit. Reports compute nothing that a check should have said.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/device.h"
+#include "src/finding.h"
+#include "tools/environment.h"
+#include "tools/exit_code.h"
+#include "tools/output.h"
+
+namespace ampcheck::tools {
+
+/// What is known of a run beside its results.
+struct RunFacts {
+  BuildFacts build;
+  MachineFacts machine;
+  Device device = Device::cpu;
+  std::string device_text;   ///< "no CUDA device: ..." or the device's name
+  std::size_t planned = 0;   ///< cases selected
+  bool verbose = false;
+};
+
+struct Totals {
+  std::int64_t cases = 0, passed = 0, failed = 0, skipped = 0;
+  std::int64_t elements = 0, blind = 0, unusual = 0;
+};
+Totals totals_of(const Report& report);
+
+/// 0, 1, 4 or 5, from the verdicts and from what did not run.
+ExitCode exit_code_of(const Report& report, std::size_t planned);
+
+/// Elements of a radius whose largest share stays below this have not been seen to matter.
+inline constexpr double kVisibleShare = 0.01;
+
+std::string console_report(const Report& report, const RunFacts& facts, const Style& style);
+/// One failing case in at most 12 lines.
+std::string console_failure(const CaseResult& result, const Style& style);
+/// All checks of one case, a line each.
+std::string console_checks(const CaseResult& result, const Style& style);
+
+/// ampcheck.check/1
+std::string json_report(const Report& report, const RunFacts& facts);
+/// The dialect that Jenkins and GitLab read: a test case per check of a case, or per case where there are too many.
+std::string junit_report(const Report& report, const RunFacts& facts);
+
+/// The check that decides a case: the first with the case's verdict; null if there is none.
+const CheckResult* deciding_check(const CaseResult& result);
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/selection.h"
+
+#include <algorithm>
+#include <set>
+
+#include "src/error.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+using checks::OpDef;
+
+bool is_pattern(const std::string& word) { return word.find_first_of("*?") != std::string::npos; }
+
+[[noreturn]] void fail_op(const std::string& word) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const OpDef& op : checks::all_ops()) {
+    names.push_back(op.signature.name);
+    list += (list.empty() ? "" : ", ") + op.signature.name;
+  }
+  throw UsageError("got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +
+                   ", a case name, or a pattern with * and ?");
+}
+
+void require_regime(const std::string& text, const char* key, const std::string& value,
+                    const std::vector<checks::RegimeText>& known) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const checks::RegimeText& regime : known) {
+    if (regime.name == value) return;
+    names.push_back(regime.name);
+    list += (list.empty() ? "" : ", ") + regime.name;
+  }
+  throw UsageError("[case name] got " + std::string(key) + "=" + value + " in '" + text + "'" + did_you_mean(value, names) +
+                   ", want one of " + list);
+}
+
+bool at_standard_shape(const OpSignature& signature, const OpCall& call, std::size_t which) {
+  return std::all_of(signature.dims.begin(), signature.dims.end(), [&](const DimSpec& dim) {
+    const auto found = call.dims.find(dim.symbol);
+    return found == call.dims.end() || found->second == dim.standard[which];
+  });
+}
+
+/// False if the filter leaves the case out; may change its extents.
+bool admit_shape(const ShapeFilter& filter, const OpSignature& signature, OpCall& call) {
+  using Kind = ShapeFilter::Kind;
+  if (filter.kind == Kind::first) return at_standard_shape(signature, call, 0);
+  if (filter.kind == Kind::standard)
+    return at_standard_shape(signature, call, 0) || at_standard_shape(signature, call, 1) || at_standard_shape(signature, call, 2);
+  for (const auto& [symbol, extent] : filter.extents)
+    if (const auto found = call.dims.find(symbol); found != call.dims.end()) found->second = extent;
+  return !signature.valid || signature.valid(call.dims, call.attributes);
+}
+
+/// Collects cases, each once.
+class Collector {
+ public:
+  Collector(const Options& options, Selection& selection) : options_(options), selection_(selection) {}
+
+  /// The generated cases of an op that `pattern` matches by op or case name.
+  void add_generated(const OpDef& op, const std::string& pattern) {
+    const OpSignature& signature = op.signature;
+    const bool all = matches(pattern, signature.name);
+    for (const Dtype storage : signature.precision.storage) {
+      if (!admits(storage)) continue;
+      for (std::uint64_t i = 0; i < options_.seeds; ++i)
+        for (OpCall& call : checks::cases_of(signature, storage, options_.set, options_.first_seed + i))
+          if (admit_shape(options_.shapes, signature, call) && (all || matches(pattern, call.str(signature))))
+            add({&op, std::move(call)});
+    }
+  }
+
+  void add(checks::Case item) {
+    if (!admits(item.call.storage)) return;
+    if (names_.insert(item.call.str(item.op->signature)).second) selection_.cases.push_back(std::move(item));
+  }
+
+ private:
+  bool admits(Dtype storage) const {
+    return options_.dtypes.empty() || std::find(options_.dtypes.begin(), options_.dtypes.end(), storage) != options_.dtypes.end();
+  }
+
+  const Options& options_;
+  Selection& selection_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+checks::Case parse_case(const std::string& text) {
+  const std::string name(op_of(text));
+  const OpDef* op = checks::find_op(name);
+  if (op == nullptr) fail_op(name);
+  try {
+    checks::Case out{op, parse_call(text, op->signature)};
+    require_regime(text, "range", out.call.range, checks::data_regimes());
+    require_regime(text, "cotangent", out.call.cotangent, checks::cotangent_regimes());
+    require_regime(text, "layout", out.call.layout, checks::layouts());
+    const auto& storage = op->signature.precision.storage;
+    if (std::find(storage.begin(), storage.end(), out.call.storage) == storage.end())
+      throw Error("[case name] got dtype " + std::string(ampcheck::name(out.call.storage)) + " in '" + text +
+                  "', which " + name + " is not declared for");
+    if (op->signature.valid && !op->signature.valid(out.call.dims, out.call.attributes))
+      throw Error("[case name] got extents or attributes outside the domain of " + name + " in '" + text + "'");
+    return out;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& words) {
+  std::vector<const OpDef*> out;
+  std::set<std::string> taken;
+  const std::vector<std::string> patterns = words.empty() ? std::vector<std::string>{"*"} : words;
+  for (const std::string& word : patterns) {
+    bool found = false;
+    for (const OpDef& op : checks::all_ops())
+      if (checks::find_op(word) == nullptr ? matches(word, op.signature.name) : op.signature.name == word) {
+        found = true;
+        if (taken.insert(op.signature.name).second) out.push_back(&op);
+      }
+    if (!found) fail_op(word);
+  }
+  return out;
+}
+
+Selection select_cases(const Options& options) {
+  Selection selection;
+  Collector collector(options, selection);
+  const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
+  for (const std::string& word : words) {
+    if (const OpDef* op = checks::find_op(word)) {
+      collector.add_generated(*op, word);
+    } else if (is_pattern(word)) {
+      for (const OpDef& op : checks::all_ops()) collector.add_generated(op, word);
+    } else {
+      collector.add(parse_case(word));  // an unknown op is told from a bad case name there
+    }
+  }
+  if (options.real) add_real_cases(options, selection);
+  return selection;
+}
+
+void add_real_cases(const Options&, Selection& selection) {
+  selection.notes.push_back("--real: this build holds no real runs; only generated tensors were checked");
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// From selectors to cases. A selector is a full case name, an op, or a pattern with * and ? over either; what reads as
+// an exact name is one, and only the rest are patterns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checks/runner.h"
+#include "tools/options.h"
+
+namespace ampcheck::tools {
+
+struct Selection {
+  std::vector<checks::Case> cases;  ///< each case once, in the order of the selectors and ops
+  std::vector<std::string> notes;   ///< what a reader should know, printed with the report
+};
+
+/// The cases of options.words after the filters; all built-in ops without words. Throws UsageError for an unknown op or a
+/// bad case name.
+Selection select_cases(const Options& options);
+
+/// The ops of the words (names and patterns; none: all). Throws UsageError for an unknown op.
+std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& words);
+
+/// Parses one full case name, canonical or not. Throws UsageError.
+checks::Case parse_case(const std::string& text);
+
+/// Adds cases at the tensors of real runs, or the note why there are none.
+void add_real_cases(const Options& options, Selection& selection);
+
+}  // namespace ampcheck::tools
