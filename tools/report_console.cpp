@@ -6,7 +6,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "tools/numbers.h"
 #include "tools/reports.h"
@@ -21,11 +20,11 @@ constexpr std::size_t kFewOps = 4;  ///< up to here the radius of every op is sh
 /// One row of the table.
 struct OpRow {
   std::string op;
-  std::vector<std::string> dtypes;
+  std::vector<std::string> dtypes = {};
   std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
   double max_ratio = 0;
   Verdict verdict = Verdict::rounding;
-  std::string code;
+  std::string code = {};
 
   void add(const CaseResult& result) {
     ++cases;
@@ -92,7 +91,7 @@ const std::vector<Contribution>* coverage_of(const Report& report, const std::st
   return nullptr;
 }
 
-std::string table(const Report& report, const std::vector<OpRow>& rows, const Style& style) {
+std::string table(const std::vector<OpRow>& rows, const Style& style) {
   std::size_t widest = 14;
   for (const OpRow& row : rows) widest = std::max(widest, row.op.size());
   std::string out = fmt::format("\n  {}{:<{}}  {:<15}{:>7}{:>11}{:>9}    verdict{}\n", style.bold, "op", widest, "dtypes", "cases",
@@ -123,9 +122,9 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
 }
 
 std::string certificate_text(const Report& report) {
-  if (report.certificates.empty()) return "";
-  double digits = report.certificates.front().digits;
+  double digits = HUGE_VAL;
   for (const Certificate& certificate : report.certificates) digits = std::min(digits, certificate.digits);
+  if (std::isinf(digits)) return "";
   return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.", std::floor(digits));
 }
 
@@ -150,27 +149,45 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
   return out;
 }
 
-/// Failing cases, those first that show something new: another op, code or tensor.
-std::vector<const CaseResult*> failures_of(const Report& report) {
-  std::vector<const CaseResult*> fresh, again;
-  std::set<std::string> seen;
+/// Failing cases that show the same thing: one op, code and tensor. The first one is shown.
+struct FailureGroup {
+  const CaseResult* first = nullptr;
+  std::int64_t more = 0;
+};
+
+std::vector<FailureGroup> failures_of(const Report& report) {
+  std::vector<FailureGroup> groups;
+  std::map<std::string, std::size_t> where;
   for (const CaseResult& result : report.cases) {
     if (!convicts(result.verdict)) continue;
     const CheckResult* const check = deciding_check(result);
     const std::string what = check == nullptr ? "" : check->name.substr(0, check->name.find(" probe"));
-    (seen.insert(result.op + " " + result.code + " " + what).second ? fresh : again).push_back(&result);
+    const auto [at, fresh] = where.try_emplace(result.op + " " + result.code + " " + what, groups.size());
+    if (fresh) groups.push_back({&result});
+    else ++groups[at->second].more;
   }
-  fresh.insert(fresh.end(), again.begin(), again.end());
-  return fresh;
+  return groups;
 }
 
-std::string failures(const Report& report, bool all, const Style& style) {
-  const std::vector<const CaseResult*> failed = failures_of(report);
-  const std::size_t shown = all ? failed.size() : std::min(failed.size(), kMostFailures);
+std::string all_failures(const Report& report, const Style& style) {
   std::string out;
-  for (std::size_t i = 0; i < shown; ++i) out += "\n" + console_failure(*failed[i], style);
-  const auto more = static_cast<std::int64_t>(failed.size() - shown);
-  if (more != 0) out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", more, plural(more));
+  for (const CaseResult& result : report.cases)
+    if (convicts(result.verdict)) out += "\n" + console_failure(result, style);
+  return out;
+}
+
+std::string first_failures(const Report& report, const Style& style) {
+  const std::vector<FailureGroup> groups = failures_of(report);
+  std::string out;
+  std::int64_t hidden = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i < kMostFailures) out += "\n" + console_failure(*groups[i].first, style);
+    hidden += groups[i].more + (i < kMostFailures ? 0 : 1);
+    if (i < kMostFailures && groups[i].more != 0)
+      out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
+  }
+  if (hidden != 0)
+    out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", hidden, plural(hidden));
   return out;
 }
 
@@ -261,9 +278,9 @@ std::string console_checks(const CaseResult& result, const Style& style) {
 std::string console_report(const Report& report, const RunFacts& facts, const Style& style) {
   const std::vector<OpRow> rows = rows_of(report);
   std::string out = head(report, facts, rows);
-  out += table(report, rows, style);
+  out += table(rows, style);
   out += coverage_lines(report, rows, facts.verbose || rows.size() <= kFewOps);
-  out += failures(report, facts.verbose, style);
+  out += facts.verbose ? all_failures(report, style) : first_failures(report, style);
   for (const std::string& note : report.notes) out += "\nnote: " + note + "\n";
   return out + closing(report, facts, style);
 }
