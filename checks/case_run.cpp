@@ -17,6 +17,12 @@ NamedValues all_inputs(const OpSignature& signature, const OpCall& call) {
   return out;
 }
 
+/// Only a cotangent can be expanded: a tensor whose elements share memory cannot hold different values.
+Layout tensor_layout(const OpCall& call, const std::string& tensor) {
+  const Layout layout = layout_of(call.layout, tensor);
+  return layout == Layout::expanded ? Layout::dense : layout;
+}
+
 }  // namespace
 
 CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in)
@@ -50,7 +56,7 @@ LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) cons
   for (const TensorSpec& spec : op.signature.inputs) {
     if (!call.has(spec)) continue;
     const Dtype dtype = call.dtype(spec);
-    GuardedTensor tensor(dtype, call.shape(spec), layout_of(call.layout, spec.name), poison(dtype, 0));
+    GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
     tensor.assign(inputs.at(spec.name));
     out.read.emplace(spec.name, std::move(tensor));
   }
@@ -61,7 +67,7 @@ LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) cons
       out.in_place[output.name] = alias->second;
       continue;
     }
-    GuardedTensor tensor(output.dtype, output.shape, layout_of(call.layout, output.name), poison(output.dtype, fill));
+    GuardedTensor tensor(output.dtype, output.shape, tensor_layout(call, output.name), poison(output.dtype, fill));
     if (accumulates(output.name)) tensor.assign(held(output));
     out.write.emplace(output.name, std::move(tensor));
   }
@@ -74,7 +80,7 @@ LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchR
   for (const TensorSpec& spec : op.signature.inputs) {
     if (!call.has(spec)) continue;
     const Dtype dtype = call.dtype(spec);
-    GuardedTensor tensor(dtype, call.shape(spec), layout_of(call.layout, spec.name), poison(dtype, 0));
+    GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
     tensor.assign(inputs.at(spec.name));
     out.read.emplace(spec.name, std::move(tensor));
   }
@@ -89,7 +95,7 @@ LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchR
     out.read.emplace(name, std::move(tensor));
   }
   for (const Written& gradient : gradients) {
-    GuardedTensor tensor(gradient.dtype, gradient.shape, layout_of(call.layout, gradient.name), poison(gradient.dtype, fill));
+    GuardedTensor tensor(gradient.dtype, gradient.shape, tensor_layout(call, gradient.name), poison(gradient.dtype, fill));
     if (accumulates(gradient.name)) tensor.assign(held(gradient));
     out.write.emplace(gradient.name, std::move(tensor));
   }

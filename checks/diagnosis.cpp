@@ -66,10 +66,40 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
   return where.empty() ? what : what + "; " + where;
 }
 
+namespace {
+
+/// How well accumulation in one format explains the elements outside: the typical size of the kernel's error in units of
+/// the replays' error; 0 if such an accumulator would not leave the interval there.
+double accumulation_fit(const reference::Recording& recording, const std::vector<std::pair<reference::Expr, std::vector<double>>>& leaves,
+                        reference::Expr target, const FloatFormat& accumulator, const std::vector<double>& got,
+                        const Comparison& comparison, const Interval& interval) {
+  std::vector<std::vector<double>> replays;
+  for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise, reference::SumOrder::reversed})
+    replays.push_back(reference::replay(*recording.graph, leaves, {target}, {order, &accumulator}).front());
+  std::int64_t also_outside = 0;
+  std::vector<double> ratios;
+  for (const std::int64_t at : comparison.outside) {
+    const auto i = static_cast<std::size_t>(at);
+    double square = 0;
+    bool outside = false;
+    for (const std::vector<double>& values : replays) {
+      double value = values[i];
+      round_values(format(interval.dtype), RoundingMode{}, {&value, 1}, {&value, 1});
+      const double error = value - interval.value[i];
+      square += error * error / static_cast<double>(replays.size());
+      outside |= !admits(interval, at, value);
+    }
+    also_outside += outside;
+    if (square > 0) ratios.push_back(std::fabs(got[i] - interval.value[i]) / std::sqrt(square));
+  }
+  return 2 * also_outside < static_cast<std::int64_t>(comparison.outside.size()) ? 0.0 : median(ratios);
+}
+
+}  // namespace
+
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                                    const Comparison& comparison, const Interval& interval, std::string& words) {
-  const Dtype storage = run.call.storage;
-  if (format(storage).precision >= kFp32.precision || tensor.shape.count() > (1 << 18)) return false;
+  if (tensor.shape.count() > (1 << 18)) return false;
   const reference::Recording& recording = run.reference.recording();
   std::vector<std::pair<reference::Expr, std::vector<double>>> leaves;
   for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
@@ -81,31 +111,18 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
   if (pass != Pass::forward)
     for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, run.reference.cotangents().at(name));
 
-  std::vector<std::vector<double>> replays;
-  for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise, reference::SumOrder::reversed})
-    replays.push_back(reference::replay(*recording.graph, leaves, {target}, {order, &format(storage)}).front());
-  // Explained: such an accumulator leaves the interval where the kernel does, and by about as much.
-  std::int64_t also_outside = 0;
-  std::vector<double> ratios;
-  for (const std::int64_t at : comparison.outside) {
-    const auto i = static_cast<std::size_t>(at);
-    double square = 0;
-    bool outside = false;
-    for (std::vector<double>& values : replays) {
-      double value = values[i];
-      round_values(format(tensor.dtype), RoundingMode{}, {&value, 1}, {&value, 1});
-      const double error = value - interval.value[i];
-      square += error * error / static_cast<double>(replays.size());
-      outside |= !admits(interval, at, value);
-    }
-    also_outside += outside;
-    if (square > 0) ratios.push_back(std::fabs(got[i] - interval.value[i]) / std::sqrt(square));
+  // The storage type first; beside fp32 storage either 16-bit type may be the accumulator.
+  const std::vector<Dtype> candidates = run.call.storage == Dtype::fp32 ? std::vector<Dtype>{Dtype::bf16, Dtype::fp16} : std::vector<Dtype>{run.call.storage};
+  double best = 0;
+  const char* which = "";
+  for (const Dtype candidate : candidates) {
+    const double fit = accumulation_fit(recording, leaves, target, format(candidate), got, comparison, interval);
+    if (fit > 0 && (best == 0 || std::fabs(std::log(fit)) < std::fabs(std::log(best)))) best = fit, which = name(candidate);
   }
-  const double typical = median(ratios);
-  // Half of the elements, and a typical size within a factor of four: far from a wrong sign or factor, and from a
-  // dropped term, whose errors do not scale with the accumulator's roundoff.
-  if (2 * also_outside < static_cast<std::int64_t>(comparison.outside.size()) || !(typical > 0.25 && typical < 4)) return false;
-  words = std::string("accumulates in ") + name(storage) + ": the errors are " + number_text(std::round(typical * 100) / 100) +
+  // Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors
+  // do not scale with the accumulator's roundoff.
+  if (!(best > 0.25 && best < 4)) return false;
+  words = std::string("accumulates in ") + which + ": the errors are " + number_text(std::round(best * 100) / 100) +
           " times those of a replay with such an accumulator (declared: fp32)";
   return true;
 }

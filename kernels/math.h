@@ -18,7 +18,7 @@
 #if defined(__CUDACC__)
 #define AMPCHECK_HD __host__ __device__ __forceinline__
 #else
-#define AMPCHECK_HD inline
+#define AMPCHECK_HD inline __attribute__((always_inline))
 #endif
 
 namespace ampcheck::kernels::math {

@@ -33,10 +33,19 @@ struct RowOperand {
   RowOperand(const Operand& any, std::int64_t row_length) : operand(any), length(row_length) {}
 };
 
+/// A parameter [D] (or anything that broadcasts to `shape`) beside rows of that shape; `fill` everywhere if it is null.
+inline RowOperand parameter(const TensorView* view, const Shape& shape, float fill) {
+  return {expanded_or(view, shape, fill), shape.last()};
+}
+
+/// A tensor with one element a row, of shape [N].
+inline RowOperand per_row(const TensorView& view) { return {Operand(view), 1}; }
+
 // A row program is `template <class Row> AMPCHECK_HD void operator()(const Row& row) const`, with
 //   row.size()            elements of a row (the extent of the last axis)
 //   row.in(k, i)          element i of input k, as fp32
-//   row.index(k)          the int64 of this row in input k
+//   row.scalar(k)         input k of one element a row
+//   row.index(k)          the same for int64
 //   row.sum(f), row.max(f)  over f(i), in the order above
 //   row.out(k, f)         output k = f(i) for every i, rounded to its dtype; nothing if the output is absent
 //   row.save(k, value)    output k of one element a row
@@ -95,6 +104,7 @@ class HostRow {
 
   std::int64_t size() const { return size_; }
   float in(int k, std::int64_t i) const { return values_[static_cast<std::size_t>(k)][i]; }
+  float scalar(int k) const { return in(k, 0); }
   std::int64_t index(int k) const { return read_index(in_[static_cast<std::size_t>(k)].operand, row_); }
 
   template <class F>
@@ -154,6 +164,7 @@ class DeviceRow {
 
   __device__ std::int64_t size() const { return a_.size; }
   __device__ float in(int k, std::int64_t i) const { return load(a_.in[k].operand, row_ * a_.in[k].length + i); }
+  __device__ float scalar(int k) const { return in(k, 0); }
   __device__ std::int64_t index(int k) const { return load_index(a_.in[k].operand, row_); }
 
   template <class F>

@@ -118,8 +118,12 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
     case Primitive::stored: grads.add(a.id, g); break;
     case Primitive::own_adjoint: {
       const std::vector<Expr> parts = node.adjoint(g);
+      if (parts.size() + 1 > node.args.size())
+        throw Error("[formula] parts of an own adjoint, got " + std::to_string(parts.size()) + ", want at most " +
+                    std::to_string(node.args.size() - 1));
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        grads.at = graph.node(node.args[i + 1]).shape;
+        // A part at the shape of the value belongs to a stretched argument, and is added up like any other.
+        grads.at = broadcast_shape(parts[i].shape(), graph.node(node.args[i + 1]).shape);
         grads.add(node.args[i + 1], parts[i]);
       }
       break;

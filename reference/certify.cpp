@@ -55,14 +55,26 @@ class Functional {
   void set(Expr leaf, Values values) {
     evaluator_.set(leaf, values);
     leaves_[leaf.id] = std::move(values);
+    centre_.clear();
   }
   const Values& leaf(Expr leaf) const { return leaves_.at(leaf.id); }
   const Values& value(Expr node) { return evaluator_.value(node); }
   /// The terms g_j y_j of all outputs, with coordinate c moved by t.
-  Values terms(const Coordinate& c, const Digits& t) {
+  Values moved_terms(const Coordinate& c, const Digits& t) {
     Values moved = leaves_.at(c.leaf.id);
     moved[c.index] += t;
     evaluator_.set(c.leaf, std::move(moved));
+    return terms();
+  }
+  /// The same where nothing is moved.
+  const Values& centre() {
+    if (centre_.empty()) centre_ = terms();
+    return centre_;
+  }
+  void restore(const Coordinate& c) { evaluator_.set(c.leaf, leaves_.at(c.leaf.id)); }
+
+ private:
+  Values terms() {
     Values out;
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
       const Values& y = evaluator_.value(outputs_[k]);
@@ -70,13 +82,12 @@ class Functional {
     }
     return out;
   }
-  void restore(const Coordinate& c) { evaluator_.set(c.leaf, leaves_.at(c.leaf.id)); }
 
- private:
   PlainEvaluator<DigitsPolicy> evaluator_;
   std::vector<Expr> outputs_;
   std::vector<Values> weights_;
   std::map<int, Values> leaves_;
+  Values centre_;
 };
 
 /// Centred differences at h and h/2 and what they are judged by.
@@ -90,8 +101,9 @@ struct Difference {
 Difference difference(Functional& functional, const Coordinate& c) {
   using boost::multiprecision::abs;
   const Digits &h = step(), half = h / 2;
-  const Values centre = functional.terms(c, 0), up = functional.terms(c, h), down = functional.terms(c, -h),
-               half_up = functional.terms(c, half), half_down = functional.terms(c, -half);
+  const Values& centre = functional.centre();
+  const Values up = functional.moved_terms(c, h), down = functional.moved_terms(c, -h),
+               half_up = functional.moved_terms(c, half), half_down = functional.moved_terms(c, -half);
   functional.restore(c);
   Difference d;
   Digits size = 0, gap = 0, slopes = 0;
@@ -120,22 +132,8 @@ double error_ratio(const Difference& d, const Digits& adjoint) {
   return Digits(coarse / fine).convert_to<double>();
 }
 
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double v) { return std::isnan(v); });
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-/// Signed numbers away from zero, as weights of the outputs.
 Values weights(const std::string& name, std::int64_t count, std::uint64_t seed) {
-  const Random random(seed, "certify/weights/" + name);
-  Values out;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double size = 0.5 + random.uniform(2 * static_cast<std::uint64_t>(i));
-    out.emplace_back(random.below(2 * static_cast<std::uint64_t>(i) + 1, 2) ? size : -size);
-  }
-  return out;
+  return to_digits(certification_weights(name, count, seed));
 }
 
 /// `wanted` different indices below `count`, by a shuffle.

@@ -49,6 +49,12 @@ Dims certification_dims(const OpSignature& signature);
 /// the range of their index_dim. `optional`: with or without the optional inputs.
 CertificationCase certification_case(const OpSignature& signature, const Dims& dims, bool optional, std::uint64_t seed);
 
+/// Weights of an output or a gradient in the sum that is differentiated: signed, between 1/2 and 3/2 in size.
+std::vector<double> certification_weights(const std::string& name, std::int64_t count, std::uint64_t seed);
+
+/// The upper median; NaN are left out, NaN if nothing is left.
+double median(std::vector<double> values);
+
 /// Certifies all forms of an op at generic values, with and without its optional inputs. `samples` coordinates per
 /// differentiable input and form, on fresh values when a tensor is used up.
 FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
@@ -73,6 +79,8 @@ struct DifferenceLesson {
   double error_at_1e_6 = 0;                ///< relative error with h = 1e-6
   bool step_vanishes = false;              ///< x + 1e-6 == x in this arithmetic
 };
+/// Every operation is rounded to the format (evaluated in fp64 first); median over at most nine coordinates whose
+/// derivative is not zero, against the adjoint in fp64. Ladder: 2^2 ... 2^-52, divided by the step really taken.
 std::vector<DifferenceLesson> difference_lessons(const OpSignature& signature, const Form& form, const Attributes& attributes,
                                                  const Dims& dims, std::uint64_t seed);
 

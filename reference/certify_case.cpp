@@ -2,7 +2,7 @@
 // Data on which formulas are certified.
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <limits>
 
 #include "reference/certify.h"
 #include "src/error.h"
@@ -65,6 +65,23 @@ CertificationCase certification_case(const OpSignature& signature, const Dims& d
     }
   }
   return data;
+}
+
+std::vector<double> certification_weights(const std::string& name, std::int64_t count, std::uint64_t seed) {
+  const Random random(seed, "certify/weights/" + name);
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double size = 0.5 + random.uniform(2 * static_cast<std::uint64_t>(i));
+    out.push_back(random.below(2 * static_cast<std::uint64_t>(i) + 1, 2) == 0 ? -size : size);
+  }
+  return out;
+}
+
+double median(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return std::isnan(v); });
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 }  // namespace ampcheck::reference

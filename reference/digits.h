@@ -15,7 +15,7 @@ using Digits = boost::multiprecision::number<boost::multiprecision::cpp_dec_floa
 /// What a value computed from numbers of size 1 can be off by: the 121 digits carried, less five for what accumulates.
 inline constexpr int kCarriedDigits = 116;
 
-/// Policy of PlainEvaluator. Functions err by less than 1e-100 relative, erfc beyond 4 included; log takes positive
+/// Policy of PlainEvaluator. Functions err by less than 1e-100 relative, erfc's tail included; log takes positive
 /// numbers, log1p numbers above -1.
 struct DigitsPolicy {
   using Real = Digits;

@@ -82,11 +82,12 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   p.nan_code = format.nan_code();
   p.seed = mode.seed;
   set_overflow(p, format, mode.overflow);
-  p.limit_is_nan = p.limit_positive == p.nan_code;
+  p.limit_is_nan = p.infinity_code == p.nan_code;
   p.directed = p.limit_positive != p.limit_negative;
   p.unusual = p.drop_negative_zero || p.nan_positive || p.flush_below != 0;
-  p.simple = !p.directed && !p.remap && p.infinity_code == p.limit_positive && !p.scale && !p.unusual &&
-             format.max_exponent() <= source.max_exponent();
+  const bool plain = !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
+  p.simple = plain && p.infinity_code == p.limit_positive;
+  p.inward = plain && p.infinity_code == p.limit_positive + 1;
   if (p.shift == 0 && p.constant_shift) p.rounding = Rounding::toward_zero;  // nothing to round; the limits stay
   return p;
 }

@@ -20,6 +20,7 @@ struct EncodeParams {
   Rounding rounding;
   bool constant_shift;
   bool simple;              ///< one minimum and the NaN select finish the magnitude
+  bool inward;              ///< as simple, but finite numbers stop at max_code, one below infinity's code
   bool limit_is_nan;        ///< the minimum is enough for NaN as well
   bool directed;            ///< the limits differ by sign
   bool unusual;             ///< one of the flags below, or flushing

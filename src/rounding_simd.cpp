@@ -13,6 +13,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/rounding_simd.cpp"
 #include <hwy/foreach_target.h>  // must precede highway.h
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #undef INLINE_LAMBDA  // the loops are only fast when everything they call is part of them
@@ -69,6 +70,16 @@ HWY_INLINE V Larger(D d, V a, V b) {
   const hn::RebindToSigned<D> ds;
   return hn::BitCast(d, hn::Max(hn::BitCast(ds, a), hn::BitCast(ds, b)));
 }
+/// value where the mask holds, which must be no less than what `code` has there. Without mask registers a blend costs
+/// two operations more than a maximum.
+template <class D, class M, class V>
+HWY_INLINE V RaiseWhere(D d, M mask, V value, V code) {
+  if constexpr (HWY_TARGET == HWY_AVX2 && sizeof(hn::TFromD<D>) == 4)
+    return Larger(d, code, hn::IfThenElseZero(mask, value));
+  else
+    return hn::IfThenElse(mask, value, code);
+}
+
 template <class D, class V>
 HWY_INLINE V SignMask(D d, V x) {
   const hn::RebindToSigned<D> ds;
@@ -82,11 +93,11 @@ HWY_INLINE hn::Vec<D32Any> Mix32(D32Any d, hn::Vec<D32Any> x) {
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// 31 random bits per lane for the elements index, index + 1, ...
-template <class D>
-HWY_INLINE hn::Vec<D> Random31(D d, RandomKeys keys, std::uint64_t index) {
+/// 31 random bits per lane for the elements index, index + 1, ...; lane: 0, 1, ...
+template <class D, class V32>
+HWY_INLINE hn::Vec<D> Random31(D d, RandomKeys keys, V32 lane, std::uint64_t index) {
   const hn::Rebind<std::uint32_t, D> d32;
-  const auto counter = hn::Iota(d32, static_cast<std::uint32_t>(index) + keys.first);
+  const auto counter = hn::Add(lane, hn::Set(d32, static_cast<std::uint32_t>(index) + keys.first));
   const auto bits = hn::ShiftRight<1>(Mix32(d32, hn::Xor(Mix32(d32, counter), hn::Set(d32, keys.second))));
   if constexpr (sizeof(hn::TFromD<D>) == 4)
     return bits;
@@ -159,9 +170,11 @@ HWY_INLINE V Encode(D d, const EncodeParams& p, V x, V random) {
     code = hn::IfThenZeroElse(hn::Eq(mag, hn::Zero(d)), code);  // zero was raised too
   const V sign_bit = Constant(d, p.sign_code);
   const V nan_code = Constant(d, p.nan_code);
-  if (HWY_LIKELY(p.simple)) {
-    code = Smaller(d, code, Constant(d, p.limit_positive));
-    if (!p.limit_is_nan) code = hn::IfThenElse(Greater(d, mag, infinity), nan_code, code);
+  if (HWY_LIKELY(p.simple || p.inward)) {
+    V limit = Constant(d, p.limit_positive);
+    if (p.inward) limit = hn::Sub(limit, hn::VecFromMask(d, Greater(d, mag, Constant(d, W::kInfinity - 1))));
+    code = Smaller(d, code, limit);
+    if (!p.limit_is_nan) code = RaiseWhere(d, Greater(d, mag, infinity), nan_code, code);
     return hn::OrAnd(code, sign, sign_bit);
   }
   const auto nan = Greater(d, mag, infinity);
@@ -169,8 +182,8 @@ HWY_INLINE V Encode(D d, const EncodeParams& p, V x, V random) {
   if (p.directed) limit = hn::Xor(limit, hn::And(sign, Constant(d, p.limit_positive ^ p.limit_negative)));
   code = Smaller(d, code, limit);
   if (p.remap) code = hn::IfThenElse(Greater(d, code, Constant(d, p.max_code)), Constant(d, p.over_code), code);
-  code = hn::IfThenElse(hn::Eq(mag, infinity), Constant(d, p.infinity_code), code);
-  code = hn::IfThenElse(nan, nan_code, code);
+  code = RaiseWhere(d, hn::Eq(mag, infinity), Constant(d, p.infinity_code), code);
+  code = RaiseWhere(d, nan, nan_code, code);
   if (!p.unusual) return hn::OrAnd(code, sign, sign_bit);
   V sign_code = hn::And(sign, sign_bit);
   if (p.flush_below != 0) code = hn::IfThenZeroElse(Greater(d, Constant(d, p.flush_below), mag), code);
@@ -237,13 +250,19 @@ HWY_INLINE hn::Vec<D> Load(D d, int bytes, const std::uint8_t* in) {
   return hn::LoadU(d, reinterpret_cast<const hn::TFromD<D>*>(in));
 }
 
+constexpr std::size_t kPrefetchAhead = 4096;  // bytes
+
 /// Calls body(in, i, out) for whole vectors, then once on padded copies for the rest. Sizes in bytes per element.
 template <class D, class Body>
 HWY_INLINE void ForEachVector(D d, const std::uint8_t* in, std::size_t in_bytes, std::size_t n, std::uint8_t* out,
                               std::size_t out_bytes, const Body& body) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) body(in + i * in_bytes, i, out + i * out_bytes);
+  for (; i + lanes <= n; i += lanes) {
+    // From memory this is bound by reading; the hardware's own prefetching stops at every page. Measured: 1.3 times.
+    hwy::Prefetch(in + i * in_bytes + kPrefetchAhead);
+    body(in + i * in_bytes, i, out + i * out_bytes);
+  }
   if (i == n) return;
   HWY_ALIGN std::uint8_t from[64] = {};
   HWY_ALIGN std::uint8_t to[64];
@@ -258,10 +277,11 @@ HWY_NOINLINE void EncodeLoop(D d, const EncodeParams& params, const std::uint8_t
   using T = hn::TFromD<D>;
   const EncodeParams p = params;  // a local copy, so that no store can be thought to change it
   const RandomKeys keys = random_keys(p.seed, index);
+  const auto lane = hn::Iota(hn::Rebind<std::uint32_t, D>(), 0);
   ForEachVector(d, in, sizeof(T), n, out, out_bytes, [&](const std::uint8_t* from, std::size_t i, std::uint8_t* to) INLINE_LAMBDA {
     auto random = hn::Zero(d);
     if constexpr (R == Rounding::stochastic) {
-      random = Random31(d, keys, index + i);
+      random = Random31(d, keys, lane, index + i);
       if constexpr (sizeof(T) == 8) random = hn::ShiftLeft<31>(random);
     }
     sink(Encode<R, kConst>(d, p, hn::LoadU(d, reinterpret_cast<const T*>(from)), random), to);

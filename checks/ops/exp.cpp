@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/exp.h"
+
+#include "checks/op_forms.h"
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef exp_op() {
+  OpDef op = unary_op("exp", "y = exp(x)", CastPolicy::fp32);
+  op.kernel = kernels::exp_kernel();
+  op.forms = {unary_form("exp", "x", "y", reference::exp_formula)};
+  return op;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/gelu.h"
+
+#include "checks/op_forms.h"
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef gelu_op() {
+  OpDef op = unary_op("gelu", "y = x/2 (1 + erf(x / sqrt(2)))", CastPolicy::promote);
+  op.kernel = kernels::gelu_kernel();
+  op.forms = {unary_form("erf", "x", "y", reference::gelu),
+              unary_form("erf, g (cdf + x pdf)", "x", "y", reference::gelu_usual_adjoint),
+              unary_form("erfc", "x", "y", reference::gelu_by_erfc),
+              unary_form("erfc, g (cdf + x pdf)", "x", "y", reference::gelu_usual_adjoint_by_erfc)};
+  return op;
+}
+
+}  // namespace ampcheck::checks

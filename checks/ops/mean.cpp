@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/mean.h"
+
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef mean_op() {
+  OpDef op;
+  op.signature = {
+      .name = "mean",
+      .summary = "y = sum(x) / n along one axis",
+      .inputs = {{.name = "x", .dims = "N D"}},
+      .outputs = {{.name = "y"}},
+      .attributes = {{"axis", -1.0, {0.0}}},
+      .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
+      .precision = {.math = own_math()},
+      .cast = CastPolicy::promote,
+  };
+  op.kernel = kernels::mean_kernel();
+  op.forms = {{"mean", [](reference::FormulaCall& call) {
+                 call.output("y", reference::mean_formula(call["x"], static_cast<int>(call.number("axis"))));
+               }}};
+  return op;
+}
+
+}  // namespace ampcheck::checks

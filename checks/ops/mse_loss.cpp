@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/mse_loss.h"
+
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef mse_loss_op() {
+  OpDef op;
+  op.signature = {
+      .name = "mse_loss",
+      .summary = "loss = mean((x - target)^2) over all elements",
+      .inputs = {{.name = "x", .dims = "N D"}, {.name = "target", .dims = "N D"}},
+      .outputs = {{.name = "loss"}},
+      .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
+      .precision = {.math = own_math()},
+      .launch = {.row_dim = "N", .row_independent = {"dx", "dtarget"}},
+      .cast = CastPolicy::fp32,
+  };
+  op.kernel = kernels::mse_loss_kernel();
+  op.forms = {{"mean of squares", [](reference::FormulaCall& call) {
+                 call.output("loss", reference::mse_loss(call["x"], call["target"]));
+               }}};
+  return op;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/sigmoid.h"
+
+#include "checks/op_forms.h"
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef sigmoid_op() {
+  OpDef op = unary_op("sigmoid", "y = 1 / (1 + exp(-x))", CastPolicy::promote);
+  op.kernel = kernels::sigmoid_kernel();
+  op.forms = {unary_form("direct", "x", "y", reference::sigmoid_formula),
+              unary_form("by tanh", "x", "y", reference::sigmoid_by_tanh),
+              unary_form("by tanh, g y (1 - y)", "x", "y", reference::sigmoid_by_tanh_usual_adjoint)};
+  return op;
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/sum.h"
+
+#include "checks/op_list.h"
+
+namespace ampcheck::checks {
+
+OpDef sum_op() {
+  OpDef op;
+  op.signature = {
+      .name = "sum",
+      .summary = "y = sum(x) along one axis",
+      .inputs = {{.name = "x", .dims = "N D"}},
+      .outputs = {{.name = "y"}},
+      .attributes = {{"axis", -1.0, {0.0}}},
+      .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
+      .precision = {.math = own_math()},
+      .cast = CastPolicy::fp32,
+  };
+  op.kernel = kernels::sum_kernel();
+  op.forms = {{"sum", [](reference::FormulaCall& call) {
+                 call.output("y", reference::sum_formula(call["x"], static_cast<int>(call.number("axis"))));
+               }}};
+  return op;
+}
+
+}  // namespace ampcheck::checks

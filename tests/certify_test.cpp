@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/certify.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <numbers>
+#include <set>
+
+#include "checks/op_def.h"
+#include "reference/softmax.h"
+#include "tests/small_formula.h"
+
+namespace ampcheck::reference {
+namespace {
+
+using Call = FormulaCall;
+
+Attributes default_attributes(const OpSignature& signature) {
+  Attributes out;
+  for (const AttributeSpec& spec : signature.attributes) out.set(spec.name, spec.default_value);
+  return out;
+}
+
+TEST(Certify, EveryBuiltInOpInEveryForm) {
+  for (const checks::OpDef& op : checks::all_ops()) {
+    const auto start = std::chrono::steady_clock::now();
+    const FormulaCertificate certificate =
+        certify(op.signature, op.forms, default_attributes(op.signature), certification_dims(op.signature), 2, 1);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    std::printf("  %-16s %6.1f digits  ratio %.10f  %4zu points  %6.1f ms\n", op.signature.name.c_str(), certificate.digits,
+                certificate.error_ratio, certificate.points.size(), took.count());
+    EXPECT_GE(certificate.digits, kWantedDigits) << op.signature.name;
+    EXPECT_EQ(certificate.forms.size() + 1, op.forms.size()) << op.signature.name;
+    EXPECT_EQ(certificate.kinks, 0) << op.signature.name;
+    EXPECT_FALSE(certificate.points.empty()) << op.signature.name;
+  }
+}
+
+TEST(Certify, SoftmaxShowsOrderTwo) {
+  const SmallFormula formula({{"x", {2, 3}}}, [](Call& c) { return softmax(c["x"]); });
+  const FormulaCertificate certificate = formula.certify_all();
+  EXPECT_GE(certificate.digits, 60.0);
+  EXPECT_EQ(certificate.points.size(), 6u);
+  for (const CertifiedPoint& point : certificate.points) {
+    EXPECT_NEAR(point.error_ratio, 4.0, 4e-6);
+    EXPECT_NEAR(point.adjoint, point.difference, 1e-12 * std::fabs(point.adjoint));
+  }
+}
+
+TEST(Certify, ThirtyTwoPointsOfASmallTensorUseFreshValues) {
+  const SmallFormula formula({{"x", {5}}}, [](Call& c) { return tanh(c["x"]); });
+  const FormulaCertificate certificate = certify(formula.signature, formula.forms, formula.attributes, formula.dims, 32, 1);
+  ASSERT_EQ(certificate.points.size(), 32u);
+  std::set<double> different;
+  for (const CertifiedPoint& point : certificate.points) different.insert(point.x);
+  EXPECT_EQ(different.size(), 32u);
+}
+
+// Planted faults: each must be refuted.
+
+Expr with_adjoint(Call& c, const std::function<Expr(Expr g, Expr x)>& rule) {
+  const Expr x = c["x"];
+  return own_adjoint(square(x) * x, {x}, [x, rule](Expr g) { return std::vector<Expr>{rule(g, x)}; });
+}
+
+double digits_with_adjoint(const std::function<Expr(Expr g, Expr x)>& rule) {
+  return SmallFormula({{"x", {2, 3}}}, [rule](Call& c) { return with_adjoint(c, rule); }).certify_all().digits;
+}
+
+TEST(CertifyRefutes, WrongAdjoints) {
+  EXPECT_GE(digits_with_adjoint([](Expr g, Expr x) { return g * 3.0 * square(x); }), kWantedDigits);  // the right one
+  EXPECT_LT(digits_with_adjoint([](Expr g, Expr x) { return -(g * 3.0 * square(x)); }), 1.0);
+  EXPECT_LT(digits_with_adjoint([](Expr g, Expr x) { return g * 1.5 * square(x); }), 1.0);
+  EXPECT_LT(digits_with_adjoint([](Expr g, Expr x) { return g * 3.0 * square(x) + 1e-9; }), 10.0);
+  const double almost = digits_with_adjoint([](Expr g, Expr x) { const Expr d = g * 3.0 * square(x); return d + d * 1e-20; });
+  EXPECT_LT(almost, kWantedDigits);
+  EXPECT_NEAR(almost, 20.0, 0.1);
+}
+
+TEST(CertifyRefutes, AdjointWithAConstantOfSixteenDigits) {
+  const auto pdf = [](double scale) {
+    return SmallFormula({{"x", {3}}}, [scale](Call& c) {
+      const Expr x = c["x"];
+      return own_adjoint(erf(x), {x}, [=](Expr g) { return std::vector<Expr>{g * scale * exp(-square(x))}; });
+    }).certify_all().digits;
+  };
+  EXPECT_LT(pdf(2 * std::numbers::inv_sqrtpi), 18.0);
+}
+
+TEST(CertifyRefutes, StopGradientOnWhatDoesNotCancel) {
+  EXPECT_LT(SmallFormula({{"x", {2, 3}}}, [](Call& c) { return c["x"] * stop_gradient(c["x"]); }).certify_all().digits, 1.0);
+}
+
+TEST(CertifyRefutes, FormThatDiffersALittle) {
+  const auto agree = [](double factor) {
+    const SmallFormula formula({{"x", {2, 3}}}, {[](Call& c) { return exp(c["x"]); },
+                                                 [factor](Call& c) { return exp(c["x"]) * factor; }});
+    return formula.certify_all();
+  };
+  EXPECT_GE(agree(1.0).digits, kWantedDigits);
+  const FormulaCertificate off = agree(1.0 + 0x1p-40);
+  EXPECT_NEAR(off.digits, 40 * std::log10(2.0), 0.01);
+  ASSERT_EQ(off.forms.size(), 1u);
+  EXPECT_LT(off.forms[0].forward_digits, 13.0);
+  EXPECT_LT(off.forms[0].gradient_digits, 13.0);
+  for (const CertifiedPoint& point : off.points) EXPECT_GE(point.digits, kWantedDigits);  // each is its own derivative
+}
+
+TEST(CertifyRefutes, FormWithAnotherGradientOnly) {
+  const SmallFormula formula({{"x", {2, 3}}}, {[](Call& c) { return softmax(c["x"]); },
+                                               [](Call& c) {
+                                                 const Expr x = c["x"], y = softmax(x);  // the dot misses g
+                                                 return own_adjoint(y, {x}, [y](Expr g) { return std::vector<Expr>{y * (g - sum(y, -1))}; });
+                                               }});
+  const FormulaCertificate certificate = formula.certify_all();
+  ASSERT_EQ(certificate.forms.size(), 1u);
+  EXPECT_GE(certificate.forms[0].forward_digits, kWantedDigits);
+  EXPECT_LT(certificate.forms[0].gradient_digits, 2.0);
+  EXPECT_LT(certificate.digits, 2.0);
+}
+
+TEST(CertifyRefutes, FaultThatOnlyTheAbsenceOfAnOptionalInputShows) {
+  const auto digits = [](double factor) {
+    SmallFormula formula({{"x", {3}}, {"b", {3}}}, [factor](Call& c) {
+      const Expr x = c["x"];
+      if (c.has("b")) return exp(x) + c["b"];
+      return own_adjoint(exp(x), {x}, [=](Expr g) { return std::vector<Expr>{g * factor * exp(x)}; });
+    });
+    formula.signature.inputs[1].optional = true;
+    return certify(formula.signature, formula.forms, formula.attributes, formula.dims, 2, 1).digits;
+  };
+  EXPECT_GE(digits(1.0), kWantedDigits);
+  EXPECT_LT(digits(2.0), 1.0);
+}
+
+TEST(CertifyRefutes, NaN) {
+  EXPECT_EQ(SmallFormula({{"x", {6}}}, [](Call& c) { return log(-square(c["x"])); }).certify_all().digits, 0.0);
+}
+
+TEST(CertifyRefutes, NothingCompared) {
+  EXPECT_EQ(SmallFormula({{"x", {0}}}, [](Call& c) { return exp(c["x"]); }).certify_all().digits, 0.0);
+}
+
+TEST(CertifyKinks, AreCountedAndTheCoordinateMoves) {
+  const SmallFormula relu({{"x", {4}}}, [](Call& c) {
+    const Expr zero = constant(c.graph(), 0.0);
+    return where(less(zero, c["x"]), c["x"], zero);
+  });
+  CertificationCase data = relu.data();
+  data.values["x"] = {1.5, 0.0, -0.25, 0.0};
+  const FormulaCertificate certificate = certify(relu.signature, relu.forms, relu.attributes, data, 4, 1);
+  EXPECT_EQ(certificate.kinks, 2);
+  EXPECT_EQ(certificate.points.size(), 4u);
+  EXPECT_GE(certificate.digits, kWantedDigits);
+  for (const CertifiedPoint& point : certificate.points) EXPECT_NE(point.x, 0.0);
+}
+
+TEST(CertifyKinks, TiesOfAMaximum) {
+  const SmallFormula pool({{"x", {1, 3}}}, [](Call& c) { return max(c["x"], -1); });
+  CertificationCase data = pool.data();
+  data.values["x"] = {1.0, 2.0, 2.0};
+  const FormulaCertificate certificate = certify(pool.signature, pool.forms, pool.attributes, data, 3, 1);
+  EXPECT_GE(certificate.kinks, 1);
+  EXPECT_GE(certificate.digits, kWantedDigits);
+}
+
+TEST(CertifySecondOrder, ActivationsAndSoftmax) {
+  const std::vector<std::pair<std::string, SmallFormula>> formulas = {
+      {"softmax", {{{"x", {2, 3}}}, [](Call& c) { return softmax(c["x"]); }}},
+      {"softmax with the usual adjoint", {{{"x", {2, 3}}}, [](Call& c) { return softmax_usual_adjoint(c["x"]); }}},
+      {"softmax by lse", {{{"x", {2, 3}}}, [](Call& c) { return softmax_by_lse(c["x"]); }}},
+      {"tanh", {{{"x", {6}}}, [](Call& c) { return tanh(c["x"]); }}},
+      {"gelu", {{{"x", {6}}}, [](Call& c) {
+         const Expr x = c["x"];
+         return 0.5 * x * (1.0 + erf(x * named_constant(c.graph(), "1/sqrt(2)")));
+       }}},
+  };
+  for (const auto& [name, formula] : formulas) {
+    const FormulaCertificate certificate = formula.second_order();
+    EXPECT_GE(certificate.digits, kWantedDigits) << name;
+    EXPECT_NEAR(certificate.error_ratio, 4.0, 4e-6) << name;
+    EXPECT_EQ(certificate.points.size(), 12u) << name;  // by x and by dy
+  }
+}
+
+TEST(CertifySecondOrder, RefutesAnAdjointThatDoesNotDifferentiate) {
+  // The first order is right, but the rule hides its dependence on x.
+  const SmallFormula formula({{"x", {4}}}, [](Call& c) {
+    const Expr x = c["x"];
+    return own_adjoint(exp(x), {x}, [x](Expr g) { return std::vector<Expr>{g * stop_gradient(exp(x))}; });
+  });
+  EXPECT_GE(formula.certify_all().digits, kWantedDigits);
+  EXPECT_LT(formula.second_order().digits, 1.0);
+}
+
+TEST(DifferenceLessons, WhatEachArithmeticAllows) {
+  const SmallFormula formula({{"x", {3, 7}}}, [](Call& c) {
+    const Expr x = c["x"];
+    return 0.5 * x * (1.0 + erf(x * named_constant(c.graph(), "1/sqrt(2)")));
+  });
+  const auto lessons = difference_lessons(formula.signature, formula.forms[0], formula.attributes, formula.dims, 1);
+  ASSERT_EQ(lessons.size(), 4u);
+  const double roundoff[] = {0x1p-53, 0x1p-24, 0x1p-11, 0x1p-8};
+  const char* names[] = {"fp64", "fp32", "fp16", "bf16"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const DifferenceLesson& lesson = lessons[i];
+    std::printf("  %s best step %.1e error %.1e, with 1e-6 %.1e%s\n", lesson.arithmetic.c_str(), lesson.best_step,
+                lesson.best_error, lesson.error_at_1e_6, lesson.step_vanishes ? ", step vanishes" : "");
+    EXPECT_EQ(lesson.arithmetic, names[i]);
+    // Theory: E* = u^(2/3), h* = u^(1/3), up to the function's own constants; a factor of 100 either way tells the
+    // arithmetics apart by their exponents.
+    const double theory = std::pow(roundoff[i], 2.0 / 3.0);
+    EXPECT_LT(lesson.best_error, 100 * theory) << lesson.arithmetic;
+    EXPECT_GT(lesson.best_error, theory / 100) << lesson.arithmetic;
+    EXPECT_LT(lesson.best_step, 100 * std::cbrt(roundoff[i])) << lesson.arithmetic;
+    EXPECT_GT(lesson.best_step, std::cbrt(roundoff[i]) / 100) << lesson.arithmetic;
+  }
+  EXPECT_LT(lessons[0].error_at_1e_6, 1e-7);
+  EXPECT_GT(lessons[1].error_at_1e_6, 1e-3);
+  EXPECT_EQ(lessons[3].error_at_1e_6, 1.0);  // the derivative reads 0
+  EXPECT_FALSE(lessons[0].step_vanishes);
+  EXPECT_FALSE(lessons[1].step_vanishes);
+  EXPECT_TRUE(lessons[2].step_vanishes);
+  EXPECT_TRUE(lessons[3].step_vanishes);
+}
+
+struct KnownValue {
+  Primitive function;
+  const char *x, *value;  // 100 digits
+};
+
+// mpmath 1.3 at 130 digits.
+const KnownValue kKnownValues[] = {
+    {Primitive::erf, "0.03125", "3.525037386732282599861658807396348907529159930568116973422547385134899976422032104279082941099086052e-2"},
+    {Primitive::erf, "0.7", "6.778011938374184729756288092441513967162881743348702789905699152489732672957347953008115161251114688e-1"},
+    {Primitive::erf, "3.9", "9.999999652077514027682577216923648384863344451950457828392845061472539772829172332782893466535929370e-1"},
+    {Primitive::erf, "5.1", "9.999999999994506179782444700402993477042538738415922077906668899816694287939302797677296610610723609e-1"},
+    {Primitive::erf, "-2.5", "-9.995930479825550410604357842600250872796513225962865798608792212309029939701503343580384559212367757e-1"},
+    {Primitive::erf, "9", "9.999999999999999999999999999999999995862968253486189761946096532637475404289808014052037540194090098e-1"},
+    {Primitive::erfc, "0.03125", "9.647496261326771740013834119260365109247084006943188302657745261486510002357796789572091705890091395e-1"},
+    {Primitive::erfc, "0.7", "3.221988061625815270243711907558486032837118256651297210094300847510267327042652046991884838748885312e-1"},
+    {Primitive::erfc, "3.9", "3.479224859723174227830763516151366555480495421716071549385274602271708276672171065334640706296634467e-8"},
+    {Primitive::erfc, "5.1", "5.493820217555299597006522957461261584077922093331100183305712060697202322703389389276390827742341439e-13"},
+    {Primitive::erfc, "-2.5", "1.999593047982555041060435784260025087279651322596286579860879221230902993970150334358038455921236776"},
+    {Primitive::erfc, "9", "4.137031746513810238053903467362524595710191985947962459805909901907620354768184359704899053858908639e-37"},
+    {Primitive::expm1, "1e-30", "1.000000000000000000000000000000500000000000000000000000000000166666666666666666666666666666708333333e-30"},
+    {Primitive::expm1, "0.3", "3.498588075760031039837443133280073303782996973593658030499179899396125873995398912937964857840967152e-1"},
+    {Primitive::expm1, "2.75", "1.464263188418817161021269804615665884503803503410762285573065301167292577518599736953369200800092515e+1"},
+    {Primitive::expm1, "-0.4", "-3.296799539643606992555670748521739280630190747891878001110896683741058248796462561736624560035420651e-1"},
+    {Primitive::expm1, "-37.5", "-9.999999999999999482444499419813146514890929426117005397518953218544994380424963285573974025365158698e-1"},
+    {Primitive::log1p, "1e-30", "9.999999999999999999999999999995000000000000000000000000000003333333333333333333333333333330833333333e-31"},
+    {Primitive::log1p, "0.3", "2.623642644674910520354959868809543972041664561314341403857176096958920576470576991635774583508911904e-1"},
+    {Primitive::log1p, "2.75", "1.321755839982319447161540327232360208022091643370756665405982206124886036986877300292022978914074325"},
+    {Primitive::tanh, "1e-30", "9.999999999999999999999999999999999999999999999999999999999996666666666666666666666666666666666666667e-31"},
+    {Primitive::tanh, "0.3", "2.913126124515909058182212728237659281535968049176121744143124195981916584078335960112312335245421010e-1"},
+    {Primitive::tanh, "2.75", "9.918597245682077453496707891428503308655044874732411867735320772425934549187844828749893125821384158e-1"},
+    {Primitive::tanh, "-0.4", "-3.799489622552248852677481238968733105131843743714001034844763324335016777597744242411093305540076116e-1"},
+    {Primitive::tanh, "-37.5", "-9.999999999999999999999999999999946427260763838441113111695978449339562453118003145557993731915207577e-1"},
+    {Primitive::exp, "1e-30", "1.000000000000000000000000000001000000000000000000000000000000500000000000000000000000000000166666667"},
+    {Primitive::exp, "0.3", "1.349858807576003103983744313328007330378299697359365803049917989939612587399539891293796485784096715"},
+    {Primitive::exp, "2.75", "1.564263188418817161021269804615665884503803503410762285573065301167292577518599736953369200800092515e+1"},
+    {Primitive::exp, "-0.4", "6.703200460356393007444329251478260719369809252108121998889103316258941751203537438263375439964579349e-1"},
+    {Primitive::exp, "-37.5", "5.175555005801868534851090705738829946024810467814550056195750367144260259746348413022027925384352186e-17"},
+    {Primitive::log, "1e-30", "-6.907755278982137052053974364053092622803304465886318928099983702902717829032057440707991615268794895e+1"},
+    {Primitive::log, "0.3", "-1.203972804325935992622746217761838502953610930806023524298633567330078316458743513362381450275866210"},
+    {Primitive::log, "2.75", "1.011600911678479925227479335048776163670706585216906666977207690143786379973847281863328054009797416"},
+    {Primitive::sqrt, "1e-30", "1.000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000e-15"},
+    {Primitive::sqrt, "0.3", "5.477225575051661134569697828008021339527446949979832542268944497324932771227227338008584361638706258e-1"},
+    {Primitive::sqrt, "2.75", "1.658312395177699924557466368335343341963544272794676798529341073058242321304521923354421699564145325"},
+};
+
+TEST(Digits, FunctionsAgreeWithMpmath) {
+  for (const KnownValue& known : kKnownValues) {
+    const std::string got = function_in_digits(known.function, known.x, 100), want = known.value;
+    EXPECT_EQ(got.substr(0, 98), want.substr(0, 98)) << name(known.function) << "(" << known.x << ")";
+    EXPECT_DOUBLE_EQ(std::stod(got), std::stod(want)) << name(known.function) << "(" << known.x << ")";
+  }
+}
+
+TEST(Digits, NamedConstants) {
+  Graph graph;
+  EXPECT_EQ(graph.node(named_constant(graph, "1/3").id).value, 1.0 / 3.0);
+  EXPECT_EQ(graph.node(named_constant(graph, "1/sqrt(2)").id).value, 0.70710678118654752);
+  EXPECT_THROW(named_constant(graph, "1/sqrt(3)"), std::exception);
+  EXPECT_THROW(named_constant(graph, "1/3x"), std::exception);
+  // Each squared or inverted by another form: equal in 100 digits.
+  const SmallFormula formula({{"x", {2}}}, {[](Call& c) { return c["x"] / 6.0; },
+      [](Call& c) {
+        const auto k = [&](const char* name) { return named_constant(c.graph(), name); };
+        return c["x"] * k("1/6") * (k("2/sqrt(pi)") * k("1/sqrt(2)") / k("sqrt(2/pi)")) * (k("log(2)") * k("1/log(2)")) *
+               (2.0 * square(k("1/sqrt(2 pi)")) * k("pi"));
+      }});
+  const FormulaCertificate certificate = formula.certify_all();
+  ASSERT_EQ(certificate.forms.size(), 1u);
+  EXPECT_GE(certificate.forms[0].forward_digits, 100.0);
+  EXPECT_GE(certificate.forms[0].gradient_digits, 100.0);
+}
+
+TEST(CertificationCase, DimsAreSmallAndValid) {
+  OpSignature signature;
+  signature.dims = {{"N", {64, 64, 64}}, {"H", {64, 64, 64}}, {"W", {64, 64, 64}}};
+  EXPECT_EQ(certification_dims(signature), (Dims{{"N", 2}, {"H", 3}, {"W", 3}}));
+  signature.attributes = {{.name = "kernel", .default_value = 5.0, .other_values = {}}};
+  signature.valid = [](const Dims& dims, const Attributes& a) { return static_cast<double>(dims.at("W")) >= a.number("kernel"); };
+  EXPECT_EQ(certification_dims(signature).at("W"), 5);
+}
+
+TEST(CertificationCase, HasFullMantissasInsideTheDomains) {
+  SmallFormula formula({{"x", {50}}, {"p", {50}, Domain::positive}, {"u", {50}, Domain::unit_interval}},
+                       [](Call& c) { return c["x"]; });
+  formula.signature.inputs.push_back({.name = "i", .dims = "p0", .role = Role::index, .type = TypeRule::i64, .index_dim = "x0"});
+  const CertificationCase data = formula.data();
+  int full = 0;
+  for (const double v : data.values.at("x")) full += v != static_cast<double>(static_cast<float>(v));
+  EXPECT_GE(full, 45);
+  for (const double v : data.values.at("p")) EXPECT_GT(v, 0.0);
+  for (const double v : data.values.at("u")) EXPECT_TRUE(v > 0.0 && v < 1.0);
+  ASSERT_EQ(data.inputs.integers.at("i").size(), 50u);
+  for (const std::int64_t v : data.inputs.integers.at("i")) EXPECT_TRUE(v >= 0 && v < 50);
+}
+
+}  // namespace
+}  // namespace ampcheck::reference
