@@ -109,6 +109,9 @@ ExitCode check_command(const Options& options) {
 
   const Selection selection = select_cases(options);
   facts.planned = selection.cases.size();
+  if (options.words.empty())
+    facts.hint = "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
+                 "      why trust the reference  ampcheck certify softmax\n";
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
     const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;

@@ -59,10 +59,10 @@ Json facts_json(const NamedFormat& named) {
 
 std::string facts_table(const std::vector<NamedFormat>& formats) {
   const Style style = stdout_style();
-  std::string out = fmt::format("{}{:<12}{:>5}{:>10}{:>6}{:>12}{:>12}{:>14}{:>9}  {}{}\n", style.bold, "format", "bits", "exp+frac", "bias",
+  std::string out = fmt::format("{}{:<12}{:>5}{:>10}{:>6}{:>14}{:>12}{:>15}{:>8}  {}{}\n", style.bold, "format", "bits", "exp+frac", "bias",
                                 "max_finite", "min_normal", "min_subnormal", "u", "specials", style.reset);
   for (const auto& [name, f] : formats)
-    out += fmt::format("{:<12}{:>5}{:>10}{:>6}{:>12}{:>12}{:>14}{:>9}  {}\n", name, f.bits(),
+    out += fmt::format("{:<12}{:>5}{:>10}{:>6}{:>14}{:>12}{:>15}{:>8}  {}\n", name, f.bits(),
                        fmt::format("{}+{}", f.exponent_bits, f.fraction_bits()), f.bias, rounded_decimal(f.max_finite(), 6),
                        rounded_decimal(f.min_normal(), 4), f.has_subnormals() ? rounded_decimal(f.min_subnormal(), 4) : "-",
                        fmt::format("2^{}", -f.precision), specials_text(f));

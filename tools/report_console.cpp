@@ -23,8 +23,7 @@ struct OpRow {
   std::vector<std::string> dtypes = {};
   std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
   double max_ratio = 0;
-  Verdict verdict = Verdict::rounding;
-  std::string code = {};
+  std::map<std::string, std::int64_t> found = {};  ///< "BUG AC101" -> cases
 
   void add(const CaseResult& result) {
     ++cases;
@@ -35,8 +34,8 @@ struct OpRow {
     blind += result.blind();
     convicted += convicts(result.verdict);
     for (const CheckResult& check : result.checks) max_ratio = std::max(max_ratio, check.max_ratio);
-    // Where an op has passed otherwise, RANGE or EMPTY cases are no news.
-    if (convicts(result.verdict) && result.verdict > verdict) verdict = result.verdict, code = result.code;
+    // RANGE and EMPTY cases are no news.
+    if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), result.code)];
   }
 };
 
@@ -73,7 +72,9 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
 std::string verdict_text(const OpRow& row, const Style& style) {
   if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
   if (row.convicted == 0) return fmt::format("{}ROUNDING{}", style.green, style.reset);
-  return fmt::format("{}{} {}{} in {} of {}", style.red, name(row.verdict), row.code, style.reset, row.convicted, row.cases);
+  const auto usual = std::max_element(row.found.begin(), row.found.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::string others = row.found.size() == 1 ? "" : fmt::format(" and {} other kind{}", row.found.size() - 1, plural(std::ssize(row.found) - 1));
+  return fmt::format("{}{}{}{} in {} of {}", style.red, usual->first, style.reset, others, row.convicted, row.cases);
 }
 
 /// "exp 61 %, sum 30 %": what made the radius, largest first.
@@ -99,7 +100,7 @@ std::string table(const std::vector<OpRow>& rows, const Style& style) {
   for (const OpRow& row : rows) {
     const double blind = row.elements == 0 ? 0 : static_cast<double>(row.blind) / static_cast<double>(row.elements);
     out += fmt::format("  {:<{}}  {:<15}{:>7}{:>11}{:>9}    {}\n", row.op, widest, joined(row.dtypes), grouped(row.cases),
-                       row.ran == 0 ? "-" : percent(row.max_ratio, "exact"), row.ran == 0 ? "-" : percent(blind),
+                       row.ran == 0 ? "-" : row.convicted != 0 ? "outside" : percent(row.max_ratio, "exact"), row.ran == 0 ? "-" : percent(blind),
                        verdict_text(row, style));
   }
   return out;
@@ -114,9 +115,12 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
     for (const Contribution& c : *contributions)
       if (c.share < kVisibleShare) invisible.push_back(c.primitive);
     if (!all && invisible.empty()) continue;
+    if (invisible.size() == contributions->size()) {
+      if (all) out += fmt::format("  {}: no radius; every result is one rounding of exact operands\n", row.op);
+      continue;
+    }
     const std::string seen = shares(*contributions, all ? 8 : 3);
-    out += fmt::format("  {}: {}{}\n", row.op, seen.empty() ? "no rounding" : seen,
-                       invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
+    out += fmt::format("  {}: {}{}\n", row.op, seen, invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
   }
   return out.empty() ? "" : "\nLargest share of an interval's radius by primitive\n" + out;
 }
@@ -141,6 +145,7 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
     out += fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
   } else {
     out += fmt::format("{}All clear{} in {}.{}\n", style.green, style.reset, duration(report.seconds), certificate_text(report));
+    if (!facts.hint.empty()) out += facts.hint;
   }
   if (totals.skipped != 0) out += fmt::format("{} case{} skipped (reasons with --json).\n", grouped(totals.skipped), plural(totals.skipped));
   if (totals.unusual != 0)
@@ -208,8 +213,9 @@ std::string element_lines(const CheckResult& check) {
   const auto off = std::isfinite(worst.ulp) ? fmt::format("off by {} ulp", rounded_decimal(worst.ulp, 3)) : std::string("not comparable in ulps");
   std::string out = fmt::format("  worst   {}   got {}   want {}   {}\n", indices(worst.index), number(worst.got, worst.got_bits),
                                 number(worst.want, worst.want_bits), off);
-  if (!worst.interval_from.empty() || worst.low != 0 || worst.high != 0)
-    out += fmt::format("  right   [{}, {}]   {}\n", short_decimal(format, worst.low), short_decimal(format, worst.high), worst.interval_from);
+  if (worst.interval_from.empty() && worst.low == 0 && worst.high == 0) return out;
+  const std::string low = short_decimal(format, worst.low), high = short_decimal(format, worst.high);
+  out += fmt::format("  right   {}   {}\n", low == high ? "only " + low : fmt::format("[{}, {}]", low, high), worst.interval_from);
   return out;
 }
 
@@ -268,7 +274,7 @@ std::string console_checks(const CaseResult& result, const Style& style) {
     const double blind = check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
     const bool bad = convicts(check.verdict);
     out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
-                       percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
+                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
                        check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
   }
