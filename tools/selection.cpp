@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "checks/planted.h"
 #include "src/error.h"
 
 namespace ampcheck::tools {
@@ -21,6 +22,8 @@ bool is_pattern(const std::string& word) { return word.find_first_of("*?") != st
     names.push_back(op.signature.name);
     list += (list.empty() ? "" : ", ") + op.signature.name;
   }
+  if (word.find('.') != std::string::npos)
+    for (const checks::PlantedOp& planted : checks::planted_ops()) names.push_back(planted.op.signature.name);
   throw UsageError("got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +
                    ", a case name, or a pattern with * and ?");
 }
@@ -117,13 +120,14 @@ std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& wor
   std::set<std::string> taken;
   const std::vector<std::string> patterns = words.empty() ? std::vector<std::string>{"*"} : words;
   for (const std::string& word : patterns) {
-    bool found = false;
-    for (const OpDef& op : checks::all_ops())
-      if (checks::find_op(word) == nullptr ? matches(word, op.signature.name) : op.signature.name == word) {
-        found = true;
-        if (taken.insert(op.signature.name).second) out.push_back(&op);
-      }
-    if (!found) fail_op(word);
+    std::vector<const OpDef*> found;
+    if (const OpDef* exact = checks::find_op(word)) found.push_back(exact);
+    else
+      for (const OpDef& op : checks::all_ops())
+        if (matches(word, op.signature.name)) found.push_back(&op);
+    if (found.empty()) fail_op(word);
+    for (const OpDef* op : found)
+      if (taken.insert(op->signature.name).second) out.push_back(op);
   }
   return out;
 }
