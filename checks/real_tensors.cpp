@@ -100,6 +100,19 @@ void require_fit(const Met& met, const OpSignature& signature, const OpCall& cal
     if (call.has(spec) && met.values(spec.name) == nullptr) fail(call.range, spec.name + "=none, as in that call");
 }
 
+/// One case for each of the dtypes that the op is declared for.
+void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std::span<const Dtype> dtypes, std::vector<Case>& out) {
+  const std::vector<Dtype>& storage = op.signature.precision.storage;
+  for (const Dtype dtype : dtypes) {
+    if (std::find(storage.begin(), storage.end(), dtype) == storage.end()) continue;
+    OpCall call = met;
+    call.op = op.signature.name;
+    call.storage = dtype;
+    call.range = range;
+    out.push_back({&op, std::move(call)});
+  }
+}
+
 }  // namespace
 
 void set_data_directory(const std::string& folder) {
@@ -128,16 +141,9 @@ std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const 
     const auto run = real_run(net);
     for (const int step : steps)
       for (const RecordedCall& met : run->steps.at(static_cast<std::size_t>(step - 1)).calls) {
-        const auto op = std::find_if(ops.begin(), ops.end(), [&](const OpDef* o) { return o->signature.name == met.call.op; });
-        if (op == ops.end()) continue;
-        const std::vector<Dtype>& storage = (*op)->signature.precision.storage;
-        for (const Dtype dtype : dtypes) {
-          if (std::find(storage.begin(), storage.end(), dtype) == storage.end()) continue;
-          OpCall call = met.call;
-          call.storage = dtype;
-          call.range = std::string(net) + "." + std::string(kStep) + std::to_string(step) + "." + met.name;
-          out.push_back({*op, std::move(call)});
-        }
+        const std::string range = std::string(net) + "." + std::string(kStep) + std::to_string(step) + "." + met.name;
+        for (const OpDef* op : ops)
+          if (base_op(op->signature.name) == met.call.op) add_cases(*op, met.call, range, dtypes, out);
       }
   }
   return out;

@@ -25,7 +25,7 @@ std::shared_ptr<const models::NetRun> real_run(std::string_view net);
 bool is_real_range(std::string_view range);
 
 /// The cases of these ops in these storage dtypes at the calls of the given steps (1 to models::kSteps; empty: the first
-/// and the last), net by net in the order of the calls.
+/// and the last), net by net in the order of the calls. A planted variant has the cases of its op.
 std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const Dtype> dtypes, std::vector<int> steps = {});
 
 /// Throws Error that says what exists for a range whose step or call does not, or whose call is of another op or shape.

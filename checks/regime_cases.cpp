@@ -74,11 +74,18 @@ class CaseList {
     return largest;
   }
 
-  bool fits(const OpCall& call, std::int64_t tensor_limit) const {
-    if (signature_.valid && !signature_.valid(call.dims, call.attributes)) return false;
+  /// Product of all extents.
+  static std::int64_t work_of(const OpCall& call) {
     std::int64_t work = 1;
     for (const auto& [symbol, extent] : call.dims) work *= std::max<std::int64_t>(extent, 1);
-    if (work > std::max(plan_.work, tensor_limit) || largest_tensor(call) > tensor_limit) return false;
+    return work;
+  }
+
+  bool fits(const OpCall& call, std::int64_t tensor_limit) const {
+    if (signature_.valid && !signature_.valid(call.dims, call.attributes)) return false;
+    // A case that may be large in its tensors may also be in its work.
+    const std::int64_t work_limit = tensor_limit > plan_.tensor ? std::max(plan_.work, 16 * tensor_limit) : plan_.work;
+    if (work_of(call) > work_limit || largest_tensor(call) > tensor_limit) return false;
     return std::none_of(signature_.inputs.begin(), signature_.inputs.end(), [&](const TensorSpec& spec) {
       const auto bound = call.dims.find(spec.index_dim);
       return bound != call.dims.end() && bound->second == 0 && call.has(spec) && call.shape(spec).count() > 0;
@@ -171,40 +178,39 @@ class CaseList {
     };
     with("last2");
     with("transposed");
-    with("expanded", "row_constant");
+    for (const OutputSpec& output : signature_.outputs) with("expanded:" + gradient_name(output.name), "row_constant");
     std::vector<std::string> tensors;
     for (const OutputSpec& output : signature_.outputs) tensors.push_back(gradient_name(output.name));
-    for (const TensorSpec& spec : signature_.inputs) tensors.push_back(spec.name);
+    std::set<std::string> rank_one;  // where exchanging the last two dimensions changes nothing
+    for (const TensorSpec& spec : signature_.inputs) {
+      tensors.push_back(spec.name);
+      if (OpSignature::symbols(spec).size() < 2) rank_one.insert({spec.name, gradient_name(spec.name)});
+    }
     for (const TensorSpec& spec : signature_.inputs)
       if (spec.has_gradient()) tensors.push_back(gradient_name(spec.name));
     for (const OutputSpec& output : signature_.outputs) tensors.push_back(output.name);
     const char* alone[] = {"last2:", "transposed:", "padded:"};
     for (std::size_t k = 0; k < 3; ++k) {
-      for (std::size_t t = 0; t < tensors.size(); ++t) with(alone[(t + k) % 3] + tensors[t]);
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        const bool line = rank_one.contains(tensors[t]) && (t + k) % 3 == 1;
+        with(alone[line ? 0 : (t + k) % 3] + tensors[t]);
+      }
       if (k == 0) with("padded");
     }
-    with("expanded", "ones_expanded");
+    for (const OutputSpec& output : signature_.outputs) with("expanded:" + gradient_name(output.name), "ones");
   }
 
   bool applies(const std::string& regime) const {
-    const auto has_role = [&](auto... roles) {
-      return std::any_of(signature_.inputs.begin(), signature_.inputs.end(),
-                         [&](const TensorSpec& spec) { return ((spec.role == roles) || ...); });
-    };
-    const auto data_count = std::count_if(signature_.inputs.begin(), signature_.inputs.end(), [](const TensorSpec& spec) {
-      return spec.role == Role::data || spec.role == Role::probability || spec.role == Role::log_probability;
-    });
-    if (regime.ends_with("sentinels"))
-      return has_role(Role::index, Role::target) &&
-             std::any_of(signature_.attributes.begin(), signature_.attributes.end(), [](const AttributeSpec& a) {
-               return a.name.find("index") != std::string::npos || a.name.find("idx") != std::string::npos;
-             });
-    if (regime == "same_index" || regime == "end_indices") return has_role(Role::index, Role::target);
-    if (regime.starts_with("mask_")) return has_role(Role::mask);
-    if (regime.ends_with(".weights")) return has_role(Role::weight, Role::bias);
-    if (regime.ends_with(".first") || regime.ends_with(".rest")) return data_count > 1;
-    const bool weights_too = regime.starts_with("integers");
-    return (data_count > 0 || (weights_too && has_role(Role::weight, Role::bias))) && in_format(regime);
+    const std::vector<TensorSpec>& inputs = signature_.inputs;
+    const auto any = [&](auto test) { return std::any_of(inputs.begin(), inputs.end(), test); };
+    const bool sentinel = std::any_of(signature_.attributes.begin(), signature_.attributes.end(), is_sentinel);
+    if (regime.ends_with("sentinels")) return sentinel && any(is_index);
+    if (regime == "same_index" || regime == "end_indices") return any(is_index);
+    if (regime.starts_with("mask_")) return any([](const TensorSpec& spec) { return spec.role == Role::mask; });
+    if (!in_format(regime)) return false;
+    if (regime.ends_with(".weights")) return any(is_weight);
+    if (regime.ends_with(".first") || regime.ends_with(".rest")) return std::count_if(inputs.begin(), inputs.end(), is_data) > 1;
+    return any(is_data) || (regime.starts_with("integers") && any(is_weight));
   }
 
   /// Whether the format holds such numbers, apart from a few that saturate or vanish.
@@ -214,7 +220,7 @@ class CaseList {
       const int power = std::atoi(regime.c_str() + 5);
       return power <= type.max_exponent() - 4 && std::ldexp(1.0, power) >= 16 * type.min_subnormal();
     }
-    return regime != "loguniform30" || type.max_exponent() > 30;
+    return !regime.starts_with("loguniform30") || type.max_exponent() > 30;
   }
 
   void add_regime(const std::string& regime, std::size_t turn) {
@@ -231,25 +237,19 @@ class CaseList {
     for (const char* regime : kStandardRegimes) add_regime(regime, turn++);
     if (set_ != CaseSet::all) return;
     for (const RegimeText& regime : data_regimes()) add_regime(regime.name, turn++);
-    for (const RegimeText& regime : data_regimes()) {
-      if (!in_format(regime.name) || regime.name == "normal" || regime.name.find("index") != std::string::npos ||
-          regime.name.find("indices") != std::string::npos || regime.name.ends_with("sentinels") ||
-          regime.name.starts_with("mask_"))
-        continue;
-      add_regime(regime.name + ".first", turn++);
-      add_regime(regime.name + ".rest", turn++);
-      if (extreme_or_integer(regime.name)) add_regime(regime.name + ".weights", turn++);
+    for (const DataFamily& family : data_families()) {
+      if (family.fill == nullptr) continue;
+      for (const char* number : family.numbers.empty() ? std::vector<const char*>{""} : family.numbers) {
+        const std::string regime = std::string(family.prefix) + number;
+        add_regime(regime + ".first", turn++);
+        add_regime(regime + ".rest", turn++);
+        if (family.extreme || family.weights_too) add_regime(regime + ".weights", turn++);
+      }
     }
     for (const char* regime : kStandardRegimes) {  // once more where a row is long
       add_regime(regime, 1);
       add_regime(regime, 2);
     }
-  }
-
-  static bool extreme_or_integer(const std::string& regime) {
-    for (const char* prefix : {"integers", "near_max", "subnormal", "scale", "zeros", "specials", "nans", "infinities", "spike", "loguniform"})
-      if (regime.starts_with(prefix)) return true;
-    return false;
   }
 
   void add_cotangents() {
@@ -269,14 +269,22 @@ class CaseList {
   void add_large() {
     section(set_ == CaseSet::all ? signature_.dims.size() : 1);
     if (set_ != CaseSet::all && base_.storage != signature_.precision.storage.front()) return;
+    std::vector<OpCall> candidates;
     for (const DimSpec& dim : signature_.dims) {
       OpCall call = base_;
       call.cotangent = "normal";
       call.dims[dim.symbol] = 1;
-      const std::int64_t unit = largest_tensor(call);
-      call.dims[dim.symbol] = kAbove16Bits / std::max<std::int64_t>(unit, 1) + 1;
-      if (largest_tensor(call) >= kAbove16Bits) add(call, 2 * kAbove16Bits);
+      std::int64_t unit = 0;  // elements for each step of this extent
+      for (const TensorSpec& spec : signature_.inputs) {
+        const std::vector<std::string> symbols = OpSignature::symbols(spec);
+        if (std::find(symbols.begin(), symbols.end(), dim.symbol) != symbols.end()) unit = std::max(unit, call.shape(spec).count());
+      }
+      if (unit == 0) continue;
+      call.dims[dim.symbol] = kAbove16Bits / unit + 1;
+      candidates.push_back(call);
     }
+    std::stable_sort(candidates.begin(), candidates.end(), [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
+    for (const OpCall& call : candidates) add(call, 2 * kAbove16Bits);
   }
 
   const OpSignature& signature_;

@@ -57,7 +57,6 @@ std::span<const CotangentRegime> cotangent_table() {
       {"row_constant", "one number a row", row_constant, true},
       {"zero_sum", "rows that sum to zero", zero_sum},
       {"ones", "all one, as of a sum", [](const Fill&, std::int64_t) { return 1.0; }},
-      {"ones_expanded", "all one, in memory with stride 0", [](const Fill&, std::int64_t) { return 1.0; }},
       {"big", "powers of two times 2^15: a large loss scale", big},
       {"small", "powers of two times 2^-10", small},
       {"near_max", "near the largest finite number", [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); },

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/float_format.h"
+#include "src/op_signature.h"
 #include "src/random.h"
 #include "src/tensor.h"
 
@@ -55,6 +56,7 @@ struct DataFamily {
   FillFunction fill;
   std::vector<const char*> numbers = {};
   bool weights_too = false;  ///< weights and biases follow without being asked for
+  bool extreme = false;      ///< worth a case in which weights and biases alone are such
 };
 std::span<const DataFamily> data_families();
 
@@ -66,6 +68,18 @@ struct CotangentRegime {
   std::vector<const char*> probes = {};  ///< regimes of the probes, in order
 };
 std::span<const CotangentRegime> cotangent_table();
+
+/// Inputs that the data regimes govern.
+inline bool is_data(const TensorSpec& spec) {
+  return spec.role == Role::data || spec.role == Role::probability || spec.role == Role::log_probability;
+}
+/// Inputs that ".weights" governs.
+inline bool is_weight(const TensorSpec& spec) { return spec.role == Role::weight || spec.role == Role::bias; }
+inline bool is_index(const TensorSpec& spec) { return spec.role == Role::index || spec.role == Role::target; }
+/// Attributes whose value indices may hold: named after an index, as ignore_index and padding_idx are.
+inline bool is_sentinel(const AttributeSpec& attribute) {
+  return attribute.name.find("index") != std::string::npos || attribute.name.find("idx") != std::string::npos;
+}
 
 /// Signed powers of two times 1 to 3, at most 12 in magnitude.
 double signed_power(const Fill& fill, std::int64_t i);

@@ -59,12 +59,6 @@ Range parse_range(const std::string& name) {
   unknown("range", std::string(word), data_regimes());
 }
 
-bool is_data(const TensorSpec& spec) {
-  return spec.role == Role::data || spec.role == Role::probability || spec.role == Role::log_probability;
-}
-
-bool is_weight(const TensorSpec& spec) { return spec.role == Role::weight || spec.role == Role::bias; }
-
 /// Whether the regime decides the values of this input; otherwise they are the default ones.
 bool governs(const Range& range, const OpSignature& signature, const TensorSpec& spec) {
   if (range.family->fill == nullptr) return false;
@@ -116,7 +110,7 @@ void keep_domain_open(const FloatFormat& format, const TensorSpec& spec, std::ve
 std::vector<double> sentinels(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, std::int64_t extent) {
   std::vector<double> out;
   for (const AttributeSpec& attribute : signature.attributes) {
-    if (attribute.name.find("index") == std::string::npos && attribute.name.find("idx") == std::string::npos) continue;
+    if (!is_sentinel(attribute)) continue;
     const auto value = call.attributes.all().find(attribute.name);
     const double* number = value == call.attributes.all().end() ? nullptr : std::get_if<double>(&value->second);
     // An index addresses memory, so a sentinel outside the range ("none") is not for it.
@@ -204,7 +198,7 @@ const std::vector<RegimeText>& layouts() {
       {"padded", "rows padded, behind an offset"},
       {"last2", "stride 2 along the last axis"},
       {"transposed", "the last two dimensions exchanged in memory"},
-      {"expanded", "cotangents with stride 0 along the last axis; they must be constant along it"},
+      {"expanded", "stride 0 along the last axis, for cotangents alone (expanded:dy), as of a sum"},
   };
   return kTexts;
 }
@@ -215,8 +209,7 @@ std::vector<double> generated_values(const OpSignature& signature, const OpCall&
   const Range range = parse_range(call.range);
   const Shape shape = call.shape(spec);
   const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, call.dtype(spec), range.number);
-  if (spec.role == Role::index || spec.role == Role::target)
-    return index_values(signature, call, spec, fill, range.family->prefix);
+  if (is_index(spec)) return index_values(signature, call, spec, fill, range.family->prefix);
   if (spec.role == Role::mask) return mask_values(fill, range.family->prefix);
   const bool governed = governs(range, signature, spec);
   std::vector<double> values(static_cast<std::size_t>(fill.frame.count));

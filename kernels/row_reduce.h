@@ -19,6 +19,40 @@ namespace ampcheck::kernels {
 /// The larger one; NaN if either is. (A comparison with NaN is false, which the second test mends.)
 AMPCHECK_HD float max_or_nan(float a, float b) { return math::select(!(a < b), math::select(b != b, b, a), b); }
 
+/// Joins f(0), ..., f(n - 1) in the order above.
+template <class F, class Join>
+float join_in_lanes(std::int64_t n, float start, const F& f, const Join& join) {
+  alignas(64) float lane[kLanes];
+  for (float& value : lane) value = start;
+  const std::int64_t full = n / kLanes * kLanes;
+  for (std::int64_t i = 0; i < full; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lane[l] = join(lane[l], f(i + l));
+  for (std::int64_t i = full; i < n; ++i) lane[i - full] = join(lane[i - full], f(i));
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) lane[l] = join(lane[l], lane[l + width]);
+  return lane[0];
+}
+
+struct Sum {
+  static constexpr float kStart = 0.0f;
+  AMPCHECK_HD float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  static constexpr float kStart = -__builtin_huge_valf();
+  AMPCHECK_HD float operator()(float a, float b) const { return max_or_nan(a, b); }
+};
+
+#if AMPCHECK_CUDA_COMPILER
+/// The same by a warp; every lane gets the result.
+template <class F, class Join>
+__device__ __forceinline__ float join_in_warp(std::int64_t n, float start, const F& f, const Join& join) {
+  float value = start;
+  for (std::int64_t i = threadIdx.x % kLanes; i < n; i += kLanes) value = join(value, f(i));
+  for (int width = kLanes / 2; width > 0; width /= 2) value = join(value, __shfl_xor_sync(~0u, value, width));
+  return value;
+}
+#endif
+
 /// An operand of a row program: `length` consecutive elements belong to one row.
 struct RowOperand {
   Operand operand;
@@ -109,11 +143,11 @@ class HostRow {
 
   template <class F>
   float sum(const F& f) const {
-    return lanes(0.0f, f, [](float a, float b) { return a + b; });
+    return join_in_lanes(size_, Sum::kStart, f, Sum{});
   }
   template <class F>
   float max(const F& f) const {
-    return lanes(-__builtin_inff(), f, [](float a, float b) { return max_or_nan(a, b); });
+    return join_in_lanes(size_, Max::kStart, f, Max{});
   }
   template <class F>
   void out(int k, const F& f) const {
@@ -131,19 +165,6 @@ class HostRow {
   }
 
  private:
-  template <class F, class Join>
-  float lanes(float start, const F& f, const Join& join) const {
-    alignas(64) float lane[kLanes];
-    for (float& value : lane) value = start;
-    const std::int64_t full = size_ / kLanes * kLanes;
-    for (std::int64_t i = 0; i < full; i += kLanes)
-      for (int l = 0; l < kLanes; ++l) lane[l] = join(lane[l], f(i + l));
-    for (std::int64_t i = full; i < size_; ++i) lane[i - full] = join(lane[i - full], f(i));
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      for (int l = 0; l < width; ++l) lane[l] = join(lane[l], lane[l + width]);
-    return lane[0];
-  }
-
   std::array<RowOperand, 8> in_, out_;
   std::array<const float*, 8> values_ = {};
   std::array<float*, 8> buffers_ = {};
@@ -169,18 +190,11 @@ class DeviceRow {
 
   template <class F>
   __device__ float sum(const F& f) const {
-    float value = 0;
-    for (std::int64_t i = lane_; i < a_.size; i += kLanes) value += f(i);
-    for (int width = kLanes / 2; width > 0; width /= 2) value += __shfl_xor_sync(~0u, value, width);
-    return value;
+    return join_in_warp(a_.size, Sum::kStart, f, Sum{});
   }
   template <class F>
   __device__ float max(const F& f) const {
-    float value = -__int_as_float(0x7f800000);
-    for (std::int64_t i = lane_; i < a_.size; i += kLanes) value = max_or_nan(value, f(i));
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      value = max_or_nan(value, __shfl_xor_sync(~0u, value, width));
-    return value;
+    return join_in_warp(a_.size, Max::kStart, f, Max{});
   }
   template <class F>
   __device__ void out(int k, const F& f) const {

@@ -36,10 +36,13 @@ class Attention {
   /// o = p v; everything derived.
   Expr derived() const { return matmul(p_by_total(), v_); }
 
+  /// o = (e v) / l, the division last.
+  Expr divided_last() const { return matmul(exponentials_, v_) / total_; }
+
   enum class Delta { p_dp, g_o };  ///< delta = sum(p dp) or sum(g o), equal because o = p v
   /// o = p v with ds = p (dp - delta), dp = g v^T.   Dao et al. 2022, appendix B.2
-  Expr usual_adjoint(Expr p, Delta from) const {
-    const Expr o = matmul(p, v_);
+  Expr usual_adjoint(Expr p, Delta from) const { return usual_adjoint(p, from, matmul(p, v_)); }
+  Expr usual_adjoint(Expr p, Delta from, Expr o) const {
     return own_adjoint(o, {q_, k_, v_}, [self = *this, p, o, from](Expr g) {
       const Expr dp = matmul(g, self.v_, false, true);
       const Expr ds = p * (dp - (from == Delta::g_o ? sum(g * o, -1) : sum(p * dp, -1)));

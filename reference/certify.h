@@ -32,6 +32,7 @@ struct FormulaCertificate {
   double digits = 0;                 ///< worst of all; 0 if nothing was compared
   double error_ratio = 0;            ///< median over the points that have one; NaN if none has
   int kinks = 0;                     ///< coordinates redrawn because one-sided limits differ
+  int flat = 0;                      ///< points where adjoint and difference are both zero: weak evidence
   double step = 1e-33;               ///< h; the second step is h/2
 };
 
@@ -56,7 +57,8 @@ std::vector<double> certification_weights(const std::string& name, std::int64_t 
 double median(std::vector<double> values);
 
 /// Certifies all forms of an op at generic values, with and without its optional inputs. `samples` coordinates per
-/// differentiable input and form, on fresh values when a tensor is used up.
+/// differentiable input and form, half of them where the adjoint is not zero; on fresh values when a tensor is used up or
+/// its derivatives were all zero. A form that records the same graph as an earlier one shares that one's points.
 FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
                            const Dims& dims, int samples, std::uint64_t seed);
 

@@ -67,19 +67,36 @@ std::vector<Field> split_fields(std::string_view text) {
   return fields;
 }
 
-/// "bf16[5,7]", "fp32" or "none" for one input.
-void parse_tensor(std::string_view text, const Field& field, const TensorSpec& spec, bool first, OpCall& call) {
+/// The tensor whose printed type is the storage dtype of the case: the first input may be indices. Null if none is stored so.
+const TensorSpec* storage_input(const OpSignature& signature) {
+  for (const TypeRule rule : {TypeRule::storage, TypeRule::parameter})
+    for (const TensorSpec& spec : signature.inputs)
+      if (spec.type == rule && !spec.optional) return &spec;
+  return nullptr;
+}
+
+/// The dtype that stands before the extents of "bf16[5,7]".
+Dtype parse_dtype(std::string_view text, const Field& field) {
+  const std::string_view type = field.value.substr(0, field.value.find('['));
+  const DtypeInfo* dtype = find_dtype(type);
+  if (dtype == nullptr) fail(text, field.at, "got dtype '" + std::string(type) + "', want fp32, fp16, bf16, ...");
+  return dtype->dtype;
+}
+
+/// "bf16[5,7]", "fp32" or "none" for one input; the storage dtype of the call is known.
+void parse_tensor(std::string_view text, const Field& field, const TensorSpec& spec, OpCall& call) {
   if (field.value == "none") {
     if (!spec.optional) fail(text, field.at, "got none for '" + spec.name + "', which is not optional");
     call.absent.push_back(spec.name);
     return;
   }
   const std::size_t open = field.value.find('[');
-  const std::string_view type = field.value.substr(0, open);
-  const DtypeInfo* dtype = find_dtype(type);
-  if (dtype == nullptr) fail(text, field.at, "got dtype '" + std::string(type) + "', want fp32, fp16, bf16, ...");
-  if (first) call.storage = dtype->dtype;
-  else if (spec.type == TypeRule::parameter && dtype->dtype != call.storage) call.dtypes[spec.name] = dtype->dtype;
+  const Dtype dtype = parse_dtype(text, field), usual = dtype_of(spec.type, call.storage);
+  if (dtype != usual) {
+    if (spec.type != TypeRule::parameter)
+      fail(text, field.at, "got " + std::string(name(dtype)) + " for '" + spec.name + "', want " + name(usual));
+    call.dtypes[spec.name] = dtype;
+  }
   if (open == std::string_view::npos) return;
   std::string_view list = field.value.substr(open + 1);
   if (list.empty() || list.back() != ']') fail(text, field.at, "got no ']' after the extents");
@@ -130,13 +147,14 @@ std::string OpCall::str(const OpSignature& signature) const {
   std::string out = op + "(";
   std::set<std::string> known;
   bool first = true;
+  const TensorSpec* stored = storage_input(signature);
   for (const TensorSpec& spec : signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
     const bool news = std::any_of(symbols.begin(), symbols.end(), [&](const auto& s) { return !known.contains(s); });
     const bool unusual_type = dtype(spec) != dtype_of(spec.type, storage);
     if (!has(spec)) {
       out += (first ? "" : ",") + spec.name + "=none";
-    } else if (first || news || unusual_type) {
+    } else if (first || news || unusual_type || &spec == stored) {
       out += (first ? "" : ",") + spec.name + "=" + ampcheck::name(dtype(spec)) + (first || news ? shape(spec).str() : "");
       known.insert(symbols.begin(), symbols.end());
     }
@@ -167,12 +185,16 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
   OpCall call = default_call(signature, Dtype::fp32);
   call.dims.clear();
   if (op_of(text) != signature.name) fail(text, 0, "got op '" + std::string(op_of(text)) + "', want " + signature.name);
-  for (const Field& field : split_fields(text)) {
+  const std::vector<Field> fields = split_fields(text);
+  const TensorSpec* stored = storage_input(signature);
+  for (const Field& field : fields)
+    if (stored != nullptr && field.key == stored->name && field.value != "none") call.storage = parse_dtype(text, field);
+  for (const Field& field : fields) {
     const std::string key(field.key);
     const TensorSpec* spec = signature.input(key);
     const auto attribute = std::find_if(signature.attributes.begin(), signature.attributes.end(),
                                         [&](const AttributeSpec& a) { return a.name == key; });
-    if (spec != nullptr) parse_tensor(text, field, *spec, spec == &signature.inputs.front(), call);
+    if (spec != nullptr) parse_tensor(text, field, *spec, call);
     else if (attribute != signature.attributes.end()) call.attributes.set(key, parse_attribute(text, field, *attribute));
     else if (key == "range") call.range = field.value;
     else if (key == "cotangent") call.cotangent = field.value;
@@ -189,8 +211,15 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
       fail(text, field.at, "got unknown key '" + key + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?"));
     }
   }
-  for (const DimSpec& dim : signature.dims)
-    if (!call.dims.contains(dim.symbol)) fail(text, text.size(), "got no extent for " + dim.symbol + ", want all shapes");
+  for (const DimSpec& dim : signature.dims) {
+    if (call.dims.contains(dim.symbol)) continue;
+    const bool wanted = std::any_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
+      const std::vector<std::string> symbols = OpSignature::symbols(spec);
+      return call.has(spec) && std::find(symbols.begin(), symbols.end(), dim.symbol) != symbols.end();
+    });
+    if (!wanted) call.dims[dim.symbol] = dim.standard[0];  // only absent tensors have it
+    else fail(text, text.size(), "got no extent for " + dim.symbol + ", want all shapes");
+  }
   return call;
 }
 

@@ -135,6 +135,44 @@ TEST(CertifyRefutes, FaultThatOnlyTheAbsenceOfAnOptionalInputShows) {
   EXPECT_LT(digits(2.0), 1.0);
 }
 
+// Rows that are left out have no gradient: a certificate of such rows alone would prove nothing.
+TEST(Certify, LooksForCoordinatesWithASlope) {
+  const auto certificate = [](double factor) {
+    SmallFormula formula({{"x", {16}}}, [factor](Call& c) {
+      const Expr x = slice(c["x"], 0, 11, 12);
+      return own_adjoint(exp(x), {x}, [=](Expr g) { return std::vector<Expr>{g * factor * exp(x)}; });
+    });
+    return certify(formula.signature, formula.forms, formula.attributes, formula.dims, 2, 1);
+  };
+  EXPECT_GE(certificate(1.0).digits, kWantedDigits);
+  EXPECT_EQ(certificate(1.0).flat, 1);
+  EXPECT_LT(certificate(2.0).digits, 1.0);
+
+  // The whole case flat: fresh data, here with other integers, until there is a slope.
+  SmallFormula masked({{"x", {1, 3}}}, [](Call& c) {
+    return exp(c["x"]) * indicator(c.graph(), Shape{1, 1}, {c.integers("keep")[0]});
+  });
+  masked.dims["one"] = 1;
+  masked.signature.inputs.push_back({.name = "keep", .dims = "one", .role = Role::mask, .type = TypeRule::u8});
+  bool seen_flat = false;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const FormulaCertificate found = certify(masked.signature, masked.forms, masked.attributes, masked.dims, 2, seed);
+    EXPECT_LT(found.flat, static_cast<int>(found.points.size())) << seed;
+    seen_flat |= found.flat > 0;
+  }
+  EXPECT_TRUE(seen_flat);
+}
+
+TEST(Certify, FormsWithTheSameGraphShareTheirPoints) {
+  const SmallFormula::Body one = [](Call& c) { return softmax(c["x"]); };
+  const SmallFormula formula({{"x", {2, 3}}}, std::vector<SmallFormula::Body>{one, one});
+  const FormulaCertificate certificate = formula.certify_all();
+  EXPECT_EQ(certificate.points.size(), 6u);
+  ASSERT_EQ(certificate.forms.size(), 1u);
+  EXPECT_EQ(certificate.forms[0].form, "form 1");
+  EXPECT_GE(certificate.digits, kWantedDigits);
+}
+
 TEST(CertifyRefutes, NaN) {
   EXPECT_EQ(SmallFormula({{"x", {6}}}, [](Call& c) { return log(-square(c["x"])); }).certify_all().digits, 0.0);
 }

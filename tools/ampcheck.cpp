@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 
+#include "src/cpu_check.h"
 #include "src/error.h"
 #include "tools/commands.h"
 #include "tools/output.h"
@@ -52,6 +53,7 @@ ExitCode guarded(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  require_cpu();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
   ExitCode code = guarded(argc, argv);
   try {

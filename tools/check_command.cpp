@@ -85,6 +85,8 @@ Report run(const Options& options, const Selection& selection, const RunFacts& f
   by_signal = guard.interrupted();
   // What an interrupted run did not reach is no result.
   std::erase_if(report.cases, [](const CaseResult& result) { return result.name.empty(); });
+  std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });
+  std::erase_if(report.coverage, [](const auto& entry) { return entry.first.empty() || entry.second.empty(); });
   report.interrupted = report.interrupted || report.cases.size() < selection.cases.size();
   return report;
 }
@@ -107,6 +109,9 @@ ExitCode check_command(const Options& options) {
 
   const Selection selection = select_cases(options);
   facts.planned = selection.cases.size();
+  if (options.words.empty())
+    facts.hint = "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
+                 "      why trust the reference  ampcheck certify softmax\n";
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
     const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;

@@ -2,6 +2,7 @@
 // Touches neither kernels nor CUDA, so that it starts at once.
 #include <fmt/format.h>
 
+#include "checks/planted.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
@@ -67,9 +68,21 @@ ExitCode list_cases(const Options& options) {
   return selection.cases.empty() ? ExitCode::nothing_ran : ExitCode::passed;
 }
 
+ExitCode list_planted(const Options& options) {
+  Json out = {{"schema", "ampcheck.planted/1"}, {"ops", Json::array()}};
+  std::string text;
+  for (const checks::PlantedOp& planted : checks::planted_ops()) {
+    out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", planted.code}});
+    text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name, planted.code.empty() ? "correct" : planted.code, planted.what);
+  }
+  write_stdout(options.json ? json_text(out) : text);
+  return ExitCode::passed;
+}
+
 }  // namespace
 
 ExitCode list_command(const Options& options) {
+  if (options.planted) return list_planted(options);
   if (options.cases) return list_cases(options);
   const std::vector<const checks::OpDef*> ops = select_ops(options.words);
   if (!options.json) {

@@ -104,7 +104,7 @@ using Texts = std::vector<std::string>;
 template <class F>
 CLI::Option* each(CLI::App* verb, const char* name, const char* meta, const char* help, F take) {
   return verb->add_option_function<Texts>(name, [take](const Texts& values) { for (const auto& v : values) take(v); }, help)
-      ->type_name(meta)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->type_name(meta)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void add_data_option(CLI::App* verb, Options& o) {
@@ -161,6 +161,7 @@ void describe(CLI::App& app, Options& o) {
   CLI::App* list = add_verb(app, o, "list", "The built-in ops; with --cases, the names of their cases");
   list->add_option("SELECTOR", o.words, "op, case name, or a pattern of either with * and ?");
   list->add_flag("--cases", o.cases, "case names instead of ops");
+  list->add_flag("--planted", o.planted, "the planted faults that check must catch, and correct variants that it must not flag");
   add_case_options(list, o);
 
   CLI::App* check = add_verb(app, o, "check", "Judge ops: forward, backward and exact relations");

@@ -62,6 +62,7 @@ struct Options {
   std::vector<ReportFile> reports = {};
 
   bool cases = false;              ///< list: case names
+  bool planted = false;            ///< list: the planted faults and correct variants
   std::string save = {};           ///< replay: folder for the tensors
   int samples = 8;                 ///< certify: coordinates per input and form
   std::vector<std::string> formats = {};  ///< formats: only these

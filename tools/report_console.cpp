@@ -6,7 +6,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "tools/numbers.h"
 #include "tools/reports.h"
@@ -21,11 +20,10 @@ constexpr std::size_t kFewOps = 4;  ///< up to here the radius of every op is sh
 /// One row of the table.
 struct OpRow {
   std::string op;
-  std::vector<std::string> dtypes;
+  std::vector<std::string> dtypes = {};
   std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
   double max_ratio = 0;
-  Verdict verdict = Verdict::rounding;
-  std::string code;
+  std::map<std::string, std::int64_t> found = {};  ///< "BUG AC101" -> cases
 
   void add(const CaseResult& result) {
     ++cases;
@@ -36,8 +34,8 @@ struct OpRow {
     blind += result.blind();
     convicted += convicts(result.verdict);
     for (const CheckResult& check : result.checks) max_ratio = std::max(max_ratio, check.max_ratio);
-    // Where an op has passed otherwise, RANGE or EMPTY cases are no news.
-    if (convicts(result.verdict) && result.verdict > verdict) verdict = result.verdict, code = result.code;
+    // RANGE and EMPTY cases are no news.
+    if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), result.code)];
   }
 };
 
@@ -74,7 +72,9 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
 std::string verdict_text(const OpRow& row, const Style& style) {
   if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
   if (row.convicted == 0) return fmt::format("{}ROUNDING{}", style.green, style.reset);
-  return fmt::format("{}{} {}{} in {} of {}", style.red, name(row.verdict), row.code, style.reset, row.convicted, row.cases);
+  const auto usual = std::max_element(row.found.begin(), row.found.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::string others = row.found.size() == 1 ? "" : fmt::format(" and {} other kind{}", row.found.size() - 1, plural(std::ssize(row.found) - 1));
+  return fmt::format("{}{}{}{} in {} of {}", style.red, usual->first, style.reset, others, row.convicted, row.cases);
 }
 
 /// "exp 61 %, sum 30 %": what made the radius, largest first.
@@ -92,7 +92,7 @@ const std::vector<Contribution>* coverage_of(const Report& report, const std::st
   return nullptr;
 }
 
-std::string table(const Report& report, const std::vector<OpRow>& rows, const Style& style) {
+std::string table(const std::vector<OpRow>& rows, const Style& style) {
   std::size_t widest = 14;
   for (const OpRow& row : rows) widest = std::max(widest, row.op.size());
   std::string out = fmt::format("\n  {}{:<{}}  {:<15}{:>7}{:>11}{:>9}    verdict{}\n", style.bold, "op", widest, "dtypes", "cases",
@@ -100,7 +100,7 @@ std::string table(const Report& report, const std::vector<OpRow>& rows, const St
   for (const OpRow& row : rows) {
     const double blind = row.elements == 0 ? 0 : static_cast<double>(row.blind) / static_cast<double>(row.elements);
     out += fmt::format("  {:<{}}  {:<15}{:>7}{:>11}{:>9}    {}\n", row.op, widest, joined(row.dtypes), grouped(row.cases),
-                       row.ran == 0 ? "-" : percent(row.max_ratio, "exact"), row.ran == 0 ? "-" : percent(blind),
+                       row.ran == 0 ? "-" : row.convicted != 0 ? "outside" : percent(row.max_ratio, "exact"), row.ran == 0 ? "-" : percent(blind),
                        verdict_text(row, style));
   }
   return out;
@@ -115,17 +115,20 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
     for (const Contribution& c : *contributions)
       if (c.share < kVisibleShare) invisible.push_back(c.primitive);
     if (!all && invisible.empty()) continue;
+    if (invisible.size() == contributions->size()) {
+      if (all) out += fmt::format("  {}: no radius; every result is one rounding of exact operands\n", row.op);
+      continue;
+    }
     const std::string seen = shares(*contributions, all ? 8 : 3);
-    out += fmt::format("  {}: {}{}\n", row.op, seen.empty() ? "no rounding" : seen,
-                       invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
+    out += fmt::format("  {}: {}{}\n", row.op, seen, invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
   }
   return out.empty() ? "" : "\nLargest share of an interval's radius by primitive\n" + out;
 }
 
 std::string certificate_text(const Report& report) {
-  if (report.certificates.empty()) return "";
-  double digits = report.certificates.front().digits;
+  double digits = HUGE_VAL;
   for (const Certificate& certificate : report.certificates) digits = std::min(digits, certificate.digits);
+  if (std::isinf(digits)) return "";
   return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.", std::floor(digits));
 }
 
@@ -142,6 +145,7 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
     out += fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
   } else {
     out += fmt::format("{}All clear{} in {}.{}\n", style.green, style.reset, duration(report.seconds), certificate_text(report));
+    if (!facts.hint.empty()) out += facts.hint;
   }
   if (totals.skipped != 0) out += fmt::format("{} case{} skipped (reasons with --json).\n", grouped(totals.skipped), plural(totals.skipped));
   if (totals.unusual != 0)
@@ -150,27 +154,45 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
   return out;
 }
 
-/// Failing cases, those first that show something new: another op, code or tensor.
-std::vector<const CaseResult*> failures_of(const Report& report) {
-  std::vector<const CaseResult*> fresh, again;
-  std::set<std::string> seen;
+/// Failing cases that show the same thing: one op, code and tensor. The first one is shown.
+struct FailureGroup {
+  const CaseResult* first = nullptr;
+  std::int64_t more = 0;
+};
+
+std::vector<FailureGroup> failures_of(const Report& report) {
+  std::vector<FailureGroup> groups;
+  std::map<std::string, std::size_t> where;
   for (const CaseResult& result : report.cases) {
     if (!convicts(result.verdict)) continue;
     const CheckResult* const check = deciding_check(result);
     const std::string what = check == nullptr ? "" : check->name.substr(0, check->name.find(" probe"));
-    (seen.insert(result.op + " " + result.code + " " + what).second ? fresh : again).push_back(&result);
+    const auto [at, fresh] = where.try_emplace(result.op + " " + result.code + " " + what, groups.size());
+    if (fresh) groups.push_back({&result});
+    else ++groups[at->second].more;
   }
-  fresh.insert(fresh.end(), again.begin(), again.end());
-  return fresh;
+  return groups;
 }
 
-std::string failures(const Report& report, bool all, const Style& style) {
-  const std::vector<const CaseResult*> failed = failures_of(report);
-  const std::size_t shown = all ? failed.size() : std::min(failed.size(), kMostFailures);
+std::string all_failures(const Report& report, const Style& style) {
   std::string out;
-  for (std::size_t i = 0; i < shown; ++i) out += "\n" + console_failure(*failed[i], style);
-  const auto more = static_cast<std::int64_t>(failed.size() - shown);
-  if (more != 0) out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", more, plural(more));
+  for (const CaseResult& result : report.cases)
+    if (convicts(result.verdict)) out += "\n" + console_failure(result, style);
+  return out;
+}
+
+std::string first_failures(const Report& report, const Style& style) {
+  const std::vector<FailureGroup> groups = failures_of(report);
+  std::string out;
+  std::int64_t hidden = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i < kMostFailures) out += "\n" + console_failure(*groups[i].first, style);
+    hidden += groups[i].more + (i < kMostFailures ? 0 : 1);
+    if (i < kMostFailures && groups[i].more != 0)
+      out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
+  }
+  if (hidden != 0)
+    out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", hidden, plural(hidden));
   return out;
 }
 
@@ -191,8 +213,9 @@ std::string element_lines(const CheckResult& check) {
   const auto off = std::isfinite(worst.ulp) ? fmt::format("off by {} ulp", rounded_decimal(worst.ulp, 3)) : std::string("not comparable in ulps");
   std::string out = fmt::format("  worst   {}   got {}   want {}   {}\n", indices(worst.index), number(worst.got, worst.got_bits),
                                 number(worst.want, worst.want_bits), off);
-  if (!worst.interval_from.empty() || worst.low != 0 || worst.high != 0)
-    out += fmt::format("  right   [{}, {}]   {}\n", short_decimal(format, worst.low), short_decimal(format, worst.high), worst.interval_from);
+  if (worst.interval_from.empty() && worst.low == 0 && worst.high == 0) return out;
+  const std::string low = short_decimal(format, worst.low), high = short_decimal(format, worst.high);
+  out += fmt::format("  right   {}   {}\n", low == high ? "only " + low : fmt::format("[{}, {}]", low, high), worst.interval_from);
   return out;
 }
 
@@ -251,7 +274,7 @@ std::string console_checks(const CaseResult& result, const Style& style) {
     const double blind = check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
     const bool bad = convicts(check.verdict);
     out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
-                       percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
+                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
                        check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
   }
@@ -261,9 +284,9 @@ std::string console_checks(const CaseResult& result, const Style& style) {
 std::string console_report(const Report& report, const RunFacts& facts, const Style& style) {
   const std::vector<OpRow> rows = rows_of(report);
   std::string out = head(report, facts, rows);
-  out += table(report, rows, style);
+  out += table(rows, style);
   out += coverage_lines(report, rows, facts.verbose || rows.size() <= kFewOps);
-  out += failures(report, facts.verbose, style);
+  out += facts.verbose ? all_failures(report, style) : first_failures(report, style);
   for (const std::string& note : report.notes) out += "\nnote: " + note + "\n";
   return out + closing(report, facts, style);
 }

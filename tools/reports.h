@@ -21,6 +21,7 @@ struct RunFacts {
   std::string device_text;   ///< "no CUDA device: ..." or the device's name
   std::size_t planned = 0;   ///< cases selected
   bool verbose = false;
+  std::string hint = {};     ///< lines after "All clear": what to do next
 };
 
 struct Totals {
@@ -32,7 +33,7 @@ Totals totals_of(const Report& report);
 /// 0, 1, 4 or 5, from the verdicts and from what did not run.
 ExitCode exit_code_of(const Report& report, std::size_t planned);
 
-/// Elements of a radius whose largest share stays below this have not been seen to matter.
+/// A primitive whose largest share of a radius stays below this has not been seen to matter.
 inline constexpr double kVisibleShare = 0.01;
 
 std::string console_report(const Report& report, const RunFacts& facts, const Style& style);

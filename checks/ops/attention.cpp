@@ -31,14 +31,16 @@ OpDef attention_op() {
   const auto by_total = [](const Attention& a) { return a.usual_adjoint(a.p_by_total(), Attention::Delta::p_dp); };
   const auto by_lse = [](const Attention& a) { return a.usual_adjoint(a.p_by_lse(), Attention::Delta::p_dp); };
   const auto flash = [](const Attention& a) { return a.usual_adjoint(a.p_by_lse(), Attention::Delta::g_o); };
+  const auto last = [](const Attention& a) { return a.usual_adjoint(a.p_by_lse(), Attention::Delta::p_dp, a.divided_last()); };
   const auto visible = [](const Attention& a) { return a.visible_only(); };
   op.forms = {{"p = e/l", form(Attention::Scale::scores, derived)},
               {"p = e/l, p (dp - sum p dp)", form(Attention::Scale::scores, by_total)},
+              {"(e v) / l, p = exp(s - lse), p (dp - sum p dp)", form(Attention::Scale::scores, last)},
               {"p = exp(s - lse), p (dp - sum p dp)", form(Attention::Scale::scores, by_lse)},
               {"p = exp(s - lse), p (dp - sum g o)", form(Attention::Scale::scores, flash)},
               {"scaled q, p = e/l", form(Attention::Scale::queries, derived)},
               {"scaled q, p = exp(s - lse), p (dp - sum g o)", form(Attention::Scale::queries, flash)},
-              {"one pass", form(Attention::Scale::scores, flash), true},
+              {"one pass", form(Attention::Scale::scores, last), true},
               {"visible keys only", form(Attention::Scale::scores, visible)}};
   return op;
 }

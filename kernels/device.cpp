@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/device.h"
+
+#if AMPCHECK_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+#include "src/error.h"
+
+namespace ampcheck::kernels {
+
+#if AMPCHECK_HAS_CUDA
+
+namespace {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw Error("[device] " + std::string(what) + " failed, got " + cudaGetErrorName(status) + " (" +
+                cudaGetErrorString(status) + "), want cudaSuccess");
+}
+
+void insist() {
+  std::string why;
+  if (!cuda_available(&why)) throw EnvironmentError("[device] cuda is not there: " + why);
+}
+
+}  // namespace
+
+bool cuda_available(std::string* why) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return true;
+  if (why != nullptr)
+    *why = status == cudaSuccess ? "the driver knows no GPU" : std::string(cudaGetErrorString(status));
+  static_cast<void>(cudaGetLastError());  // the next launch must not report it again
+  return false;
+}
+
+int cuda_device_count() {
+  int count = 0;
+  return cuda_available() && cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string cuda_device_name(int device) {
+  insist();
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return std::string(properties.name) + " (sm_" + std::to_string(properties.major) + std::to_string(properties.minor) + ")";
+}
+
+std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
+  insist();
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes > 0 ? bytes : 1), "cudaMalloc");
+  return {memory, [](void* p) { cudaFree(p); }};
+}
+
+void copy_to_device(void* device, const void* host, std::size_t bytes) {
+  check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copy to the device");
+}
+
+void copy_to_host(void* host, const void* device, std::size_t bytes) {
+  check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copy from the device");
+}
+
+void synchronize_device() { check(cudaDeviceSynchronize(), "kernel"); }
+
+#else
+
+namespace {
+
+[[noreturn]] void not_there() { throw EnvironmentError("[device] cuda is not there: this program was built without CUDA"); }
+
+}  // namespace
+
+bool cuda_available(std::string* why) {
+  if (why != nullptr) *why = "this program was built without CUDA";
+  return false;
+}
+int cuda_device_count() { return 0; }
+std::string cuda_device_name(int) { not_there(); }
+std::shared_ptr<void> allocate_on_device(std::size_t) { not_there(); }
+void copy_to_device(void*, const void*, std::size_t) { not_there(); }
+void copy_to_host(void*, const void*, std::size_t) { not_there(); }
+void synchronize_device() { not_there(); }
+
+#endif
+
+DeviceTensor::DeviceTensor(const TensorView& host) : host_(host), view_(host) {
+  std::int64_t low = 0, high = host.count() > 0 ? 1 : 0;  // elements, relative to data
+  for (int i = 0; i < host.shape.rank && host.count() > 0; ++i)
+    (host.strides[i] < 0 ? low : high) += (host.shape[i] - 1) * host.strides[i];
+  const std::int64_t element = bytes(host.dtype);
+  bytes_ = static_cast<std::size_t>((high - low) * element);
+  host_begin_ = static_cast<std::byte*>(host.data) + low * element;
+  memory_ = allocate_on_device(bytes_);
+  if (bytes_ > 0) copy_to_device(memory_.get(), host_begin_, bytes_);
+  view_.data = static_cast<std::byte*>(memory_.get()) - low * element;
+}
+
+void DeviceTensor::download() const {
+  if (bytes_ > 0) copy_to_host(host_begin_, memory_.get(), bytes_);
+}
+
+}  // namespace ampcheck::kernels

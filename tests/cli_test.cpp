@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as a user and as a CI job see it: exit codes, streams, formats, interruption.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "src/npy.h"
+#include "tests/run_program.h"
+
+namespace ampcheck::testing {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kQuick = "--regimes quick --shapes first --dtype bf16";
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Cli, ACleanOpPasses) {
+  const ProgramResult run = ampcheck(std::string("check add softmax ") + kQuick);
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "All clear")) << run.out;
+  EXPECT_TRUE(contains(run.out, "ROUNDING"));
+  EXPECT_TRUE(run.err.empty()) << "no progress off a terminal: " << run.err;
+}
+
+TEST(Cli, APlantedFaultIsFoundAndItsLinesReproduceIt) {
+  const ProgramResult run = ampcheck(std::string("check softmax.dropped_tail ") + kQuick);
+  EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+  const std::size_t again = run.out.find("ampcheck replay '");
+  ASSERT_NE(again, std::string::npos) << run.out;
+  const std::string line = run.out.substr(again + 9, run.out.find('\n', again) - again - 9);
+  const ProgramResult replayed = ampcheck(line);
+  EXPECT_EQ(replayed.exit_code, 1) << line << replayed.out << replayed.err;
+  EXPECT_TRUE(contains(run.out, "ampcheck explain AC"));
+}
+
+TEST(Cli, AFailureHasAtMostTwelveLines) {
+  const ProgramResult run = ampcheck(std::string("check softmax.sign ") + kQuick);
+  const std::size_t start = run.out.find("\nBUG  AC101");
+  ASSERT_NE(start, std::string::npos) << run.out;
+  const std::string block = run.out.substr(start + 1, run.out.find("\n\n", start + 1) - start);
+  EXPECT_LE(std::count(block.begin(), block.end(), '\n'), 12) << block;
+  for (const char* word : {"case    '", "got ", "want ", "ulp", "where", "again", "why"}) EXPECT_TRUE(contains(block, word)) << word << block;
+}
+
+TEST(Cli, CheckJsonKeepsItsSchema) {
+  const ProgramResult run = ampcheck(std::string("check softmax.sign add --json ") + kQuick);
+  EXPECT_EQ(run.exit_code, 1);
+  const json out = json::parse(run.out);
+  EXPECT_EQ(out.at("schema"), "ampcheck.check/1");
+  const json& summary = out.at("summary");
+  for (const char* key : {"cases", "passed", "failed", "skipped", "elements", "blind", "unusual"})
+    EXPECT_TRUE(summary.at(key).is_number_integer()) << key;
+  EXPECT_EQ(summary.at("cases"), out.at("cases").size());
+  EXPECT_EQ(summary.at("cases").get<int>(), summary.at("passed").get<int>() + summary.at("failed").get<int>() + summary.at("skipped").get<int>());
+  EXPECT_GT(summary.at("elements").get<int>(), 0);
+  std::size_t worst_seen = 0;
+  for (const json& item : out.at("cases")) {
+    for (const char* key : {"case", "op", "verdict", "code"}) EXPECT_TRUE(item.at(key).is_string()) << key;
+    for (const json& check : item.at("checks")) {
+      for (const char* key : {"compared", "blind", "unusual"}) EXPECT_TRUE(check.at(key).is_number_integer()) << key;
+      EXPECT_FALSE(check.at("max_ratio").is_null());
+      for (const json& element : check.at("worst")) {
+        ++worst_seen;
+        EXPECT_TRUE(element.at("index").is_array());
+        for (const char* key : {"got", "want", "got_bits", "want_bits", "interval_from"}) EXPECT_TRUE(element.at(key).is_string()) << key;
+        EXPECT_EQ(element.at("interval").size(), 2u);
+        EXPECT_EQ(element.at("got_bits").get<std::string>().size(), 6u);  // bf16: 0x and four digits
+      }
+    }
+  }
+  EXPECT_GT(worst_seen, 0u);
+  EXPECT_FALSE(contains(run.out, "null")) << "a bare NaN or infinity would be null";
+}
+
+TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
+  const struct {
+    const char *arguments, *wanted;
+  } kErrors[] = {
+      {"check sotfmax", "did you mean 'softmax'?"},
+      {"chekc", "did you mean 'check'?"},
+      {"check --dtyp fp32", "did you mean '--dtype'?"},
+      {"check --dtype fp23", "did you mean 'fp32'?"},
+      {"check 'softmax(x=fp32[3,4],rnage=wide)'", "did you mean 'range'?"},
+      {"check 'softmax(x=fp32[3,4],range=confidnt)'", "did you mean 'confident'?"},
+      {"check 'softmax(x=fp32[3])'", "too few extents"},
+      {"check --seeds -3", "want a whole number"},
+      {"check --shapes first,", "want"},
+      {"check -o jsno:x", "did you mean 'json'?"},
+      {"check -o json", "want FORMAT:FILE"},
+      {"explain AC110", "did you mean 'AC10"},
+      {"formats 0.1.2", "want a number"},
+      {"formats --format bf61", "did you mean 'bf16'?"},
+      {"replay", "CASE"},
+      {"version extra", "no further argument"},
+      {"", "got no verb"},
+  };
+  for (const auto& error : kErrors) {
+    const ProgramResult run = ampcheck(error.arguments);
+    EXPECT_EQ(run.exit_code, 2) << error.arguments << "\n" << run.out << run.err;
+    EXPECT_TRUE(contains(run.err, error.wanted)) << error.arguments << "\n" << run.err;
+    EXPECT_TRUE(run.out.empty()) << error.arguments;
+  }
+}
+
+TEST(Cli, NothingSelectedIsFour) {
+  EXPECT_EQ(ampcheck("check 'no_such*'").exit_code, 4);
+  EXPECT_EQ(ampcheck("check 'softmax(x=bf16[2,3],seed=1)' --dtype fp32").exit_code, 4);
+  const ProgramResult run = ampcheck("check 'no_such*' --json");
+  EXPECT_EQ(run.exit_code, 4);
+  EXPECT_EQ(json::parse(run.out).at("summary").at("cases"), 0);
+}
+
+TEST(Cli, AMissingDeviceIsSix) {
+  const json doctor = json::parse(ampcheck("doctor --json").out);
+  if (doctor.at("cuda").at("usable").get<bool>()) GTEST_SKIP() << "this machine has a CUDA device";
+  for (const std::string verb : {"check add", "replay 'add(x=fp32[2,3],seed=1)'"}) {
+    const ProgramResult run = ampcheck(verb + " --device cuda");
+    EXPECT_EQ(run.exit_code, 6) << run.err;
+    EXPECT_TRUE(contains(run.err, doctor.at("cuda").at("reason").get<std::string>())) << run.err;
+  }
+}
+
+TEST(Cli, AFullDiskIsEight) {
+  EXPECT_EQ(ampcheck("list > /dev/full").exit_code, 8);
+  EXPECT_EQ(ampcheck("formats --json > /dev/full").exit_code, 8);
+  EXPECT_EQ(ampcheck(std::string("check add -o json:/dev/full ") + kQuick).exit_code, 8);
+  const ProgramResult both = ampcheck(std::string("check softmax.sign -o junit:/dev/full ") + kQuick);
+  EXPECT_EQ(both.exit_code, 8) << "an output that is missing outranks a finding";
+  EXPECT_TRUE(contains(both.out, "BUG")) << "the other outputs are still written";
+  EXPECT_EQ(ampcheck("check add -o json:/nonexistent/folder/x.json").exit_code, 8);
+}
+
+TEST(Cli, AClosedPipeIsEight) {
+  const ProgramResult run = shell("(sleep 0.3; $AMPCHECK list; echo $? >&2) | true");
+  EXPECT_TRUE(contains(run.err, "Broken pipe")) << run.err;
+  EXPECT_TRUE(contains(run.err, "\n8\n")) << run.err;
+}
+
+TEST(Cli, FilesAreWrittenWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/check.json";
+  ASSERT_EQ(ampcheck(std::string("check add -o json:'") + file + "' -o 'junit:" + folder.path() + "/check.xml' " + kQuick).exit_code, 0);
+  EXPECT_EQ(json::parse(read_text(file)).at("schema"), "ampcheck.check/1");
+  EXPECT_TRUE(contains(read_text(folder.path() + "/check.xml"), "<testsuites name=\"ampcheck\""));
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) ++files;
+  EXPECT_EQ(files, 2u) << "no temporary file stays";
+}
+
+TEST(Cli, ColoursOnlyOnATerminalWithoutNoColor) {
+  if (shell("command -v script").exit_code != 0) GTEST_SKIP() << "no 'script' program to make a terminal";
+  const auto on_terminal = [](const std::string& environment) {
+    return shell("export TERM=xterm; " + environment + " script -qec \"$AMPCHECK list\" /dev/null").out;
+  };
+  EXPECT_TRUE(contains(on_terminal(""), "\x1b[1m"));
+  EXPECT_FALSE(contains(on_terminal("NO_COLOR=1"), "\x1b["));
+  EXPECT_TRUE(contains(on_terminal("NO_COLOR="), "\x1b[1m")) << "an empty NO_COLOR does not count";
+  EXPECT_FALSE(contains(ampcheck("list", "TERM=xterm").out, "\x1b["));
+}
+
+TEST(Cli, AnInterruptEndsWithinASecondWithASummary) {
+  for (const std::string signal : {"INT", "TERM"}) {
+    const ProgramResult run = shell("$AMPCHECK check softmax add --regimes all --seeds 200 & pid=$!; sleep 4\n"
+                                    "start=$(date +%s%N); kill -" + signal + " $pid; wait $pid; code=$?\n"
+                                    "echo took $(( ($(date +%s%N) - start) / 1000000 )) >&2; exit $code");
+    EXPECT_EQ(run.exit_code, signal == "INT" ? 130 : 143) << run.out << run.err;
+    EXPECT_TRUE(contains(run.out, "Interrupted after ")) << run.out.substr(0, 2000);
+    const std::size_t took = run.err.find("took ");
+    ASSERT_NE(took, std::string::npos) << run.err;
+    EXPECT_LT(std::stoi(run.err.substr(took + 5)), 1500) << "one second, and slack for a busy machine";
+  }
+}
+
+TEST(Cli, ReplaySavesWhatItJudged) {
+  const TemporaryFolder folder;
+  const std::string name = "softmax(x=bf16[2,9],seed=3)";
+  const ProgramResult run = ampcheck("replay '" + name + "' --save '" + folder.path() + "/tensors'");
+  ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  const json about = json::parse(read_text(folder.path() + "/tensors/case.json"));
+  EXPECT_EQ(about.at("case"), name);
+  std::set<std::string> names;
+  for (const json& tensor : about.at("tensors")) {
+    names.insert(tensor.at("tensor").get<std::string>());
+    const NpyArray array = read_npy(folder.path() + "/tensors/" + tensor.at("file").get<std::string>());
+    EXPECT_EQ(array.shape, Shape({2, 9}));
+  }
+  for (const char* tensor : {"x", "dy", "y.got", "y.want", "y.low", "y.high", "dx.got", "dx.want", "dx.low", "dx.high"})
+    EXPECT_TRUE(names.contains(tensor)) << tensor;
+  const NpyArray got = read_npy(folder.path() + "/tensors/y.got.npy"), low = read_npy(folder.path() + "/tensors/y.low.npy"),
+                 high = read_npy(folder.path() + "/tensors/y.high.npy");
+  for (std::size_t i = 0; i < got.values.size(); ++i) EXPECT_TRUE(low.values[i] <= got.values[i] && got.values[i] <= high.values[i]);
+  EXPECT_EQ(ampcheck("replay '" + name + "' --save /proc/nothing").exit_code, 8);
+}
+
+TEST(Cli, FormatsKnowValuesByHeart) {
+  const json out = json::parse(ampcheck("formats --json 0.1 65520 -inf -0x1p-149 nan", "LC_ALL=de_DE.UTF-8").out);
+  const auto made = [&](std::size_t value, const std::string& format) {
+    for (const json& row : out.at("values").at(value).at("formats"))
+      if (row.at("format") == format) return row;
+    return json();
+  };
+  EXPECT_EQ(made(0, "bf16").at("bits"), "0x3dcd");
+  EXPECT_EQ(made(0, "fp16").at("bits"), "0x2e66");
+  EXPECT_EQ(made(0, "fp32").at("bits"), "0x3dcccccd");
+  EXPECT_EQ(made(0, "fp64").at("bits"), "0x3fb999999999999a");
+  EXPECT_EQ(made(0, "fp64").at("ulp"), 0.0);
+  EXPECT_EQ(made(1, "fp16").at("bits"), "0x7c00") << "65520 is the first number that overflows fp16";
+  EXPECT_EQ(made(1, "fp16").at("ulp"), "inf");
+  EXPECT_EQ(made(2, "bf16").at("bits"), "0xff80");
+  EXPECT_EQ(made(2, "e4m3fn").at("value"), "-nan");
+  EXPECT_EQ(made(3, "fp32").at("bits"), "0x80000001");
+  EXPECT_EQ(made(4, "fp16").at("bits"), "0x7e00");
+  const json facts = json::parse(ampcheck("formats --json").out).at("formats");
+  EXPECT_GE(facts.size(), 15u);
+  for (const json& format : facts)
+    if (format.at("name") == "fp16") EXPECT_EQ(format.at("max_finite"), "0x1.ffcp+15");
+}
+
+TEST(Cli, CertifyPrintsDigits) {
+  const ProgramResult run = ampcheck("certify softmax --json");
+  ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  const json out = json::parse(run.out);
+  EXPECT_GE(out.at("digits").get<double>(), 25);
+  EXPECT_EQ(out.at("ops").at(0).at("op"), "softmax");
+  EXPECT_NEAR(out.at("ops").at(0).at("error_ratio").get<double>(), 4, 1e-3);
+}
+
+TEST(Cli, ListStartsAtOnceAndNamesRunAgain) {
+  const ProgramResult run = ampcheck("list");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_TRUE(contains(run.out, "softmax"));
+  const json ops = json::parse(ampcheck("list --json").out).at("ops");
+  EXPECT_GE(ops.size(), 2u);
+  const json cases = json::parse(ampcheck(std::string("list --cases softmax --json ") + kQuick).out).at("cases");
+  ASSERT_FALSE(cases.empty());
+  const std::set<std::string> unique(cases.begin(), cases.end());
+  EXPECT_EQ(unique.size(), cases.size());
+  const json again = json::parse(ampcheck("list --cases --json '" + cases.back().get<std::string>() + "'").out).at("cases");
+  EXPECT_EQ(again, json::array({cases.back()}));
+}
+
+TEST(Cli, PatternsReachCaseNames) {
+  const json cases = json::parse(ampcheck("list --cases --json 'softmax(x=bf16*range=c*'").out).at("cases");
+  ASSERT_FALSE(cases.empty());
+  for (const json& name : cases) EXPECT_TRUE(name.get<std::string>().starts_with("softmax(x=bf16")) << name;
+}
+
+TEST(Cli, ExplainDoctorVersionSpeakJson) {
+  EXPECT_EQ(json::parse(ampcheck("explain AC101 --json").out).at("codes").at(0).at("verdict"), "BUG");
+  EXPECT_GE(json::parse(ampcheck("explain --json").out).at("codes").size(), 10u);
+  EXPECT_TRUE(contains(ampcheck("explain ac101").out, "What to do"));
+  EXPECT_TRUE(json::parse(ampcheck("doctor --json").out).contains("cuda"));
+  EXPECT_TRUE(json::parse(ampcheck("version --json").out).contains("version"));
+  EXPECT_TRUE(ampcheck("--version").out.starts_with("ampcheck "));
+  EXPECT_EQ(ampcheck("check --help").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace ampcheck::testing

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// How surely the reference of an op is right, and why the same difference cannot judge a low-precision kernel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/certify.h"
+#include "src/op_call.h"
+#include "tools/commands.h"
+#include "tools/json.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
+#include "tools/selection.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+/// Agreement below which a formula and its adjoint are not the same mathematics.
+constexpr double kCertifiedDigits = 25;
+
+struct Certified {
+  const checks::OpDef* op = nullptr;
+  reference::FormulaCertificate certificate;
+  std::vector<reference::DifferenceLesson> lessons;
+
+  bool holds() const { return certificate.digits >= kCertifiedDigits; }
+};
+
+Certified certify_op(const checks::OpDef& op, const Options& options) {
+  const Attributes attributes = default_call(op.signature, Dtype::fp32).attributes;
+  const Dims dims = reference::certification_dims(op.signature);
+  return {&op, reference::certify(op.signature, op.forms, attributes, dims, options.samples, options.first_seed),
+          reference::difference_lessons(op.signature, op.forms.front(), attributes, dims, options.first_seed)};
+}
+
+const reference::CertifiedPoint* worst_point(const reference::FormulaCertificate& certificate) {
+  const auto worst = std::min_element(certificate.points.begin(), certificate.points.end(),
+                                      [](const auto& a, const auto& b) { return a.digits < b.digits; });
+  return worst == certificate.points.end() ? nullptr : &*worst;
+}
+
+std::string scientific(double value) { return fmt::format("{:.0e}", value); }
+
+/// "3 %", "2e-11" or why there is none.
+std::string error_text(double error) {
+  if (std::isnan(error)) return "-";
+  return error >= 0.001 ? percent(error) : scientific(error);
+}
+
+std::string lesson_text(const reference::DifferenceLesson& lesson) {
+  const std::string at_1e_6 = lesson.step_vanishes ? "x + h == x: derivative reads 0" : error_text(lesson.error_at_1e_6);
+  return fmt::format("  {:<20}  {:<9}   {:<10}   {}\n", lesson.arithmetic, scientific(lesson.best_step), error_text(lesson.best_error), at_1e_6);
+}
+
+std::string text_of(const Certified& result, const Style& style) {
+  const reference::FormulaCertificate& c = result.certificate;
+  std::string out = fmt::format("{}{}{}: gradients at {} points, 100-digit centred differences, h = {} and {}, one Richardson step\n",
+                                style.bold, result.op->signature.name, style.reset, c.points.size(), scientific(c.step), scientific(c.step / 2));
+  const reference::CertifiedPoint* const worst = worst_point(c);
+  const std::string where = worst == nullptr ? "" : fmt::format(" (worst: {} = {}, form {})", worst->input, rounded_decimal(worst->x, 4), worst->form);
+  const std::string ratio = std::isnan(c.error_ratio) ? "no error left to compare: the formula is at most quadratic"
+                                                      : fmt::format("error ratio {:.8f} (order two: 4)", c.error_ratio);
+  out += fmt::format("  {}agrees with the adjoint to {:.1f} digits{}{}; {}\n", result.holds() ? style.green : style.red, c.digits,
+                     style.reset, where, ratio);
+  if (!result.holds()) out += fmt::format("  {}want at least {:.0f} digits: formula and adjoint differ{}\n", style.red, kCertifiedDigits, style.reset);
+  if (c.kinks != 0) out += fmt::format("  {} coordinate{} at kinks, where one-sided limits differ: drawn anew\n", c.kinks, c.kinks == 1 ? "" : "s");
+  for (const reference::FormAgreement& form : c.forms)
+    out += fmt::format("  form '{}' equals the first: forward to {:.1f} digits, gradients to {:.1f}\n", form.form, form.forward_digits,
+                       form.gradient_digits);
+  if (result.lessons.empty()) return out;
+  out += fmt::format("  {}The same difference in  best step   best error   with step 1e-6{}\n", style.bold, style.reset);
+  for (const reference::DifferenceLesson& lesson : result.lessons) out += "  " + lesson_text(lesson);
+  return out;
+}
+
+Json json_of(const Certified& result) {
+  const reference::FormulaCertificate& c = result.certificate;
+  Json out = {{"op", result.op->signature.name}, {"digits", json_number(c.digits)}, {"certified", result.holds()},
+              {"error_ratio", json_number(c.error_ratio)}, {"points", c.points.size()}, {"kinks", c.kinks},
+              {"steps", {json_number(c.step), json_number(c.step / 2)}}};
+  if (const reference::CertifiedPoint* worst = worst_point(c))
+    out["worst"] = {{"form", worst->form}, {"input", worst->input}, {"index", worst->index}, {"x", hex_float(worst->x)},
+                    {"adjoint", hex_float(worst->adjoint)}, {"difference", hex_float(worst->difference)},
+                    {"digits", json_number(worst->digits)}};
+  out["forms"] = Json::array();
+  for (const reference::FormAgreement& form : c.forms)
+    out["forms"].push_back({{"form", form.form}, {"forward_digits", json_number(form.forward_digits)},
+                            {"gradient_digits", json_number(form.gradient_digits)}});
+  out["differences"] = Json::array();
+  for (const reference::DifferenceLesson& l : result.lessons)
+    out["differences"].push_back({{"arithmetic", l.arithmetic}, {"best_step", json_number(l.best_step)},
+                                  {"best_error", json_number(l.best_error)}, {"error_at_1e-6", json_number(l.error_at_1e_6)},
+                                  {"step_vanishes", l.step_vanishes}});
+  return out;
+}
+
+}  // namespace
+
+ExitCode certify_command(const Options& options) {
+  const Style style = stdout_style();
+  Json ops = Json::array();
+  double digits = HUGE_VAL;
+  bool all_hold = true;
+  bool first = true;
+  for (const checks::OpDef* op : select_ops(options.words)) {
+    const Certified result = certify_op(*op, options);
+    digits = std::min(digits, result.certificate.digits);
+    all_hold = all_hold && result.holds();
+    if (options.json) ops.push_back(json_of(result));
+    else write_stdout((first ? "" : "\n") + text_of(result, style));  // as they come: each may take seconds
+    first = false;
+  }
+  if (options.json)
+    write_stdout(json_text({{"schema", "ampcheck.certify/1"}, {"digits", json_number(digits)}, {"certified", all_hold}, {"ops", std::move(ops)}}));
+  return all_hold ? ExitCode::passed : ExitCode::findings;
+}
+
+}  // namespace ampcheck::tools
