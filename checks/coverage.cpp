@@ -52,11 +52,21 @@ Coverage coverage_of(const OpDef& op, const OpCall& call) {
   const RunOptions options;
   CaseRun run(op, call, options);
   const reference::Recording& recording = run.reference.recording();
+  // Only what a result needs: differentiating also records gradients of constants, which nobody asks for.
+  std::vector<char> needed(recording.graph->nodes().size(), 0);
+  for (const reference::Expr& node : recording.output_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
+  for (const reference::Expr& node : recording.gradient_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
+  for (std::size_t id = needed.size(); id-- > 0;)
+    for (const int arg : recording.graph->node(static_cast<int>(id)).args)
+      if (needed[id]) needed[static_cast<std::size_t>(arg)] = 1;
   std::set<reference::Primitive> used;
-  for (const reference::Node& node : recording.graph->nodes())
+  for (std::size_t id = 0; id < needed.size(); ++id) {
+    const reference::Node& node = recording.graph->node(static_cast<int>(id));
+    if (!needed[id]) continue;
     if ((node.primitive >= reference::Primitive::add && node.primitive <= reference::Primitive::sigmoid && node.primitive != reference::Primitive::neg) ||
         node.primitive == reference::Primitive::sum || node.primitive == reference::Primitive::matmul || node.primitive == reference::Primitive::put_add)
       used.insert(node.primitive);
+  }
   if (used.empty() || !run.reference.inputs_finite()) return out;
   const NamedValues cotangents = run.cotangents(0);
   const reference::Arithmetic arithmetic = arithmetic_of(op.signature, call);
@@ -122,9 +132,8 @@ Certificate certificate_of(const OpDef& op) {
   Certificate out;
   out.op = op.signature.name;
   const OpCall call = default_call(op.signature, Dtype::fp32);
-  Dims tiny = call.dims;
-  for (auto& [symbol, extent] : tiny) extent = std::min<std::int64_t>(extent, 3);
-  const reference::FormulaCertificate certificate = reference::certify(op.signature, op.forms, call.attributes, tiny, 4, 1);
+  const reference::FormulaCertificate certificate =
+      reference::certify(op.signature, op.forms, call.attributes, reference::certification_dims(op.signature), 4, 1);
   out.digits = certificate.digits;
   out.error_ratio = certificate.error_ratio;
   out.points = static_cast<std::int64_t>(certificate.points.size());

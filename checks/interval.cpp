@@ -107,7 +107,7 @@ double excess_ratio(const Interval& interval, std::int64_t at, double got) {
   const auto i = static_cast<std::size_t>(at);
   const FloatFormat& storage = format(interval.dtype);
   const double v = interval.value[i], r = interval.radius[i];
-  if (!std::isfinite(got) || !std::isfinite(v)) return got == v || (std::isnan(got) && std::isnan(v)) ? 0.0 : kInfinity;
+  if (!std::isfinite(got) || !std::isfinite(v)) return admits(interval, at, got) ? 0.0 : kInfinity;
   const double size = std::max(std::fabs(got), storage.min_normal());
   const double half_ulp = std::ldexp(1.0, std::ilogb(size) - storage.precision);
   const double beyond = std::fabs(got - v) - half_ulp;
@@ -148,8 +148,8 @@ Comparison compare(const std::vector<double>& got, const Interval& interval) {
         round_values(format(interval.dtype), RoundingMode{}, {&twice, 1}, {&twice, 1});
         out.blind += twice >= low[i] && twice <= high[i];
       }
-      if (low[i] != high[i] && std::fabs(g[i] - v[i]) > out.max_ratio * r[i])
-        out.max_ratio = std::max(out.max_ratio, excess_ratio(interval, at, g[i]));
+      if (low[i] != high[i] && std::fabs(g[i] - v[i]) > out.max_ratio * r[i])  // an admitted element uses at most all of it
+        out.max_ratio = std::max(out.max_ratio, std::min(1.0, excess_ratio(interval, at, g[i])));
     }
   }
   return out;

@@ -82,9 +82,7 @@ CheckResult& judge(CaseRun& run, const std::string& name, const Written& tensor,
     classify(run, tensor, pass, values, comparison, nearest, check);
   } else if (check.compared > 0 && check.blind == check.compared) {
     check.code = "AC202";
-    check.note = "every element is blind here";
-    const bool plain = run.call.range == "normal" && run.call.cotangent == "mixed" && check.compared >= 8;
-    check.verdict = plain ? Verdict::ill_conditioned : Verdict::rounding;
+    check.note = "every element is blind here";  // convicts only if no case of the op sees the output (runner)
   } else if (check.compared > 0 && check.range == check.compared) {
     check.code = "AC201";
     check.note = "no element is judged: an intermediate leaves the compute type's range";

@@ -109,6 +109,29 @@ void conclude(CaseRun& run, CaseResult& result) {
   if (!convicts(result.verdict) && result.elements() == 0 && !result.checks.empty()) result.verdict = Verdict::empty;
 }
 
+/// "backward dx" of "backward dx probe 2 at saved".
+std::string output_of(const std::string& check) { return check.substr(0, check.find(" probe")); }
+
+/// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody.
+void convict_unseen_outputs(std::vector<CaseResult>& cases) {
+  constexpr int kFewest = 8;  // a handful of cases may rightly all be blind (one element, a vanishing gradient)
+  std::map<std::pair<std::string, std::string>, std::pair<int, int>> seen;  // (op, output) -> comparisons, blind ones
+  const auto whole = [](const CheckResult& check) { return check.compared > 0 && check.blind == check.compared; };
+  for (const CaseResult& c : cases)
+    for (const CheckResult& check : c.checks)
+      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) {
+        auto& [all, blind] = seen[{c.op, output_of(check.name)}];
+        ++all, blind += whole(check);
+      }
+  for (CaseResult& c : cases)
+    for (CheckResult& check : c.checks) {
+      const auto found = seen.find({c.op, output_of(check.name)});
+      if (found == seen.end() || found->second.first < kFewest || found->second.first != found->second.second || !whole(check)) continue;
+      check.verdict = Verdict::ill_conditioned;
+      if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;
+    }
+}
+
 }  // namespace
 
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
@@ -176,6 +199,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   });
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (ran[i]) report.cases.push_back(std::move(results[i]));
+  convict_unseen_outputs(report.cases);
   for (auto& [op, list] : report.coverage) list = coverage[op].contributions();
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);

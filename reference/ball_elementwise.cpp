@@ -289,7 +289,7 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
   const bool product = primitive == Primitive::mul || primitive == Primitive::square || primitive == Primitive::div;
   for (int i = 0; i < n; ++i) {
     std::uint8_t flags = 0;
-    bool finite_operands = true;
+    bool finite_operands = true, unknown = false;
     float x[3] = {0, 0, 0};
     for (std::size_t k = 0; k < in.size(); ++k) {
       const bool unused = primitive == Primitive::where && k > 0 && in[0].r[i] == 0 && (in[0].v[i] != 0) != (k == 1);
@@ -311,11 +311,11 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
       out.down[i] = down;
       const bool zero = out.v[i] == 0 && out.r[i] == 0;
       if (down < kMinNormal && !zero) out.r[i] += 2 * c.eta * up;
-      if (up > kMaxFinite) flags |= kLeftRange;
+      if (up > kMaxFinite) flags |= kLeftRange, unknown = true;  // some order of the factors overflows
     }
     if (finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) flags |= kOverflowed;
     out.r[i] = settle(out.v[i], out.r[i]);
-    out.f[i] = replay(primitive, x);
+    out.f[i] = unknown ? std::numeric_limits<double>::quiet_NaN() : replay(primitive, x);
     out.flags[i] = flags;
   }
 }
