@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "checks/real_tensors.h"
 #include "checks/regime_tables.h"
 #include "src/error.h"
 #include "src/rounding.h"
@@ -202,11 +203,12 @@ const std::vector<RegimeText>& layouts() {
   return kTexts;
 }
 
-std::vector<double> input_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+namespace {
+
+std::vector<double> generated_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
   const Range range = parse_range(call.range);
   const Shape shape = call.shape(spec);
-  const Dtype dtype = call.dtype(spec);
-  const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, dtype, range.number);
+  const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, call.dtype(spec), range.number);
   if (is_index(spec)) return index_values(signature, call, spec, fill, range.family->prefix);
   if (spec.role == Role::mask) return mask_values(fill, range.family->prefix);
   const bool governed = governs(range, signature, spec);
@@ -214,6 +216,17 @@ std::vector<double> input_values(const OpSignature& signature, const OpCall& cal
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
     values[static_cast<std::size_t>(i)] =
         into_domain(governed ? range.family->fill(fill, i) : default_value(fill, spec, i), spec);
+  return values;
+}
+
+/// A case of a real run with the default cotangents: probe 0 is the real one, the others follow.
+bool has_real_probe(const OpCall& call) { return is_real_range(call.range) && call.cotangent == "mixed"; }
+
+}  // namespace
+
+std::vector<double> input_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+  std::vector<double> values = is_real_range(call.range) ? real_input(signature, call, spec) : generated_values(signature, call, spec);
+  const Dtype dtype = call.dtype(spec);
   if (is_float(dtype)) {
     round_to(format(dtype), values);
     keep_domain_open(format(dtype), spec, values);
@@ -225,18 +238,24 @@ std::vector<double> input_values(const OpSignature& signature, const OpCall& cal
 
 int probe_count(const OpCall& call) {
   const CotangentRegime& row = find_cotangent(call.cotangent);
-  return row.probes.empty() ? 1 : static_cast<int>(row.probes.size());
+  return (row.probes.empty() ? 1 : static_cast<int>(row.probes.size())) + (has_real_probe(call) ? 1 : 0);
 }
 
 std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe) {
-  const CotangentRegime& row = probe_regime(call, probe);
-  const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
-  std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
-  for (std::int64_t i = 0; i < fill.frame.count; ++i) values[static_cast<std::size_t>(i)] = row.fill(fill, i);
+  std::vector<double> values;
+  if (has_real_probe(call) && probe-- == 0) {
+    values = real_cotangent(call, output, shape);
+  } else {
+    const CotangentRegime& row = probe_regime(call, probe);
+    const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
+    for (std::int64_t i = 0; i < fill.frame.count; ++i) values.push_back(row.fill(fill, i));
+  }
   if (is_float(dtype)) round_to(format(dtype), values);
   return values;
 }
 
-bool full_mantissas(const OpCall& call, int probe) { return probe_regime(call, probe).full_mantissas; }
+bool full_mantissas(const OpCall& call, int probe) {
+  return (has_real_probe(call) && probe-- == 0) || probe_regime(call, probe).full_mantissas;
+}
 
 }  // namespace ampcheck::checks

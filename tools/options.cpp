@@ -56,6 +56,9 @@ constexpr std::array kOverflows = {
     Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
     Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
 
+constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
+                              Named<RealTensors>{"off", RealTensors::off}};
+
 ShapeFilter parse_shapes(const std::string& text) {
   if (text.find('=') == std::string::npos) {
     using Kind = ShapeFilter::Kind;
@@ -104,6 +107,10 @@ CLI::Option* each(CLI::App* verb, const char* name, const char* meta, const char
       ->type_name(meta)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void add_data_option(CLI::App* verb, Options& o) {
+  verb->add_option("--data", o.data, "folder with the data of the real runs")->type_name("DIR");
+}
+
 void add_case_options(CLI::App* verb, Options& o) {
   each(verb, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)",
        [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
@@ -115,8 +122,9 @@ void add_case_options(CLI::App* verb, Options& o) {
        [&o](const std::string& t) { o.shapes = parse_shapes(t); });
   each(verb, "--regimes", "SET", "quick, standard or all data and cotangent regimes (standard)",
        [&o](const std::string& t) { o.set = choose("--regimes", t, kSets); });
-  verb->add_flag("--real", o.real, "also at the tensors of real runs");
-  verb->add_option("--data", o.data, "folder with the data of the real runs")->type_name("DIR");
+  each(verb, "--real", "WHEN", "tensors of real runs: on, only or off (on where their data is found)",
+       [&o](const std::string& t) { o.real = choose("--real", t, kReal); });
+  add_data_option(verb, o);
 }
 
 void add_run_options(CLI::App* verb, Options& o) {
@@ -167,6 +175,7 @@ void describe(CLI::App& app, Options& o) {
   CLI::App* replay = add_verb(app, o, "replay", "Run one case again, and save its tensors");
   replay->add_option("CASE", o.words, "case name as printed by check")->required()->expected(1);
   replay->add_option("--save", o.save, "folder for inputs, got, want and interval as .npy")->type_name("DIR");
+  add_data_option(replay, o);
   add_run_options(replay, o);
 
   CLI::App* certify = add_verb(app, o, "certify", "How surely the reference is right: 100-digit differences");

@@ -32,6 +32,14 @@ struct ShapeFilter {
   Dims extents = {};  ///< "N=64,D=1025": these extents instead of the generated ones
 };
 
+/// Whether to check at the tensors of real runs.
+enum class RealTensors {
+  found,  ///< too, where their data is found
+  on,     ///< too; no data is an error
+  only,
+  off,
+};
+
 struct Options {
   std::string verb;
   std::vector<std::string> words;  ///< selectors, ops, values or codes, as the verb has them
@@ -44,7 +52,7 @@ struct Options {
   std::uint64_t first_seed = 1;
   ShapeFilter shapes = {};
   checks::CaseSet set = checks::CaseSet::standard;
-  bool real = false;               ///< tensors of real runs, too
+  RealTensors real = RealTensors::found;
   std::string data = {};           ///< folder of their data; empty: the installed one
 
   // How they run, and where the results go.

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "checks/real_tensors.h"
 #include "src/error.h"
 #include "src/npy.h"
 #include "src/parallel.h"
@@ -48,6 +49,7 @@ std::string saved_text(const std::string& folder, const std::vector<std::string>
 }  // namespace
 
 ExitCode replay_command(const Options& options) {
+  checks::set_data_directory(options.data);
   const checks::Case item = parse_case(options.words.front());
   RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1};
   if (options.jobs != 0) set_threads(options.jobs);

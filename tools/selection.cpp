@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checks/planted.h"
+#include "checks/real_tensors.h"
 #include "src/error.h"
 
 namespace ampcheck::tools {
@@ -100,7 +101,8 @@ checks::Case parse_case(const std::string& text) {
   if (op == nullptr) fail_op(name);
   try {
     checks::Case out{op, parse_call(text, op->signature)};
-    require_regime(text, "range", out.call.range, checks::data_regimes());
+    if (checks::is_real_range(out.call.range)) checks::require_real_call(op->signature, out.call);
+    else require_regime(text, "range", out.call.range, checks::data_regimes());
     require_regime(text, "cotangent", out.call.cotangent, checks::cotangent_regimes());
     require_regime(text, "layout", out.call.layout, checks::layouts());
     const auto& storage = op->signature.precision.storage;
@@ -110,6 +112,8 @@ checks::Case parse_case(const std::string& text) {
     if (op->signature.valid && !op->signature.valid(out.call.dims, out.call.attributes))
       throw Error("[case name] got extents or attributes outside the domain of " + name + " in '" + text + "'");
     return out;
+  } catch (const EnvironmentError&) {
+    throw;
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
@@ -132,25 +136,58 @@ std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& wor
   return out;
 }
 
+namespace {
+
+/// The ops of a selector that is a name or a pattern; none for a full case name.
+std::vector<const OpDef*> ops_of(const std::string& word) {
+  std::vector<const OpDef*> out;
+  if (const OpDef* op = checks::find_op(word)) return {op};
+  if (!is_pattern(word)) return out;
+  for (const OpDef& op : checks::all_ops()) out.push_back(&op);
+  return out;
+}
+
+/// The steps of the real runs that a set of cases takes.
+std::vector<int> steps_of(checks::CaseSet set) {
+  std::vector<int> steps = {1, checks::models::kSteps};
+  if (set == checks::CaseSet::quick) steps = {checks::models::kSteps};
+  if (set == checks::CaseSet::all)
+    for (int step = 2; step < checks::models::kSteps; ++step) steps.push_back(step);
+  return steps;
+}
+
+/// The cases at real tensors that `word` matches by op or case name.
+void add_real(const Options& options, const std::string& word, Collector& collector) {
+  const std::vector<const OpDef*> ops = ops_of(word);
+  if (ops.empty()) return;
+  constexpr Dtype kStorage[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+  for (checks::Case& item : checks::real_cases(ops, kStorage, steps_of(options.set)))
+    if (matches(word, item.op->signature.name) || matches(word, item.call.str(item.op->signature))) collector.add(std::move(item));
+}
+
+}  // namespace
+
 Selection select_cases(const Options& options) {
   Selection selection;
   Collector collector(options, selection);
+  checks::set_data_directory(options.data);
   const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
   for (const std::string& word : words) {
-    if (const OpDef* op = checks::find_op(word)) {
-      collector.add_generated(*op, word);
-    } else if (is_pattern(word)) {
-      for (const OpDef& op : checks::all_ops()) collector.add_generated(op, word);
-    } else {
-      collector.add(parse_case(word));  // an unknown op is told from a bad case name there
-    }
+    const std::vector<const OpDef*> ops = ops_of(word);
+    if (ops.empty()) collector.add(parse_case(word));  // an unknown op is told from a bad case name there
+    else if (options.real != RealTensors::only)
+      for (const OpDef* op : ops) collector.add_generated(*op, word);
   }
-  if (options.real) add_real_cases(options, selection);
+  // Their shapes are those of the nets.
+  if (options.real == RealTensors::off || (options.real == RealTensors::found && options.shapes.kind != ShapeFilter::Kind::all))
+    return selection;
+  try {
+    for (const std::string& word : words) add_real(options, word, collector);
+  } catch (const EnvironmentError& error) {
+    if (options.real != RealTensors::found || !options.data.empty()) throw;
+    selection.notes.push_back(std::string("no tensors of real runs: ") + error.what());
+  }
   return selection;
-}
-
-void add_real_cases(const Options&, Selection& selection) {
-  selection.notes.push_back("--real: this build holds no real runs; only generated tensors were checked");
 }
 
 }  // namespace ampcheck::tools

@@ -16,8 +16,9 @@ struct Selection {
   std::vector<std::string> notes;   ///< what a reader should know, printed with the report
 };
 
-/// The cases of options.words after the filters; all built-in ops without words. Throws UsageError for an unknown op or a
-/// bad case name.
+/// The cases of options.words after the filters; all built-in ops without words; generated ones, then those at the
+/// tensors of real runs. Throws UsageError for an unknown op or a bad case name, EnvironmentError for data asked for that is
+/// not there.
 Selection select_cases(const Options& options);
 
 /// The ops of the words (names and patterns; none: all). Throws UsageError for an unknown op.
@@ -25,8 +26,5 @@ std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& wor
 
 /// Parses one full case name, canonical or not. Throws UsageError.
 checks::Case parse_case(const std::string& text);
-
-/// Adds cases at the tensors of real runs, or the note why there are none.
-void add_real_cases(const Options& options, Selection& selection);
 
 }  // namespace ampcheck::tools

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/models/nets.h"
+
+#include <array>
+#include <functional>
+
+#include "checks/models/models.h"
+#include "src/error.h"
+
+namespace ampcheck::checks::models {
+
+namespace {
+
+constexpr std::array<std::string_view, 2> kNames = {"digits", "text"};
+constexpr double kRate = 0.2;
+
+NetRun train(std::string_view name, const std::function<void(Tape&)>& model) {
+  NetRun out;
+  out.name = name;
+  Parameters parameters{out.name};
+  for (int step = 0; step < kSteps; ++step) {
+    Tape tape(parameters);
+    model(tape);
+    tape.backward_and_update(kRate);
+    out.steps.push_back(tape.take_record());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::span<const std::string_view> net_names() { return kNames; }
+
+NetRun run_net(std::string_view name, const std::filesystem::path& folder) {
+  if (name == kNames[0]) return train(name, [data = read_digits(folder)](Tape& tape) { digits_model(tape, data); });
+  if (name == kNames[1]) return train(name, [data = read_text(folder)](Tape& tape) { text_model(tape, data); });
+  throw Error("[real tensors] net, got '" + std::string(name) + "', want digits or text");
+}
+
+}  // namespace ampcheck::checks::models

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A character-level transformer of two blocks: one of GPT-2's kind (layer_norm, gelu_tanh), one of LLaMA's (rms_norm,
+// swiglu, a gated attention), with a learned temperature and PaLM's z-loss on the logits.
+#include "checks/models/layers.h"
+#include "checks/models/models.h"
+#include "src/error.h"
+
+namespace ampcheck::checks::models {
+
+namespace {
+
+constexpr std::int64_t kBatch = 4, kTime = 16, kTokens = kBatch * kTime, kWidth = 32, kHeads = 2, kInner = 48;
+constexpr double kSmoothing = 0.1;
+constexpr double kZLoss = 0.01;  // Chowdhery et al. 2022, section 5, has 1e-4 for much longer runs
+
+/// [tokens, width] to [batch, heads, time, width / heads].
+Var split_heads(Tape& t, Var x) {
+  return exchanged(t, x, kBatch, kTime, kHeads, kWidth / kHeads, {kBatch, kHeads, kTime, kWidth / kHeads});
+}
+
+Var attention(Tape& t, const std::string& name, Var x) {
+  const auto heads = [&](const char* which) { return split_heads(t, linear(t, name + "." + which, x, kWidth)); };
+  const Var q = heads("q"), k = heads("k"), v = heads("v");
+  const Var o = t.call("attention", {{"q", q}, {"k", k}, {"v", v}});
+  return exchanged(t, o, kBatch, kHeads, kTime, kWidth / kHeads, {kTokens, kWidth});
+}
+
+Var gpt_block(Tape& t, Var x) {
+  const Var attended = linear(t, "block1.out", attention(t, "block1", layer_norm(t, "block1.norm1", x)), kWidth);
+  x = add(t, x, attended);
+  const Var inner = unary(t, "gelu_tanh", linear(t, "block1.up", layer_norm(t, "block1.norm2", x), kInner));
+  return add(t, x, linear(t, "block1.down", inner, kWidth));
+}
+
+Var llama_block(Tape& t, Var x) {
+  const Var normed = rms_norm(t, "block2.norm1", x);
+  const Var gate = unary(t, "silu", linear(t, "block2.attention_gate", normed, kWidth));
+  x = add(t, x, linear(t, "block2.out", mul(t, attention(t, "block2", normed), gate), kWidth));
+  const Var in = rms_norm(t, "block2.norm2", x);
+  const Var inner = t.call("swiglu", {{"gate", linear(t, "block2.gate", in, kInner)}, {"up", linear(t, "block2.up", in, kInner)}});
+  return add(t, x, linear(t, "block2.down", inner, kWidth));
+}
+
+/// mean of log(sum(exp(logits)))^2: keeps the logits' scale in check.
+Var z_loss(Tape& t, Var logits) {
+  const Var z = unary(t, "log", row_sums(t, unary(t, "exp", logits)));
+  return mean_all(t, mul(t, z, z));
+}
+
+struct Passages {
+  std::vector<double> tokens, next, places;
+};
+
+/// Passages spread evenly over the text.
+Passages passages(const Text& text) {
+  const std::int64_t length = std::ssize(text.tokens);
+  if (length < kBatch * (kTime + 1)) throw Error("[text net] text, got " + std::to_string(length) + " characters, want at least 68");
+  Passages out;
+  for (std::int64_t b = 0; b < kBatch; ++b) {
+    const auto from = static_cast<std::size_t>((2 * b + 1) * (length - kTime - 1) / (2 * kBatch));
+    for (std::size_t i = 0; i < kTime; ++i) {
+      out.tokens.push_back(static_cast<double>(text.tokens[from + i]));
+      out.next.push_back(static_cast<double>(text.tokens[from + i + 1]));
+      out.places.push_back(static_cast<double>(i));
+    }
+  }
+  return out;
+}
+
+Var embedded(Tape& t, const std::string& name, std::int64_t rows, const std::vector<double>& index) {
+  return t.call("embedding", {{"weight", t.weight(name, {rows, kWidth}, 4)}, {"index", t.data({kTokens}, index)}});
+}
+
+}  // namespace
+
+void text_model(Tape& t, const Text& text) {
+  const Passages batch = passages(text);
+  Var x = add(t, embedded(t, "characters", text.vocabulary, batch.tokens), embedded(t, "places", kTime, batch.places));
+  x = rms_norm(t, "norm", llama_block(t, gpt_block(t, x)));
+  const Var raw = linear(t, "characters_out", x, text.vocabulary);
+  const Var temperature = t.call("exp", {{"x", t.constant_start("log_temperature", {1, 1}, -0.25)}});
+  const Var logits = t.call("div", {{"x", raw}, {"y", repeated(t, temperature, kTokens, text.vocabulary)}});
+  const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({kTokens}, batch.next)}}, {{"label_smoothing", kSmoothing}});
+  t.add_loss(mean_all(t, losses), 1);
+  t.add_loss(z_loss(t, logits), kZLoss);
+}
+
+}  // namespace ampcheck::checks::models
