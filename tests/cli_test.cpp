@@ -177,6 +177,16 @@ TEST(Cli, AnInterruptEndsWithinASecondWithASummary) {
   }
 }
 
+TEST(Cli, ALongCaseDoesNotHoldUpTheEnd) {
+  const TemporaryFolder folder;
+  const ProgramResult run = shell("$AMPCHECK check 'softmax(x=bf16[3000,4097],seed=1)' -j 1 -o 'json:" + folder.path() + "/check.json' & pid=$!\n"
+                                  "sleep 1; kill -INT $pid; wait $pid");
+  EXPECT_EQ(run.exit_code, 130) << run.out << run.err;
+  EXPECT_LT(run.seconds, 3) << "the case itself takes longer";
+  EXPECT_TRUE(contains(run.out, "Interrupted after 0 of 1 cases")) << run.out;
+  EXPECT_EQ(json::parse(read_text(folder.path() + "/check.json")).at("summary").at("interrupted"), true);
+}
+
 TEST(Cli, ReplaySavesWhatItJudged) {
   const TemporaryFolder folder;
   const std::string name = "softmax(x=bf16[2,9],seed=3)";
