@@ -18,8 +18,6 @@ using nlohmann::json;
 
 constexpr const char* kQuick = "--regimes quick --shapes first --dtype bf16";
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(Cli, ACleanOpPasses) {
   const ProgramResult run = ampcheck(std::string("check add softmax ") + kQuick);
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
