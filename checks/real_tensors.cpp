@@ -100,7 +100,8 @@ void require_fit(const Met& met, const OpSignature& signature, const OpCall& cal
     if (call.has(spec) && met.values(spec.name) == nullptr) fail(call.range, spec.name + "=none, as in that call");
 }
 
-/// One case for each of the dtypes that the op is declared for.
+/// One case for each of the dtypes that the op is declared for; beside 16-bit data one more with the parameters in fp32, as
+/// mixed-precision training keeps them.
 void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std::span<const Dtype> dtypes, std::vector<Case>& out) {
   const std::vector<Dtype>& storage = op.signature.precision.storage;
   for (const Dtype dtype : dtypes) {
@@ -109,7 +110,11 @@ void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std
     call.op = op.signature.name;
     call.storage = dtype;
     call.range = range;
-    out.push_back({&op, std::move(call)});
+    out.push_back({&op, call});
+    if (bytes(dtype) != 2) continue;
+    for (const TensorSpec& spec : op.signature.inputs)
+      if (spec.type == TypeRule::parameter && call.has(spec)) call.dtypes[spec.name] = Dtype::fp32;
+    if (!call.dtypes.empty()) out.push_back({&op, std::move(call)});
   }
 }
 

@@ -104,7 +104,7 @@ using Texts = std::vector<std::string>;
 template <class F>
 CLI::Option* each(CLI::App* verb, const char* name, const char* meta, const char* help, F take) {
   return verb->add_option_function<Texts>(name, [take](const Texts& values) { for (const auto& v : values) take(v); }, help)
-      ->type_name(meta)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->type_name(meta)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void add_data_option(CLI::App* verb, Options& o) {
