@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/case_reference.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "src/error.h"
 
@@ -79,8 +81,24 @@ BallEvaluator& CaseReference::forward(Evaluated& form) {
   return *form.balls;
 }
 
-void CaseReference::set_cotangents(NamedValues cotangents) {
-  cotangents_ = std::move(cotangents);
+namespace {
+
+/// NaN payloads count too.
+bool same_bits(const NamedValues& a, const NamedValues& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.size() == y.second.size() &&
+           (x.second.empty() || std::memcmp(x.second.data(), y.second.data(), x.second.size() * sizeof(double)) == 0);
+  });
+}
+
+}  // namespace
+
+void CaseReference::set_cotangents(const NamedValues& cotangents) {
+  if (probe_ > 0 && same_bits(cotangents, cotangents_)) return;
+  cotangents_ = cotangents;
+  cotangents_finite_ = true;
+  for (const auto& [name, values] : cotangents_)
+    for (const double v : values) cotangents_finite_ &= std::isfinite(v);
   ++probe_;
 }
 
@@ -97,7 +115,7 @@ Interval CaseReference::output(std::size_t form, const std::string& name, Dtype 
   return interval_of(balls.result(stored->second), dtype, at.recording.form, inputs_finite_);
 }
 
-const reference::Ball& CaseReference::gradient_ball(std::size_t form, const std::string& name, bool at_saved) {
+BallEvaluator& CaseReference::evaluate_gradients(std::size_t form, bool at_saved) {
   Evaluated& at = form_at(form);
   int& probe = at_saved ? at.probe_at_saved : at.probe;
   forward(at);
@@ -112,6 +130,12 @@ const reference::Ball& CaseReference::gradient_ball(std::size_t form, const std:
     balls.run(at.recording.gradient_nodes());
     probe = probe_;
   }
+  return balls;
+}
+
+const reference::Ball& CaseReference::gradient_ball(std::size_t form, const std::string& name, bool at_saved) {
+  const BallEvaluator& balls = evaluate_gradients(form, at_saved);
+  const Evaluated& at = form_at(form);
   for (const auto& [key, node] : at.recording.gradients)
     if (key == name) return balls.result(node);
   throw Error("[reference] no gradient named '" + name + "'");
@@ -119,10 +143,7 @@ const reference::Ball& CaseReference::gradient_ball(std::size_t form, const std:
 
 Interval CaseReference::gradient(std::size_t form, const std::string& name, Dtype dtype, bool at_saved) {
   const reference::Ball& ball = gradient_ball(form, name, at_saved);
-  bool finite = inputs_finite_;
-  for (const auto& [key, values] : cotangents_)
-    for (const double v : values) finite &= std::isfinite(v);
-  return interval_of(ball, dtype, form_at(form).recording.form, finite);
+  return interval_of(ball, dtype, form_at(form).recording.form, inputs_finite_ && cotangents_finite_);
 }
 
 Interval CaseReference::accumulated(std::size_t form, const std::string& name, Dtype dtype, const std::vector<double>& held, bool at_saved) {

@@ -31,8 +31,10 @@ class CaseReference {
   const reference::Recording& recording(std::size_t form = 0) { return form_at(form).recording; }
   Shape output_shape(const std::string& name) { return shape_of(recording().outputs, name); }
 
-  /// Starts a new probe: cotangents by name ("dy").
-  void set_cotangents(NamedValues cotangents);
+  /// Starts a new probe: cotangents by name ("dy"). The same ones again change nothing.
+  void set_cotangents(const NamedValues& cotangents);
+  /// Evaluates the first form's gradients of the current probe.
+  void evaluate_gradients() { evaluate_gradients(0, false); }
   /// Gives the kernel's own saved values; gradients of `at_saved` then start from them.
   void set_saved(NamedValues saved);
 
@@ -60,6 +62,7 @@ class CaseReference {
   };
   Evaluated& form_at(std::size_t form);
   reference::BallEvaluator& forward(Evaluated& form);
+  reference::BallEvaluator& evaluate_gradients(std::size_t form, bool at_saved);
   const reference::Ball& gradient_ball(std::size_t form, const std::string& name, bool at_saved);
 
   const OpDef& op_;
@@ -67,7 +70,7 @@ class CaseReference {
   NamedValues inputs_, cotangents_, saved_;
   std::vector<std::unique_ptr<Evaluated>> evaluated_;
   int probe_ = 0;
-  bool inputs_finite_ = true;
+  bool inputs_finite_ = true, cotangents_finite_ = true;
 };
 
 }  // namespace ampcheck::checks

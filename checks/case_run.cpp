@@ -36,6 +36,17 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
     const TensorSpec& spec = *op.signature.input(name.substr(1));
     gradients.push_back({name, call.dtype(spec), node.shape()});
   }
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
+}
+
+GuardedTensor CaseRun::input_tensor(const TensorSpec& spec, const NamedValues& inputs) const {
+  const auto known = input_tensors_.find(spec.name);
+  if (&inputs == &reference.inputs() && known != input_tensors_.end()) return known->second;
+  const Dtype dtype = call.dtype(spec);
+  GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
+  tensor.assign(inputs.at(spec.name));
+  return tensor;
 }
 
 bool CaseRun::accumulates(const std::string& name) const {
@@ -53,13 +64,8 @@ std::vector<double> CaseRun::held(const Written& tensor) const {
 
 LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) const {
   LaunchTensors out;
-  for (const TensorSpec& spec : op.signature.inputs) {
-    if (!call.has(spec)) continue;
-    const Dtype dtype = call.dtype(spec);
-    GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
-    tensor.assign(inputs.at(spec.name));
-    out.read.emplace(spec.name, std::move(tensor));
-  }
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
   for (const Written& output : outputs) {
     const auto& list = op.signature.launch.in_place;
     const auto alias = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.first == output.name; });
@@ -77,16 +83,11 @@ LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) cons
 LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents_in,
                                         int fill) const {
   LaunchTensors out;
-  for (const TensorSpec& spec : op.signature.inputs) {
-    if (!call.has(spec)) continue;
-    const Dtype dtype = call.dtype(spec);
-    GuardedTensor tensor(dtype, call.shape(spec), tensor_layout(call, spec.name), poison(dtype, 0));
-    tensor.assign(inputs.at(spec.name));
-    out.read.emplace(spec.name, std::move(tensor));
-  }
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
   for (const Written& output : outputs) {
     if (output.saved) {
-      out.read.emplace(output.name, forward.written.at(output.name).clone());
+      out.read.emplace(output.name, forward.written.at(output.name));
       continue;
     }
     const std::string name = gradient_name(output.name);
@@ -121,17 +122,19 @@ LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) {
   return result;
 }
 
-NamedValues CaseRun::cotangents(int probe) const {
-  NamedValues out;
+const NamedValues& CaseRun::cotangents(int probe) {
+  if (probe == cotangents_probe_) return cotangents_;
+  cotangents_probe_ = probe;
   for (const Written& output : outputs) {
     if (output.saved) continue;
     const std::string name = gradient_name(output.name);
-    out[name] = cotangent_values(call, output.name, output.shape, output.dtype, probe);
+    std::vector<double>& values = cotangents_[name];
+    values = cotangent_values(call, output.name, output.shape, output.dtype, probe);
     // An expanded cotangent repeats its first column: what the kernel reads must be what the reference gets.
     if (layout_of(call.layout, name) == Layout::expanded && output.shape.rank > 0)
-      for (std::size_t i = 0; i < out[name].size(); ++i) out[name][i] = out[name][i - i % static_cast<std::size_t>(output.shape.last())];
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = values[i - i % static_cast<std::size_t>(output.shape.last())];
   }
-  return out;
+  return cotangents_;
 }
 
 CheckResult& CaseRun::add(CheckResult check) {

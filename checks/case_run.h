@@ -38,7 +38,9 @@ class CaseRun {
   LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
   LaunchResult run_forward(const LaunchTensors& tensors);
   LaunchResult run_backward(const LaunchTensors& tensors);
-  NamedValues cotangents(int probe) const;
+  /// Valid until the next call.
+  const NamedValues& cotangents(int probe);
+
 
   bool accumulates(const std::string& name) const;
   /// What an accumulating buffer holds before the call: known finite values.
@@ -50,7 +52,12 @@ class CaseRun {
   void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause);
 
  private:
+  GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
   void note_memory(const LaunchResult& result, const std::string& where);
+
+  std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
+  NamedValues cotangents_;  ///< of the probe that was last asked for
+  int cotangents_probe_ = -1;
 };
 
 /// Compares one written tensor with the union of the forms' intervals and records the check.

@@ -14,19 +14,28 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+constexpr std::size_t kStep = 1024;  ///< elements that stay in the nearest cache between two passes
+
+Numbers numbers(std::size_t n) { return {reference::make_channel(static_cast<std::int64_t>(n)), n}; }
+
 /// low and high from value and radius: RN to storage of the ends, the radius first widened by what this fp64
 /// arithmetic itself may lose (rule R11).
 void round_ends(Interval& out) {
   const std::size_t n = out.value.size();
-  out.low.resize(n), out.high.resize(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const double v = out.value[i], r = out.radius[i];
-    const double wide = r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51);
-    out.low[i] = v - wide, out.high[i] = v + wide;
-  }
+  out.low = numbers(n), out.high = numbers(n);
   const FloatFormat& storage = format(out.dtype);
-  round_values(storage, RoundingMode{}, out.low, out.low);
-  round_values(storage, RoundingMode{}, out.high, out.high);
+  for (std::size_t start = 0; start < n; start += kStep) {
+    const std::size_t step = std::min(kStep, n - start);
+    const double *value = out.value.data() + start, *radius = out.radius.data() + start;
+    double *low = out.low.data() + start, *high = out.high.data() + start;
+    for (std::size_t i = 0; i < step; ++i) {
+      const double v = value[i], r = radius[i];
+      const double wide = r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51);
+      low[i] = v - wide, high[i] = v + wide;
+    }
+    round_values(storage, RoundingMode{}, {low, step}, {low, step});
+    round_values(storage, RoundingMode{}, {high, step}, {high, step});
+  }
 }
 
 /// Elements of the full mode: by class, by flags, or by interval.
@@ -58,8 +67,8 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
 
 Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
   round_ends(out);
-  const bool special = ball.flags != nullptr || !ball.range.finite ||
-                       std::any_of(out.radius.begin(), out.radius.end(), [](double r) { return !(r < kInfinity); });
+  bool special = ball.flags != nullptr || !ball.range.finite;
+  for (const double r : out.radius) special |= !(r < kInfinity);
   if (special) judge_range(ball, leaves_finite, out);
   return out;
 }
@@ -70,9 +79,9 @@ Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string
   Interval out;
   out.form = form, out.dtype = dtype, out.shape = ball.shape;
   const auto n = static_cast<std::size_t>(ball.count());
-  out.value.assign(ball.v.get(), ball.v.get() + n);
-  if (ball.r) out.radius.assign(ball.r.get(), ball.r.get() + n);
-  else out.radius.assign(n, 0.0);
+  out.value = {ball.v, n};
+  out.radius = ball.r ? Numbers{ball.r, n} : numbers(n);
+  if (!ball.r) std::fill(out.radius.begin(), out.radius.end(), 0.0);
   return finish(ball, std::move(out), leaves_finite);
 }
 
@@ -81,12 +90,13 @@ Interval interval_of_sum(const reference::Ball& ball, const std::vector<double>&
   Interval out;
   out.form = form, out.dtype = dtype, out.shape = ball.shape;
   const auto n = static_cast<std::size_t>(ball.count());
+  out.value = numbers(n), out.radius = numbers(n);
   for (std::size_t i = 0; i < n; ++i) {
     const auto at = static_cast<std::ptrdiff_t>(i);
     const double v = ball.v[at] + held[i], r = ball.r ? ball.r[at] : 0.0;
     const bool exact = r == 0 && static_cast<double>(static_cast<float>(v)) == v;
-    out.value.push_back(v);
-    out.radius.push_back(exact || ball.v[at] == 0 ? r : r + kFp32.unit_roundoff() * (1 + 0x1p-20) * (std::fabs(v) + r));
+    out.value[i] = v;
+    out.radius[i] = exact || ball.v[at] == 0 ? r : r + kFp32.unit_roundoff() * (1 + 0x1p-20) * (std::fabs(v) + r);
   }
   return finish(ball, std::move(out), leaves_finite);
 }
@@ -114,42 +124,53 @@ double excess_ratio(const Interval& interval, std::int64_t at, double got) {
   return beyond <= 0 ? 0.0 : (r > 0 ? beyond / r : kInfinity);
 }
 
+namespace {
+
+/// One element that needs a look: not inside, about zero, or with an interval of several values.
+void compare_element(const Interval& interval, std::int64_t at, double got, Comparison& out) {
+  const auto i = static_cast<std::size_t>(at);
+  const Judgement how = interval.how.empty() ? Judgement::interval : interval.how[i];
+  if (how == Judgement::open) {
+    ++out.range;
+    return;
+  }
+  if (!admits(interval, at, got)) {
+    out.outside.push_back(at);
+    return;
+  }
+  if (how != Judgement::interval) return;
+  const double v = interval.value[i], r = interval.radius[i], low = interval.low[i], high = interval.high[i];
+  if (low <= 0 && high >= 0 && (v != 0 || r > 0)) {
+    double twice = 2 * v;
+    round_values(format(interval.dtype), RoundingMode{}, {&twice, 1}, {&twice, 1});
+    out.blind += twice >= low && twice <= high;
+  }
+  if (low != high && std::fabs(got - v) > out.max_ratio * r)  // an admitted element uses at most all of it
+    out.max_ratio = std::max(out.max_ratio, std::min(1.0, excess_ratio(interval, at, got)));
+}
+
+}  // namespace
+
 Comparison compare(const std::vector<double>& got, const Interval& interval) {
   Comparison out;
   const std::size_t n = got.size();
   out.compared = static_cast<std::int64_t>(n);
-  const double *g = got.data(), *low = interval.low.data(), *high = interval.high.data(), *v = interval.value.data();
-  const double* r = interval.radius.data();
-  constexpr std::size_t kStep = 1024;
+  std::uint64_t look[kStep / 8];  // one byte an element
+  auto* const looks = reinterpret_cast<unsigned char*>(look);
   for (std::size_t start = 0; start < n; start += kStep) {
-    const std::size_t end = std::min(n, start + kStep);
-    // One vectorised look decides for most blocks: all inside, none near zero, all equal to RN(v).
-    unsigned outside = 0, near_zero = 0, moved = 0;
-    for (std::size_t i = start; i < end; ++i) {
-      outside |= static_cast<unsigned>(!(g[i] >= low[i] && g[i] <= high[i]));
-      near_zero |= static_cast<unsigned>(low[i] <= 0 && high[i] >= 0);
-      moved |= static_cast<unsigned>(low[i] != high[i]);
+    // One vectorised pass finds the few elements that need a look; most equal the one number of their interval.
+    const std::size_t step = std::min(kStep, n - start);
+    const double *g = got.data() + start, *low = interval.low.data() + start, *high = interval.high.data() + start;
+    const bool all = !interval.how.empty();
+    std::fill(std::begin(look), std::end(look), 0);
+    for (std::size_t i = 0; i < step; ++i) {
+      const bool inside = (g[i] >= low[i]) & (g[i] <= high[i]), near_zero = (low[i] <= 0) & (high[i] >= 0);
+      looks[i] = static_cast<unsigned char>(all | !inside | near_zero | (low[i] != high[i]));
     }
-    if (!interval.how.empty()) outside = near_zero = moved = 1;
-    for (std::size_t i = start; i < end && (outside | near_zero | moved); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      const Judgement how = interval.how.empty() ? Judgement::interval : interval.how[i];
-      if (how == Judgement::open) {
-        ++out.range;
-        continue;
-      }
-      if (!admits(interval, at, g[i])) {
-        out.outside.push_back(at);
-        continue;
-      }
-      if (how != Judgement::interval) continue;
-      if (low[i] <= 0 && high[i] >= 0 && (v[i] != 0 || r[i] > 0)) {
-        double twice = 2 * v[i];
-        round_values(format(interval.dtype), RoundingMode{}, {&twice, 1}, {&twice, 1});
-        out.blind += twice >= low[i] && twice <= high[i];
-      }
-      if (low[i] != high[i] && std::fabs(g[i] - v[i]) > out.max_ratio * r[i])  // an admitted element uses at most all of it
-        out.max_ratio = std::max(out.max_ratio, std::min(1.0, excess_ratio(interval, at, g[i])));
+    for (std::size_t word = 0; 8 * word < step; ++word) {
+      if (look[word] == 0) continue;
+      for (std::size_t i = 8 * word; i < std::min(8 * word + 8, step); ++i)
+        if (looks[i]) compare_element(interval, static_cast<std::int64_t>(start + i), g[i], out);
     }
   }
   return out;

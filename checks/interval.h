@@ -22,14 +22,25 @@ enum class Judgement : std::uint8_t {
   open,         ///< unjudged: an intermediate leaves the range, or the formula itself has no value here
 };
 
+/// Numbers of one tensor in a shared, pooled buffer: copies share it.
+struct Numbers {
+  reference::Channel channel;
+  std::size_t count = 0;
+  std::size_t size() const { return count; }
+  double* data() const { return channel.get(); }
+  double& operator[](std::size_t i) const { return channel.get()[i]; }
+  double* begin() const { return data(); }
+  double* end() const { return data() + count; }
+};
+
 /// What one form admits for every element of one tensor, in its storage format.
 struct Interval {
   std::string form;
   Dtype dtype = Dtype::fp32;
   Shape shape;
-  std::vector<double> value, radius;  ///< of the ball, before storage
-  std::vector<double> low, high;      ///< rounded to storage
-  std::vector<Judgement> how;         ///< empty: interval everywhere
+  Numbers value, radius;       ///< of the ball, before storage
+  Numbers low, high;           ///< rounded to storage
+  std::vector<Judgement> how;  ///< empty: interval everywhere
 };
 
 /// The interval of a ball. `leaves_finite`: whether all inputs of the case are finite.

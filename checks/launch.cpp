@@ -79,7 +79,9 @@ GuardedTensor::GuardedTensor(Dtype dtype, const Shape& shape, Layout layout, std
   const std::size_t body = static_cast<std::size_t>(elements) * size;
   buffer_ = Tensor(Dtype::u8, Shape{static_cast<std::int64_t>(2 * kGuard + (body + 127) / 64 * 64)});
   const std::span<std::byte> all = bytes();
-  for (std::size_t i = 0; i + size <= all.size(); i += size) std::memcpy(all.data() + i, &fill, size);
+  std::byte pattern[64];  // the buffer is a whole number of these
+  for (std::size_t i = 0; i < sizeof pattern; i += size) std::memcpy(pattern + i, &fill, size);
+  for (std::size_t i = 0; i < all.size(); i += sizeof pattern) std::memcpy(all.data() + i, pattern, sizeof pattern);
   // Aligned as a device allocation would be; a padded tensor starts off the alignment as a slice does.
   view_.data = all.data() + kGuard + (layout == Layout::padded ? 5 * size : 0);
 }

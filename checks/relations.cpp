@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "checks/case_run.h"
 #include "src/random.h"
@@ -62,44 +63,55 @@ void check_poison(CaseRun& run, const LaunchResult& forward, const NamedValues& 
   compare_runs(run, first, run.run_backward(run.backward_tensors(inputs, forward, cotangents, 1)), "poison", "AC401", words);
 }
 
-/// backward(2^k g) = 2^k backward(g), bit for bit, where nothing nears the ends of the range.
-void check_homogeneity(CaseRun& run, const LaunchResult& forward, int full_probe) {
+/// How `scaled` differs from factor * `base`, where nothing nears the ends of the range.
+struct Scaling {
+  std::int64_t compared = 0, failed = 0;
+  std::string where;  ///< of the first difference
+};
+Scaling compare_scaled(const std::vector<double>& base, const std::vector<double>& scaled, double factor, const FloatFormat& f) {
+  Scaling out;
+  const double least = 16 * f.min_normal(), most = f.max_finite() / 8;
+  const auto judged = [&](double a, double b) {  // NaN on one side alone is left to the other
+    a = std::fabs(a), b = std::fabs(b);
+    return !(a < least) & !(b < least) & !(a > most) & !(b > most) & (a == a || b == b);
+  };
+  for (std::size_t i = 0; i < base.size(); ++i) {
+    const bool counts = judged(base[i], scaled[i]);
+    out.compared += counts;
+    out.failed += counts & (scaled[i] != factor * base[i]);
+  }
+  for (std::size_t i = 0; out.failed > 0 && out.where.empty(); ++i)
+    if (judged(base[i], scaled[i]) && scaled[i] != factor * base[i])
+      out.where = "element " + std::to_string(i) + ": " + std::to_string(base[i]) + " becomes " + std::to_string(scaled[i]) +
+                  " when the cotangent is scaled by " + std::to_string(factor);
+  return out;
+}
+
+/// backward(2^k g) = 2^k backward(g), bit for bit, where nothing nears the ends of the range. `first`: backward(g).
+void check_homogeneity(CaseRun& run, const LaunchResult& forward, const NamedValues& base, const LaunchResult& first) {
   if (!run.reference.inputs_finite() || run.call.range != "normal") return;
-  const NamedValues base = run.cotangents(full_probe);
   run.reference.set_cotangents(base);
-  for (const Written& gradient : run.gradients) run.reference.gradient(0, gradient.name, gradient.dtype);
+  run.reference.evaluate_gradients();
   if (!run.reference.tame()) return;
-  const NamedValues& inputs = run.reference.inputs();
-  const LaunchResult first = run.run_backward(run.backward_tensors(inputs, forward, base, 0));
+  std::map<std::string, std::vector<double>> unscaled;
+  for (const Written& gradient : run.gradients) unscaled[gradient.name] = to_doubles(first.written.at(gradient.name).view());
   for (const double factor : {-1.0, 2.0, 0.25}) {
     NamedValues scaled = base;
     bool exact = true;
     for (const Written& output : run.outputs) {
       if (output.saved) continue;
-      const FloatFormat& f = format(output.dtype);
+      const double least = 16 * format(output.dtype).min_normal(), most = format(output.dtype).max_finite() / 8;
       for (double& g : scaled[gradient_name(output.name)]) {
         g *= factor;
-        exact &= g == 0 || (std::fabs(g) >= 16 * f.min_normal() && std::fabs(g) <= f.max_finite() / 8);
+        exact &= (g == 0) | ((std::fabs(g) >= least) & (std::fabs(g) <= most));
       }
     }
     if (!exact) continue;
-    const LaunchResult result = run.run_backward(run.backward_tensors(inputs, forward, scaled, 0));
+    const LaunchResult result = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, scaled, 0));
     for (const Written& gradient : run.gradients) {
       if (run.accumulates(gradient.name)) continue;
-      const FloatFormat& f = format(gradient.dtype);
-      const std::vector<double> a = to_doubles(first.written.at(gradient.name).view());
-      const std::vector<double> b = to_doubles(result.written.at(gradient.name).view());
-      std::int64_t compared = 0, failed = 0;
-      std::string where;
-      for (std::size_t i = 0; i < a.size(); ++i) {
-        const double low = std::fmin(std::fabs(a[i]), std::fabs(b[i])), high = std::fmax(std::fabs(a[i]), std::fabs(b[i]));
-        if (low < 16 * f.min_normal() || !(high <= f.max_finite() / 8)) continue;
-        ++compared;
-        if (b[i] == factor * a[i]) continue;
-        if (!failed++) where = "element " + std::to_string(i) + ": " + std::to_string(a[i]) + " becomes " + std::to_string(b[i]) +
-                               " when the cotangent is scaled by " + std::to_string(factor);
-      }
-      run.add_relation("homogeneity " + gradient.name, "AC407", compared, failed, where);
+      const Scaling seen = compare_scaled(unscaled.at(gradient.name), to_doubles(result.written.at(gradient.name).view()), factor, format(gradient.dtype));
+      run.add_relation("homogeneity " + gradient.name, "AC407", seen.compared, seen.failed, seen.where);
     }
   }
 }
@@ -109,7 +121,7 @@ bool named(const std::vector<std::string>& list, const std::string& name) {
 }
 
 /// Changes every row but one by finite amounts, in place; that row's results must keep their bits.
-void check_row_independence(CaseRun& run, const LaunchResult& forward, int full_probe) {
+void check_row_independence(CaseRun& run, const LaunchResult& forward, const NamedValues& cotangents, const LaunchResult& backward) {
   const LaunchContract& contract = run.op.signature.launch;
   if (contract.row_dim.empty() || run.call.range != "normal") return;
   const std::int64_t rows = run.call.dims.at(contract.row_dim);
@@ -129,7 +141,7 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, int full_
     }
   };
   const NamedValues& inputs = run.reference.inputs();
-  NamedValues changed = inputs, cotangents = run.cotangents(full_probe), changed_cotangents = cotangents;
+  NamedValues changed = inputs, changed_cotangents = cotangents;
   for (const TensorSpec& spec : run.op.signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
     if (run.call.has(spec) && !symbols.empty() && symbols.front() == contract.row_dim) rotate(changed[spec.name]);
@@ -137,7 +149,6 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, int full_
   for (const Written& output : run.outputs)
     if (!output.saved && named(contract.row_independent, output.name)) rotate(changed_cotangents[gradient_name(output.name)]);
   const LaunchResult forward_changed = run.run_forward(run.forward_tensors(changed, 0));
-  const LaunchResult backward = run.run_backward(run.backward_tensors(inputs, forward, cotangents, 0));
   const LaunchResult backward_changed = run.run_backward(run.backward_tensors(changed, forward_changed, changed_cotangents, 0));
   const auto compare_row = [&](const GuardedTensor& a, const GuardedTensor& b, const std::string& name) {
     const std::int64_t width = a.view().count() / rows;
@@ -159,13 +170,13 @@ void check_relations(CaseRun& run, const LaunchResult& forward) {
   for (int probe = 0; probe < probe_count(run.call); ++probe)
     if (full_mantissas(run.call, probe)) full_probe = probe;
   if (run.op.signature.precision.atomics) return;  // the order may differ from call to call: no bitwise relation holds
-  const NamedValues cotangents = run.cotangents(full_probe);
+  const NamedValues& cotangents = run.cotangents(full_probe);
   const LaunchTensors tensors = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
   const LaunchResult first = run.run_backward(tensors);
   if (!check_repeats(run, forward, tensors, first)) return;
   check_poison(run, forward, cotangents, first);
-  check_homogeneity(run, forward, full_probe);
-  check_row_independence(run, forward, full_probe);
+  check_homogeneity(run, forward, cotangents, first);
+  check_row_independence(run, forward, cotangents, first);
 }
 
 }  // namespace ampcheck::checks

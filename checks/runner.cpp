@@ -23,9 +23,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 void save(Dump* dump, const CaseRun& run, const Written& tensor, const GuardedTensor& got, const Interval& interval) {
   if (dump == nullptr) return;
   dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got.view())});
-  dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, interval.value});
-  dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, interval.low});
-  dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, interval.high});
+  dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
+  dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
+  dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
   (void)run;
 }
 
@@ -54,7 +54,7 @@ void check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   const NamedValues saved = saved_values(run, forward);
   if (!saved.empty()) run.reference.set_saved(saved);
   for (int probe = 0; probe < probe_count(run.call); ++probe) {
-    const NamedValues cotangents = run.cotangents(probe);
+    const NamedValues& cotangents = run.cotangents(probe);
     run.reference.set_cotangents(cotangents);
     if (probe == 0) dump_inputs(dump, run, cotangents);
     const LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
