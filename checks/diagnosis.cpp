@@ -68,10 +68,25 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
 
 namespace {
 
+using Leaves = std::vector<std::pair<reference::Expr, std::vector<double>>>;
+
+/// Adds what the backward takes from the forward, in fp32, as given: then only sums of the backward are narrowed.
+void give_forward(const reference::Recording& recording, Leaves& leaves) {
+  int first = static_cast<int>(recording.graph->nodes().size());
+  for (const auto& [name, node] : recording.cotangents) first = std::min(first, node.id);
+  std::set<int> taken;
+  for (std::size_t id = static_cast<std::size_t>(first); id < recording.graph->nodes().size(); ++id)
+    for (const int arg : recording.graph->node(static_cast<int>(id)).args)
+      if (arg < first && !recording.graph->node(arg).args.empty()) taken.insert(arg);
+  std::vector<reference::Expr> nodes;
+  for (const int id : taken) nodes.push_back(recording.graph->at(id));
+  std::vector<std::vector<double>> values = reference::replay(*recording.graph, leaves, nodes, {});
+  for (std::size_t k = 0; k < nodes.size(); ++k) leaves.emplace_back(nodes[k], std::move(values[k]));
+}
+
 /// How well accumulation in one format explains the elements outside: the typical size of the kernel's error in units of
 /// the replays' error; 0 if such an accumulator would not leave the interval there.
-double accumulation_fit(const reference::Recording& recording, const std::vector<std::pair<reference::Expr, std::vector<double>>>& leaves,
-                        reference::Expr target, const FloatFormat& accumulator, const std::vector<double>& got,
+double accumulation_fit(const reference::Recording& recording, const Leaves& leaves, reference::Expr target, const FloatFormat& accumulator, const std::vector<double>& got,
                         const Comparison& comparison, const Interval& interval) {
   std::vector<std::vector<double>> replays;
   for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise, reference::SumOrder::reversed})
@@ -100,24 +115,30 @@ double accumulation_fit(const reference::Recording& recording, const std::vector
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                                    const Comparison& comparison, const Interval& interval, std::string& words) {
   if (tensor.shape.count() > (1 << 18)) return false;
-  const reference::Recording& recording = run.reference.recording();
-  std::vector<std::pair<reference::Expr, std::vector<double>>> leaves;
-  for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
-  reference::Expr target;
-  const auto& list = pass == Pass::forward ? recording.outputs : recording.gradients;
-  for (const auto& [name, node] : list)
-    if (name == tensor.name) target = node;
-  if (!target.defined()) return false;
-  if (pass != Pass::forward)
-    for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, run.reference.cotangents().at(name));
-
   // The storage type first; beside fp32 storage either 16-bit type may be the accumulator.
   const std::vector<Dtype> candidates = run.call.storage == Dtype::fp32 ? std::vector<Dtype>{Dtype::bf16, Dtype::fp16} : std::vector<Dtype>{run.call.storage};
   double best = 0;
   const char* which = "";
-  for (const Dtype candidate : candidates) {
-    const double fit = accumulation_fit(recording, leaves, target, format(candidate), got, comparison, interval);
-    if (fit > 0 && (best == 0 || std::fabs(std::log(fit)) < std::fabs(std::log(best)))) best = fit, which = name(candidate);
+  for (std::size_t form = 0; form < run.reference.forms(); ++form) {
+    const reference::Recording& recording = run.reference.recording(form);
+    Leaves leaves;
+    for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
+    reference::Expr target;
+    const auto& list = pass == Pass::forward ? recording.outputs : recording.gradients;
+    for (const auto& [name, node] : list)
+      if (name == tensor.name) target = node;
+    if (!target.defined()) return false;
+    std::vector<Leaves> scopes;  // every sum narrowed; of a gradient also the backward's sums alone
+    if (pass != Pass::forward)
+      for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, run.reference.cotangents().at(name));
+    scopes.push_back(leaves);
+    if (pass != Pass::forward) give_forward(recording, scopes.emplace_back(leaves));
+    for (const Dtype candidate : candidates)
+      for (const Leaves& scope : scopes) {
+        const double fit = accumulation_fit(recording, scope, target, format(candidate), got, comparison, interval);
+        if (fit > 0 && (best == 0 || std::fabs(std::log(fit)) < std::fabs(std::log(best)))) best = fit, which = name(candidate);
+      }
+    if (best > 0.5 && best < 2) break;
   }
   // Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors
   // do not scale with the accumulator's roundoff.
