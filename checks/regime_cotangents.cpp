@@ -42,6 +42,30 @@ double zero_sum(const Fill& f, std::int64_t i) {
                               : -f.sign(start + columns - 1 - column) * step(start + columns - 1 - column);
 }
 
+void bulk_normal(const Fill& f, std::span<double> out) { f.values.normals(0, out); }
+
+/// signed_power: sign, factor 1 to 3 and exponent -1 to 2 are read off the same random bits.
+void bulk_powers(const Fill& f, std::span<double> out) {
+  constexpr std::size_t kStep = 256;
+  std::uint64_t values[kStep], choices[kStep];
+  constexpr double kPowers[] = {0.5, 1, 2, 4};
+  for (std::size_t start = 0; start < out.size(); start += kStep) {
+    const std::size_t n = std::min(kStep, out.size() - start);
+    f.values.bits(start, {values, n});
+    f.choices.bits(start, {choices, n});
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto factor = static_cast<double>(1 + static_cast<std::int64_t>((choices[i] >> 32) * 3 >> 32));
+      out[start + i] = (choices[i] & 1 ? -1.0 : 1.0) * factor * kPowers[values[i] >> 62];
+    }
+  }
+}
+
+void bulk_row_constant(const Fill& f, std::span<double> out) {
+  const auto columns = static_cast<std::size_t>(f.frame.columns);
+  for (std::size_t i = 0; i < out.size(); i += columns)
+    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(i), columns, row_constant(f, static_cast<std::int64_t>(i)));
+}
+
 }  // namespace
 
 std::span<const CotangentRegime> cotangent_table() {
@@ -50,11 +74,11 @@ std::span<const CotangentRegime> cotangent_table() {
        {"powers", "normal", "one_hot", "zero"}},
       {"full", "six probes: powers of two and full mantissas in turn", nullptr, false,
        {"powers", "normal", "powers", "normal", "row_constant", "normal"}},
-      {"powers", "signed powers of two times 1 to 3: products are exact", signed_power},
-      {"normal", "full mantissas: the order of a sum shows", [](const Fill& f, std::int64_t i) { return f.normal(i); }, true},
+      {"powers", "signed powers of two times 1 to 3: products are exact", signed_power, false, {}, bulk_powers},
+      {"normal", "full mantissas: the order of a sum shows", [](const Fill& f, std::int64_t i) { return f.normal(i); }, true, {}, bulk_normal},
       {"zero", "all zero", [](const Fill&, std::int64_t) { return 0.0; }},
       {"one_hot", "one of each row is +1 or -1", one_hot},
-      {"row_constant", "one number a row", row_constant, true},
+      {"row_constant", "one number a row", row_constant, true, {}, bulk_row_constant},
       {"zero_sum", "rows that sum to zero", zero_sum},
       {"ones", "all one, as of a sum", [](const Fill&, std::int64_t) { return 1.0; }},
       {"big", "powers of two times 2^15: a large loss scale", big},

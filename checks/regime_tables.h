@@ -60,12 +60,16 @@ struct DataFamily {
 };
 std::span<const DataFamily> data_families();
 
+/// The numbers of elements 0, 1, ...: the same as the fill function's, many at a time.
+using BulkFunction = void (*)(const Fill&, std::span<double> out);
+
 struct CotangentRegime {
   const char* name;
   const char* purpose;
   FillFunction fill;  ///< null: a list of probes
   bool full_mantissas = false;
   std::vector<const char*> probes = {};  ///< regimes of the probes, in order
+  BulkFunction bulk = nullptr;            ///< where one element at a time would cost more than the check
 };
 std::span<const CotangentRegime> cotangent_table();
 

@@ -68,12 +68,21 @@ bool governs(const Range& range, const OpSignature& signature, const TensorSpec&
   return range.part == Part::data || (range.part == Part::first) == (first->name == spec.name);
 }
 
+/// A normal number as the role has it.
+double as_role(const TensorSpec& spec, double z) {
+  return spec.role == Role::weight ? 1 + 0.3 * z : spec.role == Role::bias ? 0.5 * z : z;
+}
+
+bool default_is_normal(const TensorSpec& spec) {
+  return spec.role != Role::log_probability && spec.role != Role::angle && spec.role != Role::probability &&
+         spec.domain != Domain::unit_interval;
+}
+
 double default_value(const Fill& f, const TensorSpec& spec, std::int64_t i) {
   if (spec.role == Role::log_probability) return -8 * f.uniform(i);
   if (spec.role == Role::angle) return 2 * f.uniform(i) - 1;
   if (spec.role == Role::probability || spec.domain == Domain::unit_interval) return f.uniform(i);
-  const double z = f.normal(i);
-  return spec.role == Role::weight ? 1 + 0.3 * z : spec.role == Role::bias ? 0.5 * z : z;
+  return as_role(spec, f.normal(i));
 }
 
 bool in_unit_interval(const TensorSpec& spec) {
@@ -213,6 +222,11 @@ std::vector<double> generated_values(const OpSignature& signature, const OpCall&
   if (spec.role == Role::mask) return mask_values(fill, range.family->prefix);
   const bool governed = governs(range, signature, spec);
   std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
+  if (!governed && default_is_normal(spec)) {
+    fill.values.normals(0, values);
+    for (double& value : values) value = into_domain(as_role(spec, value), spec);
+    return values;
+  }
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
     values[static_cast<std::size_t>(i)] =
         into_domain(governed ? range.family->fill(fill, i) : default_value(fill, spec, i), spec);
@@ -248,7 +262,9 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
   } else {
     const CotangentRegime& row = probe_regime(call, probe);
     const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
-    for (std::int64_t i = 0; i < fill.frame.count; ++i) values.push_back(row.fill(fill, i));
+    values.resize(static_cast<std::size_t>(fill.frame.count));
+    if (row.bulk != nullptr) row.bulk(fill, values);
+    else for (std::size_t i = 0; i < values.size(); ++i) values[i] = row.fill(fill, static_cast<std::int64_t>(i));
   }
   if (is_float(dtype)) round_to(format(dtype), values);
   return values;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace ampcheck {
@@ -57,6 +58,10 @@ class Random {
     }
     return sum * 0x1p-16 - 6.0;
   }
+
+  /// bits() and normal() of first, first + 1, ...: the same numbers, many at a time.
+  void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
+  void normals(std::uint64_t first, std::span<double> out) const;
 
  private:
   constexpr Philox block(std::uint64_t index) const {

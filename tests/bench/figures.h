@@ -26,6 +26,7 @@ using Work = std::function<void()>;
 /// `per_turn`: how often the baseline runs in its turn, so that a short one is long against the clock.
 Pair interleaved(benchmark::State& state, int per_turn, const Work& baseline, const Work& subject);
 
+/// Processor time of this thread: the waits of a busy machine are nobody's.
 double seconds_of(const Work& work);
 
 /// Registers a benchmark with manual time; `repetitions` turns.
