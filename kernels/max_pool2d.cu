@@ -2,6 +2,9 @@
 // y = max over windows of kernel x kernel, `stride` apart, the image padded by -inf.   Run it alone: ampcheck check max_pool2d
 // NaN wins; of equal values the first, row-major. Backward finds the winner again and gives it the window's cotangent;
 // where windows overlap an element's cotangents are added in fp32, windows in row-major order.
+#include <algorithm>
+#include <vector>
+
 #include "kernels/for_each.h"
 
 namespace ampcheck::kernels {
@@ -69,24 +72,74 @@ Pool pool_of(const KernelCall& call, const Shape& y) {
   return pool;
 }
 
-void forward(const KernelCall& call) {
+// ---- CPU: one plane at a time, as fp32 ------------------------------------------------------------------------------
+
+/// Calls work(window index in the output plane, winner's index in the plane, winner's value) for every window of a plane.
+template <class Work>
+void for_windows(const Pool& pool, const float* plane, const Work& work) {
+  for (std::int64_t oh = 0; oh < pool.out_height; ++oh)
+    for (std::int64_t ow = 0; ow < pool.out_width; ++ow) {
+      float value = -__builtin_huge_valf();
+      const std::int64_t best = pool.winner([&](std::int64_t k) { return plane[k]; }, oh, ow, value);
+      work(static_cast<std::size_t>(oh * pool.out_width + ow), best, value);
+    }
+}
+
+void run_cpu(const Pool& pool, std::int64_t planes, bool backward) {
+  const std::int64_t n = pool.height * pool.width, out_n = pool.out_height * pool.out_width;
+  parallel_for(planes, std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(n, 1)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 std::vector<float> in(static_cast<std::size_t>(n)), out(static_cast<std::size_t>(out_n)), sums(in.size());
+                 for (std::int64_t p = begin; p < end; ++p) {
+                   const float* plane = read(pool.x, p * n, n, in.data());
+                   if (!backward) {
+                     for_windows(pool, plane, [&](std::size_t w, std::int64_t, float value) { out[w] = value; });
+                     write(pool.y, p * out_n, out_n, out.data());
+                     continue;
+                   }
+                   const float* dy = read(pool.dy, p * out_n, out_n, out.data());
+                   std::fill(sums.begin(), sums.end(), 0.0f);
+                   for_windows(pool, plane, [&](std::size_t w, std::int64_t best, float) {
+                     if (best >= 0) sums[static_cast<std::size_t>(best)] += dy[w];
+                   });
+                   write(pool.dx, p * n, n, sums.data());
+                 }
+               });
+}
+
+// ---- both devices ---------------------------------------------------------------------------------------------------
+
+void forward(const KernelCall& call, bool direct) {
   const TensorView& y = call.at("y");
   Forward pool{pool_of(call, y.shape)};
   pool.y = Operand(y);
-  for_each(call, y.count(), pool);
+  if (direct || call.device == Device::cuda)
+    for_each(call, y.count(), pool);
+  else if (y.count() > 0)
+    run_cpu(pool, y.shape[0] * y.shape[1], false);
 }
 
-void backward(const KernelCall& call) {
+void backward(const KernelCall& call, bool direct) {
   const TensorView* dx = call.find("dx");
   if (dx == nullptr) return;
   Backward pool{pool_of(call, call.at("dy").shape)};
   pool.dy = Operand(call.at("dy"));
   pool.dx = Operand(*dx);
-  for_each(call, dx->count(), pool);
+  if (direct || call.device == Device::cuda)
+    for_each(call, dx->count(), pool);
+  else if (dx->count() > 0)
+    run_cpu(pool, dx->shape[0] * dx->shape[1], true);
 }
 
 }  // namespace
 
-Kernel max_pool2d_kernel() { return {forward, backward}; }
+Kernel max_pool2d_kernel() {
+  return {[](const KernelCall& call) { forward(call, false); }, [](const KernelCall& call) { backward(call, false); }};
+}
+
+/// The programs of the CUDA device on any device: on the CPU they give the same bits as max_pool2d_kernel().
+Kernel direct_max_pool2d_kernel() {
+  return {[](const KernelCall& call) { forward(call, true); }, [](const KernelCall& call) { backward(call, true); }};
+}
 
 }  // namespace ampcheck::kernels

@@ -9,8 +9,8 @@ const std::vector<CodeText>& code_texts() {
       {"AC101", Verdict::bug, "value outside its interval",
        "No order of evaluation of any declared form, in the declared precisions, can give this value: the interval\n"
        "holds everything that rounding may do to this element at these inputs.",
-       "Look at the cause line, then replay with --save DIR and compare got.npy with interval_low/high.npy. If the\n"
-       "kernel follows another algebra on purpose, declare it as a form of the op."},
+       "Look at the cause line, then replay with --save DIR and compare its .got.npy with .low.npy and .high.npy. If\n"
+       "the kernel follows another algebra on purpose, declare it as a form of the op."},
       {"AC102", Verdict::bug, "NaN or infinity where a finite value is due",
        "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
        "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read."},

@@ -3,6 +3,8 @@
 // extents and absent tensors change nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -18,6 +20,7 @@
 namespace ampcheck::kernels {
 
 Kernel direct_conv2d_kernel();
+Kernel direct_max_pool2d_kernel();
 
 namespace {
 
@@ -199,6 +202,29 @@ TEST(KernelPatterns, Conv2dOnTheCpuHasTheOrderOfTheCudaProgram) {
     }
     for (std::size_t i = 0; i < 4; ++i) expect_same_bits(results[0][i].view(), results[1][i].view(), "conv2d");
     EXPECT_NE(floats(results[0][0].view())[0], 0.0f);
+  }
+}
+
+TEST(KernelPatterns, MaxPool2dOnTheCpuHasTheOrderOfTheCudaProgram) {
+  for (const auto& [kernel, stride, padding] : {std::array{2, 2, 0}, {3, 1, 1}, {3, 2, 1}, {2, 3, 0}}) {
+    const Tensor x = numbers(Dtype::bf16, {2, 3, 9, 8}, 1);
+    x.span<std::uint16_t>()[3] = 0x7fc0;  // NaN, in a window of every case
+    const Shape shape{2, 3, (9 + 2 * padding - kernel) / stride + 1, (8 + 2 * padding - kernel) / stride + 1};
+    const Tensor dy = numbers(Dtype::bf16, shape, 2);
+    const Attributes window = attributes({{"kernel", kernel}, {"stride", stride}, {"padding", padding}});
+    const Tensor y[2] = {Tensor(Dtype::fp32, shape), Tensor(Dtype::fp32, shape)};
+    const Tensor dx[2] = {Tensor(Dtype::fp32, x.shape()), Tensor(Dtype::fp32, x.shape())};
+    for (const std::size_t direct : {0, 1}) {
+      const Kernel pool = direct ? direct_max_pool2d_kernel() : max_pool2d_kernel();
+      const KernelCall call{{{"x", x.view()}, {"dy", dy.view()}, {"y", y[direct].view()}, {"dx", dx[direct].view()}},
+                            &window};
+      pool.forward(call);
+      pool.backward(call);
+    }
+    expect_same_bits(y[0].view(), y[1].view(), "y");
+    expect_same_bits(dx[0].view(), dx[1].view(), "dx");
+    const std::vector<float> maxima = floats(y[0].view());
+    EXPECT_TRUE(std::any_of(maxima.begin(), maxima.end(), [](float v) { return v != v; }));
   }
 }
 

@@ -32,4 +32,6 @@ class TemporaryFolder {
 
 std::string read_text(const std::string& path);
 
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 }  // namespace ampcheck::testing

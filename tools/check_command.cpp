@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 
@@ -64,30 +65,24 @@ class Journal {
   std::chrono::steady_clock::time_point start_;
 };
 
-Report run(const Options& options, const Selection& selection, const RunFacts& facts, bool& by_signal) {
-  Journal journal;
+Report run(const Options& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
   ProgressLine progress;
-  InterruptGuard guard([&] {
-    if (stderr_is_terminal()) write_stderr("\r\x1b[K");
-    write_results(options, journal.interrupted(), facts);
-  });
   checks::RunOptions run;
   run.device = options.device;
   run.jobs = options.jobs;
   run.relations = options.relations;
-  run.cancel = guard.flag();
+  run.cancel = cancel;
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);
   };
   Report report = checks::run_cases(selection.cases, run);
-  guard.finish();
-  by_signal = guard.interrupted();
   // What an interrupted run did not reach is no result.
   std::erase_if(report.cases, [](const CaseResult& result) { return result.name.empty(); });
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });
   std::erase_if(report.coverage, [](const auto& entry) { return entry.first.empty() || entry.second.empty(); });
   report.interrupted = report.interrupted || report.cases.size() < selection.cases.size();
+  report.notes.insert(report.notes.end(), selection.notes.begin(), selection.notes.end());
   return report;
 }
 
@@ -106,22 +101,28 @@ ExitCode check_command(const Options& options) {
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
-
-  const Selection selection = select_cases(options);
-  facts.planned = selection.cases.size();
   if (options.words.empty())
     facts.hint = "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
                  "      why trust the reference  ampcheck certify softmax\n";
+
+  Journal journal;
+  std::atomic<std::size_t> planned = 0;
+  InterruptGuard guard([&, known = facts]() mutable {
+    if (stderr_is_terminal()) write_stderr("\r\x1b[K");
+    known.planned = planned;
+    write_results(options, journal.interrupted(), known);
+  });
+  const Selection selection = select_cases(options);
+  planned = facts.planned = selection.cases.size();
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
     const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
     return worse(ExitCode::nothing_ran, written);
   }
-  bool by_signal = false;
-  Report report = run(options, selection, facts, by_signal);
-  report.notes.insert(report.notes.end(), selection.notes.begin(), selection.notes.end());
+  const Report report = run(options, selection, guard.flag(), journal);
+  guard.finish();
   const ExitCode written = write_results(options, report, facts);
-  if (by_signal && written == ExitCode::passed && report.interrupted) end_by_signal();
+  if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
   return worse(written, exit_code_of(report, facts.planned));
 }
 

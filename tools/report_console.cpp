@@ -136,8 +136,9 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
   const Totals totals = totals_of(report);
   std::string out = "\n";
   if (report.interrupted || report.cases.size() < facts.planned) {
-    out += fmt::format("{}Interrupted{} after {} of {} cases, {}; {} failed.\n", style.yellow, style.reset, grouped(totals.cases),
-                       grouped(static_cast<std::int64_t>(facts.planned)), duration(report.seconds), grouped(totals.failed));
+    const std::string all = facts.planned == 0 ? "" : " of " + grouped(static_cast<std::int64_t>(facts.planned));
+    out += fmt::format("{}Interrupted{} after {}{} cases, {}; {} failed.\n", style.yellow, style.reset, grouped(totals.cases), all,
+                       duration(report.seconds), grouped(totals.failed));
   } else if (totals.failed != 0) {
     out += fmt::format("{}{} of {} cases failed{} in {}.{}\n", style.red, grouped(totals.failed), grouped(totals.cases), style.reset,
                        duration(report.seconds), certificate_text(report));

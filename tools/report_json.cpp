@@ -79,9 +79,12 @@ std::string json_report(const Report& report, const RunFacts& facts) {
     out["coverage"].push_back({{"op", op}, {"primitives", std::move(primitives)}});
   }
   out["notes"] = report.notes;
-  out["cases"] = Json::array();
-  for (const CaseResult& result : report.cases) out["cases"].push_back(case_json(result));
-  return json_text(out);
+  std::string text = json_text(out);
+  text.resize(text.size() - 3);  // "\n}\n": the cases follow, one per line, without a tree of all of them in memory
+  text += ",\n  \"cases\": [";
+  for (std::size_t i = 0; i < report.cases.size(); ++i)
+    text += (i == 0 ? "\n" : ",\n") + case_json(report.cases[i]).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text + "\n]}\n";
 }
 
 }  // namespace ampcheck::tools

@@ -22,7 +22,9 @@ OpDef div_op() {
   const auto form = [](Expr (*formula)(Expr, Expr)) {
     return [formula](reference::FormulaCall& call) { call.output("z", formula(call["x"], call["y"])); };
   };
-  op.forms = {{"-g z / y", form(reference::div)}, {"-g x / y^2", form(reference::div_by_square)}};
+  op.forms = {{"-g z / y", form(reference::div)},
+              {"-g (z / y)", form(reference::div_by_slope)},
+              {"-g x / y^2", form(reference::div_by_square)}};
   return op;
 }
 
