@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 std::vector<std::string> cases(const std::string& arguments, const std::string& environment = "") {
   const ProgramResult run = ampcheck("list --cases --json " + arguments, environment);
   EXPECT_TRUE(run.exit_code == 0 || run.exit_code == 4) << run.err;
