@@ -258,4 +258,22 @@ bool full_mantissas(const OpCall& call, int probe) {
   return (has_real_probe(call) && probe-- == 0) || probe_regime(call, probe).full_mantissas;
 }
 
+void require_regimes(const OpSignature& signature, const OpCall& call) {
+  if (!is_real_range(call.range)) parse_range(call.range);
+  find_cotangent(call.cotangent);
+  const std::size_t colon = call.layout.find(':');
+  const std::string kind = call.layout.substr(0, colon);
+  if (std::none_of(layouts().begin(), layouts().end(), [&](const RegimeText& text) { return text.name == kind; }))
+    unknown("layout", kind, layouts());
+  if (colon == std::string::npos) return;
+  // A tensor of the call: an input, an output, or the gradient or cotangent of one.
+  const std::string tensor = call.layout.substr(colon + 1);
+  std::vector<std::string> names;
+  for (const TensorSpec& spec : signature.inputs) names.insert(names.end(), {spec.name, gradient_name(spec.name)});
+  for (const OutputSpec& spec : signature.outputs) names.insert(names.end(), {spec.name, gradient_name(spec.name)});
+  for (const OutputSpec& spec : signature.saved) names.push_back(spec.name);
+  if (std::find(names.begin(), names.end(), tensor) == names.end())
+    throw Error("[layout] got tensor '" + tensor + "' in '" + call.layout + "', want an input, output, gradient or cotangent of " + signature.name);
+}
+
 }  // namespace ampcheck::checks

@@ -37,6 +37,9 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
 /// Whether gradients of probe `probe` have full mantissas (so that every order of summation shows).
 bool full_mantissas(const OpCall& call, int probe);
 
+/// Throws Error, with what was wanted, unless the call's data regime, cotangent regime and layout exist.
+void require_regimes(const OpSignature& signature, const OpCall& call);
+
 /// The cases of an op for one storage dtype, most productive first; all valid in the sense of the signature.
 std::vector<OpCall> cases_of(const OpSignature& signature, Dtype storage, CaseSet set, std::uint64_t seed);
 

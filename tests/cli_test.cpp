@@ -232,6 +232,16 @@ TEST(Cli, FormatsKnowValuesByHeart) {
     }
 }
 
+TEST(Cli, PrintedNamesWithPartsAndLayoutsReRun) {
+  for (const char* name : {"div(x=fp32[5,7],range=scale-64.rest,seed=1)", "add(x=bf16[3,5],layout=last2:dx,seed=1)",
+                           "softmax(x=fp16[5,7],cotangent=ones,layout=expanded:dy,seed=2)"}) {
+    const ProgramResult run = ampcheck("replay '" + std::string(name) + "'");
+    EXPECT_EQ(run.exit_code, 0) << name << run.err;
+  }
+  EXPECT_EQ(ampcheck("replay 'add(x=bf16[3,5],layout=last2:dq,seed=1)'").exit_code, 2);
+  EXPECT_EQ(ampcheck("replay 'add(x=bf16[3,5],range=nomal,seed=1)'").exit_code, 2);
+}
+
 TEST(Cli, CertifyPrintsDigits) {
   const ProgramResult run = ampcheck("certify softmax --json");
   ASSERT_EQ(run.exit_code, 0) << run.out << run.err;

@@ -29,19 +29,6 @@ bool is_pattern(const std::string& word) { return word.find_first_of("*?") != st
                    ", a case name, or a pattern with * and ?");
 }
 
-void require_regime(const std::string& text, const char* key, const std::string& value,
-                    const std::vector<checks::RegimeText>& known) {
-  std::vector<std::string> names;
-  std::string list;
-  for (const checks::RegimeText& regime : known) {
-    if (regime.name == value) return;
-    names.push_back(regime.name);
-    list += (list.empty() ? "" : ", ") + regime.name;
-  }
-  throw UsageError("[case name] got " + std::string(key) + "=" + value + " in '" + text + "'" + did_you_mean(value, names) +
-                   ", want one of " + list);
-}
-
 bool at_standard_shape(const OpSignature& signature, const OpCall& call, std::size_t which) {
   return std::all_of(signature.dims.begin(), signature.dims.end(), [&](const DimSpec& dim) {
     const auto found = call.dims.find(dim.symbol);
@@ -102,9 +89,7 @@ checks::Case parse_case(const std::string& text) {
   try {
     checks::Case out{op, parse_call(text, op->signature)};
     if (checks::is_real_range(out.call.range)) checks::require_real_call(op->signature, out.call);
-    else require_regime(text, "range", out.call.range, checks::data_regimes());
-    require_regime(text, "cotangent", out.call.cotangent, checks::cotangent_regimes());
-    require_regime(text, "layout", out.call.layout, checks::layouts());
+    checks::require_regimes(op->signature, out.call);
     const auto& storage = op->signature.precision.storage;
     if (std::find(storage.begin(), storage.end(), out.call.storage) == storage.end())
       throw Error("[case name] got dtype " + std::string(ampcheck::name(out.call.storage)) + " in '" + text +

@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "src/rounding.h"
+#include "tests/bench/figures.h"
 
 namespace {
 
@@ -88,6 +90,9 @@ std::byte* aligned(std::vector<std::byte>& storage) {
   return storage.data() + (64 - address % 64) % 64;
 }
 
+/// The figures: nearest and toward zero into the four main formats; the slowest of the eight stands for a target and size.
+void record_worst(std::string_view target, const FloatFormat& format, RoundingMode mode, std::size_t n, double vs_memcpy);
+
 template <class T>
 void BM_Encode(benchmark::State& state, std::string_view target, FloatFormat format, RoundingMode mode) {
   ampcheck::set_simd_target(target);
@@ -95,6 +100,7 @@ void BM_Encode(benchmark::State& state, std::string_view target, FloatFormat for
   const std::vector<T>& in = shared_input<T>(n);
   std::byte* out = aligned(shared_output(n * static_cast<std::size_t>(format.storage_bytes())));
   compare_with_memcpy(state, in, [&] { ampcheck::encode(format, mode, std::span<const T>(in), out); });
+  if (sizeof(T) == sizeof(float)) record_worst(target, format, mode, n, state.counters["vs_memcpy"]);
   ampcheck::set_simd_target("");
 }
 
@@ -126,6 +132,18 @@ constexpr NamedMode kModes[] = {{"nearest_even", Rounding::nearest_even}, {"towa
                                 {"to_odd", Rounding::to_odd},             {"stochastic", Rounding::stochastic}};
 constexpr FloatFormat kMain[] = {ampcheck::kFp16, ampcheck::kBf16, ampcheck::kE4m3fn, ampcheck::kE5m2};
 constexpr std::int64_t kSizes[] = {1'000'000, 100'000'000};
+
+void record_worst(std::string_view target, const FloatFormat& format, RoundingMode mode, std::size_t n, double vs_memcpy) {
+  const bool main_format = std::find(std::begin(kMain), std::end(kMain), format) != std::end(kMain);
+  const bool main_mode = mode.rounding == Rounding::nearest_even || mode.rounding == Rounding::toward_zero;
+  const bool wide = target.find("AVX3") != target.npos, avx2 = target == "AVX2";
+  if (!main_format || !main_mode || !(wide || avx2)) return;
+  static std::map<std::string, double> worst;
+  const std::string figure = "speed of fp32 to 16 and 8 bits, " + std::string(target) + ", " + std::to_string(n) + " elements / memcpy";
+  const auto seen = worst.emplace(figure, vs_memcpy).first;
+  seen->second = std::min(seen->second, vs_memcpy);
+  ampcheck::bench::record_figure(figure, ampcheck::bench::Goal::at_least, wide ? 0.9 : (n > 10'000'000 ? 0.6 : 0.4), seen->second, "x");
+}
 
 using Function = void (*)(benchmark::State&, std::string_view, FloatFormat, RoundingMode);
 

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole check of one case against one plain forward + backward of the same op in double.
+#include "checks/runner.h"
+#include "src/error.h"
+#include "tests/bench/eigen_ops.h"
+#include "tests/bench/figures.h"
+
+namespace ampcheck::bench {
+
+namespace {
+
+void check_against_plain(benchmark::State& state, const std::string& op_name, double goal, void (*plain)(PlainOp&)) {
+  const checks::OpDef& op = *checks::find_op(op_name);
+  const OpCall call = parse_call(op_name + "(x=bf16[64,1024],cotangent=full)", op.signature);
+  const checks::RunOptions options;
+  PlainOp tensors(64, 1024);
+  const Pair best = interleaved(
+      state, 10, [&] { plain(tensors), benchmark::DoNotOptimize(tensors.dx.data()), benchmark::ClobberMemory(); },
+      [&] {
+        const CaseResult result = checks::run_case(op, call, options);
+        if (result.verdict != Verdict::rounding) throw Error("[bench] verdict of " + result.name + ", got " + result.code + ", want none");
+      });
+  state.counters["ratio"] = best.subject / best.baseline;
+  record_figure("check of " + op_name + " [64,1024] bf16, six probes / plain forward + backward", Goal::at_most, goal,
+                best.subject / best.baseline, "x");
+}
+
+const bool registered = [] {
+  const auto add = [](const char* op, double goal, void (*plain)(PlainOp&)) {
+    add_figure(std::string("check/") + op, 15, [=](benchmark::State& state) { check_against_plain(state, op, goal, plain); });
+  };
+  add("softmax", 40, plain_softmax);
+  add("gelu", 40, plain_gelu);
+  add("layer_norm", 60, plain_layer_norm);
+  add("rms_norm", 60, plain_rms_norm);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace ampcheck::bench

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole processes: the time of `ampcheck check` and `ampcheck list`, and the memory of one check.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "checks/case_reference.h"
+#include "src/error.h"
+#include "tests/bench/figures.h"
+
+namespace ampcheck::bench {
+
+namespace {
+
+/// One run of the program with its output thrown away.
+struct Process {
+  double seconds = 0, cpu_seconds = 0;
+  double peak_bytes = 0;
+  int exit_code = -1;
+};
+
+Process run_program(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {AMPCHECK_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t child = vfork();  // a forked child would count this process's memory to its own peak
+  if (child == 0) {
+    const int null = open("/dev/null", O_WRONLY);
+    dup2(null, 1), dup2(null, 2);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  if (child < 0) throw Error("[bench] vfork failed");
+  int status = 0;
+  rusage usage{};
+  wait4(child, &status, 0, &usage);
+  Process out;
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto time = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  out.cpu_seconds = time(usage.ru_utime) + time(usage.ru_stime);
+  out.peak_bytes = static_cast<double>(usage.ru_maxrss) * 1024;
+  out.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (out.exit_code != 0) throw Error("[bench] exit code of ampcheck " + arguments.front() + ", got " + std::to_string(out.exit_code) + ", want 0");
+  return out;
+}
+
+void check_all(benchmark::State& state) {
+  Process best;
+  for (auto _ : state) {
+    best = run_program({"check"});
+    state.SetIterationTime(best.seconds);
+  }
+  state.counters["cpu_seconds"] = best.cpu_seconds;
+  record_figure("ampcheck check, all ops, default cases", Goal::at_most, 60, best.seconds, "s");
+  record_figure("  of which processor time / 2", Goal::at_most, 60, best.cpu_seconds / 2, "s");
+}
+
+void list_ops(benchmark::State& state) {
+  double best = 1e30;
+  for (auto _ : state) {
+    const double t = run_program({"list"}).seconds;
+    best = std::min(best, t);
+    state.SetIterationTime(t);
+  }
+  record_figure("ampcheck list", Goal::at_most, 50, best * 1e3, "ms");
+}
+
+/// Bytes of the tensors of a forward and a backward call in their storage types.
+double tensor_bytes(const checks::OpDef& op, const OpCall& call) {
+  double total = 0;
+  std::map<std::string, Shape> shapes;
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec)) {
+      const double size = static_cast<double>(call.shape(spec).count()) * static_cast<double>(bytes(call.dtype(spec)));
+      total += is_float(call.dtype(spec)) ? 2 * size : size;  // with its gradient
+    }
+  checks::NamedValues inputs;
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec) && !is_float(call.dtype(spec))) inputs[spec.name] = std::vector<double>(static_cast<std::size_t>(call.shape(spec).count()));
+  checks::CaseReference reference(op, call, inputs);
+  for (const OutputSpec& spec : op.signature.outputs)
+    total += 2 * static_cast<double>(reference.output_shape(spec.name).count() * bytes(dtype_of(spec.type, call.storage)));
+  return total;
+}
+
+void memory_of(benchmark::State& state, const std::string& case_name, bool row_wise) {
+  const checks::OpDef& op = *checks::find_op(op_of(case_name));
+  const double tensors = tensor_bytes(op, parse_call(case_name, op.signature));
+  double peak = 0;
+  for (auto _ : state) {
+    const Process process = run_program({"check", case_name});
+    peak = process.peak_bytes;
+    state.SetIterationTime(process.seconds);
+  }
+  const double times = row_wise ? (peak - 0x1p26) / tensors : peak / tensors;
+  state.counters["peak_MiB"] = peak / 0x1p20;
+  record_figure("memory of the check of " + case_name + (row_wise ? ", less 64 MiB" : "") + " / tensors", Goal::at_most, row_wise ? 12 : 40,
+                std::max(0.0, times), "x");
+}
+
+const bool registered = [] {
+  add_figure("program/check", 1, check_all);
+  add_figure("program/list", 20, list_ops);
+  const auto memory = [](const std::string& name, bool row_wise) {
+    add_figure("memory/" + name, 1, [=](benchmark::State& state) { memory_of(state, name, row_wise); });
+  };
+  for (const char* op : {"softmax", "gelu", "layer_norm", "rms_norm"}) memory(std::string(op) + "(x=bf16[512,4096])", true);
+  memory("linear(x=bf16[512,1024],weight=bf16[1024,1024])", false);
+  memory("conv2d(x=bf16[4,16,64,64],weight=bf16[32,16,3,3])", false);
+  memory("attention(q=bf16[4,256,64])", false);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace ampcheck::bench
