@@ -49,7 +49,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.verdict = find_code(check.code)->verdict;
     return;
   }
-  std::string words = dropped_terms(run, tensor, pass, values, comparison);
+  std::string words = dropped_terms(run, tensor, pass, values, comparison, interval);
   if (!words.empty()) {
     check.cause = check.cause.empty() ? words : check.cause + "; " + words;
   } else if (explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words)) {
