@@ -86,11 +86,12 @@ void give_forward(const reference::Recording& recording, Leaves& leaves) {
 
 /// How well accumulation in one format explains the elements outside: the typical size of the kernel's error in units of
 /// the replays' error; 0 if such an accumulator would not leave the interval there.
-double accumulation_fit(const reference::Recording& recording, const Leaves& leaves, reference::Expr target, const FloatFormat& accumulator, const std::vector<double>& got,
-                        const Comparison& comparison, const Interval& interval) {
-  std::vector<std::vector<double>> replays;
+double accumulation_fit(const reference::Recording& recording, const Leaves& leaves, reference::Expr target, const FloatFormat& accumulator,
+                        const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+  std::vector<std::vector<double>> replays;  // rounded to storage
   for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise, reference::SumOrder::reversed})
     replays.push_back(reference::replay(*recording.graph, leaves, {target}, {order, &accumulator}).front());
+  for (std::vector<double>& values : replays) round_values(format(interval.dtype), RoundingMode{}, values, values);
   std::int64_t also_outside = 0;
   std::vector<double> ratios;
   for (const std::int64_t at : comparison.outside) {
@@ -98,9 +99,7 @@ double accumulation_fit(const reference::Recording& recording, const Leaves& lea
     double square = 0;
     bool outside = false;
     for (const std::vector<double>& values : replays) {
-      double value = values[i];
-      round_values(format(interval.dtype), RoundingMode{}, {&value, 1}, {&value, 1});
-      const double error = value - interval.value[i];
+      const double value = values[i], error = value - interval.value[i];
       square += error * error / static_cast<double>(replays.size());
       outside |= !admits(interval, at, value);
     }
