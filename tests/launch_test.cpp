@@ -55,7 +55,7 @@ TEST(GuardedTensor, EveryLayoutRoundTrips) {
   for (const Layout layout : kLayouts)
     for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::fp64, Dtype::i64, Dtype::u8})
       for (const Shape& shape : {Shape{3, 4}, Shape{5}, Shape{}, Shape{2, 3, 2}, Shape{0, 4}, Shape{4, 0}, Shape{1, 1}}) {
-        const GuardedTensor tensor(dtype, shape, layout, poison(dtype, 1));
+        GuardedTensor tensor(dtype, shape, layout, poison(dtype, 1));
         tensor.assign(counting(shape));
         EXPECT_EQ(to_doubles(tensor.view()), counting(shape)) << text(layout) << " " << shape.str() << " " << name(dtype);
         EXPECT_TRUE(tensor.same_bytes(tensor.clone()));
