@@ -70,6 +70,10 @@ void check_relations(CaseRun& run, const LaunchResult& forward);
 /// Likely cause of a failed comparison, in words; empty if nothing fits.
 std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
 
+/// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
+std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
+                          const Interval& interval);
+
 /// Whether accumulation in the storage type explains the failed elements of a tensor.
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                                    const Comparison& comparison, const Interval& interval, std::string& words);

@@ -46,19 +46,47 @@ std::vector<Contribution> Coverage::contributions() const {
   return out;
 }
 
-Coverage coverage_of(const OpDef& op, const OpCall& call) {
-  Coverage out;
-  if (largest_tensor(op.signature, call) > kLargest || call.layout != "dense") return out;
-  const RunOptions options;
-  CaseRun run(op, call, options);
-  const reference::Recording& recording = run.reference.recording();
-  // Only what a result needs: differentiating also records gradients of constants, which nobody asks for.
+namespace {
+
+/// Nodes that a result needs: differentiating also records gradients of constants, which nobody asks for.
+std::vector<char> needed_nodes(const reference::Recording& recording) {
   std::vector<char> needed(recording.graph->nodes().size(), 0);
   for (const reference::Expr& node : recording.output_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
   for (const reference::Expr& node : recording.gradient_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
   for (std::size_t id = needed.size(); id-- > 0;)
     for (const int arg : recording.graph->node(static_cast<int>(id)).args)
       if (needed[id]) needed[static_cast<std::size_t>(arg)] = 1;
+  return needed;
+}
+
+/// Which sides of its conditions a case took: "where yes" and "where no" of every `where`, seen (1) or not (0).
+void see_branches(const reference::Recording& recording, const std::vector<char>& needed, const reference::Arithmetic& arithmetic,
+                  const NamedValues& inputs, const NamedValues& cotangents, Coverage& out) {
+  std::vector<reference::Expr> conditions;
+  for (std::size_t id = 0; id < needed.size(); ++id)
+    if (needed[id] && recording.graph->node(static_cast<int>(id)).primitive == reference::Primitive::where)
+      conditions.push_back(recording.graph->at(recording.graph->node(static_cast<int>(id)).args[0]));
+  if (conditions.empty()) return;
+  reference::BallEvaluator balls(*recording.graph, arithmetic, conditions);
+  for (const auto& [name, node] : recording.inputs) balls.set(node, inputs.at(name));
+  for (const auto& [name, node] : recording.cotangents) balls.set(node, cotangents.at(name));
+  balls.run(conditions);
+  double yes = 0, no = 0;
+  for (const reference::Expr& condition : conditions)
+    for (std::int64_t i = 0; i < condition.shape().count(); ++i) (balls.result(condition).v[i] != 0 ? yes : no) = 1;
+  out.see("branch yes", yes);
+  out.see("branch no", no);
+}
+
+}  // namespace
+
+Coverage coverage_of(const OpDef& op, const OpCall& call) {
+  Coverage out;
+  if (largest_tensor(op.signature, call) > kLargest || call.layout != "dense") return out;
+  const RunOptions options;
+  CaseRun run(op, call, options);
+  const reference::Recording& recording = run.reference.recording();
+  const std::vector<char> needed = needed_nodes(recording);
   std::set<reference::Primitive> used;
   for (std::size_t id = 0; id < needed.size(); ++id) {
     const reference::Node& node = recording.graph->node(static_cast<int>(id));
@@ -67,9 +95,11 @@ Coverage coverage_of(const OpDef& op, const OpCall& call) {
         node.primitive == reference::Primitive::sum || node.primitive == reference::Primitive::matmul || node.primitive == reference::Primitive::put_add)
       used.insert(node.primitive);
   }
-  if (used.empty() || !run.reference.inputs_finite()) return out;
+  if (!run.reference.inputs_finite()) return out;
   const NamedValues cotangents = run.cotangents(0);
   const reference::Arithmetic arithmetic = arithmetic_of(op.signature, call);
+  see_branches(recording, needed, arithmetic, run.reference.inputs(), cotangents, out);
+  if (used.empty()) return out;
   const auto all = evaluate(recording, arithmetic, run.reference.inputs(), cotangents, {});
   for (const reference::Primitive primitive : used) {
     const auto without = evaluate(recording, arithmetic, run.reference.inputs(), cotangents, {true, static_cast<int>(primitive)});

@@ -45,8 +45,14 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
   if (run.accumulates(tensor.name)) check.code = "AC408";
   check.cause = likely_cause(comparison, interval, values);
-  std::string words;
-  if (check.code == "AC101" && explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words)) {
+  if (check.code != "AC101") {
+    check.verdict = find_code(check.code)->verdict;
+    return;
+  }
+  std::string words = dropped_terms(run, tensor, pass, values, comparison, interval);
+  if (!words.empty()) {
+    check.cause = check.cause.empty() ? words : check.cause + "; " + words;
+  } else if (explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words)) {
     check.code = "AC301";
     check.cause = words;
   }

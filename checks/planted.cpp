@@ -117,10 +117,10 @@ void backward(const KernelCall& call, Twist twist) {
     for (std::size_t i = 0; i < n; ++i) products[i] = i < used ? g[r][i] * y[i] : 0.0f;
     const float dot = sum(products, twist, flip);
     for (std::size_t i = 0; i < n; ++i) {
-      float cotangent = g[r][i];
-      if (twist == Twist::nonlinear) cotangent += cotangent * std::fabs(cotangent) * 0x1p-25f;
+      const float cotangent = g[r][i];
       out[i] = y[i] * (twist == Twist::sign ? cotangent + dot : cotangent - dot);
       if (twist == Twist::missing_factor) out[i] = cotangent - dot;
+      if (twist == Twist::nonlinear) out[i] += out[i] * std::fmin(std::fabs(cotangent), 4.0f) * 0x1p-25f;  // about an ulp
     }
     const bool last = r + 1 == x.size();
     store(out, static_cast<std::int64_t>(r), dx, static_cast<std::int64_t>(twist == Twist::unwritten_last && last && n > 0 ? n - 1 : n));
@@ -166,7 +166,7 @@ std::span<const PlantedOp> planted_ops() {
       softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call", "AC404"),
       softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", "AC405"),
       softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
-      softmax_with("nonlinear", Twist::nonlinear, "a term of g |g| too small for the interval", "AC407"),
+      softmax_with("nonlinear", Twist::nonlinear, "a factor 1 + |g| 2^-25, too small for the interval", "AC407"),
       overwriting_accumulator(),
       softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", ""),
       softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),

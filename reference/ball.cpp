@@ -164,10 +164,17 @@ Ball filled(const Shape& shape, const std::vector<std::int64_t>& values) {
   return ball;
 }
 
-/// Rounding of an intermediate to the saved type.
-void round_stored(const FloatFormat& format, double eta_on, Ball& ball) {
+/// Rounding of an intermediate to the saved type. False if it may overflow there and the mode has no flags to say so.
+bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& ball) {
   Ball out = ball;
   out.r = make_channel(ball.count());
+  if (full) {  // a saved type of smaller range than the compute type: its own flags and replay
+    complete(out, true);
+    out.replay = make_channel(ball.count());
+    std::copy_n((ball.replay ? ball.replay : ball.v).get(), ball.count(), out.replay.get());
+    out.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(ball.count(), 1))]());
+    if (ball.flags) std::copy_n(ball.flags.get(), ball.count(), out.flags.get());
+  }
   out.terms = out.mass = out.base = out.grid = nullptr;
   std::vector<double> rounded(static_cast<std::size_t>(ball.count()));
   round_values(format, RoundingMode{}, {ball.v.get(), rounded.size()}, rounded);
@@ -175,8 +182,13 @@ void round_stored(const FloatFormat& format, double eta_on, Ball& ball) {
     const double v = ball.v[i], r = ball.r ? ball.r[i] : 0.0, size = std::fabs(v) + r;
     const bool exact = r == 0 && rounded[static_cast<std::size_t>(i)] == v;
     out.r[i] = exact ? 0.0 : settle(v, r + format.unit_roundoff() * size + (size < 2 * format.min_normal() ? eta_on * format.min_subnormal() : 0.0));
+    if (size <= format.max_finite() || !std::isfinite(v)) continue;
+    if (!full) return false;
+    out.flags[i] = static_cast<std::uint8_t>(out.flags[i] | kOverflowed);
+    out.replay[i] = std::copysign(kInfinity, v);
   }
   ball = std::move(out);
+  return true;
 }
 
 /// Tensor-wide bounds of the product chain (R4) for the plain mode.
@@ -248,7 +260,7 @@ bool BallEvaluator::evaluate(const std::vector<char>& needed) {
         if (node.primitive == Primitive::stop_gradient) out.r = out.terms = nullptr;
         if (const auto saved = arithmetic_.saved.find(node.name);
             node.primitive == Primitive::stored && saved != arithmetic_.saved.end() && saved->second->precision < kFp32.precision)
-          round_stored(*saved->second, off ? 0.0 : 1.0, out);
+          if (!round_stored(*saved->second, off ? 0.0 : 1.0, full_, out)) return false;
         break;
       default: evaluate_elementwise(c, node, in, full_, wants, out);
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/replay.h"
 
+#include <bit>
+#include <cstdint>
+
 #include "reference/plain_evaluator.h"
 #include "src/rounding.h"
 
@@ -10,7 +13,14 @@ namespace {
 
 struct ReplayPolicy {
   using Real = float;
+  ReplayPolicy() = default;
+  explicit ReplayPolicy(ReplayOptions chosen) : options(chosen) {
+    if (options.accumulate == nullptr) return;
+    min_normal = static_cast<float>(std::max(options.accumulate->min_normal(), kFp32.min_normal()));
+    max_safe = static_cast<float>(std::min(options.accumulate->max_finite(), kFp32.max_finite()) / 2);
+  }
   ReplayOptions options = {};
+  float min_normal = 0, max_safe = 0;  ///< where a narrower accumulator rounds without leaving its range
 
   static float constant(double v) { return static_cast<float>(v); }
   static float divide(float a, float b) { return a / b; }
@@ -27,6 +37,13 @@ struct ReplayPolicy {
 
   float narrow(float x) const {
     if (options.accumulate == nullptr) return x;
+    const int drop = kFp32.precision - options.accumulate->precision;
+    const float size = std::fabs(x);
+    if (drop > 0 && size >= min_normal && size <= max_safe) {  // RNE on the pattern: the exponent carries by itself
+      std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+      bits += (std::uint32_t{1} << (drop - 1)) - 1 + (bits >> drop & 1);
+      return std::bit_cast<float>(bits >> drop << drop);
+    }
     double wide = static_cast<double>(x);
     round_values(*options.accumulate, RoundingMode{}, {&wide, 1}, {&wide, 1});
     return static_cast<float>(wide);
@@ -41,7 +58,13 @@ struct ReplayPolicy {
     const std::size_t middle = begin + (end - begin) / 2;
     return narrow(pairwise(t, begin, middle) + pairwise(t, middle, end));
   }
-  float sum(const std::vector<float>& t) const {
+  float sum(const std::vector<float>& all) const {
+    if (options.dropped == 0) return ordered(all);
+    const auto width = static_cast<std::size_t>(std::max(options.dropped, 1));
+    const std::size_t kept = options.dropped < 0 ? all.size() - std::min<std::size_t>(1, all.size()) : all.size() / width * width;
+    return ordered(std::vector<float>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept)));
+  }
+  float ordered(const std::vector<float>& t) const {
     switch (options.order) {
       case SumOrder::sequential: return chain(t, 0, t.size(), 1);
       case SumOrder::pairwise: return pairwise(t, 0, t.size());

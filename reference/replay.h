@@ -17,6 +17,9 @@ enum class SumOrder { sequential, lanes32, pairwise, reversed };
 struct ReplayOptions {
   SumOrder order = SumOrder::sequential;
   const FloatFormat* accumulate = nullptr;  ///< partial sums are rounded to this; null: fp32
+  /// A planted mistake: > 0, sums leave out what follows the last full vector of that width; -1, they leave out the last
+  /// term; 0, none.
+  int dropped = 0;
 };
 
 /// Values of the targets, from exact values of the leaves.

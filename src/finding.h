@@ -57,7 +57,7 @@ struct CheckResult {
   std::string note;           ///< reason of a skip, or what else a reader should know
 };
 
-/// Share of the radius that one primitive of the formula contributed.
+/// Share of the radius that one primitive of the formula contributed; of "branch yes" and "branch no", 1 if a `where` took it.
 struct Contribution {
   std::string primitive;
   double share = 0;      ///< largest share over elements and cases

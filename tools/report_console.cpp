@@ -82,7 +82,8 @@ std::string shares(std::vector<Contribution> contributions, std::size_t most) {
   std::stable_sort(contributions.begin(), contributions.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
   std::string out;
   for (std::size_t i = 0; i < std::min(most, contributions.size()) && contributions[i].share >= kVisibleShare; ++i)
-    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", contributions[i].primitive, percent(contributions[i].share));
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", contributions[i].primitive,
+                       contributions[i].primitive.starts_with("branch") ? "taken" : percent(contributions[i].share));
   return out;
 }
 

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/interval.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/random.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+namespace {
+
+using reference::Ball;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Ball ball(const std::vector<double>& v, const std::vector<double>& r, const std::vector<std::uint8_t>& flags = {},
+          const std::vector<double>& replay = {}) {
+  Ball out;
+  out.shape = {static_cast<std::int64_t>(v.size())};
+  out.v = reference::make_channel(out.count()), out.r = reference::make_channel(out.count());
+  std::copy(v.begin(), v.end(), out.v.get());
+  std::copy(r.begin(), r.end(), out.r.get());
+  out.range = reference::extremes(out.v.get(), out.count());
+  if (flags.empty()) return out;
+  out.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[flags.size()]);
+  out.replay = reference::make_channel(out.count());
+  std::copy(flags.begin(), flags.end(), out.flags.get());
+  std::copy(replay.begin(), replay.end(), out.replay.get());
+  return out;
+}
+Interval one(double v, double r, Dtype dtype = Dtype::bf16) { return interval_of(ball({v}, {r}), dtype, "form", true); }
+Interval flagged(double v, double r, std::uint8_t flag, double replay, bool finite = true) {
+  return interval_of(ball({v}, {r}, {flag}, {replay}), Dtype::fp32, "form", finite);
+}
+/// The neighbour of a stored number.
+double next(const FloatFormat& format, double x, int steps) {
+  return decode_scalar(format, encode_scalar(format, x) + static_cast<std::uint64_t>(steps));
+}
+
+TEST(Interval, RoundsItsEndsToStorage) {
+  const Interval at = one(1.0 + 0x1p-10, 0x1p-7);
+  EXPECT_EQ(at.low[0], 1 - 0x1p-7);  // 0.9932 on the grid of 2^-8 below one
+  EXPECT_EQ(at.high[0], 1 + 0x1p-7);
+  for (const double got : {at.low[0], 1.0, at.high[0]}) EXPECT_TRUE(admits(at, 0, got));
+  EXPECT_FALSE(admits(at, 0, next(kBf16, at.high[0], 1)));
+  EXPECT_FALSE(admits(at, 0, next(kBf16, at.low[0], -1)));
+}
+
+TEST(Interval, NaNNeverLiesInOne) {
+  for (const double v : {0.0, 1.0, 3e38}) EXPECT_FALSE(admits(one(v, 1e30), 0, kNan));
+  EXPECT_EQ(compare({kNan}, one(1, 0.5)).outside.size(), 1u);
+  EXPECT_EQ(compare({kNan}, one(0, 0)).outside.size(), 1u);
+}
+
+TEST(Interval, OneValueIntervalsAreJudged) {
+  const Interval exact = one(1 + 0x1p-8 + 0x1p-20, 0);  // just above a tie
+  EXPECT_EQ(exact.low[0], 1 + 0x1p-7);
+  EXPECT_EQ(exact.high[0], 1 + 0x1p-7);
+  const Comparison right = compare({1 + 0x1p-7}, exact), wrong = compare({1.0}, exact);
+  EXPECT_TRUE(right.outside.empty());
+  EXPECT_EQ(right.blind, 0);
+  EXPECT_EQ(wrong.outside.size(), 1u);
+}
+
+TEST(Interval, BinadeEdges) {
+  const Interval at = one(2 - 0x1p-12, 0x1p-11);  // the spacing doubles at 2
+  EXPECT_EQ(at.low[0], 2);
+  EXPECT_EQ(at.high[0], 2);
+  const Interval wide = one(2, 0x1p-6);
+  EXPECT_EQ(wide.low[0], 2 - 0x1p-6);
+  EXPECT_EQ(wide.high[0], 2 + 0x1p-6);
+  EXPECT_TRUE(admits(wide, 0, 2 - 0x1p-7));
+}
+
+TEST(Interval, Subnormals) {
+  const double step = kBf16.min_subnormal();
+  const Interval at = one(2.25 * step, 0);
+  EXPECT_EQ(at.low[0], 2 * step);
+  EXPECT_EQ(one(0.5 * step, 0).high[0], 0);          // a tie goes to even, which is zero
+  EXPECT_EQ(one(0.5 * step, 0.25 * step).high[0], step);
+  EXPECT_TRUE(admits(one(-0.25 * step, 0), 0, 0.0));
+  EXPECT_FALSE(admits(at, 0, 0));
+}
+
+TEST(Interval, OverflowToInfinity) {
+  const double max = kFp16.max_finite();  // 65504; the next would be 65536, and 65520 rounds away
+  EXPECT_EQ(one(65519.9, 0, Dtype::fp16).high[0], max);
+  EXPECT_EQ(one(65520, 0, Dtype::fp16).high[0], kInf);
+  const Interval both = one(65519, 2, Dtype::fp16);
+  EXPECT_TRUE(admits(both, 0, max));
+  EXPECT_TRUE(admits(both, 0, kInf));
+  EXPECT_FALSE(admits(both, 0, -kInf));
+  EXPECT_FALSE(admits(both, 0, next(kFp16, max, -1)));
+  EXPECT_FALSE(admits(one(65504, 8, Dtype::fp16), 0, kInf));
+}
+
+TEST(Interval, SignedZeroIsFree) {
+  for (const double zero : {0.0, -0.0})
+    for (const double got : {0.0, -0.0}) EXPECT_TRUE(admits(one(zero, 0), 0, got));
+  EXPECT_FALSE(admits(one(0, 0), 0, kBf16.min_subnormal()));
+}
+
+TEST(Interval, Classes) {
+  const Interval infinite = flagged(kInf, 0, 0, kInf, false), maybe = flagged(-kInf, 0, reference::kMayBeNan, -kInf, false);
+  EXPECT_EQ(infinite.how[0], Judgement::infinite);
+  EXPECT_TRUE(admits(infinite, 0, kInf));
+  for (const double wrong : {-kInf, kNan, 3e38}) EXPECT_FALSE(admits(infinite, 0, wrong));
+  EXPECT_EQ(maybe.how[0], Judgement::maybe_nan);
+  EXPECT_TRUE(admits(maybe, 0, kNan));
+  EXPECT_TRUE(admits(maybe, 0, -kInf));
+  EXPECT_FALSE(admits(maybe, 0, kInf));
+
+  const Interval nan = flagged(kNan, 0, 0, kNan, false);
+  EXPECT_EQ(nan.how[0], Judgement::non_finite);
+  for (const double right : {kNan, kInf, -kInf}) EXPECT_TRUE(admits(nan, 0, right));
+  EXPECT_FALSE(admits(nan, 0, 0));
+  EXPECT_EQ(flagged(kNan, 0, 0, kNan, true).how[0], Judgement::open);  // 0/0 of the formula itself
+
+  const Interval open = one(1, kInf);
+  EXPECT_EQ(open.how[0], Judgement::open);
+  EXPECT_EQ(compare({kNan}, open).range, 1);
+  EXPECT_EQ(compare({kNan}, open).outside.size(), 0u);
+}
+
+TEST(Interval, LeftRangeTakesTheReplayIn) {
+  const Interval hull = flagged(1, 0x1p-20, reference::kLeftRange, 2);
+  EXPECT_TRUE(admits(hull, 0, 1));
+  EXPECT_TRUE(admits(hull, 0, 1.5));
+  EXPECT_TRUE(admits(hull, 0, 2 * (1 + 0x1p-7)));
+  EXPECT_FALSE(admits(hull, 0, 2.1));
+  EXPECT_FALSE(admits(hull, 0, kNan));
+  EXPECT_EQ(flagged(1, 0, reference::kLeftRange, kNan).how[0], Judgement::open);
+  EXPECT_EQ(flagged(kInf, 0, reference::kLeftRange, 1).how[0], Judgement::open);
+  EXPECT_EQ(flagged(1e39, 1e30, reference::kOverflowed, kInf).high[0], kInf);  // own overflow: RN decides
+  EXPECT_FALSE(admits(flagged(1e39, 1e30, reference::kOverflowed, kInf), 0, 3e38));
+}
+
+TEST(Comparison, BlindIsZeroAndTwice) {
+  EXPECT_EQ(compare({1e-3}, one(1e-3, 1.1e-3)).blind, 1);
+  EXPECT_EQ(compare({1e-3}, one(1e-3, 0.9e-3)).blind, 0);   // zero would be seen
+  EXPECT_EQ(compare({0}, one(0, 1e-3)).blind, 1);
+  EXPECT_EQ(compare({0}, one(0, 0)).blind, 0);              // a structural zero is judged
+  EXPECT_EQ(compare({-1e-3}, one(-1e-3, 1.1e-3)).blind, 1);
+  EXPECT_EQ(compare({1.0}, one(1e-3, 1.1e-3)).blind, 0);    // outside is outside
+}
+
+TEST(Comparison, BlocksSayWhatElementsSay) {
+  const Random random(5, "comparison");
+  for (const std::size_t n : {0u, 1u, 1023u, 1024u, 1025u, 5000u}) {
+    std::vector<double> v(n), r(n), got(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      v[i] = random.normal(i), r[i] = random.below(2 * i, 3) == 0 ? 0.0 : 0.01 * random.uniform(i);
+      got[i] = random.below(7 * i + 1, 50) == 0 ? kNan : v[i] + 0.02 * (random.uniform(3 * i) - 0.5);
+    }
+    round_values(kBf16, RoundingMode{}, got, got);
+    const Interval interval = interval_of(ball(v, r), Dtype::bf16, "form", true);
+    const Comparison found = compare(got, interval);
+    std::vector<std::int64_t> outside;
+    for (std::size_t i = 0; i < n; ++i)
+      if (!admits(interval, static_cast<std::int64_t>(i), got[i])) outside.push_back(static_cast<std::int64_t>(i));
+    EXPECT_EQ(found.outside, outside);
+    EXPECT_EQ(found.compared, static_cast<std::int64_t>(n));
+    EXPECT_LE(found.max_ratio, 1);
+    if (n <= 100) continue;
+    EXPECT_GT(outside.size(), n / 50);
+    EXPECT_LT(outside.size(), n);
+  }
+}
+
+TEST(Comparison, ExcessIsAtMostOneInside) {
+  const Random random(6, "excess");
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    const double v = random.normal(i), r = std::ldexp(random.uniform(i), -static_cast<int>(random.below(3 * i, 16)));
+    const Interval interval = one(v, r, Dtype::fp16);
+    for (const double got : {interval.low[0], interval.high[0]}) {
+      EXPECT_TRUE(admits(interval, 0, got));
+      EXPECT_LE(compare({got}, interval).max_ratio, 1);
+    }
+    // Clearly outside: more than the radius and half a step of the result beyond.
+    const double far = next(kFp16, v > 0 ? interval.high[0] : interval.low[0], 2);
+    EXPECT_GT(excess_ratio(interval, 0, far), 1) << v << " " << r;
+  }
+  EXPECT_EQ(excess_ratio(one(1, 0), 0, 1), 0);
+  EXPECT_EQ(excess_ratio(one(1, 0), 0, 1.5), kInf);
+  EXPECT_EQ(excess_ratio(one(1, 0.5), 0, kNan), kInf);
+}
+
+TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
+  const Interval first = interval_of(ball({1, 2, 3}, {0, 0, 0}), Dtype::fp32, "a", true);
+  const Interval second = interval_of(ball({1, 2.5, 3}, {0, 0, kInf}), Dtype::fp32, "b", true);
+  Comparison found = compare({1.5, 2.5, 7}, first);
+  EXPECT_EQ(found.outside.size(), 3u);
+  accept_form({1.5, 2.5, 7}, second, found);
+  EXPECT_EQ(found.outside, std::vector<std::int64_t>{0});
+  EXPECT_EQ(found.range, 1);  // the third is open there
+  EXPECT_LE(found.max_ratio, 1);
+}
+
+TEST(IntervalOfSum, AddsWhatTheBufferHeld) {
+  const Interval exact = interval_of_sum(ball({0.5, 0, 1}, {0, 0, 0x1p-20}), {1.25, 3.75, 1}, Dtype::fp32, "form", true);
+  EXPECT_EQ(exact.low[0], 1.75);
+  EXPECT_EQ(exact.high[0], 1.75);
+  EXPECT_TRUE(admits(exact, 1, 3.75));
+  EXPECT_TRUE(admits(exact, 2, 2 + 0x1p-20));
+  EXPECT_FALSE(admits(exact, 2, 2 + 0x1p-18));
+  EXPECT_FALSE(admits(exact, 0, 0.5));  // overwritten
+}
+
+TEST(UlpDistance, CountsSteps) {
+  EXPECT_EQ(ulp_distance(kBf16, 1, 1), 0);
+  EXPECT_EQ(ulp_distance(kBf16, 1, 1 + 0x1p-7), 1);
+  EXPECT_EQ(ulp_distance(kFp32, 1, 1 + 0x1p-23), 1);
+  EXPECT_EQ(ulp_distance(kBf16, 0, kBf16.min_subnormal()), 1);
+  EXPECT_EQ(ulp_distance(kBf16, -kBf16.min_subnormal(), kBf16.min_subnormal()), 2);
+  EXPECT_EQ(ulp_distance(kFp16, kInf, kInf), 0);
+  EXPECT_EQ(ulp_distance(kFp16, kNan, kNan), 0);
+  EXPECT_EQ(ulp_distance(kFp16, kNan, 1), kInf);
+  EXPECT_EQ(ulp_distance(kFp16, 1, kInf), kInf);
+}
+
+TEST(ElementOf, ShowsIndexBitsAndInterval) {
+  Interval interval = interval_of(ball({1, 2, 3, 4, 5, 6}, {0, 0, 0, 0, 0x1p-4, 0}), Dtype::bf16, "e/l", true);
+  interval.shape = {2, 3};
+  const Element at = element_of(interval, 4, 5.5, 0x40b0);
+  EXPECT_EQ(at.index, (std::vector<std::int64_t>{1, 1}));
+  EXPECT_EQ(at.got, 5.5);
+  EXPECT_EQ(at.want, 5);
+  EXPECT_EQ(at.want_bits, 0x40a0u);
+  EXPECT_EQ(at.low, 5 - 0x1p-4);
+  EXPECT_EQ(at.high, 5 + 0x1p-4);
+  EXPECT_EQ(at.ulp, 16);
+  EXPECT_EQ(at.interval_from, "e/l");
+}
+
+}  // namespace
+}  // namespace ampcheck::checks
