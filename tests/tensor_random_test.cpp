@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <set>
+#include <vector>
 
 #include "src/error.h"
 #include "src/random.h"
@@ -135,6 +136,21 @@ TEST(CopyElements, MovesBitsBetweenLayouts) {
   EXPECT_EQ(back.span<std::uint32_t>()[4], 0x7fc0deadu);
   EXPECT_THROW(copy_elements(from.view(), Tensor(Dtype::fp32, {3, 2}).view()), Error);
   EXPECT_THROW(copy_elements(from.view(), Tensor(Dtype::fp16, {2, 3}).view()), Error);
+}
+
+TEST(Random, ManyAtATimeAreTheSameNumbers) {
+  const Random random(7, "many at a time");
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{1} << 32) - 70})
+    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{200}}) {
+      std::vector<std::uint64_t> bits(n);
+      std::vector<double> normals(n);
+      random.bits(first, bits);
+      random.normals(first, normals);
+      for (std::size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(bits[i], random.bits(first + i));
+        ASSERT_EQ(normals[i], random.normal(first + i));
+      }
+    }
 }
 
 }  // namespace
