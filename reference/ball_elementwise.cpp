@@ -13,18 +13,23 @@ namespace {
 
 using In = std::span<const BlockIn>;
 
+// The rules select instead of branching (& and |, not && and ||), and their constants and pointers are known not to alias:
+// otherwise the loops do not vectorise.
+
 /// Applies a scalar rule (context, a, ra, b, rb, v, r) to a block.
 template <class Rule>
-void unary(const RuleContext& c, int n, In in, BlockOut out, Rule rule) {
-  const double *a = in[0].v, *ra = in[0].r;
-  double *v = out.v, *r = out.r;
+void unary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r;
+  double *__restrict__ v = out.v, *__restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], v[i], r[i]);
 }
 
 template <class Rule>
-void binary(const RuleContext& c, int n, In in, BlockOut out, Rule rule) {
-  const double *a = in[0].v, *ra = in[0].r, *b = in[1].v, *rb = in[1].r;
-  double *v = out.v, *r = out.r;
+void binary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ b = in[1].v, *__restrict__ rb = in[1].r;
+  double *__restrict__ v = out.v, *__restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], b[i], rb[i], v[i], r[i]);
 }
 
@@ -32,34 +37,35 @@ void binary(const RuleContext& c, int n, In in, BlockOut out, Rule rule) {
 inline void add_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
   const double sum = a + b, part = sum - a;
   const double error = (a - (sum - part)) + (b - part), in = ra + rb;
-  const bool exact = in == 0 && error == 0 && representable(sum);
-  double radius = exact ? 0.0 : in + c.u * (std::fabs(sum) + in);  // a subnormal sum is always representable
-  radius = b == 0 && rb == 0 ? ra : radius;
-  radius = a == 0 && ra == 0 ? rb : radius;
+  const bool exact = (in == 0) & (error == 0) & representable(sum);
+  const double inexact = in + c.u * (std::fabs(sum) + in);  // a subnormal sum is always representable
+  double radius = exact ? 0.0 : inexact;
+  radius = (b == 0) & (rb == 0) ? ra : radius;
+  radius = (a == 0) & (ra == 0) ? rb : radius;
   v = sum;
   r = radius;
 }
 
 inline void mul_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
   const double x = std::fabs(a), y = std::fabs(b), product = a * b;
-  const double in = x * rb + y * ra + ra * rb;
-  double radius = in == 0 && representable(product) ? 0.0 : rounded(c, product, in);
-  const bool pow2 = (ra == 0 && power_of_two(a)) || (rb == 0 && power_of_two(b));
-  radius = pow2 && std::fabs(product) - in >= kMinNormal ? in : radius;
-  radius = (a == 0 && ra == 0) || (b == 0 && rb == 0) ? 0.0 : radius;
+  const double in = x * rb + y * ra + ra * rb, inexact = rounded(c, product, in);
+  double radius = (in == 0) & representable(product) ? 0.0 : inexact;
+  const bool pow2 = ((ra == 0) & power_of_two(a)) | ((rb == 0) & power_of_two(b));
+  radius = pow2 & (std::fabs(product) - in >= kMinNormal) ? in : radius;
+  radius = ((a == 0) & (ra == 0)) | ((b == 0) & (rb == 0)) ? 0.0 : radius;
   v = product;
   r = radius;
 }
 
 inline void div_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
   const double quotient = a / b, low = std::fabs(b) - rb;
-  const double in = low > 0 ? (ra + std::fabs(quotient) * rb) / low : kInfinity;
+  const double inside = (ra + std::fabs(quotient) * rb) / low, in = low > 0 ? inside : kInfinity;
   const double size = std::fabs(quotient) + in;
   // Two roundings: multiplying by a computed reciprocal is usual.
   double radius = in + 2 * c.u * size + (size < 2 * kMinNormal ? 2 * c.eta : 0.0);
-  radius = rb == 0 && power_of_two(b) && std::fabs(quotient) - in >= kMinNormal ? in : radius;
-  radius = a == 0 && ra == 0 && b != 0 ? 0.0 : radius;
-  radius = rb == 0 && b == 0 ? 0.0 : radius;  // a pole met exactly: judged by class
+  radius = (rb == 0) & power_of_two(b) & (std::fabs(quotient) - in >= kMinNormal) ? in : radius;
+  radius = (a == 0) & (ra == 0) & (b != 0) ? 0.0 : radius;
+  radius = (rb == 0) & (b == 0) ? 0.0 : radius;  // a pole met exactly: judged by class
   v = quotient;
   r = radius;
 }
@@ -86,17 +92,19 @@ void monotone(const RuleContext& c, double ulps, int n, In in, BlockOut out, dou
   }
 }
 
-void exp_rule(const RuleContext& c, int n, In in, BlockOut out) {
+void exp_rule(const RuleContext& context, int n, In in, BlockOut out) {
   vector_exp(in[0].v, out.v, n);
-  const double *a = in[0].v, *ra = in[0].r;
-  bool wide = false;
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ v = out.v;
+  double* __restrict__ r = out.r;
+  int wide = 0;
   for (int i = 0; i < n; ++i) {  // |e^(a+r) - e^a| = e^a expm1(r) <= e^a (r + r^2) for r <= 1
     wide |= !(ra[i] <= 1);
-    const double spread = out.v[i] * (ra[i] + ra[i] * ra[i]);
-    out.r[i] = ra[i] == 0 && a[i] == 0 ? 0.0 : function_radius(c, c.math.exp, out.v[i], spread);
+    const double radius = function_radius(c, c.math.exp, v[i], v[i] * (ra[i] + ra[i] * ra[i]));
+    r[i] = (ra[i] == 0) & (a[i] == 0) ? 0.0 : radius;
   }
   for (int i = 0; wide && i < n; ++i)
-    if (!(ra[i] <= 1)) out.r[i] = function_radius(c, c.math.exp, out.v[i], std::exp(a[i] + ra[i]) - out.v[i]);
+    if (!(ra[i] <= 1)) r[i] = function_radius(c, c.math.exp, v[i], std::exp(a[i] + ra[i]) - v[i]);
 }
 
 void log_rule(const RuleContext& c, int n, In in, BlockOut out) {
@@ -117,18 +125,23 @@ void log1p_rule(const RuleContext& c, int n, In in, BlockOut out) {
   }
 }
 
-void erf_rule(const RuleContext& c, int n, In in, BlockOut out, bool complement) {
-  std::array<double, kBlock> near{}, bell{};
+void erf_rule(const RuleContext& context, int n, In in, BlockOut out, bool complement) {
+  std::array<double, kBlock> near{}, slope{};
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ bell = slope.data(), *__restrict__ v = out.v;
+  double *__restrict__ nearest = near.data(), *__restrict__ r = out.r;
   for (int i = 0; i < n; ++i) {
-    const double nearest = std::fmax(std::fabs(in[0].v[i]) - in[0].r[i], 0.0);
-    near[static_cast<std::size_t>(i)] = -nearest * nearest;
+    const double gap = std::fabs(a[i]) - ra[i], least = gap > 0 ? gap : 0.0;
+    nearest[i] = -least * least;
   }
-  vector_exp(near.data(), bell.data(), n);
+  vector_exp(near.data(), slope.data(), n);
   (complement ? vector_erfc : vector_erf)(in[0].v, out.v, n);
+  const double ulps = complement ? c.math.erfc : c.math.erf;
   for (int i = 0; i < n; ++i) {  // mean value theorem with the largest slope in the ball
-    const double spread = in[0].r[i] == 0 ? 0.0 : std::fmin(1.1283791670955126 * bell[static_cast<std::size_t>(i)] * in[0].r[i], 2.0);
-    const bool exact = !complement && in[0].v[i] == 0 && in[0].r[i] == 0;
-    out.r[i] = exact ? 0.0 : function_radius(c, complement ? c.math.erfc : c.math.erf, out.v[i], spread);
+    const double steepest = 1.1283791670955126 * bell[i] * ra[i], limited = 2.0 < steepest ? 2.0 : steepest;
+    const double spread = ra[i] == 0 ? 0.0 : (limited == limited ? limited : 2.0);
+    const double radius = function_radius(c, ulps, v[i], spread);
+    r[i] = !complement & (a[i] == 0) & (ra[i] == 0) ? 0.0 : radius;
   }
 }
 
@@ -194,8 +207,9 @@ void evaluate_block(const RuleContext& c, Primitive primitive, int n, In in, Blo
     case Primitive::square:
       return unary(c, n, in, out, [](const RuleContext& k, double a, double ra, double& v, double& r) {
         const double in_r = (2 * std::fabs(a) + ra) * ra;
-        v = a * a;
-        r = in_r == 0 && representable(v) ? 0.0 : rounded(k, v, in_r);
+        const double square = a * a, inexact = rounded(k, square, in_r);
+        v = square;
+        r = (in_r == 0) & representable(square) ? 0.0 : inexact;
       });
     case Primitive::div: return binary(c, n, in, out, div_rule);
     case Primitive::exp: return exp_rule(c, n, in, out);
@@ -379,27 +393,47 @@ BlockIn stage_all(const Ball& ball, std::int64_t at, std::int64_t stride, int n,
 }
 
 /// Rule R3 for chained + and -: the state of the flattened sum, and the radius from it.
-void chain_sums(const RuleContext& c, Primitive primitive, std::int64_t at, int n, const std::int64_t* offset,
-                const std::int64_t* stride, std::span<const Ball* const> args, bool keep, Ball& out) {
-  for (int i = 0; i < n; ++i) {
-    double terms = 0, mass = 0, base = 0, grid = kInfinity;
-    for (std::size_t k = 0; k < args.size(); ++k) {
-      const Ball& x = *args[k];
-      const std::int64_t from = offset[k] + i * stride[k];
-      if (x.terms) {
-        terms += x.terms[from], mass += x.mass[from], base += x.base[from];
-        grid = std::fmin(grid, x.grid[from]);
-      } else {
-        const double v = x.v[from], r = x.r ? x.r[from] : 0.0;
-        terms += v != 0 || r != 0, mass += std::fabs(v) + r, base += r;
-        grid = r == 0 ? std::fmin(grid, lowest_bit(v)) : 0.0;
+void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at, int n, const std::int64_t* offset,
+                const std::int64_t* stride, std::span<const Ball* const> args, In in, bool keep, Ball& out) {
+  struct {
+    std::array<double, kBlock> terms{}, mass{}, base{}, grid{}, room{};
+  } own;
+  double *__restrict__ terms = own.terms.data(), *__restrict__ mass = own.mass.data(), *__restrict__ base = own.base.data();
+  double* __restrict__ grid = own.grid.data();
+  std::fill_n(grid, n, kInfinity);
+  for (std::size_t k = 0; k < args.size(); ++k) {
+    const Ball& x = *args[k];
+    if (x.terms) {
+      const auto channel = [&](const Channel& from) { return stage(from, offset[k], stride[k], n, own.room); };
+      const double* __restrict__ from = channel(x.terms);
+      for (int i = 0; i < n; ++i) terms[i] += from[i];
+      from = channel(x.mass);
+      for (int i = 0; i < n; ++i) mass[i] += from[i];
+      from = channel(x.base);
+      for (int i = 0; i < n; ++i) base[i] += from[i];
+      from = channel(x.grid);
+      for (int i = 0; i < n; ++i) grid[i] = from[i] < grid[i] ? from[i] : grid[i];
+    } else {
+      const double *__restrict__ v = in[k].v, *__restrict__ r = in[k].r;
+      for (int i = 0; i < n; ++i) {
+        const double bit = lowest_bit(v[i]), lower = bit < grid[i] ? bit : grid[i];
+        terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0, mass[i] += std::fabs(v[i]) + r[i], base[i] += r[i];
+        grid[i] = r[i] == 0 ? lower : 0.0;
       }
     }
-    const double chained = summation_radius(c, terms, mass, base, grid);
-    const bool single = terms <= 2;  // a plain a + b of two single terms keeps u|v|
-    if (!single && primitive != Primitive::neg) out.r[at + i] = settle(out.v[at + i], chained);
-    if (keep) out.terms[at + i] = terms, out.mass[at + i] = mass, out.base[at + i] = base, out.grid[at + i] = grid;
   }
+  const RuleContext c = context;
+  if (primitive != Primitive::neg) {
+    const double* __restrict__ v = out.v.get() + at;
+    double* __restrict__ r = out.r.get() + at;
+    for (int i = 0; i < n; ++i) {  // a plain a + b of two single terms keeps u|v|
+      const double chained = settle(v[i], summation_radius(c, terms[i], mass[i], base[i], grid[i]));
+      r[i] = terms[i] > 2 ? chained : r[i];
+    }
+  }
+  if (!keep) return;
+  std::copy_n(terms, n, out.terms.get() + at), std::copy_n(mass, n, out.mass.get() + at);
+  std::copy_n(base, n, out.base.get() + at), std::copy_n(grid, n, out.grid.get() + at);
 }
 
 }  // namespace
@@ -437,7 +471,7 @@ void evaluate_elementwise(const RuleContext& context, const Node& node, std::spa
         block.flags = out.flags.get() + at;
         range_block(context, node.primitive, n, In(in, args.size()), block);
       }
-      if (chained) chain_sums(context, node.primitive, at, n, from, stride, args, wants_sum, out);
+      if (chained) chain_sums(context, node.primitive, at, n, from, stride, args, In(in, args.size()), wants_sum, out);
     }
   }
 }

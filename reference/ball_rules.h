@@ -37,7 +37,10 @@ inline double rounded(const RuleContext& c, double v, double radius_in) {
   return radius_in + c.u * size + (size < 2 * kMinNormal ? c.eta : 0.0);
 }
 /// A radius that is not a number says nothing: infinite. A non-finite value is judged by class: zero.
-inline double settle(double v, double r) { return std::isfinite(v) ? (r == r ? r : kInfinity) : 0.0; }
+inline double settle(double v, double r) {
+  const double sure = r == r ? r : kInfinity;
+  return std::fabs(v) < kInfinity ? sure : 0.0;
+}
 
 inline constexpr int kBlock = 512;
 
@@ -64,9 +67,23 @@ void evaluate_matmul(const RuleContext& context, const Node& node, const Ball& a
                      bool wants_sum, Ball& out);
 
 /// Radius of a sum from its state (rule R2, R3), given the value.
-double summation_radius(const RuleContext& context, double terms, double mass, double base, double grid);
-/// Lowest set bit of a finite non-zero number; infinity for zero.
-double lowest_bit(double v);
+inline double summation_radius(const RuleContext& c, double terms, double mass, double base, double grid) {
+  const double limited = c.depth < terms - 1 ? c.depth : terms - 1, roundings = c.depth > 0 ? limited : terms - 1;
+  const double gamma = c.sum_factor * roundings * c.u_sum, order = gamma * mass / (1 - gamma);
+  double r = base + (gamma < 1 ? order : kInfinity);
+  r += c.sum_factor > 1 ? terms * terms * c.eta : 0.0;  // each rescaling step may underflow
+  // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
+  r = c.grid & (base == 0) & (grid > 0) & (mass <= 0x1p24 * grid) ? 0.0 : r;
+  return terms <= 1 ? base : r;
+}
+/// Lowest set bit of a finite non-zero number; infinity for zero, 0 for a non-finite one.
+inline double lowest_bit(double v) {
+  const auto bits = __builtin_bit_cast(std::uint64_t, v) & 0x7fffffffffffffffull;
+  const bool bare = (bits & 0xfffffffffffffull) == 0;  // nothing but the implicit bit
+  const double size = __builtin_bit_cast(double, bits), rest = __builtin_bit_cast(double, bits & (bits - 1));
+  const double bit = size - (bare ? 0.0 : rest);
+  return v == 0 ? kInfinity : (size < kInfinity ? bit : 0.0);
+}
 
 /// Allocates the channels that a mode needs.
 void allocate(Ball& ball, bool full, bool wants_sum);

@@ -1,31 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums and maxima along an axis (rules R2, R3, R9, R10).
-#include <bit>
 #include <vector>
 
 #include "reference/ball_rules.h"
 
 namespace ampcheck::reference {
-
-double lowest_bit(double v) {
-  if (v == 0) return kInfinity;
-  if (!std::isfinite(v)) return 0;
-  const auto bits = std::bit_cast<std::uint64_t>(v);
-  const std::uint64_t exponent = bits >> 52 & 0x7ff, mantissa = bits & 0xfffffffffffffull;
-  const std::uint64_t whole = exponent ? mantissa | 1ull << 52 : mantissa;
-  return std::ldexp(1.0, std::countr_zero(whole) + static_cast<int>(exponent ? exponent : 1) - 1075);
-}
-
-double summation_radius(const RuleContext& c, double terms, double mass, double base, double grid) {
-  if (terms <= 1) return base;
-  // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
-  if (c.grid && base == 0 && grid > 0 && mass <= 0x1p24 * grid) return 0;
-  const double roundings = c.depth > 0 ? std::min(c.depth, terms - 1) : terms - 1;
-  const double gamma = c.sum_factor * roundings * c.u_sum;
-  double r = base + (gamma < 1 ? gamma * mass / (1 - gamma) : kInfinity);
-  if (c.sum_factor > 1) r += terms * terms * c.eta;  // each rescaling step may underflow
-  return r;
-}
 
 void allocate(Ball& ball, bool full, bool wants_sum) {
   const std::int64_t n = ball.count();
@@ -65,17 +44,28 @@ struct Sums {
 };
 
 void add_terms(const Ball& x, std::int64_t at, std::int64_t inner, Sums& s, std::size_t to) {
-  for (std::int64_t k = 0; k < inner; ++k) {
-    const std::int64_t i = at + k;
-    const std::size_t j = to + static_cast<std::size_t>(k);
-    s.value[j] += x.v[i];
-    if (x.terms) {
-      s.terms[j] += x.terms[i], s.mass[j] += x.mass[i], s.base[j] += x.base[i];
-      s.grid[j] = std::fmin(s.grid[j], x.grid[i]);
-    } else {
-      const double v = x.v[i], r = x.r ? x.r[i] : 0.0;
-      s.terms[j] += v != 0 || r != 0, s.mass[j] += std::fabs(v) + r, s.base[j] += r;
-      s.grid[j] = r == 0 ? std::fmin(s.grid[j], lowest_bit(v)) : 0.0;
+  double *__restrict__ value = s.value.data() + to, *__restrict__ terms = s.terms.data() + to, *__restrict__ mass = s.mass.data() + to;
+  double *__restrict__ base = s.base.data() + to, *__restrict__ grid = s.grid.data() + to;
+  const double* __restrict__ v = x.v.get() + at;
+  if (x.terms) {
+    const double *__restrict__ t = x.terms.get() + at, *__restrict__ m = x.mass.get() + at, *__restrict__ b = x.base.get() + at;
+    const double* __restrict__ g = x.grid.get() + at;
+    for (std::int64_t i = 0; i < inner; ++i) {
+      value[i] += v[i], terms[i] += t[i], mass[i] += m[i], base[i] += b[i];
+      grid[i] = g[i] < grid[i] ? g[i] : grid[i];
+    }
+  } else if (x.r) {
+    const double* __restrict__ r = x.r.get() + at;
+    for (std::int64_t i = 0; i < inner; ++i) {
+      const double bit = lowest_bit(v[i]), lower = bit < grid[i] ? bit : grid[i];
+      value[i] += v[i], terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0, mass[i] += std::fabs(v[i]) + r[i], base[i] += r[i];
+      grid[i] = r[i] == 0 ? lower : 0.0;
+    }
+  } else {
+    for (std::int64_t i = 0; i < inner; ++i) {
+      const double bit = lowest_bit(v[i]);
+      value[i] += v[i], terms[i] += v[i] != 0 ? 1.0 : 0.0, mass[i] += std::fabs(v[i]);
+      grid[i] = bit < grid[i] ? bit : grid[i];
     }
   }
 }
@@ -144,6 +134,17 @@ void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool fu
       }
       store(c, value, terms, mass, base, grid, o, wants_sum, out);
       if (full) range_of_sum(x, o * a.n, 1, a.n, mass, o, out);
+      continue;
+    }
+    if (a.inner == 1) {  // a row of terms that are sums themselves, in registers
+      const std::int64_t begin = o * a.n, end = begin + a.n;
+      double value = 0, terms = 0, mass = 0, base = 0, grid = kInfinity;
+      for (std::int64_t i = begin; i < end; ++i) {
+        value += x.v[i], terms += x.terms[i], mass += x.mass[i], base += x.base[i];
+        grid = x.grid[i] < grid ? x.grid[i] : grid;
+      }
+      store(c, value, terms, mass, base, grid, o, wants_sum, out);
+      if (full) range_of_sum(x, begin, 1, a.n, mass, o, out);
       continue;
     }
     Sums s(a.inner);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole check of one case against one plain forward + backward of the same op in double.
+#include <algorithm>
+#include <string>
+
 #include "checks/runner.h"
 #include "src/error.h"
 #include "tests/bench/eigen_ops.h"
@@ -25,6 +28,19 @@ void check_against_plain(benchmark::State& state, const std::string& op_name, do
                 best.subject / best.baseline, "x");
 }
 
+/// Our side of tools/bench_peers: the same op and shape that torch checks there, judging every element.
+void check_alone(benchmark::State& state, const std::string& case_name) {
+  const checks::OpDef& op = *checks::find_op(op_of(case_name));
+  const OpCall call = parse_call(case_name, op.signature);
+  double best = 1e30;
+  for (auto _ : state) {
+    const double t = seconds_of([&] { benchmark::DoNotOptimize(checks::run_case(op, call, {})); });
+    best = std::min(best, t);
+    state.SetIterationTime(t);
+  }
+  state.counters["best_ms"] = best * 1e3;
+}
+
 const bool registered = [] {
   const auto add = [](const char* op, double goal, void (*plain)(PlainOp&)) {
     add_figure(std::string("check/") + op, 15, [=](benchmark::State& state) { check_against_plain(state, op, goal, plain); });
@@ -33,6 +49,11 @@ const bool registered = [] {
   add("gelu", 40, plain_gelu);
   add("layer_norm", 60, plain_layer_norm);
   add("rms_norm", 60, plain_rms_norm);
+  for (const char* shape : {"64,1024", "32,128"}) {
+    std::string name = std::string("peers/softmax/") + shape;
+    name[name.find(',')] = 'x';
+    add_figure(name, 20, [=](benchmark::State& state) { check_alone(state, std::string("softmax(x=fp32[") + shape + "])"); });
+  }
   return true;
 }();
 
