@@ -22,6 +22,8 @@ if(AMPCHECK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${AMPCHECK_CCACHE})
 endif()
 if(AMPCHECK_SANITIZE)
+  # Instrumented code makes gcc see uninitialised values that are none (in boost::optional, for one).
+  target_compile_options(ampcheck_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   target_compile_options(ampcheck_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${AMPCHECK_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>)
   target_link_options(ampcheck_flags INTERFACE -fsanitize=${AMPCHECK_SANITIZE})
