@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "src/error.h"
 
@@ -65,37 +64,41 @@ std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& record
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
   auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets);
-  for (const auto& [name, node] : recording.inputs) out->set(node, inputs.at(name));
+  for (const auto& [name, node] : recording.inputs) out->borrow(node, inputs.at(name));
+  for (const auto& [name, node] : recording.cotangents) out->varies(node);
   return out;
 }
 
 }  // namespace
 
-BallEvaluator& CaseReference::forward(Evaluated& form) {
-  if (!form.balls) {
-    form.balls = make_evaluator(form.recording, op_.signature, call_, inputs_);
-    std::vector<Expr> targets = form.recording.output_nodes();
-    for (const auto& [name, node] : form.recording.stored) targets.push_back(node);
-    form.balls->run(targets);
+BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass) {
+  const bool at_saved = pass == Pass::backward_at_saved;
+  std::unique_ptr<BallEvaluator>& balls = at_saved ? form.at_saved : form.balls;
+  if (!balls) {
+    balls = make_evaluator(form.recording, op_.signature, call_, inputs_);
+    for (const auto& [key, node] : form.recording.stored)
+      if (at_saved && saved_.contains(key)) balls->borrow(node, saved_.at(key));
   }
-  return *form.balls;
+  int& probe = at_saved ? form.probe_at_saved : form.probe;
+  if (pass != Pass::forward && probe != probe_) {
+    for (const auto& [key, node] : form.recording.cotangents) balls->borrow(node, cotangents_.at(key));
+    probe = probe_;
+  }
+  return *balls;
 }
 
-namespace {
-
-/// NaN payloads count too.
-bool same_bits(const NamedValues& a, const NamedValues& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
-    return x.first == y.first && x.second.size() == y.second.size() &&
-           (x.second.empty() || std::memcmp(x.second.data(), y.second.data(), x.second.size() * sizeof(double)) == 0);
-  });
+Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string& name) {
+  for (const auto& [key, node] : pass == Pass::forward ? form.recording.outputs : form.recording.gradients)
+    if (key == name) return node;
+  const auto stored = form.recording.stored.find(name);
+  if (pass != Pass::forward || stored == form.recording.stored.end())
+    throw Error("[reference] form '" + form.recording.form + "' has no tensor named '" + name + "', wanted for " +
+                (pass == Pass::forward ? "the forward" : "the backward"));
+  return stored->second;
 }
 
-}  // namespace
-
-void CaseReference::set_cotangents(const NamedValues& cotangents) {
-  if (probe_ > 0 && same_bits(cotangents, cotangents_)) return;
-  cotangents_ = cotangents;
+void CaseReference::set_cotangents(NamedValues cotangents) {
+  cotangents_ = std::move(cotangents);
   cotangents_finite_ = true;
   for (const auto& [name, values] : cotangents_)
     for (const double v : values) cotangents_finite_ &= std::isfinite(v);
@@ -104,52 +107,57 @@ void CaseReference::set_cotangents(const NamedValues& cotangents) {
 
 void CaseReference::set_saved(NamedValues saved) { saved_ = std::move(saved); }
 
-Interval CaseReference::output(std::size_t form, const std::string& name, Dtype dtype) {
+bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
+                           const std::vector<const std::vector<std::int64_t>*>& outside) {
   Evaluated& at = form_at(form);
-  BallEvaluator& balls = forward(at);
-  for (const auto& [key, node] : at.recording.outputs)
-    if (key == name) return interval_of(balls.result(node), dtype, at.recording.form, inputs_finite_);
-  const auto stored = at.recording.stored.find(name);
-  if (stored == at.recording.stored.end())
-    throw Error("[" + op_.signature.name + "] form '" + at.recording.form + "' has no stored(\"" + name + "\")");
-  return interval_of(balls.result(stored->second), dtype, at.recording.form, inputs_finite_);
+  BallEvaluator& balls = ready(at, pass);
+  const reference::RowPlan& rows = balls.rows();
+  if (rows.blocks() < 2 || balls.full()) return false;
+  std::vector<Expr> targets;
+  for (const std::string& name : names) targets.push_back(node_of(at, pass, name));
+  const auto sink = [&](Expr target, std::int64_t first, const reference::Ball& ball) {
+    for (std::size_t k = 0; k < targets.size(); ++k)
+      if (targets[k].id == target.id) part(k, first, ball);
+  };
+  // One node may be several targets, but is handed over once.
+  std::vector<Expr> distinct;
+  for (const Expr& target : targets)
+    if (std::none_of(distinct.begin(), distinct.end(), [&](Expr e) { return e.id == target.id; })) distinct.push_back(target);
+  if (outside.empty() || balls.needs_all_rows(distinct)) return balls.stream(distinct, sink);
+  std::vector<char> blocks(static_cast<std::size_t>(rows.blocks()), 0);
+  for (std::size_t k = 0; k < targets.size(); ++k) {
+    const std::int64_t size = rows.step * (targets[k].shape().count() / rows.rows);  // elements of a block
+    for (const std::int64_t i : *outside[k]) blocks[static_cast<std::size_t>(i / size)] = 1;
+  }
+  return balls.stream(distinct, sink, &blocks);
 }
 
-BallEvaluator& CaseReference::evaluate_gradients(std::size_t form, bool at_saved) {
+const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const std::string& name) {
   Evaluated& at = form_at(form);
-  int& probe = at_saved ? at.probe_at_saved : at.probe;
-  forward(at);
-  if (at_saved && !at.at_saved) {
-    at.at_saved = make_evaluator(at.recording, op_.signature, call_, inputs_);
-    for (const auto& [key, node] : at.recording.stored)
-      if (saved_.contains(key)) at.at_saved->set(node, saved_.at(key));
-  }
-  BallEvaluator& balls = at_saved ? *at.at_saved : *at.balls;
-  if (probe != probe_) {
-    for (const auto& [key, node] : at.recording.cotangents) balls.set(node, cotangents_.at(key));
-    balls.run(at.recording.gradient_nodes());
-    probe = probe_;
-  }
-  return balls;
+  BallEvaluator& balls = ready(at, pass);
+  const Expr node = node_of(at, pass, name);
+  if (balls.known(node)) return balls.result(node);
+  std::vector<Expr> targets = pass == Pass::forward ? at.recording.output_nodes() : at.recording.gradient_nodes();
+  for (const auto& [key, stored] : at.recording.stored)
+    if (pass == Pass::forward) targets.push_back(stored);
+  balls.run(targets);
+  return balls.result(node);
 }
 
-const reference::Ball& CaseReference::gradient_ball(std::size_t form, const std::string& name, bool at_saved) {
-  const BallEvaluator& balls = evaluate_gradients(form, at_saved);
-  const Evaluated& at = form_at(form);
-  for (const auto& [key, node] : at.recording.gradients)
-    if (key == name) return balls.result(node);
-  throw Error("[reference] no gradient named '" + name + "'");
+Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held) {
+  const std::string& words = form_at(form).recording.form;
+  if (!held.empty()) return interval_of_sum(part, held, dtype, words, inputs_finite_);
+  return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || cotangents_finite_));
 }
 
-Interval CaseReference::gradient(std::size_t form, const std::string& name, Dtype dtype, bool at_saved) {
-  const reference::Ball& ball = gradient_ball(form, name, at_saved);
-  return interval_of(ball, dtype, form_at(form).recording.form, inputs_finite_ && cotangents_finite_);
+Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held) {
+  return interval_of_part(form, pass, ball(form, pass, name), dtype, held);
 }
 
-Interval CaseReference::accumulated(std::size_t form, const std::string& name, Dtype dtype, const std::vector<double>& held, bool at_saved) {
-  return interval_of_sum(gradient_ball(form, name, at_saved), held, dtype, form_at(form).recording.form, inputs_finite_);
+bool CaseReference::tame() {
+  Evaluated& first = form_at(0);
+  if (first.balls == nullptr) ball(0, Pass::forward, first.recording.outputs.front().first);
+  return !first.balls->full();
 }
-
-bool CaseReference::tame() { return !forward(form_at(0)).full(); }
 
 }  // namespace ampcheck::checks

@@ -2,6 +2,7 @@
 // The reference side of one case: every form's recording and balls, evaluated only when asked for.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,9 @@ reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& 
 /// Shapes of floating inputs and values of integer inputs, from the exact values of all inputs of a case.
 reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& call, const NamedValues& inputs);
 
+/// What of a case is evaluated: outputs and saved tensors, gradients, or gradients from the kernel's own saved values.
+enum class Pass { forward, backward, backward_at_saved };
+
 class CaseReference {
  public:
   /// `inputs`: exact values of every present input, integers too.
@@ -31,20 +35,26 @@ class CaseReference {
   const reference::Recording& recording(std::size_t form = 0) { return form_at(form).recording; }
   Shape output_shape(const std::string& name) { return shape_of(recording().outputs, name); }
 
-  /// Starts a new probe: cotangents by name ("dy"). The same ones again change nothing.
-  void set_cotangents(const NamedValues& cotangents);
-  /// Evaluates the first form's gradients of the current probe.
-  void evaluate_gradients() { evaluate_gradients(0, false); }
+  /// Starts a new probe: cotangents by name ("dy").
+  void set_cotangents(NamedValues cotangents);
   /// Gives the kernel's own saved values; gradients of `at_saved` then start from them.
   void set_saved(NamedValues saved);
 
-  /// Intervals of an output or a saved tensor, and of a gradient of the current probe.
-  Interval output(std::size_t form, const std::string& name, Dtype dtype);
-  Interval gradient(std::size_t form, const std::string& name, Dtype dtype, bool at_saved = false);
-  /// As gradient(), for a buffer that held `held` before.
-  Interval accumulated(std::size_t form, const std::string& name, Dtype dtype, const std::vector<double>& held, bool at_saved = false);
+  /// Takes a part of tensor names[which]; `first` is the row-major index of its first element.
+  using Part = std::function<void(std::size_t which, std::int64_t first, const reference::Ball& part)>;
+  /// Hands over the balls of the named tensors in blocks of rows, which stay in cache. `outside`, where given, names for
+  /// each tensor the only elements of interest, ascending. False: not by blocks; then interval() is to be used.
+  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
+              const std::vector<const std::vector<std::int64_t>*>& outside = {});
 
-  /// Whether every intermediate of the current probe stays far from the ends of the range.
+  /// The balls of a whole output, saved tensor or gradient of the current probe, and its interval. `held`: what an
+  /// accumulating buffer held before; empty where nothing is added to.
+  const reference::Ball& ball(std::size_t form, Pass pass, const std::string& name);
+  Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
+  /// The interval of a part that stream() handed over.
+  Interval interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held);
+
+  /// Whether every intermediate of all that was evaluated so far stays far from the ends of the range.
   bool tame();
   bool inputs_finite() const { return inputs_finite_; }
   const NamedValues& inputs() const { return inputs_; }
@@ -61,9 +71,9 @@ class CaseReference {
     int probe = 0, probe_at_saved = 0;
   };
   Evaluated& form_at(std::size_t form);
-  reference::BallEvaluator& forward(Evaluated& form);
-  reference::BallEvaluator& evaluate_gradients(std::size_t form, bool at_saved);
-  const reference::Ball& gradient_ball(std::size_t form, const std::string& name, bool at_saved);
+  /// The evaluator of a pass with all its leaves set.
+  reference::BallEvaluator& ready(Evaluated& form, Pass pass);
+  static reference::Expr node_of(const Evaluated& form, Pass pass, const std::string& name);
 
   const OpDef& op_;
   OpCall call_;

@@ -20,6 +20,12 @@ struct Written {
   bool saved = false;
 };
 
+/// One backward launch: what it was given and what it wrote.
+struct BackwardRun {
+  LaunchTensors tensors;
+  LaunchResult result;
+};
+
 class CaseRun {
  public:
   CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options);
@@ -38,9 +44,8 @@ class CaseRun {
   LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
   LaunchResult run_forward(const LaunchTensors& tensors);
   LaunchResult run_backward(const LaunchTensors& tensors);
-  /// Valid until the next call.
+  /// The cotangents of a probe, which the reference gets too. Valid until the next call.
   const NamedValues& cotangents(int probe);
-
 
   bool accumulates(const std::string& name) const;
   /// What an accumulating buffer holds before the call: known finite values.
@@ -56,16 +61,22 @@ class CaseRun {
   void note_memory(const LaunchResult& result, const std::string& where);
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
-  NamedValues cotangents_;  ///< of the probe that was last asked for
   int cotangents_probe_ = -1;
 };
 
-/// Compares one written tensor with the union of the forms' intervals and records the check.
-enum class Pass { forward, backward, backward_at_saved };
-CheckResult& judge(CaseRun& run, const std::string& name, const Written& tensor, const TensorView& got, Pass pass);
+/// One written tensor that is to be judged.
+struct Subject {
+  std::string name;       ///< of the check
+  const Written* tensor;
+  TensorView got;
+};
+/// Compares the tensors of one launch with the union of the forms' intervals.
+std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subjects, Pass pass);
 
-/// Every exact relation of the op (poison, repeats, homogeneity, row independence).
-void check_relations(CaseRun& run, const LaunchResult& forward);
+/// Every exact relation of the op (poison, repeats, homogeneity, row independence), at the probe of relations_probe().
+void check_relations(CaseRun& run, const LaunchResult& forward, const BackwardRun& backward);
+/// The last probe with full mantissas, on which the order of a sum shows; 0 if there is none.
+int relations_probe(const OpCall& call);
 
 /// Likely cause of a failed comparison, in words; empty if nothing fits.
 std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);

@@ -85,7 +85,7 @@ Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string
   return finish(ball, std::move(out), leaves_finite);
 }
 
-Interval interval_of_sum(const reference::Ball& ball, const std::vector<double>& held, Dtype dtype, const std::string& form,
+Interval interval_of_sum(const reference::Ball& ball, std::span<const double> held, Dtype dtype, const std::string& form,
                          bool leaves_finite) {
   Interval out;
   out.form = form, out.dtype = dtype, out.shape = ball.shape;
@@ -113,21 +113,31 @@ bool admits(const Interval& interval, std::int64_t at, double got) {
   return false;
 }
 
+namespace {
+
+/// Half an ulp of `storage` at the magnitude of x, which is at least min_normal: the exponent bits are the power of two.
+inline double half_ulp_at(double x, double min_normal, double scale) {
+  const double size = std::fabs(x), clamped = size < min_normal ? min_normal : size;
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(clamped) & 0x7ff0000000000000ull) * scale;
+}
+double half_ulp_scale(const FloatFormat& storage) { return std::ldexp(1.0, -storage.precision); }
+
+}  // namespace
+
 double excess_ratio(const Interval& interval, std::int64_t at, double got) {
   const auto i = static_cast<std::size_t>(at);
   const FloatFormat& storage = format(interval.dtype);
   const double v = interval.value[i], r = interval.radius[i];
   if (!std::isfinite(got) || !std::isfinite(v)) return admits(interval, at, got) ? 0.0 : kInfinity;
-  const double size = std::max(std::fabs(got), storage.min_normal());
-  const double half_ulp = std::ldexp(1.0, std::ilogb(size) - storage.precision);
-  const double beyond = std::fabs(got - v) - half_ulp;
+  const double beyond = std::fabs(got - v) - half_ulp_at(got, storage.min_normal(), half_ulp_scale(storage));
   return beyond <= 0 ? 0.0 : (r > 0 ? beyond / r : kInfinity);
 }
 
 namespace {
 
-/// One element that needs a look: not inside, about zero, or with an interval of several values.
-void compare_element(const Interval& interval, std::int64_t at, double got, Comparison& out) {
+/// One element of the full mode, which has classes besides intervals.
+void compare_element(const Interval& interval, std::int64_t at, double got, std::int64_t first, Comparison& out,
+                     std::vector<std::size_t>& near_zero) {
   const auto i = static_cast<std::size_t>(at);
   const Judgement how = interval.how.empty() ? Judgement::interval : interval.how[i];
   if (how == Judgement::open) {
@@ -135,55 +145,77 @@ void compare_element(const Interval& interval, std::int64_t at, double got, Comp
     return;
   }
   if (!admits(interval, at, got)) {
-    out.outside.push_back(at);
+    out.outside.push_back(first + at);
     return;
   }
   if (how != Judgement::interval) return;
   const double v = interval.value[i], r = interval.radius[i], low = interval.low[i], high = interval.high[i];
-  if (low <= 0 && high >= 0 && (v != 0 || r > 0)) {
-    double twice = 2 * v;
-    round_values(format(interval.dtype), RoundingMode{}, {&twice, 1}, {&twice, 1});
-    out.blind += twice >= low && twice <= high;
-  }
+  if (low <= 0 && high >= 0 && (v != 0 || r > 0)) near_zero.push_back(i);
   if (low != high && std::fabs(got - v) > out.max_ratio * r)  // an admitted element uses at most all of it
     out.max_ratio = std::max(out.max_ratio, std::min(1.0, excess_ratio(interval, at, got)));
 }
 
+/// Blind: both 0 and 2v would be accepted.
+std::int64_t count_blind(const Interval& interval, const std::vector<std::size_t>& near_zero) {
+  std::vector<double> twice;
+  for (const std::size_t i : near_zero) twice.push_back(2 * interval.value[i]);
+  round_values(format(interval.dtype), RoundingMode{}, twice, twice);
+  std::int64_t blind = 0;
+  for (std::size_t k = 0; k < twice.size(); ++k) blind += twice[k] >= interval.low[near_zero[k]] && twice[k] <= interval.high[near_zero[k]];
+  return blind;
+}
+
 }  // namespace
 
-Comparison compare(const std::vector<double>& got, const Interval& interval) {
-  Comparison out;
+void compare_part(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& out) {
   const std::size_t n = got.size();
-  out.compared = static_cast<std::int64_t>(n);
+  out.compared += static_cast<std::int64_t>(n);
+  const FloatFormat& storage = format(interval.dtype);
+  const double least = storage.min_normal(), scale = half_ulp_scale(storage);
+  std::vector<std::size_t> near_zero;
   std::uint64_t look[kStep / 8];  // one byte an element
   auto* const looks = reinterpret_cast<unsigned char*>(look);
   for (std::size_t start = 0; start < n; start += kStep) {
     // One vectorised pass finds the few elements that need a look; most equal the one number of their interval.
     const std::size_t step = std::min(kStep, n - start);
     const double *g = got.data() + start, *low = interval.low.data() + start, *high = interval.high.data() + start;
+    const double *value = interval.value.data() + start, *radius = interval.radius.data() + start;
     const bool all = !interval.how.empty();
+    const double share = out.max_ratio;
     std::fill(std::begin(look), std::end(look), 0);
     for (std::size_t i = 0; i < step; ++i) {
-      const bool inside = (g[i] >= low[i]) & (g[i] <= high[i]), near_zero = (low[i] <= 0) & (high[i] >= 0);
-      looks[i] = static_cast<unsigned char>(all | !inside | near_zero | (low[i] != high[i]));
+      const bool inside = (g[i] >= low[i]) & (g[i] <= high[i]), zero = (low[i] <= 0) & (high[i] >= 0);
+      const bool uses_more = std::fabs(g[i] - value[i]) - half_ulp_at(g[i], least, scale) > share * radius[i];
+      looks[i] = static_cast<unsigned char>(all | !inside | zero | ((low[i] != high[i]) & uses_more));
     }
     for (std::size_t word = 0; 8 * word < step; ++word) {
       if (look[word] == 0) continue;
       for (std::size_t i = 8 * word; i < std::min(8 * word + 8, step); ++i)
-        if (looks[i]) compare_element(interval, static_cast<std::int64_t>(start + i), g[i], out);
+        if (looks[i]) compare_element(interval, static_cast<std::int64_t>(start + i), g[i], first, out, near_zero);
     }
   }
+  out.blind += count_blind(interval, near_zero);
+}
+
+Comparison compare(const std::vector<double>& got, const Interval& interval) {
+  Comparison out;
+  compare_part(got, interval, 0, out);
   return out;
 }
 
-void accept_form(const std::vector<double>& got, const Interval& interval, Comparison& comparison) {
-  std::erase_if(comparison.outside, [&](std::int64_t i) {
-    if (!admits(interval, i, got[static_cast<std::size_t>(i)])) return false;
+void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison) {
+  auto& outside = comparison.outside;
+  const auto begin = std::lower_bound(outside.begin(), outside.end(), first);
+  const auto end = std::lower_bound(begin, outside.end(), first + static_cast<std::int64_t>(got.size()));
+  outside.erase(std::remove_if(begin, end, [&](std::int64_t at) {
+    const std::int64_t i = at - first;
+    const double value = got[static_cast<std::size_t>(i)];
+    if (!admits(interval, i, value)) return false;
     const bool open = !interval.how.empty() && interval.how[static_cast<std::size_t>(i)] == Judgement::open;
     comparison.range += open;
-    if (!open) comparison.max_ratio = std::max(comparison.max_ratio, std::min(1.0, excess_ratio(interval, i, got[static_cast<std::size_t>(i)])));
+    if (!open) comparison.max_ratio = std::max(comparison.max_ratio, std::min(1.0, excess_ratio(interval, i, value)));
     return true;
-  });
+  }), end);
 }
 
 double ulp_distance(const FloatFormat& storage, double a, double b) {

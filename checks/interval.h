@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ struct Interval {
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite);
 
 /// The interval of `held + ball`: of an output that is added to what its buffer held.
-Interval interval_of_sum(const reference::Ball& ball, const std::vector<double>& held, Dtype dtype, const std::string& form,
+Interval interval_of_sum(const reference::Ball& ball, std::span<const double> held, Dtype dtype, const std::string& form,
                          bool leaves_finite);
 
 /// Whether the interval admits this number as element i.
@@ -63,8 +64,11 @@ struct Comparison {
 /// Compares all elements; `got` holds the exact stored values, row-major.
 Comparison compare(const std::vector<double>& got, const Interval& interval);
 
-/// Keeps of `comparison.outside` only the elements that this further form does not admit either.
-void accept_form(const std::vector<double>& got, const Interval& interval, Comparison& comparison);
+/// Compares one part of a tensor, whose first element has the index `first`, and adds the result. Parts come in order.
+void compare_part(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
+
+/// Drops of `comparison.outside` those elements of this part that a further form admits.
+void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
 /// |got - value| beyond the storage rounding, in units of the radius; infinite where the radius is zero.
 double excess_ratio(const Interval& interval, std::int64_t i, double got);

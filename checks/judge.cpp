@@ -10,13 +10,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-Interval interval_for(CaseRun& run, std::size_t form, const Written& tensor, Pass pass) {
-  if (pass == Pass::forward) return run.reference.output(form, tensor.name, tensor.dtype);
-  const bool at_saved = pass == Pass::backward_at_saved;
-  if (run.accumulates(tensor.name)) return run.reference.accumulated(form, tensor.name, tensor.dtype, run.held(tensor), at_saved);
-  return run.reference.gradient(form, tensor.name, tensor.dtype, at_saved);
-}
-
 /// Up to three elements, the farthest outside first.
 std::vector<Element> worst_elements(const Comparison& comparison, const Interval& interval, const TensorView& got,
                                     const std::vector<double>& values) {
@@ -59,34 +52,32 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   check.verdict = find_code(check.code)->verdict;
 }
 
-}  // namespace
-
-CheckResult& judge(CaseRun& run, const std::string& name, const Written& tensor, const TensorView& got, Pass pass) {
-  CheckResult check;
-  check.name = name;
-  check.dtype = tensor.dtype;
-  const std::vector<double> values = to_doubles(got);
-  const Interval interval = interval_for(run, 0, tensor, pass);
-  Comparison comparison = compare(values, interval);
-  Interval nearest = interval;  // the form with the fewest elements outside, for the report
-  for (std::size_t form = 1; form < run.reference.forms() && !comparison.outside.empty(); ++form) {
-    const std::size_t before = comparison.outside.size();
-    const Interval other = interval_for(run, form, tensor, pass);
-    accept_form(values, other, comparison);
-    if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
+/// Elements of a tensor as doubles, a part at a time.
+class Got {
+ public:
+  explicit Got(const TensorView& view) : view_(view) {
+    if (view.is_dense() && is_float(view.dtype)) return;
+    copy_ = to_doubles(view);
   }
-  check.compared = comparison.compared;
-  check.blind = comparison.blind;
-  check.range = comparison.range;
-  check.max_ratio = comparison.outside.empty() ? comparison.max_ratio : INFINITY;
-  check.failed = static_cast<std::int64_t>(comparison.outside.size());
-  if (!comparison.outside.empty()) {
-    check.max_ratio = 0;
-    for (const std::int64_t i : comparison.outside)
-      check.max_ratio = std::max(check.max_ratio, excess_ratio(nearest, i, values[static_cast<std::size_t>(i)]));
-    check.worst = worst_elements(comparison, nearest, got, values);
-    classify(run, tensor, pass, values, comparison, nearest, check);
-  } else if (check.compared > 0 && check.blind == check.compared) {
+  /// `room` holds the numbers where they have to be converted.
+  std::span<const double> part(std::int64_t first, std::int64_t count, std::vector<double>& room) const {
+    const auto n = static_cast<std::size_t>(count);
+    if (!copy_.empty()) return std::span(copy_).subspan(static_cast<std::size_t>(first), n);
+    room.resize(n);
+    decode(format(view_.dtype), view_.as<const std::byte>() + first * bytes(view_.dtype), std::span(room));
+    return room;
+  }
+
+ private:
+  TensorView view_;
+  std::vector<double> copy_;
+};
+
+/// What the comparison of a whole tensor says, where nothing lies outside.
+void conclude(const Comparison& comparison, CheckResult& check) {
+  check.compared = comparison.compared, check.blind = comparison.blind, check.range = comparison.range;
+  check.max_ratio = comparison.max_ratio;
+  if (check.compared > 0 && check.blind == check.compared) {
     check.code = "AC202";
     check.note = "every element is blind here";  // convicts only if no case of the op sees the output (runner)
   } else if (check.compared > 0 && check.range == check.compared) {
@@ -94,7 +85,85 @@ CheckResult& judge(CaseRun& run, const std::string& name, const Written& tensor,
     check.note = "no element is judged: an intermediate leaves the compute type's range";
     check.verdict = Verdict::range;
   }
-  return run.add(std::move(check));
+}
+
+/// Judges a tensor as a whole, and explains what lies outside.
+CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::span<const double> held) {
+  const Written& tensor = *subject.tensor;
+  CheckResult check;
+  check.name = subject.name;
+  check.dtype = tensor.dtype;
+  const std::vector<double> values = to_doubles(subject.got);
+  const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
+  Comparison comparison = compare(values, interval);
+  Interval nearest = interval;  // the form with the fewest elements outside, for the report
+  for (std::size_t form = 1; form < run.reference.forms() && !comparison.outside.empty(); ++form) {
+    const std::size_t before = comparison.outside.size();
+    const Interval other = run.reference.interval(form, pass, tensor.name, tensor.dtype, held);
+    accept_form(values, other, 0, comparison);
+    if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
+  }
+  conclude(comparison, check);
+  if (comparison.outside.empty()) return check;
+  check.failed = static_cast<std::int64_t>(comparison.outside.size());
+  check.max_ratio = 0;
+  for (const std::int64_t i : comparison.outside)
+    check.max_ratio = std::max(check.max_ratio, excess_ratio(nearest, i, values[static_cast<std::size_t>(i)]));
+  check.worst = worst_elements(comparison, nearest, subject.got, values);
+  classify(run, tensor, pass, values, comparison, nearest, check);
+  return check;
+}
+
+/// Judges tensors of one launch block by block of rows. True if that shows every element inside some form's interval.
+bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, const std::vector<std::vector<double>>& held,
+                   std::vector<Comparison>& comparisons) {
+  std::vector<Got> got;
+  for (const Subject& subject : subjects) got.emplace_back(subject.got);
+  comparisons.assign(subjects.size(), {});
+  std::vector<double> room;
+  for (std::size_t form = 0; form < run.reference.forms(); ++form) {
+    std::vector<std::string> names;
+    std::vector<std::size_t> which;
+    std::vector<const std::vector<std::int64_t>*> outside;
+    for (std::size_t k = 0; k < subjects.size(); ++k) {
+      if (form > 0 && comparisons[k].outside.empty()) continue;
+      names.push_back(subjects[k].tensor->name), which.push_back(k);
+      if (form > 0) outside.push_back(&comparisons[k].outside);
+    }
+    if (names.empty()) return true;
+    const auto part = [&](std::size_t i, std::int64_t first, const reference::Ball& ball) {
+      const std::size_t k = which[i];
+      const auto n = static_cast<std::size_t>(ball.count());
+      const std::span<const double> before = held[k].empty() ? std::span<const double>() : std::span(held[k]).subspan(static_cast<std::size_t>(first), n);
+      const Interval interval = run.reference.interval_of_part(form, pass, ball, subjects[k].tensor->dtype, before);
+      const std::span<const double> values = got[k].part(first, ball.count(), room);
+      if (form == 0) compare_part(values, interval, first, comparisons[k]);
+      else accept_form(values, interval, first, comparisons[k]);
+    };
+    if (!run.reference.stream(form, pass, names, part, outside)) return false;
+  }
+  return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.outside.empty(); });
+}
+
+}  // namespace
+
+std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) {
+  std::vector<std::vector<double>> held(subjects.size());
+  for (std::size_t k = 0; k < subjects.size(); ++k)
+    if (pass != Pass::forward && run.accumulates(subjects[k].tensor->name)) held[k] = run.held(*subjects[k].tensor);
+  std::vector<Comparison> comparisons;
+  const bool clear = judge_by_rows(run, subjects, pass, held, comparisons);
+  std::vector<CheckResult> out;
+  for (std::size_t k = 0; k < subjects.size(); ++k) {
+    if (!clear) {
+      out.push_back(judge_whole(run, subjects[k], pass, held[k]));
+      continue;
+    }
+    CheckResult& check = out.emplace_back();
+    check.name = subjects[k].name, check.dtype = subjects[k].tensor->dtype;
+    conclude(comparisons[k], check);
+  }
+  return out;
 }
 
 }  // namespace ampcheck::checks

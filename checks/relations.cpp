@@ -90,8 +90,6 @@ Scaling compare_scaled(const std::vector<double>& base, const std::vector<double
 /// backward(2^k g) = 2^k backward(g), bit for bit, where nothing nears the ends of the range. `first`: backward(g).
 void check_homogeneity(CaseRun& run, const LaunchResult& forward, const NamedValues& base, const LaunchResult& first) {
   if (!run.reference.inputs_finite() || run.call.range != "normal") return;
-  run.reference.set_cotangents(base);
-  run.reference.evaluate_gradients();
   if (!run.reference.tame()) return;
   std::map<std::string, std::vector<double>> unscaled;
   for (const Written& gradient : run.gradients) unscaled[gradient.name] = to_doubles(first.written.at(gradient.name).view());
@@ -165,18 +163,22 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Nam
 
 }  // namespace
 
-void check_relations(CaseRun& run, const LaunchResult& forward) {
-  int full_probe = 0;
-  for (int probe = 0; probe < probe_count(run.call); ++probe)
-    if (full_mantissas(run.call, probe)) full_probe = probe;
+int relations_probe(const OpCall& call) {
+  int out = 0;
+  for (int probe = 0; probe < probe_count(call); ++probe)
+    if (full_mantissas(call, probe)) out = probe;
+  return out;
+}
+
+void check_relations(CaseRun& run, const LaunchResult& forward, const BackwardRun& backward) {
   if (run.op.signature.precision.atomics) return;  // the order may differ from call to call: no bitwise relation holds
-  const NamedValues& cotangents = run.cotangents(full_probe);
-  const LaunchTensors tensors = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
-  const LaunchResult first = run.run_backward(tensors);
-  if (!check_repeats(run, forward, tensors, first)) return;
-  check_poison(run, forward, cotangents, first);
-  check_homogeneity(run, forward, cotangents, first);
-  check_row_independence(run, forward, cotangents, first);
+  if (!check_repeats(run, forward, backward.tensors, backward.result)) return;
+  NamedValues cotangents;
+  for (const Written& output : run.outputs)
+    if (!output.saved) cotangents[gradient_name(output.name)] = to_doubles(backward.tensors.read.at(gradient_name(output.name)).view());
+  check_poison(run, forward, cotangents, backward.result);
+  check_homogeneity(run, forward, cotangents, backward.result);
+  check_row_independence(run, forward, cotangents, backward.result);
 }
 
 }  // namespace ampcheck::checks

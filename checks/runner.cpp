@@ -20,13 +20,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void save(Dump* dump, const CaseRun& run, const Written& tensor, const GuardedTensor& got, const Interval& interval) {
+void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass) {
   if (dump == nullptr) return;
-  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got.view())});
+  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
+  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got)});
   dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
   dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
   dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
-  (void)run;
 }
 
 void dump_inputs(Dump* dump, const CaseRun& run, const NamedValues& cotangents) {
@@ -44,28 +45,42 @@ NamedValues saved_values(const CaseRun& run, const LaunchResult& forward) {
   return out;
 }
 
-void check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) {
-  for (const Written& output : run.outputs) {
-    if (output.saved && !run.reference.inputs_finite()) continue;  // rule R9
-    const GuardedTensor& got = forward.written.at(output.name);
-    judge(run, "forward " + output.name, output, got.view(), Pass::forward);
-    if (dump != nullptr) save(dump, run, output, got, run.reference.output(0, output.name, output.dtype));
-  }
+/// Judges what forward and backward wrote. Returns the backward run on which the relations are checked.
+BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) {
+  std::vector<Subject> subjects;
+  for (const Written& output : run.outputs)
+    if (!output.saved || run.reference.inputs_finite())  // rule R9
+      subjects.push_back({"forward " + output.name, &output, forward.written.at(output.name).view()});
+  for (CheckResult& check : judge(run, subjects, Pass::forward)) run.add(std::move(check));
+  for (const Subject& subject : subjects)
+    save(dump, *subject.tensor, subject.got, run, Pass::forward);
+
   const NamedValues saved = saved_values(run, forward);
+  const bool at_saved = !saved.empty() && run.reference.inputs_finite();
   if (!saved.empty()) run.reference.set_saved(saved);
+  BackwardRun kept;
   for (int probe = 0; probe < probe_count(run.call); ++probe) {
     const NamedValues& cotangents = run.cotangents(probe);
-    run.reference.set_cotangents(cotangents);
     if (probe == 0) dump_inputs(dump, run, cotangents);
-    const LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
-    for (const Written& gradient : run.gradients) {
-      const GuardedTensor& got = backward.written.at(gradient.name);
-      const std::string name = "backward " + gradient.name + " probe " + std::to_string(probe);
-      judge(run, name, gradient, got.view(), Pass::backward);
-      if (!saved.empty() && run.reference.inputs_finite()) judge(run, name + " at saved", gradient, got.view(), Pass::backward_at_saved);
-      if (probe == 0 && dump != nullptr) save(dump, run, gradient, got, run.reference.gradient(0, gradient.name, gradient.dtype));
+    BackwardRun backward;
+    backward.tensors = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
+    backward.result = run.run_backward(backward.tensors);
+    subjects.clear();
+    for (const Written& gradient : run.gradients)
+      subjects.push_back({"backward " + gradient.name + " probe " + std::to_string(probe), &gradient, backward.result.written.at(gradient.name).view()});
+    std::vector<CheckResult> wide = judge(run, subjects, Pass::backward), sharp;
+    if (at_saved) sharp = judge(run, subjects, Pass::backward_at_saved);
+    for (std::size_t k = 0; k < wide.size(); ++k) {
+      run.add(std::move(wide[k]));
+      if (!at_saved) continue;
+      sharp[k].name += " at saved";
+      run.add(std::move(sharp[k]));
     }
+    for (const Subject& subject : subjects)
+      if (probe == 0) save(dump, *subject.tensor, subject.got, run, Pass::backward);
+    if (probe == relations_probe(run.call)) kept = std::move(backward);
   }
+  return kept;
 }
 
 /// A low accumulator explains a case only if it explains nearly all of what left the interval there (judge rules: 80 %);
@@ -160,8 +175,8 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     CaseRun run(op, call, options);
     try {
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
-      check_values(run, forward, dump);
-      if (options.relations) check_relations(run, forward);
+      const BackwardRun backward = check_values(run, forward, dump);
+      if (options.relations) check_relations(run, forward, backward);
       calibrate(run, forward);
     } catch (const EnvironmentError&) {
       throw;

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstdlib>
-#include <new>
 
 #include "reference/ball_rules.h"
 #include "src/error.h"
@@ -13,76 +10,20 @@
 
 namespace ampcheck::reference {
 
-namespace {
-
-/// Buffers by power-of-two size; they go back when the last ball that uses them goes.
-class Pool {
- public:
-  ~Pool() {
-    for (auto& list : free_)
-      for (double* p : list) std::free(p);
-  }
-  double* get(int size_class) {
-    auto& list = free_[static_cast<std::size_t>(size_class)];
-    if (!list.empty()) {
-      double* p = list.back();
-      list.pop_back();
-      return p;
-    }
-    void* p = std::aligned_alloc(64, std::size_t{8} << size_class);
-    if (p == nullptr) throw std::bad_alloc();
-    return static_cast<double*>(p);
-  }
-  void put(int size_class, double* p) {
-    auto& list = free_[static_cast<std::size_t>(size_class)];
-    if ((std::size_t{8} << size_class) <= (std::size_t{1} << 24) && list.size() < 64) list.push_back(p);
-    else std::free(p);
-  }
-
- private:
-  std::array<std::vector<double*>, 64> free_;
-};
-
-std::shared_ptr<Pool> pool() {
-  thread_local const std::shared_ptr<Pool> instance = std::make_shared<Pool>();
-  return instance;
-}
-
-}  // namespace
-
-Channel make_channel(std::int64_t count) {
-  const int size_class = std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
-  const std::shared_ptr<Pool> from = pool();
-  return Channel(from->get(size_class), [from, size_class](double* p) { from->put(size_class, p); });
-}
-
-Extremes extremes(const double* values, std::int64_t count) {
-  // On the bit patterns, which order like magnitudes: vectorises without leave to ignore NaN.
-  std::int64_t largest = 0, smallest = std::numeric_limits<std::int64_t>::max();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto bits = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(values[i]) & 0x7fffffffffffffffull);
-    largest = bits > largest ? bits : largest;
-    const std::int64_t nonzero = bits == 0 ? std::numeric_limits<std::int64_t>::max() : bits;
-    smallest = nonzero < smallest ? nonzero : smallest;
-  }
-  Extremes out;
-  out.largest = std::bit_cast<double>(largest);
-  out.finite = largest < 0x7ff0000000000000ll;
-  out.smallest = smallest == std::numeric_limits<std::int64_t>::max() ? 1.0 : std::bit_cast<double>(smallest);
-  return out;
-}
-
 BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches)
     : graph_(graph), arithmetic_(std::move(arithmetic)), switches_(switches), balls_(graph.nodes().size()),
       given_(balls_.size(), 0), fresh_(balls_.size(), 0), wants_sum_(balls_.size(), 0), keep_(balls_.size(), 0),
-      targets_(std::move(targets)) {
+      varies_(balls_.size(), 0), targets_(std::move(targets)) {
+  rows_ = plan_rows(graph_, need(targets_, false));
   mark_sums();
 }
 
 /// A node carries the state of its sum where a consumer adds on, possibly through primitives that only move (R3).
 void BallEvaluator::mark_sums() {
   const auto& nodes = graph_.nodes();
+  const std::vector<char> needed = need(targets_, false);
   for (std::size_t id = nodes.size(); id-- > 0;) {
+    if (!needed[id]) continue;
     const Primitive p = nodes[id].primitive;
     const bool adds = p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
     const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take || p == Primitive::own_adjoint ||
@@ -101,7 +42,6 @@ void BallEvaluator::mark_sums() {
 }
 
 void BallEvaluator::set(Expr leaf, std::span<const double> values, std::span<const double> radius) {
-  const auto id = static_cast<std::size_t>(leaf.id);
   const Node& node = graph_.node(leaf.id);
   if (static_cast<std::int64_t>(values.size()) != node.shape.count())
     throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " + node.shape.str());
@@ -113,7 +53,22 @@ void BallEvaluator::set(Expr leaf, std::span<const double> values, std::span<con
     ball.r = make_channel(ball.count());
     std::copy(radius.begin(), radius.end(), ball.r.get());
   }
-  ball.range = extremes(ball.v.get(), ball.count());
+  give(leaf, std::move(ball));
+}
+
+void BallEvaluator::borrow(Expr leaf, std::span<const double> values) {
+  const Node& node = graph_.node(leaf.id);
+  if (static_cast<std::int64_t>(values.size()) != node.shape.count())
+    throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " + node.shape.str());
+  Ball ball;
+  ball.shape = node.shape;
+  ball.v = Channel(Channel(), const_cast<double*>(values.data()));  // nobody writes to a leaf
+  give(leaf, std::move(ball));
+}
+
+void BallEvaluator::give(Expr leaf, Ball ball) {
+  const auto id = static_cast<std::size_t>(leaf.id);
+  measure(ball);
   leaves_finite_ &= ball.range.finite;
   balls_[id] = std::move(ball);
   given_[id] = 1;
@@ -132,14 +87,6 @@ void BallEvaluator::release(Expr stored) {
   given_[id] = 0;
   for (std::size_t k = id; k < balls_.size(); ++k)
     if (!given_[k]) fresh_[k] = 0;
-}
-
-bool BallEvaluator::tame(const Ball& ball) const {
-  // Far enough from both ends that no rule of the full mode could add anything.
-  bool wide = false;
-  for (std::int64_t i = 0, n = ball.r ? ball.count() : 0; i < n; ++i) wide |= !(ball.r[i] < 0x1p100);
-  return ball.range.finite && !wide && ball.range.largest < 0x1p100 &&
-         ball.range.smallest > 0x1p-100 && ball.chain_up < 0x1p120 && ball.chain_down > 0x1p-120;
 }
 
 namespace {
@@ -208,6 +155,70 @@ void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out)
 
 }  // namespace
 
+std::vector<char> BallEvaluator::need(const std::vector<Expr>& wanted, bool stop_at_fresh) const {
+  std::vector<char> needed(balls_.size(), 0);
+  for (const Expr& target : wanted) needed[static_cast<std::size_t>(target.id)] = 1;
+  for (std::size_t id = balls_.size(); id-- > 0;) {
+    if (!needed[id] || given_[id] || (stop_at_fresh && fresh_[id])) continue;
+    for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
+  }
+  return needed;
+}
+
+RuleContext BallEvaluator::context_of(Primitive primitive) const {
+  const bool off = switches_.without == static_cast<int>(primitive);
+  const double inflation = 1 + 0x1p-20, u = kFp32.unit_roundoff() * inflation;
+  RuleContext c;
+  c.u = off ? 0.0 : u;
+  c.u_sum = off || !switches_.summation ? 0.0 : (arithmetic_.accumulate_roundoff > 0 ? arithmetic_.accumulate_roundoff * inflation : u);
+  c.eta = off ? 0.0 : (arithmetic_.flushes_subnormals ? kMinNormal : kMinSubnormal / 2) * inflation;
+  c.depth = arithmetic_.summation_depth;
+  c.sum_factor = arithmetic_.one_pass ? 4 : 1;
+  c.grid = !arithmetic_.one_pass && arithmetic_.accumulate_roundoff == 0;
+  c.math = arithmetic_.math;
+  return c;
+}
+
+bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ball& out) const {
+  complete(out, full_);
+  const bool narrow = measure(out);
+  if (full_) return true;
+  if (!in.empty()) bound_chain(node, in, out);
+  // Far enough from both ends that no rule of the full mode could add anything.
+  return out.range.finite && narrow && out.range.largest < 0x1p100 && out.range.smallest > 0x1p-100 &&
+         out.chain_up < 0x1p120 && out.chain_down > 0x1p-120;
+}
+
+bool BallEvaluator::compute(const Node& node, bool wants, std::span<const Ball* const> in, Ball& out) const {
+  const RuleContext c = context_of(node.primitive);
+  out.shape = node.shape;
+  switch (node.primitive) {
+    case Primitive::input: throw Error("[ball] leaf '" + node.name + "' has no values");
+    case Primitive::constant:
+      out.v = make_channel(1);
+      out.v[0] = node.value;
+      if (!representable(node.value)) out.r = make_channel(1), out.r[0] = c.u * std::fabs(node.value);
+      break;
+    case Primitive::indicator: out = filled(node.shape, *node.map); break;
+    case Primitive::sum: evaluate_sum(c, node, *in[0], full_, wants, out); break;
+    case Primitive::max: evaluate_max(node, *in[0], full_, out); break;
+    case Primitive::first_max: evaluate_first_max(node, *in[0], full_, out); break;
+    case Primitive::matmul: evaluate_matmul(c, node, *in[0], *in[1], full_, wants, out); break;
+    case Primitive::take: evaluate_take(node, *in[0], full_, out); break;
+    case Primitive::put_add: evaluate_put_add(c, node, *in[0], full_, wants, out); break;
+    case Primitive::reshape: case Primitive::own_adjoint: case Primitive::stored: case Primitive::stop_gradient:
+      out = *in[0];
+      out.shape = node.shape;
+      if (node.primitive == Primitive::stop_gradient) out.r = out.terms = nullptr;
+      if (const auto saved = arithmetic_.saved.find(node.name);
+          node.primitive == Primitive::stored && saved != arithmetic_.saved.end() && saved->second->precision < kFp32.precision)
+        return round_stored(*saved->second, c.u == 0 ? 0.0 : 1.0, full_, out) && finish(node, in, out);
+      return true;  // as tame as its operand
+    default: evaluate_elementwise(c, node, in, full_, wants, out);
+  }
+  return finish(node, in, out);
+}
+
 bool BallEvaluator::evaluate(const std::vector<char>& needed) {
   // How many consumers still want a node; a node that nobody wants any more gives its buffers back.
   std::vector<int> wanted(balls_.size(), 0);
@@ -221,75 +232,36 @@ bool BallEvaluator::evaluate(const std::vector<char>& needed) {
       complete(balls_[id], full_);
       continue;
     }
-    const Node& node = graph_.node(static_cast<int>(id));
-    const bool off = switches_.without == static_cast<int>(node.primitive);
-    const double inflation = 1 + 0x1p-20, u = kFp32.unit_roundoff() * inflation;
-    RuleContext c;
-    c.u = off ? 0.0 : u;
-    c.u_sum = off || !switches_.summation ? 0.0 : (arithmetic_.accumulate_roundoff > 0 ? arithmetic_.accumulate_roundoff * inflation : u);
-    c.eta = off ? 0.0 : (arithmetic_.flushes_subnormals ? kMinNormal : kMinSubnormal / 2) * inflation;
-    c.depth = arithmetic_.summation_depth;
-    c.sum_factor = arithmetic_.one_pass ? 4 : 1;
-    c.grid = !arithmetic_.one_pass && arithmetic_.accumulate_roundoff == 0;
-    c.math = arithmetic_.math;
-
-    std::array<const Ball*, 3> args{};
-    const std::size_t count = std::min<std::size_t>(node.args.size(), 3);
-    for (std::size_t k = 0; k < count; ++k) args[k] = &balls_[static_cast<std::size_t>(node.args[k])];
-    const std::span<const Ball* const> in(args.data(), count);
-    Ball out;
-    out.shape = node.shape;
-    const bool wants = wants_sum_[id] != 0;
-    switch (node.primitive) {
-      case Primitive::input: throw Error("[ball] leaf '" + node.name + "' has no values");
-      case Primitive::constant:
-        out.v = make_channel(1);
-        out.v[0] = node.value;
-        if (!representable(node.value)) out.r = make_channel(1), out.r[0] = c.u * std::fabs(node.value);
-        break;
-      case Primitive::indicator: out = filled(node.shape, *node.map); break;
-      case Primitive::sum: evaluate_sum(c, node, *args[0], full_, wants, out); break;
-      case Primitive::max: evaluate_max(node, *args[0], full_, out); break;
-      case Primitive::first_max: evaluate_first_max(node, *args[0], full_, out); break;
-      case Primitive::matmul: evaluate_matmul(c, node, *args[0], *args[1], full_, wants, out); break;
-      case Primitive::take: evaluate_take(node, *args[0], full_, out); break;
-      case Primitive::put_add: evaluate_put_add(c, node, *args[0], full_, wants, out); break;
-      case Primitive::reshape: case Primitive::own_adjoint: case Primitive::stored: case Primitive::stop_gradient:
-        out = *args[0];
-        out.shape = node.shape;
-        if (node.primitive == Primitive::stop_gradient) out.r = out.terms = nullptr;
-        if (const auto saved = arithmetic_.saved.find(node.name);
-            node.primitive == Primitive::stored && saved != arithmetic_.saved.end() && saved->second->precision < kFp32.precision)
-          if (!round_stored(*saved->second, off ? 0.0 : 1.0, full_, out)) return false;
-        break;
-      default: evaluate_elementwise(c, node, in, full_, wants, out);
-    }
-    complete(out, full_);
-    out.range = extremes(out.v.get(), out.count());
-    if (!full_) {
-      if (count > 0) bound_chain(node, in, out);
-      if (!tame(out)) return false;
-    }
-    balls_[id] = std::move(out);
-    fresh_[id] = 1;
-    for (const int arg : node.args) {
-      const auto a = static_cast<std::size_t>(arg);
-      if (--wanted[a] == 0 && !keep_[a] && !given_[a]) balls_[a] = Ball{}, fresh_[a] = 0;
-    }
+    if (!compute_whole(id)) return false;
+    for (const int arg : graph_.node(static_cast<int>(id)).args)
+      if (--wanted[static_cast<std::size_t>(arg)] == 0) drop(static_cast<std::size_t>(arg));
   }
   return true;
 }
 
+bool BallEvaluator::compute_whole(std::size_t id) {
+  const Node& node = graph_.node(static_cast<int>(id));
+  std::array<const Ball*, 3> args{};
+  const std::size_t count = std::min<std::size_t>(node.args.size(), 3);
+  for (std::size_t k = 0; k < count; ++k) args[k] = &balls_[static_cast<std::size_t>(node.args[k])];
+  Ball out;
+  if (!compute(node, wants_sum_[id] != 0, {args.data(), count}, out)) return false;
+  balls_[id] = std::move(out);
+  fresh_[id] = 1;
+  return true;
+}
+
+void BallEvaluator::drop(std::size_t id) {
+  if (!keep_[id] && !given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+}
+
+void BallEvaluator::start_full() {
+  full_ = true;  // the graph starts again, with range flags
+  for (std::size_t id = 0; id < balls_.size(); ++id)
+    if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+}
+
 void BallEvaluator::run(const std::vector<Expr>& targets) {
-  const auto need = [&](const std::vector<Expr>& wanted, bool stop_at_fresh) {
-    std::vector<char> needed(balls_.size(), 0);
-    for (const Expr& target : wanted) needed[static_cast<std::size_t>(target.id)] = 1;
-    for (std::size_t id = balls_.size(); id-- > 0;) {
-      if (!needed[id] || given_[id] || (stop_at_fresh && fresh_[id])) continue;
-      for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
-    }
-    return needed;
-  };
   // Kept from now on: what targets of later runs (the gradients of the next cotangents) need of this run's nodes.
   const std::vector<char> later = need(targets_, false);
   const std::vector<char> now = need(targets, false);
@@ -299,9 +271,7 @@ void BallEvaluator::run(const std::vector<Expr>& targets) {
   }
   for (const Expr& target : targets_) keep_[static_cast<std::size_t>(target.id)] = 1;
   if (evaluate(need(targets, true))) return;
-  full_ = true;  // the graph starts again, with range flags
-  for (std::size_t id = 0; id < balls_.size(); ++id)
-    if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+  start_full();
   evaluate(need(targets, true));
 }
 

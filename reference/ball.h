@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "reference/expr.h"
+#include "reference/row_plan.h"
 #include "src/float_format.h"
 
 namespace ampcheck::reference {
@@ -51,7 +53,6 @@ struct Extremes {
   double smallest = 1, largest = 0;
   bool finite = true;
 };
-Extremes extremes(const double* values, std::int64_t count);
 
 /// The balls of one node. Absent channels: r is zero; sum and range state are not needed.
 struct Ball {
@@ -65,6 +66,14 @@ struct Ball {
   std::int64_t count() const { return shape.count(); }
 };
 
+/// Sets `ball.range`. False if a radius is 2^100 or more, or not a number.
+bool measure(Ball& ball);
+
+/// Takes a part of a target: its first element's row-major index in the whole tensor, and the balls.
+using BallSink = std::function<void(Expr target, std::int64_t first, const Ball& part)>;
+
+struct RuleContext;
+
 /// Evaluates a graph as balls, in fp32 compute. Nodes that do not depend on a changed leaf keep their balls, so several
 /// cotangents cost one forward.
 class BallEvaluator {
@@ -73,27 +82,51 @@ class BallEvaluator {
 
   /// Gives a leaf (or a stored node, which then counts as given) its exact values. Radius zero unless `radius` is given.
   void set(Expr leaf, std::span<const double> values, std::span<const double> radius = {});
+  /// As set(), without a copy: the values stay where they are and must outlive their use.
+  void borrow(Expr leaf, std::span<const double> values);
+  /// Says that this leaf will be set again: a stream keeps nothing that follows from it.
+  void varies(Expr leaf) { varies_[static_cast<std::size_t>(leaf.id)] = 1; }
   /// Undoes set() on a stored node.
   void release(Expr stored);
   /// Evaluates the targets for which everything that they need has been set.
   void run(const std::vector<Expr>& targets);
+  /// As run(), but goes over the rows in blocks that stay in cache and hands each target over part by part instead of
+  /// keeping it. `blocks`: evaluates these blocks of rows() alone, where the targets allow it (needs_all_rows() is false).
+  /// False where the plain mode does not hold: then no part counts, and run() is to be used.
+  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* blocks = nullptr);
+  /// How the graph falls into blocks of rows.
+  const RowPlan& rows() const { return rows_; }
+  /// Whether an element of a target follows from more than its own row.
+  bool needs_all_rows(const std::vector<Expr>& targets) const;
+  /// Whether result() is there.
+  bool known(Expr target) const { return fresh_[static_cast<std::size_t>(target.id)] != 0; }
   const Ball& result(Expr target) const { return balls_[static_cast<std::size_t>(target.id)]; }
   bool full() const { return full_; }
   /// Whether every leaf that was set is finite.
   bool leaves_finite() const { return leaves_finite_; }
 
  private:
-  /// False where a node comes too near the ends of the range for the plain mode.
+  std::vector<char> need(const std::vector<Expr>& wanted, bool stop_at_fresh) const;
+  RuleContext context_of(Primitive primitive) const;
+  /// These return false where a node comes too near the ends of the range for the plain mode.
   bool evaluate(const std::vector<char>& needed);
-  bool tame(const Ball& ball) const;
+  bool compute_whole(std::size_t id);
+  bool compute(const Node& node, bool wants_sum, std::span<const Ball* const> in, Ball& out) const;
+  bool finish(const Node& node, std::span<const Ball* const> in, Ball& out) const;
+  void drop(std::size_t id);
+  void start_full();
   void mark_sums();
+  void keep_for_streams(const std::vector<Expr>& targets);
+  void give(Expr leaf, Ball ball);
+  class Pass;
 
   const Graph& graph_;
   Arithmetic arithmetic_;
   Switches switches_;
   std::vector<Ball> balls_;
-  std::vector<char> given_, fresh_, wants_sum_, keep_;
+  std::vector<char> given_, fresh_, wants_sum_, keep_, varies_;
   std::vector<Expr> targets_;
+  RowPlan rows_;
   bool full_ = false;
   bool leaves_finite_ = true;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "reference/ball.h"
 
@@ -65,6 +66,17 @@ void evaluate_take(const Node& node, const Ball& x, bool full, Ball& out);
 void evaluate_put_add(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
 void evaluate_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool full,
                      bool wants_sum, Ball& out);
+
+/// Running state of `count` sums side by side (rule R3).
+struct Sums {
+  explicit Sums(std::int64_t count)
+      : value(static_cast<std::size_t>(count)), terms(value), mass(value), base(value), grid(value.size(), kInfinity) {}
+  std::vector<double> value, terms, mass, base, grid;
+};
+/// Adds elements at, at + 1, ... of x to sums to, to + 1, ...
+void add_terms(const Ball& x, std::int64_t at, std::int64_t count, Sums& sums, std::size_t to);
+/// Values and radii of all sums into elements at, at + 1, ... of an allocated ball.
+void store_sums(const RuleContext& context, const Sums& sums, std::int64_t at, bool wants_sum, Ball& out);
 
 /// Radius of a sum from its state (rule R2, R3), given the value.
 inline double summation_radius(const RuleContext& c, double terms, double mass, double base, double grid) {

@@ -36,12 +36,7 @@ Axis split(const Shape& shape, int axis) {
   return a;
 }
 
-/// Running state of `inner` sums side by side.
-struct Sums {
-  explicit Sums(std::int64_t inner)
-      : value(static_cast<std::size_t>(inner)), terms(value), mass(value), base(value), grid(value.size(), kInfinity) {}
-  std::vector<double> value, terms, mass, base, grid;
-};
+}  // namespace
 
 void add_terms(const Ball& x, std::int64_t at, std::int64_t inner, Sums& s, std::size_t to) {
   double *__restrict__ value = s.value.data() + to, *__restrict__ terms = s.terms.data() + to, *__restrict__ mass = s.mass.data() + to;
@@ -70,6 +65,8 @@ void add_terms(const Ball& x, std::int64_t at, std::int64_t inner, Sums& s, std:
   }
 }
 
+namespace {
+
 /// One contiguous run of n plain terms, eight chains wide so that it vectorises.
 void sum_run(const double* v, const double* r, std::int64_t n, double& value, double& terms, double& mass, double& base) {
   double a[8] = {}, m[8] = {}, b[8] = {}, t[8] = {};
@@ -93,6 +90,15 @@ void store(const RuleContext& c, double value, double terms, double mass, double
   out.r[at] = settle(value, summation_radius(c, terms, mass, base, grid));
   if (wants_sum) out.terms[at] = terms, out.mass[at] = mass, out.base[at] = base, out.grid[at] = grid;
 }
+
+}  // namespace
+
+void store_sums(const RuleContext& c, const Sums& s, std::int64_t at, bool wants_sum, Ball& out) {
+  for (std::size_t j = 0; j < s.value.size(); ++j)
+    store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], at + static_cast<std::int64_t>(j), wants_sum, out);
+}
+
+namespace {
 
 /// R9 for a sum over the elements i, i + step, ...: flags of the result and its fp32 replay.
 void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int64_t n, double mass, std::int64_t at, Ball& out) {
@@ -149,11 +155,9 @@ void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool fu
     }
     Sums s(a.inner);
     for (std::int64_t i = 0; i < a.n; ++i) add_terms(x, (o * a.n + i) * a.inner, a.inner, s, 0);
-    for (std::int64_t k = 0; k < a.inner; ++k) {
-      const auto j = static_cast<std::size_t>(k);
-      store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], o * a.inner + k, wants_sum, out);
-      if (full) range_of_sum(x, o * a.n * a.inner + k, a.inner, a.n, s.mass[j], o * a.inner + k, out);
-    }
+    store_sums(c, s, o * a.inner, wants_sum, out);
+    for (std::int64_t k = 0; full && k < a.inner; ++k)
+      range_of_sum(x, o * a.n * a.inner + k, a.inner, a.n, s.mass[static_cast<std::size_t>(k)], o * a.inner + k, out);
   }
 }
 
@@ -175,10 +179,9 @@ void evaluate_put_add(const RuleContext& c, const Node& node, const Ball& x, boo
     sign[j] = static_cast<std::uint8_t>(sign[j] | (x.v[i] > 0 ? 1 : 0) | (x.v[i] < 0 ? 2 : 0));
     replay[j] += static_cast<float>(x.replay[i]);
   }
-  for (std::int64_t at = 0; at < n; ++at) {
+  store_sums(c, s, 0, wants_sum, out);
+  for (std::int64_t at = 0; full && at < n; ++at) {
     const auto j = static_cast<std::size_t>(at);
-    store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], at, wants_sum, out);
-    if (!full) continue;
     out.replay[at] = replay[j];
     if (finite[j] && s.mass[j] > kMaxFinite && sign[j] == 3) flags[j] |= kLeftRange;
     if (finite[j] && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags[j] |= kOverflowed;

@@ -192,7 +192,7 @@ TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
   const Interval second = interval_of(ball({1, 2.5, 3}, {0, 0, kInf}), Dtype::fp32, "b", true);
   Comparison found = compare({1.5, 2.5, 7}, first);
   EXPECT_EQ(found.outside.size(), 3u);
-  accept_form({1.5, 2.5, 7}, second, found);
+  accept_form(std::vector<double>{1.5, 2.5, 7}, second, 0, found);
   EXPECT_EQ(found.outside, std::vector<std::int64_t>{0});
   EXPECT_EQ(found.range, 1);  // the third is open there
   EXPECT_LE(found.max_ratio, 1);

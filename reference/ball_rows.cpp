@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: the graph block of rows by block of rows, each block's balls in cache from the leaves to the targets.
+#include <algorithm>
+#include <array>
+
+#include "reference/ball_rules.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+Channel at(const Channel& channel, std::int64_t first) { return channel ? Channel(channel, channel.get() + first) : nullptr; }
+
+/// Elements first, first + 1, ... of a ball as a ball of its own, sharing memory.
+Ball part_of(const Ball& ball, const Shape& shape, std::int64_t first) {
+  Ball part;
+  part.shape = shape;
+  part.v = at(ball.v, first), part.r = at(ball.r, first);
+  part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first), part.grid = at(ball.grid, first);
+  part.range = ball.range, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
+  return part;
+}
+
+/// Copies a part into the whole, whose channels are made with the first one.
+void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) {
+  whole.shape = shape;
+  const auto copy = [&](const Channel& from, Channel& to) {
+    if (!from) return;
+    if (!to) to = make_channel(shape.count());
+    std::copy_n(from.get(), part.count(), to.get() + first);
+  };
+  copy(part.v, whole.v), copy(part.r, whole.r);
+  copy(part.terms, whole.terms), copy(part.mass, whole.mass), copy(part.base, whole.base), copy(part.grid, whole.grid);
+  const bool start = first == 0;
+  whole.range.largest = start ? part.range.largest : std::max(whole.range.largest, part.range.largest);
+  whole.range.smallest = start ? part.range.smallest : std::min(whole.range.smallest, part.range.smallest);
+  whole.chain_up = start ? part.chain_up : std::max(whole.chain_up, part.chain_up);
+  whole.chain_down = start ? part.chain_down : std::min(whole.chain_down, part.chain_down);
+}
+
+/// Where row `row` of a sum's operand goes: the row's index without the summed axis.
+std::int64_t column_of(const RowPlan& plan, int axis, std::int64_t row) {
+  std::int64_t inner = 1;
+  for (int k = axis + 1; k < plan.lead; ++k) inner *= plan.lead_extents[k];
+  return row / (inner * plan.lead_extents[axis]) * inner + row % inner;
+}
+
+}  // namespace
+
+bool BallEvaluator::needs_all_rows(const std::vector<Expr>& targets) const {
+  const std::vector<char> needed = need(targets, false);
+  for (std::size_t id = 0; id < needed.size(); ++id) {
+    if (!needed[id] || given_[id]) continue;
+    if (rows_.grain[id] == Grain::column) return true;
+    if (rows_.grain[id] == Grain::row) continue;
+    for (const int arg : graph_.node(static_cast<int>(id)).args)
+      if (rows_.has_rows(graph_.node(arg).shape)) return true;
+  }
+  return std::any_of(targets.begin(), targets.end(), [&](Expr t) { return rows_.grain[static_cast<std::size_t>(t.id)] != Grain::row; });
+}
+
+/// Kept for later streams: what does not follow from a leaf that changes between them, where recomputing it would cost
+/// more than reading it back.
+void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
+  const std::vector<char> now = need(targets, false), all = need(targets_, false);
+  std::vector<char> changes(balls_.size(), 0), wanted(balls_.size(), 0);
+  for (std::size_t id = 0; id < balls_.size(); ++id) {
+    changes[id] = varies_[id];
+    for (const int arg : graph_.node(static_cast<int>(id)).args)
+      if (!given_[id]) changes[id] |= changes[static_cast<std::size_t>(arg)];
+  }
+  for (std::size_t id = balls_.size(); id-- > 0;) {
+    const Node& node = graph_.node(static_cast<int>(id));
+    const bool small = rows_.grain[id] == Grain::row && node.shape.count() == rows_.rows;
+    const bool costly = rows_.grain[id] != Grain::row || small || !is_cheap(node.primitive);
+    if (wanted[id] && !changes[id] && costly && !given_[id]) {
+      keep_[id] |= now[id];
+      continue;
+    }
+    if (!all[id] || given_[id] || !(wanted[id] || changes[id])) continue;
+    for (const int arg : node.args) wanted[static_cast<std::size_t>(arg)] = 1;
+  }
+}
+
+/// One pass over the rows: the nodes of one phase, which wait for no result of a later one.
+class BallEvaluator::Pass {
+ public:
+  Pass(BallEvaluator& of, const std::vector<char>& needed, const std::vector<Expr>& targets, const BallSink& sink)
+      : of_(of), needed_(needed), targets_(targets), sink_(sink), phase_(needed.size(), 0) {
+    for (std::size_t id = 0; id < needed.size(); ++id) {
+      if (!runs(id)) continue;
+      for (const std::size_t arg : args(id)) {
+        if (!runs(arg)) continue;
+        const bool waits = grain(arg) == Grain::column || (grain(arg) == Grain::row && grain(id) == Grain::whole);
+        phase_[id] = std::max(phase_[id], phase_[arg] + (waits ? 1 : 0));
+      }
+      phases_ = std::max(phases_, phase_[id] + 1);
+    }
+    runs_.resize(needed.size());
+    wanted_.resize(needed.size());
+    for (std::size_t id = 0; id < needed.size(); ++id) {
+      runs_[id] = runs(id);
+      if (runs_[id])
+        for (const std::size_t arg : args(id)) ++wanted_[arg];
+    }
+  }
+
+  bool run(const std::vector<char>* blocks) {
+    all_rows_ = blocks == nullptr;
+    for (const Expr& target : targets_) {  // known already
+      const auto id = static_cast<std::size_t>(target.id);
+      if (of_.fresh_[id]) sink_(target, 0, of_.balls_[id]);
+    }
+    for (int phase = 0; phase < phases_; ++phase) {
+      for (std::size_t id = 0; id < runs_.size(); ++id) {
+        if (!runs_[id] || phase_[id] != phase || grain(id) != Grain::whole) continue;
+        if (!of_.compute_whole(id)) return false;
+        hand_over(id, 0, of_.balls_[id]);
+        release(id);
+      }
+      if (!run_rows(phase, blocks)) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Step {
+    std::size_t id;
+    Node node;                      ///< with axis and shape of a part
+    std::int64_t width = 1;         ///< elements of a row
+    bool materialise = false;
+    std::vector<std::size_t> last;  ///< parts that nobody needs after this step
+  };
+
+  std::vector<std::size_t> args(std::size_t id) const {
+    std::vector<std::size_t> out;
+    for (const int arg : of_.graph_.node(static_cast<int>(id)).args) out.push_back(static_cast<std::size_t>(arg));
+    return out;
+  }
+  Grain grain(std::size_t id) const { return of_.rows_.grain[id]; }
+  bool runs(std::size_t id) const { return needed_[id] && !of_.fresh_[id]; }
+
+  void hand_over(std::size_t id, std::int64_t first, const Ball& part) {
+    for (const Expr& target : targets_)
+      if (static_cast<std::size_t>(target.id) == id) sink_(target, first, part);
+  }
+  void release(std::size_t id) {
+    for (const std::size_t arg : args(id))
+      if (--wanted_[arg] == 0) of_.drop(arg);
+  }
+
+  std::vector<Step> steps_of(int phase) const {
+    std::vector<Step> steps;
+    std::vector<std::size_t> last_use(runs_.size(), 0);
+    for (std::size_t id = 0; id < runs_.size(); ++id) {
+      if (!runs_[id] || phase_[id] != phase || grain(id) == Grain::whole) continue;
+      Step step{id, of_.graph_.node(static_cast<int>(id)), 1, false, {}};
+      if (grain(id) == Grain::row) {
+        step.width = step.node.shape.count() / std::max<std::int64_t>(of_.rows_.rows, 1);
+        step.node.axis -= of_.rows_.lead - 1;
+      }
+      step.materialise = grain(id) == Grain::row && of_.keep_[id] && all_rows_;
+      for (const std::size_t arg : args(id)) last_use[arg] = steps.size();
+      last_use[id] = steps.size();
+      steps.push_back(std::move(step));
+    }
+    for (Step& step : steps)
+      for (std::size_t id = 0; id < runs_.size(); ++id) {
+        if (!runs_[id]) continue;
+        const bool elsewhere = grain(id) == Grain::whole || phase_[id] != phase;
+        for (const std::size_t arg : args(id)) step.materialise |= grain(step.id) == Grain::row && elsewhere && arg == step.id;
+      }
+    for (std::size_t k = 0; k < steps.size(); ++k)
+      if (grain(steps[k].id) == Grain::row) steps[last_use[steps[k].id]].last.push_back(steps[k].id);
+    return steps;
+  }
+
+  bool run_rows(int phase, const std::vector<char>* blocks) {
+    std::vector<Step> steps = steps_of(phase);
+    if (steps.empty()) return true;
+    const RowPlan& plan = of_.rows_;
+    parts_.assign(runs_.size(), Ball{});
+    sums_.clear();
+    for (std::int64_t block = 0; block < plan.blocks(); ++block) {
+      if (blocks != nullptr && !(*blocks)[static_cast<std::size_t>(block)]) continue;
+      const std::int64_t row = block * plan.step, count = std::min(plan.step, plan.rows - row);
+      slices_.clear();
+      for (Step& step : steps)
+        if (!run_step(step, row, count)) return false;
+    }
+    for (Step& step : steps) {
+      if (grain(step.id) == Grain::column && !finish_column(step.id)) return false;
+      if (step.materialise || grain(step.id) == Grain::column) of_.fresh_[step.id] = 1;
+    }
+    for (const Step& step : steps) release(step.id);
+    return true;
+  }
+
+  /// An operand's part: of this pass, or cut out of a whole one; one that is the same for all rows stays as it is.
+  const Ball* operand(std::size_t id, std::int64_t row, std::int64_t count) {
+    if (parts_[id].v) return &parts_[id];
+    for (const auto& [known, part] : slices_)
+      if (known == id) return part.get();
+    const RowPlan& plan = of_.rows_;
+    const Ball& whole = of_.balls_[id];
+    Ball part;
+    if (plan.has_rows(whole.shape)) {
+      part = part_of(whole, plan.part(whole.shape, count), row * (whole.count() / plan.rows));
+    } else {
+      part = whole;
+      if (whole.shape.rank == plan.rank) part.shape = plan.part(whole.shape, 1);
+    }
+    slices_.emplace_back(id, std::make_unique<Ball>(std::move(part)));
+    return slices_.back().second.get();
+  }
+
+  bool run_step(Step& step, std::int64_t row, std::int64_t count) {
+    const RowPlan& plan = of_.rows_;
+    std::array<const Ball*, 3> in{};
+    const std::size_t n = std::min<std::size_t>(step.node.args.size(), 3);
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(static_cast<std::size_t>(step.node.args[k]), row, count);
+    if (grain(step.id) == Grain::column) {
+      add_rows(step.id, *in[0], row, count);
+    } else {
+      const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
+      Ball out;
+      step.node.shape = plan.part(shape, count);
+      if (!of_.compute(step.node, of_.wants_sum_[step.id] != 0, {in.data(), n}, out)) return false;
+      if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
+      hand_over(step.id, row * step.width, out);
+      parts_[step.id] = std::move(out);
+    }
+    for (const std::size_t id : step.last) parts_[id] = Ball{};
+    return true;
+  }
+
+  void add_rows(std::size_t id, const Ball& x, std::int64_t row, std::int64_t count) {
+    const Node& node = of_.graph_.node(static_cast<int>(id));
+    auto& sums = sums_[id];
+    if (!sums) sums = std::make_unique<Sums>(node.shape.count());
+    const std::int64_t width = x.count() / count;
+    for (std::int64_t i = 0; i < count; ++i)
+      add_terms(x, i * width, width, *sums, static_cast<std::size_t>(column_of(of_.rows_, node.axis, row + i) * width));
+  }
+
+  bool finish_column(std::size_t id) {
+    const Node& node = of_.graph_.node(static_cast<int>(id));
+    Ball out;
+    out.shape = node.shape;
+    if (!sums_[id]) sums_[id] = std::make_unique<Sums>(node.shape.count());  // no rows at all
+    allocate(out, false, of_.wants_sum_[id] != 0);
+    store_sums(of_.context_of(node.primitive), *sums_[id], 0, of_.wants_sum_[id] != 0, out);
+    const Ball* const in = &of_.balls_[static_cast<std::size_t>(node.args[0])];
+    if (!of_.finish(node, {&in, 1}, out)) return false;
+    hand_over(id, 0, out);
+    of_.balls_[id] = std::move(out);
+    return true;
+  }
+
+  BallEvaluator& of_;
+  const std::vector<char>& needed_;
+  const std::vector<Expr>& targets_;
+  const BallSink& sink_;
+  std::vector<int> phase_, wanted_;
+  std::vector<char> runs_;
+  int phases_ = 0;
+  bool all_rows_ = true;  ///< otherwise nothing that has rows is kept
+  std::vector<Ball> parts_;
+  std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
+  std::map<std::size_t, std::unique_ptr<Sums>> sums_;
+};
+
+bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* blocks) {
+  if (full_) return false;
+  if (blocks == nullptr) keep_for_streams(targets);
+  const std::vector<char> needed = need(targets, true);
+  if (Pass(*this, needed, targets, sink).run(blocks)) return true;
+  start_full();
+  return false;
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The buffers of balls: pooled, because an evaluation takes and gives back thousands of one size.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+#include "reference/ball.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+/// Buffers by power-of-two size; they go back when the last ball that uses them goes.
+class Pool {
+ public:
+  ~Pool() {
+    for (auto& list : free_)
+      for (double* p : list) std::free(p);
+  }
+  double* get(int size_class) {
+    auto& list = free_[static_cast<std::size_t>(size_class)];
+    if (!list.empty()) {
+      double* p = list.back();
+      list.pop_back();
+      return p;
+    }
+    void* p = std::aligned_alloc(64, std::size_t{8} << size_class);
+    if (p == nullptr) throw std::bad_alloc();
+    return static_cast<double*>(p);
+  }
+  void put(int size_class, double* p) {
+    auto& list = free_[static_cast<std::size_t>(size_class)];
+    if ((std::size_t{8} << size_class) <= (std::size_t{1} << 24) && list.size() < 64) list.push_back(p);
+    else std::free(p);
+  }
+
+ private:
+  std::array<std::vector<double*>, 64> free_;
+};
+
+std::shared_ptr<Pool> pool() {
+  thread_local const std::shared_ptr<Pool> instance = std::make_shared<Pool>();
+  return instance;
+}
+
+}  // namespace
+
+Channel make_channel(std::int64_t count) {
+  const int size_class = std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
+  const std::shared_ptr<Pool> from = pool();
+  return Channel(from->get(size_class), [from, size_class](double* p) { from->put(size_class, p); });
+}
+
+bool measure(Ball& ball) {
+  // Eight at a time, so that it vectorises without leave to ignore NaN, which `finite` and `narrow` notice.
+  constexpr int kLanes = 8;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double largest[kLanes] = {}, smallest[kLanes];
+  std::int64_t odd[kLanes] = {}, wide[kLanes] = {};  // not finite; too wide
+  std::fill_n(smallest, kLanes, kInfinity);
+  const auto see = [&](double v, int k) {
+    const double size = std::fabs(v), nonzero = size == 0 ? kInfinity : size;
+    odd[k] |= !(size < kInfinity);
+    largest[k] = size > largest[k] ? size : largest[k];
+    smallest[k] = nonzero < smallest[k] ? nonzero : smallest[k];
+  };
+  const std::int64_t n = ball.count();
+  const double *v = ball.v.get(), *r = ball.r.get();
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int k = 0; k < kLanes; ++k) see(v[i + k], k);
+  for (; i < n; ++i) see(v[i], 0);
+  if (r != nullptr) {
+    for (i = 0; i + kLanes <= n; i += kLanes)
+      for (int k = 0; k < kLanes; ++k) wide[k] |= !(r[i + k] < 0x1p100);
+    for (; i < n; ++i) wide[0] |= !(r[i] < 0x1p100);
+  }
+  Extremes& out = ball.range;
+  out = {kInfinity, 0, true};
+  bool narrow = true;
+  for (int k = 0; k < kLanes; ++k) {
+    out.largest = std::max(out.largest, largest[k]), out.smallest = std::min(out.smallest, smallest[k]);
+    out.finite &= odd[k] == 0, narrow &= wide[k] == 0;
+  }
+  if (out.smallest == kInfinity) out.smallest = 1.0;
+  return narrow;
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes of a graph can be evaluated a few rows at a time: row i of the result needs row i of the operands, or
+// operands that are the same for all rows. A row is what the first `lead` axes count.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/expr.h"
+
+namespace ampcheck::reference {
+
+enum class Grain : std::uint8_t {
+  whole,   ///< evaluated at once
+  row,     ///< in blocks of rows
+  column,  ///< a sum over rows, added up block by block
+};
+
+struct RowPlan {
+  int rank = 0;             ///< of tensors that have rows
+  int lead = 0;             ///< leading axes that count rows; 0: nothing goes by rows
+  std::int64_t rows = 0;
+  std::int64_t step = 0;    ///< rows of a block
+  std::vector<Grain> grain; ///< by node
+
+  std::int64_t blocks() const { return step > 0 ? (rows + step - 1) / step : 0; }
+  /// Whether a tensor of this shape has rows, and whether it is the same for all of them.
+  bool has_rows(const Shape& shape) const;
+  bool broadcasts(const Shape& shape) const;
+  /// The shape of `count` rows; the leading axes become one.
+  Shape part(const Shape& shape, std::int64_t count) const;
+
+  Shape lead_extents;       ///< the first `lead` extents
+};
+
+/// The plan by which most nodes that `needed` marks go by rows, and its blocks stay in cache.
+RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed);
+
+/// Whether recomputing a node costs about as little as reading it back.
+bool is_cheap(Primitive primitive);
+
+}  // namespace ampcheck::reference
