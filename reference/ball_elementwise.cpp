@@ -13,252 +13,6 @@ namespace {
 
 using In = std::span<const BlockIn>;
 
-// The rules select instead of branching (& and |, not && and ||), and their constants and pointers are known not to alias:
-// otherwise the loops do not vectorise.
-
-/// Applies a scalar rule (context, a, ra, b, rb, v, r) to a block.
-template <class Rule>
-void unary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
-  const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r;
-  double *__restrict__ v = out.v, *__restrict__ r = out.r;
-  for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], v[i], r[i]);
-}
-
-template <class Rule>
-void binary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
-  const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ b = in[1].v, *__restrict__ rb = in[1].r;
-  double *__restrict__ v = out.v, *__restrict__ r = out.r;
-  for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], b[i], rb[i], v[i], r[i]);
-}
-
-/// r of a sum of two: exact where TwoSum leaves no error and the result is representable; x + exact zero rounds nothing.
-inline void add_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
-  const double sum = a + b, part = sum - a;
-  const double error = (a - (sum - part)) + (b - part), in = ra + rb;
-  const bool exact = (in == 0) & (error == 0) & representable(sum);
-  const double inexact = in + c.u * (std::fabs(sum) + in);  // a subnormal sum is always representable
-  double radius = exact ? 0.0 : inexact;
-  radius = (b == 0) & (rb == 0) ? ra : radius;
-  radius = (a == 0) & (ra == 0) ? rb : radius;
-  v = sum;
-  r = radius;
-}
-
-inline void mul_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
-  const double x = std::fabs(a), y = std::fabs(b), product = a * b;
-  const double in = x * rb + y * ra + ra * rb, inexact = rounded(c, product, in);
-  double radius = (in == 0) & representable(product) ? 0.0 : inexact;
-  const bool pow2 = ((ra == 0) & power_of_two(a)) | ((rb == 0) & power_of_two(b));
-  radius = pow2 & (std::fabs(product) - in >= kMinNormal) ? in : radius;
-  radius = ((a == 0) & (ra == 0)) | ((b == 0) & (rb == 0)) ? 0.0 : radius;
-  v = product;
-  r = radius;
-}
-
-inline void div_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
-  const double quotient = a / b, low = std::fabs(b) - rb;
-  const double inside = (ra + std::fabs(quotient) * rb) / low, in = low > 0 ? inside : kInfinity;
-  const double size = std::fabs(quotient) + in;
-  // Two roundings: multiplying by a computed reciprocal is usual.
-  double radius = in + 2 * c.u * size + (size < 2 * kMinNormal ? 2 * c.eta : 0.0);
-  radius = (rb == 0) & power_of_two(b) & (std::fabs(quotient) - in >= kMinNormal) ? in : radius;
-  radius = (a == 0) & (ra == 0) & (b != 0) ? 0.0 : radius;
-  radius = (rb == 0) & (b == 0) ? 0.0 : radius;  // a pole met exactly: judged by class
-  v = quotient;
-  r = radius;
-}
-
-/// Own error of a function of `ulps`, at result v with incoming radius `in`.
-inline double function_radius(const RuleContext& c, double ulps, double v, double in) {
-  const double size = std::fabs(v) + in;
-  return in + 2 * ulps * c.u * size + (size < 2 * kMinNormal ? 2 * ulps * c.eta : 0.0);
-}
-
-/// Supremum of |f(x) - f(a)| over the ball for a small radius is slope * ra with the slope's supremum; a wide ball takes
-/// the two ends. `slope` may be loose by a second-order term only.
-template <class Function, class Slope>
-void monotone(const RuleContext& c, double ulps, int n, In in, BlockOut out, double exact_at, Function f, Slope slope) {
-  const double *a = in[0].v, *ra = in[0].r;
-  for (int i = 0; i < n; ++i) {
-    double spread = ra[i] == 0 ? 0.0 : slope(a[i], ra[i], out.v[i]);
-    if (ra[i] > 0x1p-4) [[unlikely]] {
-      const double up = std::fabs(f(a[i] + ra[i]) - out.v[i]), down = std::fabs(out.v[i] - f(a[i] - ra[i]));
-      spread = std::fmax(up, down);
-      if (!(spread == spread) || !(down == down)) spread = kInfinity;  // the ball meets a pole
-    }
-    out.r[i] = ra[i] == 0 && a[i] == exact_at ? 0.0 : function_radius(c, ulps, out.v[i], spread);
-  }
-}
-
-void exp_rule(const RuleContext& context, int n, In in, BlockOut out) {
-  vector_exp(in[0].v, out.v, n);
-  const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ v = out.v;
-  double* __restrict__ r = out.r;
-  int wide = 0;
-  for (int i = 0; i < n; ++i) {  // |e^(a+r) - e^a| = e^a expm1(r) <= e^a (r + r^2) for r <= 1
-    wide |= !(ra[i] <= 1);
-    const double radius = function_radius(c, c.math.exp, v[i], v[i] * (ra[i] + ra[i] * ra[i]));
-    r[i] = (ra[i] == 0) & (a[i] == 0) ? 0.0 : radius;
-  }
-  for (int i = 0; wide && i < n; ++i)
-    if (!(ra[i] <= 1)) r[i] = function_radius(c, c.math.exp, v[i], std::exp(a[i] + ra[i]) - v[i]);
-}
-
-void log_rule(const RuleContext& c, int n, In in, BlockOut out) {
-  vector_log(in[0].v, out.v, n);
-  for (int i = 0; i < n; ++i) {
-    const double a = in[0].v[i], ra = in[0].r[i];
-    const double spread = ra == 0 ? 0.0 : (a - ra > 0 ? ra / (a - ra) : kInfinity);
-    out.r[i] = ra == 0 && a == 1 ? 0.0 : function_radius(c, c.math.log, out.v[i], spread);
-  }
-}
-
-void log1p_rule(const RuleContext& c, int n, In in, BlockOut out) {
-  vector_log1p(in[0].v, out.v, n);
-  for (int i = 0; i < n; ++i) {
-    const double a = in[0].v[i], ra = in[0].r[i], low = 1 + a - ra;
-    const double spread = ra == 0 ? 0.0 : (low > 0 ? ra / low : kInfinity);
-    out.r[i] = ra == 0 && a == 0 ? 0.0 : function_radius(c, c.math.log1p, out.v[i], spread);
-  }
-}
-
-void erf_rule(const RuleContext& context, int n, In in, BlockOut out, bool complement) {
-  std::array<double, kBlock> near{}, slope{};
-  const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ bell = slope.data(), *__restrict__ v = out.v;
-  double *__restrict__ nearest = near.data(), *__restrict__ r = out.r;
-  for (int i = 0; i < n; ++i) {
-    const double gap = std::fabs(a[i]) - ra[i], least = gap > 0 ? gap : 0.0;
-    nearest[i] = -least * least;
-  }
-  vector_exp(near.data(), slope.data(), n);
-  (complement ? vector_erfc : vector_erf)(in[0].v, out.v, n);
-  const double ulps = complement ? c.math.erfc : c.math.erf;
-  for (int i = 0; i < n; ++i) {  // mean value theorem with the largest slope in the ball
-    const double steepest = 1.1283791670955126 * bell[i] * ra[i], limited = 2.0 < steepest ? 2.0 : steepest;
-    const double spread = ra[i] == 0 ? 0.0 : (limited == limited ? limited : 2.0);
-    const double radius = function_radius(c, ulps, v[i], spread);
-    r[i] = !complement & (a[i] == 0) & (ra[i] == 0) ? 0.0 : radius;
-  }
-}
-
-void sqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r) {
-  const double root = std::sqrt(a), low = a - ra;
-  const double spread = ra == 0 ? 0.0 : (low > 0 ? std::fmin(0.5 * ra / std::sqrt(low), std::sqrt(ra)) : std::sqrt(ra));
-  v = root;
-  const bool exact = ra == 0 && representable(root) && root * root == a;
-  r = exact ? 0.0 : function_radius(c, c.math.sqrt, root, spread);
-}
-
-void rsqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r) {
-  const double y = 1 / std::sqrt(a), low = a - ra;
-  const double spread = ra == 0 ? 0.0 : (low > 0 ? 1 / std::sqrt(low) - y + 0x1p-50 * y : kInfinity);
-  v = y;
-  const bool exact = ra == 0 && power_of_two(y) && a * y * y == 1;
-  r = exact ? 0.0 : function_radius(c, c.math.rsqrt, y, spread);
-}
-
-/// R7: s = 1 / (1 + exp(-x)); exp's error counts with (1 - s), and 1/inf = 0 is right in the far tail.
-void sigmoid_rule(const RuleContext& c, int n, In in, BlockOut out) {
-  for (int i = 0; i < n; ++i) out.v[i] = -in[0].v[i];
-  std::array<double, kBlock> e{};
-  vector_exp(out.v, e.data(), n);
-  for (int i = 0; i < n; ++i) {
-    const double s = 1 / (1 + e[static_cast<std::size_t>(i)]), ra = in[0].r[i];
-    const double one_minus = e[static_cast<std::size_t>(i)] < kInfinity ? e[static_cast<std::size_t>(i)] * s : 1.0;
-    const double spread = ra == 0 ? 0.0 : (ra <= 1 ? s * one_minus * (ra + ra * ra) : std::fmin(ra * 0.25, 1.0));
-    double radius = c.u * (2 * c.math.exp * one_minus + 3) * (s + spread) + spread;
-    radius += s < 4 / kMaxFinite ? s : 0.0;
-    radius += s < 2 * kMinNormal ? 2 * c.eta : 0.0;
-    out.v[i] = s;
-    out.r[i] = radius;
-  }
-}
-
-inline void straddle(bool yes, bool no, double& v, double& r) {
-  v = yes ? 1.0 : (no ? 0.0 : 0.5);
-  r = yes || no ? 0.0 : 0.5;
-}
-
-void where_rule(int n, In in, BlockOut out) {
-  const double *c = in[0].v, *rc = in[0].r, *a = in[1].v, *ra = in[1].r, *b = in[2].v, *rb = in[2].r;
-  for (int i = 0; i < n; ++i) {
-    const double low = std::fmin(a[i] - ra[i], b[i] - rb[i]), high = std::fmax(a[i] + ra[i], b[i] + rb[i]);
-    const bool decided = rc[i] == 0, yes = c[i] != 0;
-    out.v[i] = decided ? (yes ? a[i] : b[i]) : 0.5 * (low + high);
-    out.r[i] = decided ? (yes ? ra[i] : rb[i]) : 0.5 * (high - low);
-  }
-}
-
-/// Value and radius of one block.
-void evaluate_block(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
-  switch (primitive) {
-    case Primitive::add: return binary(c, n, in, out, add_rule);
-    case Primitive::sub:
-      return binary(c, n, in, out, [](const RuleContext& k, double a, double ra, double b, double rb, double& v, double& r) {
-        add_rule(k, a, ra, -b, rb, v, r);
-      });
-    case Primitive::neg:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) { v = -a, r = ra; });
-    case Primitive::mul: return binary(c, n, in, out, mul_rule);
-    case Primitive::square:
-      return unary(c, n, in, out, [](const RuleContext& k, double a, double ra, double& v, double& r) {
-        const double in_r = (2 * std::fabs(a) + ra) * ra;
-        const double square = a * a, inexact = rounded(k, square, in_r);
-        v = square;
-        r = (in_r == 0) & representable(square) ? 0.0 : inexact;
-      });
-    case Primitive::div: return binary(c, n, in, out, div_rule);
-    case Primitive::exp: return exp_rule(c, n, in, out);
-    case Primitive::expm1:
-      vector_expm1(in[0].v, out.v, n);
-      return monotone(c, c.math.expm1, n, in, out, 0.0, [](double x) { return std::expm1(x); },
-                      [](double, double ra, double y) { return (y + 1) * (ra + ra * ra); });
-    case Primitive::log: return log_rule(c, n, in, out);
-    case Primitive::log1p: return log1p_rule(c, n, in, out);
-    case Primitive::tanh:
-      vector_tanh(in[0].v, out.v, n);
-      return monotone(c, c.math.tanh, n, in, out, 0.0, [](double x) { return std::tanh(x); },
-                      [](double, double ra, double y) { return ((1 - y) * (1 + y) + 2 * ra) * ra; });
-    case Primitive::erf: return erf_rule(c, n, in, out, false);
-    case Primitive::erfc: return erf_rule(c, n, in, out, true);
-    case Primitive::sqrt: return unary(c, n, in, out, sqrt_rule);
-    case Primitive::rsqrt: return unary(c, n, in, out, rsqrt_rule);
-    case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
-    case Primitive::abs:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) { v = std::fabs(a), r = ra; });
-    case Primitive::sign:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
-        const bool crosses = ra > 0 && std::fabs(a) <= ra;
-        v = crosses || a == 0 ? 0.0 : (a != a ? a : std::copysign(1.0, a));
-        r = crosses ? 1.0 : 0.0;
-      });
-    case Primitive::less:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        straddle(a + ra < b - rb, !(a - ra < b + rb), v, r);
-      });
-    case Primitive::less_equal:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        straddle(a + ra <= b - rb, !(a - ra <= b + rb), v, r);
-      });
-    case Primitive::equal:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        straddle(a == b && ra + rb == 0, !(std::fabs(a - b) <= ra + rb), v, r);
-      });
-    case Primitive::where: return where_rule(n, in, out);
-    case Primitive::maximum:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        const double low = std::fmax(a - ra, b - rb), high = std::fmax(a + ra, b + rb);
-        v = a > b || a != a ? a : b;
-        r = std::fmax(high - v, v - low);
-      });
-    default: throw Error(std::string("[ball] no elementwise rule for ") + name(primitive));
-  }
-}
-
 /// The fp32 replay of one element (rule R9).
 double replay(Primitive primitive, const float* x) {
   switch (primitive) {
@@ -396,41 +150,23 @@ BlockIn stage_all(const Ball& ball, std::int64_t at, std::int64_t stride, int n,
 void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at, int n, const std::int64_t* offset,
                 const std::int64_t* stride, std::span<const Ball* const> args, In in, bool keep, Ball& out) {
   struct {
-    std::array<double, kBlock> terms{}, mass{}, base{}, grid{}, room{};
+    std::array<double, kBlock> terms{}, mass{}, base{}, grid{};
+    std::array<double, kBlock> room[4];
   } own;
   double *__restrict__ terms = own.terms.data(), *__restrict__ mass = own.mass.data(), *__restrict__ base = own.base.data();
   double* __restrict__ grid = own.grid.data();
   std::fill_n(grid, n, kInfinity);
   for (std::size_t k = 0; k < args.size(); ++k) {
     const Ball& x = *args[k];
+    SumsIn from{in[k].v, in[k].r, nullptr, nullptr, nullptr, nullptr};
     if (x.terms) {
-      const auto channel = [&](const Channel& from) { return stage(from, offset[k], stride[k], n, own.room); };
-      const double* __restrict__ from = channel(x.terms);
-      for (int i = 0; i < n; ++i) terms[i] += from[i];
-      from = channel(x.mass);
-      for (int i = 0; i < n; ++i) mass[i] += from[i];
-      from = channel(x.base);
-      for (int i = 0; i < n; ++i) base[i] += from[i];
-      from = channel(x.grid);
-      for (int i = 0; i < n; ++i) grid[i] = from[i] < grid[i] ? from[i] : grid[i];
-    } else {
-      const double *__restrict__ v = in[k].v, *__restrict__ r = in[k].r;
-      for (int i = 0; i < n; ++i) {
-        const double bit = lowest_bit(v[i]), lower = bit < grid[i] ? bit : grid[i];
-        terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0, mass[i] += std::fabs(v[i]) + r[i], base[i] += r[i];
-        grid[i] = r[i] == 0 ? lower : 0.0;
-      }
+      const auto channel = [&](const Channel& c, std::size_t room) { return stage(c, offset[k], stride[k], n, own.room[room]); };
+      from.terms = channel(x.terms, 0), from.mass = channel(x.mass, 1), from.base = channel(x.base, 2), from.grid = channel(x.grid, 3);
     }
+    add_to_chain(from, n, {nullptr, terms, mass, base, grid});
   }
-  const RuleContext c = context;
-  if (primitive != Primitive::neg) {
-    const double* __restrict__ v = out.v.get() + at;
-    double* __restrict__ r = out.r.get() + at;
-    for (int i = 0; i < n; ++i) {  // a plain a + b of two single terms keeps u|v|
-      const double chained = settle(v[i], summation_radius(c, terms[i], mass[i], base[i], grid[i]));
-      r[i] = terms[i] > 2 ? chained : r[i];
-    }
-  }
+  // A plain a + b of two single terms keeps u|v|.
+  if (primitive != Primitive::neg) settle_chain(context, n, out.v.get() + at, {nullptr, terms, mass, base, grid}, out.r.get() + at);
   if (!keep) return;
   std::copy_n(terms, n, out.terms.get() + at), std::copy_n(mass, n, out.mass.get() + at);
   std::copy_n(base, n, out.base.get() + at), std::copy_n(grid, n, out.grid.get() + at);

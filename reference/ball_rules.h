@@ -57,6 +57,30 @@ struct BlockOut {
   std::uint8_t* flags;
 };
 
+/// Value and radius of one block of at most kBlock elements.
+void evaluate_block(const RuleContext& context, Primitive primitive, int n, std::span<const BlockIn> in, BlockOut out);
+
+/// Terms of sums (rule R3): plain ones where `terms` is null, exact ones where `r` is.
+struct SumsIn {
+  const double *v, *r;
+  const double *terms, *mass, *base, *grid;
+};
+/// Sums side by side; `value` is null where only the state is wanted.
+struct SumsOut {
+  double* value;
+  double *terms, *mass, *base, *grid;
+};
+struct SumState {
+  double value = 0, terms = 0, mass = 0, base = 0;
+};
+void add_terms(const SumsIn& x, std::int64_t n, const SumsOut& sums);
+/// As add_terms() without values, for chained + and -.
+void add_to_chain(const SumsIn& x, std::int64_t n, const SumsOut& sums);
+/// Radii of sums of more than two terms.
+void settle_chain(const RuleContext& context, int n, const double* v, const SumsOut& sums, double* r);
+/// One contiguous run of n plain terms.
+void sum_run(const double* v, const double* r, std::int64_t n, SumState& out);
+
 void evaluate_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> args, bool full,
                           bool wants_sum, Ball& out);
 void evaluate_sum(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);

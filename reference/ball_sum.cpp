@@ -36,53 +36,19 @@ Axis split(const Shape& shape, int axis) {
   return a;
 }
 
+/// The operands of a block of terms.
+SumsIn terms_at(const Ball& x, std::int64_t at) {
+  const auto from = [&](const Channel& channel) { return channel ? channel.get() + at : nullptr; };
+  return {x.v.get() + at, from(x.r), from(x.terms), from(x.mass), from(x.base), from(x.grid)};
+}
+
 }  // namespace
 
-void add_terms(const Ball& x, std::int64_t at, std::int64_t inner, Sums& s, std::size_t to) {
-  double *__restrict__ value = s.value.data() + to, *__restrict__ terms = s.terms.data() + to, *__restrict__ mass = s.mass.data() + to;
-  double *__restrict__ base = s.base.data() + to, *__restrict__ grid = s.grid.data() + to;
-  const double* __restrict__ v = x.v.get() + at;
-  if (x.terms) {
-    const double *__restrict__ t = x.terms.get() + at, *__restrict__ m = x.mass.get() + at, *__restrict__ b = x.base.get() + at;
-    const double* __restrict__ g = x.grid.get() + at;
-    for (std::int64_t i = 0; i < inner; ++i) {
-      value[i] += v[i], terms[i] += t[i], mass[i] += m[i], base[i] += b[i];
-      grid[i] = g[i] < grid[i] ? g[i] : grid[i];
-    }
-  } else if (x.r) {
-    const double* __restrict__ r = x.r.get() + at;
-    for (std::int64_t i = 0; i < inner; ++i) {
-      const double bit = lowest_bit(v[i]), lower = bit < grid[i] ? bit : grid[i];
-      value[i] += v[i], terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0, mass[i] += std::fabs(v[i]) + r[i], base[i] += r[i];
-      grid[i] = r[i] == 0 ? lower : 0.0;
-    }
-  } else {
-    for (std::int64_t i = 0; i < inner; ++i) {
-      const double bit = lowest_bit(v[i]);
-      value[i] += v[i], terms[i] += v[i] != 0 ? 1.0 : 0.0, mass[i] += std::fabs(v[i]);
-      grid[i] = bit < grid[i] ? bit : grid[i];
-    }
-  }
+void add_terms(const Ball& x, std::int64_t at, std::int64_t count, Sums& s, std::size_t to) {
+  add_terms(terms_at(x, at), count, {s.value.data() + to, s.terms.data() + to, s.mass.data() + to, s.base.data() + to, s.grid.data() + to});
 }
 
 namespace {
-
-/// One contiguous run of n plain terms, eight chains wide so that it vectorises.
-void sum_run(const double* v, const double* r, std::int64_t n, double& value, double& terms, double& mass, double& base) {
-  double a[8] = {}, m[8] = {}, b[8] = {}, t[8] = {};
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int k = 0; k < 8; ++k) {
-      const double x = v[i + k], y = r ? r[i + k] : 0.0;
-      a[k] += x, m[k] += std::fabs(x), b[k] += y, t[k] += x != 0 || y != 0 ? 1.0 : 0.0;
-    }
-  for (; i < n; ++i) {
-    const double y = r ? r[i] : 0.0;
-    a[0] += v[i], m[0] += std::fabs(v[i]), b[0] += y, t[0] += v[i] != 0 || y != 0 ? 1.0 : 0.0;
-  }
-  for (int k = 0; k < 8; ++k) value += a[k], mass += m[k], base += b[k], terms += t[k];
-  mass += base;
-}
 
 void store(const RuleContext& c, double value, double terms, double mass, double base, double grid, std::int64_t at,
            bool wants_sum, Ball& out) {
@@ -131,8 +97,10 @@ void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool fu
   const Axis a = split(x.shape, node.axis);
   for (std::int64_t o = 0; o < a.outer; ++o) {
     if (a.inner == 1 && !x.terms) {
-      double value = 0, terms = 0, mass = 0, base = 0, grid = 0;
-      sum_run(x.v.get() + o * a.n, x.r ? x.r.get() + o * a.n : nullptr, a.n, value, terms, mass, base);
+      SumState sum;
+      sum_run(x.v.get() + o * a.n, x.r ? x.r.get() + o * a.n : nullptr, a.n, sum);
+      const auto [value, terms, mass, base] = sum;
+      double grid = 0;
       if (base == 0 && c.grid) {
         grid = kInfinity;
         for (std::int64_t i = 0; i < a.n && mass <= 0x1p24 * grid; ++i) grid = std::fmin(grid, lowest_bit(x.v[o * a.n + i]));

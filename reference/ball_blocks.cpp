@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hot loops of the ball rules (R1-R8, R10), compiled once per SIMD target and chosen at run time: one short loop per
+// primitive over blocks of unit stride, so that it vectorises. No contraction: the same bits at every width.
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "reference/ball_rules.h"
+#include "src/error.h"
+
+#ifndef HWY_DISABLE_PCLMUL_AES
+#define HWY_DISABLE_PCLMUL_AES  // unused here; with them x86-64-v3 would count as SSSE3 and be compiled again as AVX2
+#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reference/ball_blocks.cpp"
+#include <hwy/foreach_target.h>  // must precede highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ampcheck::reference {
+namespace HWY_NAMESPACE {
+namespace {
+
+using In = std::span<const BlockIn>;
+
+// The rules select instead of branching (& and |, not && and ||), and their constants and pointers are known not to alias:
+// otherwise the loops do not vectorise.
+
+/// Applies a scalar rule (context, a, ra, b, rb, v, r) to a block.
+template <class Rule>
+void unary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r;
+  double *__restrict__ v = out.v, *__restrict__ r = out.r;
+  for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], v[i], r[i]);
+}
+
+template <class Rule>
+void binary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ b = in[1].v, *__restrict__ rb = in[1].r;
+  double *__restrict__ v = out.v, *__restrict__ r = out.r;
+  for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], b[i], rb[i], v[i], r[i]);
+}
+
+/// r of a sum of two: exact where TwoSum leaves no error and the result is representable; x + exact zero rounds nothing.
+inline void add_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
+  const double sum = a + b, part = sum - a;
+  const double error = (a - (sum - part)) + (b - part), in = ra + rb;
+  const bool exact = (in == 0) & (error == 0) & representable(sum);
+  const double inexact = in + c.u * (std::fabs(sum) + in);  // a subnormal sum is always representable
+  double radius = exact ? 0.0 : inexact;
+  radius = (b == 0) & (rb == 0) ? ra : radius;
+  radius = (a == 0) & (ra == 0) ? rb : radius;
+  v = sum;
+  r = radius;
+}
+
+inline void mul_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
+  const double x = std::fabs(a), y = std::fabs(b), product = a * b;
+  const double in = x * rb + y * ra + ra * rb, inexact = rounded(c, product, in);
+  double radius = (in == 0) & representable(product) ? 0.0 : inexact;
+  const bool pow2 = ((ra == 0) & power_of_two(a)) | ((rb == 0) & power_of_two(b));
+  radius = pow2 & (std::fabs(product) - in >= kMinNormal) ? in : radius;
+  radius = ((a == 0) & (ra == 0)) | ((b == 0) & (rb == 0)) ? 0.0 : radius;
+  v = product;
+  r = radius;
+}
+
+inline void div_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
+  const double quotient = a / b, low = std::fabs(b) - rb;
+  const double inside = (ra + std::fabs(quotient) * rb) / low, in = low > 0 ? inside : kInfinity;
+  const double size = std::fabs(quotient) + in;
+  // Two roundings: multiplying by a computed reciprocal is usual.
+  double radius = in + 2 * c.u * size + (size < 2 * kMinNormal ? 2 * c.eta : 0.0);
+  radius = (rb == 0) & power_of_two(b) & (std::fabs(quotient) - in >= kMinNormal) ? in : radius;
+  radius = (a == 0) & (ra == 0) & (b != 0) ? 0.0 : radius;
+  radius = (rb == 0) & (b == 0) ? 0.0 : radius;  // a pole met exactly: judged by class
+  v = quotient;
+  r = radius;
+}
+
+/// Own error of a function of `ulps`, at result v with incoming radius `in`.
+inline double function_radius(const RuleContext& c, double ulps, double v, double in) {
+  const double size = std::fabs(v) + in;
+  return in + 2 * ulps * c.u * size + (size < 2 * kMinNormal ? 2 * ulps * c.eta : 0.0);
+}
+
+/// Supremum of |f(x) - f(a)| over the ball for a small radius is slope * ra with the slope's supremum; a wide ball takes
+/// the two ends. `slope` may be loose by a second-order term only.
+template <class Function, class Slope>
+void monotone(const RuleContext& c, double ulps, int n, In in, BlockOut out, double exact_at, Function f, Slope slope) {
+  const double *a = in[0].v, *ra = in[0].r;
+  for (int i = 0; i < n; ++i) {
+    double spread = ra[i] == 0 ? 0.0 : slope(a[i], ra[i], out.v[i]);
+    if (ra[i] > 0x1p-4) [[unlikely]] {
+      const double up = std::fabs(f(a[i] + ra[i]) - out.v[i]), down = std::fabs(out.v[i] - f(a[i] - ra[i]));
+      spread = std::fmax(up, down);
+      if (!(spread == spread) || !(down == down)) spread = kInfinity;  // the ball meets a pole
+    }
+    out.r[i] = ra[i] == 0 && a[i] == exact_at ? 0.0 : function_radius(c, ulps, out.v[i], spread);
+  }
+}
+
+void exp_rule(const RuleContext& context, int n, In in, BlockOut out) {
+  vector_exp(in[0].v, out.v, n);
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ v = out.v;
+  double* __restrict__ r = out.r;
+  int wide = 0;
+  for (int i = 0; i < n; ++i) {  // |e^(a+r) - e^a| = e^a expm1(r) <= e^a (r + r^2) for r <= 1
+    wide |= !(ra[i] <= 1);
+    const double radius = function_radius(c, c.math.exp, v[i], v[i] * (ra[i] + ra[i] * ra[i]));
+    r[i] = (ra[i] == 0) & (a[i] == 0) ? 0.0 : radius;
+  }
+  for (int i = 0; wide && i < n; ++i)
+    if (!(ra[i] <= 1)) r[i] = function_radius(c, c.math.exp, v[i], std::exp(a[i] + ra[i]) - v[i]);
+}
+
+void log_rule(const RuleContext& c, int n, In in, BlockOut out) {
+  vector_log(in[0].v, out.v, n);
+  for (int i = 0; i < n; ++i) {
+    const double a = in[0].v[i], ra = in[0].r[i];
+    const double spread = ra == 0 ? 0.0 : (a - ra > 0 ? ra / (a - ra) : kInfinity);
+    out.r[i] = ra == 0 && a == 1 ? 0.0 : function_radius(c, c.math.log, out.v[i], spread);
+  }
+}
+
+void log1p_rule(const RuleContext& c, int n, In in, BlockOut out) {
+  vector_log1p(in[0].v, out.v, n);
+  for (int i = 0; i < n; ++i) {
+    const double a = in[0].v[i], ra = in[0].r[i], low = 1 + a - ra;
+    const double spread = ra == 0 ? 0.0 : (low > 0 ? ra / low : kInfinity);
+    out.r[i] = ra == 0 && a == 0 ? 0.0 : function_radius(c, c.math.log1p, out.v[i], spread);
+  }
+}
+
+void erf_rule(const RuleContext& context, int n, In in, BlockOut out, bool complement) {
+  std::array<double, kBlock> near{}, slope{};
+  const RuleContext c = context;
+  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ bell = slope.data(), *__restrict__ v = out.v;
+  double *__restrict__ nearest = near.data(), *__restrict__ r = out.r;
+  for (int i = 0; i < n; ++i) {
+    const double gap = std::fabs(a[i]) - ra[i], least = gap > 0 ? gap : 0.0;
+    nearest[i] = -least * least;
+  }
+  vector_exp(near.data(), slope.data(), n);
+  (complement ? vector_erfc : vector_erf)(in[0].v, out.v, n);
+  const double ulps = complement ? c.math.erfc : c.math.erf;
+  for (int i = 0; i < n; ++i) {  // mean value theorem with the largest slope in the ball
+    const double steepest = 1.1283791670955126 * bell[i] * ra[i], limited = 2.0 < steepest ? 2.0 : steepest;
+    const double spread = ra[i] == 0 ? 0.0 : (limited == limited ? limited : 2.0);
+    const double radius = function_radius(c, ulps, v[i], spread);
+    r[i] = !complement & (a[i] == 0) & (ra[i] == 0) ? 0.0 : radius;
+  }
+}
+
+void sqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r) {
+  const double root = std::sqrt(a), low = a - ra;
+  const double spread = ra == 0 ? 0.0 : (low > 0 ? std::fmin(0.5 * ra / std::sqrt(low), std::sqrt(ra)) : std::sqrt(ra));
+  v = root;
+  const bool exact = ra == 0 && representable(root) && root * root == a;
+  r = exact ? 0.0 : function_radius(c, c.math.sqrt, root, spread);
+}
+
+void rsqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r) {
+  const double y = 1 / std::sqrt(a), low = a - ra;
+  const double spread = ra == 0 ? 0.0 : (low > 0 ? 1 / std::sqrt(low) - y + 0x1p-50 * y : kInfinity);
+  v = y;
+  const bool exact = ra == 0 && power_of_two(y) && a * y * y == 1;
+  r = exact ? 0.0 : function_radius(c, c.math.rsqrt, y, spread);
+}
+
+/// R7: s = 1 / (1 + exp(-x)); exp's error counts with (1 - s), and 1/inf = 0 is right in the far tail.
+void sigmoid_rule(const RuleContext& c, int n, In in, BlockOut out) {
+  for (int i = 0; i < n; ++i) out.v[i] = -in[0].v[i];
+  std::array<double, kBlock> e{};
+  vector_exp(out.v, e.data(), n);
+  for (int i = 0; i < n; ++i) {
+    const double s = 1 / (1 + e[static_cast<std::size_t>(i)]), ra = in[0].r[i];
+    const double one_minus = e[static_cast<std::size_t>(i)] < kInfinity ? e[static_cast<std::size_t>(i)] * s : 1.0;
+    const double spread = ra == 0 ? 0.0 : (ra <= 1 ? s * one_minus * (ra + ra * ra) : std::fmin(ra * 0.25, 1.0));
+    double radius = c.u * (2 * c.math.exp * one_minus + 3) * (s + spread) + spread;
+    radius += s < 4 / kMaxFinite ? s : 0.0;
+    radius += s < 2 * kMinNormal ? 2 * c.eta : 0.0;
+    out.v[i] = s;
+    out.r[i] = radius;
+  }
+}
+
+inline void straddle(bool yes, bool no, double& v, double& r) {
+  v = yes ? 1.0 : (no ? 0.0 : 0.5);
+  r = yes || no ? 0.0 : 0.5;
+}
+
+void where_rule(int n, In in, BlockOut out) {
+  const double *c = in[0].v, *rc = in[0].r, *a = in[1].v, *ra = in[1].r, *b = in[2].v, *rb = in[2].r;
+  for (int i = 0; i < n; ++i) {
+    const double low = std::fmin(a[i] - ra[i], b[i] - rb[i]), high = std::fmax(a[i] + ra[i], b[i] + rb[i]);
+    const bool decided = rc[i] == 0, yes = c[i] != 0;
+    out.v[i] = decided ? (yes ? a[i] : b[i]) : 0.5 * (low + high);
+    out.r[i] = decided ? (yes ? ra[i] : rb[i]) : 0.5 * (high - low);
+  }
+}
+
+/// Value and radius of one block.
+void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
+  switch (primitive) {
+    case Primitive::add: return binary(c, n, in, out, add_rule);
+    case Primitive::sub:
+      return binary(c, n, in, out, [](const RuleContext& k, double a, double ra, double b, double rb, double& v, double& r) {
+        add_rule(k, a, ra, -b, rb, v, r);
+      });
+    case Primitive::neg:
+      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) { v = -a, r = ra; });
+    case Primitive::mul: return binary(c, n, in, out, mul_rule);
+    case Primitive::square:
+      return unary(c, n, in, out, [](const RuleContext& k, double a, double ra, double& v, double& r) {
+        const double in_r = (2 * std::fabs(a) + ra) * ra;
+        const double square = a * a, inexact = rounded(k, square, in_r);
+        v = square;
+        r = (in_r == 0) & representable(square) ? 0.0 : inexact;
+      });
+    case Primitive::div: return binary(c, n, in, out, div_rule);
+    case Primitive::exp: return exp_rule(c, n, in, out);
+    case Primitive::expm1:
+      vector_expm1(in[0].v, out.v, n);
+      return monotone(c, c.math.expm1, n, in, out, 0.0, [](double x) { return std::expm1(x); },
+                      [](double, double ra, double y) { return (y + 1) * (ra + ra * ra); });
+    case Primitive::log: return log_rule(c, n, in, out);
+    case Primitive::log1p: return log1p_rule(c, n, in, out);
+    case Primitive::tanh:
+      vector_tanh(in[0].v, out.v, n);
+      return monotone(c, c.math.tanh, n, in, out, 0.0, [](double x) { return std::tanh(x); },
+                      [](double, double ra, double y) { return ((1 - y) * (1 + y) + 2 * ra) * ra; });
+    case Primitive::erf: return erf_rule(c, n, in, out, false);
+    case Primitive::erfc: return erf_rule(c, n, in, out, true);
+    case Primitive::sqrt: return unary(c, n, in, out, sqrt_rule);
+    case Primitive::rsqrt: return unary(c, n, in, out, rsqrt_rule);
+    case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
+    case Primitive::abs:
+      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) { v = std::fabs(a), r = ra; });
+    case Primitive::sign:
+      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
+        const bool crosses = ra > 0 && std::fabs(a) <= ra;
+        v = crosses || a == 0 ? 0.0 : (a != a ? a : std::copysign(1.0, a));
+        r = crosses ? 1.0 : 0.0;
+      });
+    case Primitive::less:
+      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+        straddle(a + ra < b - rb, !(a - ra < b + rb), v, r);
+      });
+    case Primitive::less_equal:
+      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+        straddle(a + ra <= b - rb, !(a - ra <= b + rb), v, r);
+      });
+    case Primitive::equal:
+      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+        straddle(a == b && ra + rb == 0, !(std::fabs(a - b) <= ra + rb), v, r);
+      });
+    case Primitive::where: return where_rule(n, in, out);
+    case Primitive::maximum:
+      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+        const double low = std::fmax(a - ra, b - rb), high = std::fmax(a + ra, b + rb);
+        v = a > b || a != a ? a : b;
+        r = std::fmax(high - v, v - low);
+      });
+    default: throw Error(std::string("[ball] no elementwise rule for ") + name(primitive));
+  }
+}
+
+/// Adds the terms of a block to running sums, element by element.
+template <bool kWithValues>
+HWY_INLINE void add_state(const SumsIn& x, std::int64_t n, const SumsOut& s) {
+  double *__restrict__ value = s.value, *__restrict__ terms = s.terms, *__restrict__ mass = s.mass;
+  double *__restrict__ base = s.base, *__restrict__ grid = s.grid;
+  const double* __restrict__ v = x.v;
+  if (x.terms != nullptr) {
+    const double *__restrict__ t = x.terms, *__restrict__ m = x.mass, *__restrict__ b = x.base, *__restrict__ g = x.grid;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if constexpr (kWithValues) value[i] += v[i];
+      terms[i] += t[i], mass[i] += m[i], base[i] += b[i];
+      grid[i] = g[i] < grid[i] ? g[i] : grid[i];
+    }
+  } else if (x.r != nullptr) {
+    const double* __restrict__ r = x.r;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double bit = lowest_bit(v[i]), lower = bit < grid[i] ? bit : grid[i];
+      if constexpr (kWithValues) value[i] += v[i];
+      terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0, mass[i] += std::fabs(v[i]) + r[i], base[i] += r[i];
+      grid[i] = r[i] == 0 ? lower : 0.0;
+    }
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double bit = lowest_bit(v[i]);
+      if constexpr (kWithValues) value[i] += v[i];
+      terms[i] += v[i] != 0 ? 1.0 : 0.0, mass[i] += std::fabs(v[i]);
+      grid[i] = bit < grid[i] ? bit : grid[i];
+    }
+  }
+}
+
+void AddTerms(const SumsIn& x, std::int64_t n, const SumsOut& s) { add_state<true>(x, n, s); }
+void AddToChain(const SumsIn& x, std::int64_t n, const SumsOut& s) { add_state<false>(x, n, s); }
+
+/// Radii of sums from their states; where a sum has two terms or fewer, the radius stays.
+void SettleChain(const RuleContext& context, int n, const double* v_in, const SumsOut& s, double* r_out) {
+  const RuleContext c = context;
+  const double *__restrict__ v = v_in, *__restrict__ terms = s.terms, *__restrict__ mass = s.mass, *__restrict__ base = s.base;
+  const double* __restrict__ grid = s.grid;
+  double* __restrict__ r = r_out;
+  for (int i = 0; i < n; ++i) {
+    const double chained = settle(v[i], summation_radius(c, terms[i], mass[i], base[i], grid[i]));
+    r[i] = terms[i] > 2 ? chained : r[i];
+  }
+}
+
+/// One contiguous run of n plain terms, eight chains wide so that it vectorises.
+void SumRun(const double* v, const double* r, std::int64_t n, SumState& out) {
+  double a[8] = {}, m[8] = {}, b[8] = {}, t[8] = {};
+  std::int64_t i = 0;
+  if (r != nullptr) {
+    for (; i + 8 <= n; i += 8)
+      for (int k = 0; k < 8; ++k) {
+        const double x = v[i + k], y = r[i + k];
+        a[k] += x, m[k] += std::fabs(x), b[k] += y, t[k] += (x != 0) | (y != 0) ? 1.0 : 0.0;
+      }
+  } else {
+    for (; i + 8 <= n; i += 8)
+      for (int k = 0; k < 8; ++k) {
+        const double x = v[i + k];
+        a[k] += x, m[k] += std::fabs(x), t[k] += x != 0 ? 1.0 : 0.0;
+      }
+  }
+  for (; i < n; ++i) {
+    const double y = r != nullptr ? r[i] : 0.0;
+    a[0] += v[i], m[0] += std::fabs(v[i]), b[0] += y, t[0] += v[i] != 0 || y != 0 ? 1.0 : 0.0;
+  }
+  for (int k = 0; k < 8; ++k) out.value += a[k], out.mass += m[k], out.base += b[k], out.terms += t[k];
+  out.mass += out.base;
+}
+
+/// A compiler without leave to ignore NaN does not vectorise a maximum: lanes by hand.
+constexpr int kLanes = HWY_TARGET == HWY_AVX2 ? 4 : 8;
+using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
+using Masks = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
+
+/// Calls see() with some elements at a time; the last ones are filled up with zeros.
+template <class See>
+HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
+  std::int64_t i = 0;
+  Lanes lanes;
+  for (; i + kLanes <= n; i += kLanes) {
+    std::memcpy(&lanes, x + i, sizeof lanes);
+    see(lanes);
+  }
+  if (i == n) return;
+  double rest[kLanes] = {};
+  std::copy(x + i, x + n, rest);
+  std::memcpy(&lanes, rest, sizeof lanes);
+  see(lanes);
+}
+
+bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
+  const Lanes infinity = Lanes{} + kInfinity, limit = Lanes{} + 0x1p100;
+  Lanes largest{}, smallest = infinity;
+  Masks sound = Masks{} - 1, narrow = sound;  // all finite; all narrow
+  for_lanes(v, n, [&](Lanes x) __attribute__((always_inline)) {
+    const Lanes size = (Lanes)((Masks)x & 0x7fffffffffffffffll), nonzero = size == 0 ? infinity : size;
+    sound &= size < infinity;
+    largest = size > largest ? size : largest;
+    smallest = nonzero < smallest ? nonzero : smallest;
+  });
+  if (r != nullptr) for_lanes(r, n, [&](Lanes x) __attribute__((always_inline)) { narrow &= x < limit; });
+  out = {kInfinity, 0, true};
+  bool all_narrow = true;
+  for (int k = 0; k < kLanes; ++k) {
+    out.largest = std::max(out.largest, largest[k]), out.smallest = std::min(out.smallest, smallest[k]);
+    out.finite &= sound[k] != 0, all_narrow &= narrow[k] != 0;
+  }
+  if (out.smallest == kInfinity) out.smallest = 1.0;
+  return all_narrow;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ampcheck::reference
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ampcheck::reference {
+
+HWY_EXPORT(Evaluate);
+HWY_EXPORT(AddTerms);
+HWY_EXPORT(AddToChain);
+HWY_EXPORT(SettleChain);
+HWY_EXPORT(SumRun);
+HWY_EXPORT(Measure);
+
+void evaluate_block(const RuleContext& context, Primitive primitive, int n, std::span<const BlockIn> in, BlockOut out) {
+  HWY_DYNAMIC_DISPATCH(Evaluate)(context, primitive, n, in, out);
+}
+void add_terms(const SumsIn& x, std::int64_t n, const SumsOut& sums) { HWY_DYNAMIC_DISPATCH(AddTerms)(x, n, sums); }
+void add_to_chain(const SumsIn& x, std::int64_t n, const SumsOut& sums) { HWY_DYNAMIC_DISPATCH(AddToChain)(x, n, sums); }
+void settle_chain(const RuleContext& context, int n, const double* v, const SumsOut& sums, double* r) {
+  HWY_DYNAMIC_DISPATCH(SettleChain)(context, n, v, sums, r);
+}
+void sum_run(const double* v, const double* r, std::int64_t n, SumState& out) { HWY_DYNAMIC_DISPATCH(SumRun)(v, r, n, out); }
+bool measure(Ball& ball) { return HWY_DYNAMIC_DISPATCH(Measure)(ball.v.get(), ball.r.get(), ball.count(), ball.range); }
+
+}  // namespace ampcheck::reference
+#endif  // HWY_ONCE
