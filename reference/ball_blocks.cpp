@@ -269,39 +269,56 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
   }
 }
 
-/// Adds the terms of a block to running sums, element by element.
-template <bool kWithValues>
-HWY_INLINE void add_state(const SumsIn& x, std::int64_t n, const SumsOut& s) {
-  double *__restrict__ value = s.value, *__restrict__ terms = s.terms, *__restrict__ mass = s.mass;
-  double *__restrict__ base = s.base, *__restrict__ grid = s.grid;
-  const double* __restrict__ v = x.v;
-  if (x.terms != nullptr) {
-    const double *__restrict__ t = x.terms, *__restrict__ m = x.mass, *__restrict__ b = x.base, *__restrict__ g = x.grid;
-    for (std::int64_t i = 0; i < n; ++i) {
-      if constexpr (kWithValues) value[i] += v[i];
-      terms[i] += t[i], mass[i] += m[i], base[i] += b[i];
-      grid[i] = g[i] < grid[i] ? g[i] : grid[i];
-    }
-  } else if (x.r != nullptr) {
-    const double* __restrict__ r = x.r;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double bit = lowest_bit(v[i]), lower = bit < grid[i] ? bit : grid[i];
-      if constexpr (kWithValues) value[i] += v[i];
-      terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0, mass[i] += std::fabs(v[i]) + r[i], base[i] += r[i];
-      grid[i] = r[i] == 0 ? lower : 0.0;
-    }
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double bit = lowest_bit(v[i]);
-      if constexpr (kWithValues) value[i] += v[i];
-      terms[i] += v[i] != 0 ? 1.0 : 0.0, mass[i] += std::fabs(v[i]);
-      grid[i] = bit < grid[i] ? bit : grid[i];
-    }
+// Sums of blocks: loops of few streams each, whose pointers are parameters, so that the compiler believes them apart.
+
+void add(const double* __restrict__ x, std::int64_t n, double* __restrict__ sum) {
+  for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];
+}
+void least(const double* __restrict__ x, std::int64_t n, double* __restrict__ grid) {
+  for (std::int64_t i = 0; i < n; ++i) grid[i] = x[i] < grid[i] ? x[i] : grid[i];
+}
+void count_exact(const double* __restrict__ v, std::int64_t n, double* __restrict__ terms, double* __restrict__ mass) {
+  for (std::int64_t i = 0; i < n; ++i) terms[i] += v[i] != 0 ? 1.0 : 0.0, mass[i] += std::fabs(v[i]);
+}
+void count(const double* __restrict__ v, const double* __restrict__ r, std::int64_t n, double* __restrict__ terms,
+           double* __restrict__ mass, double* __restrict__ base) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    terms[i] += (v[i] != 0) | (r[i] != 0) ? 1.0 : 0.0;
+    mass[i] += std::fabs(v[i]) + r[i];
+    base[i] += r[i];
+  }
+}
+void least_bits(const double* __restrict__ v, std::int64_t n, double* __restrict__ grid) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double bit = lowest_bit(v[i]), held = grid[i];
+    grid[i] = bit < held ? bit : held;
+  }
+}
+void drop_inexact(const double* __restrict__ r, std::int64_t n, double* __restrict__ grid) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double held = grid[i];
+    grid[i] = r[i] == 0 ? held : 0.0;
   }
 }
 
-void AddTerms(const SumsIn& x, std::int64_t n, const SumsOut& s) { add_state<true>(x, n, s); }
-void AddToChain(const SumsIn& x, std::int64_t n, const SumsOut& s) { add_state<false>(x, n, s); }
+/// Adds the terms of a block to running sums, element by element.
+void add_state(const SumsIn& x, std::int64_t n, const SumsOut& s) {
+  if (x.terms != nullptr) {
+    add(x.terms, n, s.terms), add(x.mass, n, s.mass), add(x.base, n, s.base), least(x.grid, n, s.grid);
+  } else if (x.r != nullptr) {
+    count(x.v, x.r, n, s.terms, s.mass, s.base);
+    least_bits(x.v, n, s.grid);
+    drop_inexact(x.r, n, s.grid);
+  } else {
+    count_exact(x.v, n, s.terms, s.mass);
+    least_bits(x.v, n, s.grid);
+  }
+}
+
+void AddTerms(const SumsIn& x, std::int64_t n, const SumsOut& s) {
+  if (s.value != nullptr) add(x.v, n, s.value);
+  add_state(x, n, s);
+}
 
 /// Radii of sums from their states; where a sum has two terms or fewer, the radius stays.
 void SettleChain(const RuleContext& context, int n, const double* v_in, const SumsOut& s, double* r_out) {
@@ -392,7 +409,6 @@ namespace ampcheck::reference {
 
 HWY_EXPORT(Evaluate);
 HWY_EXPORT(AddTerms);
-HWY_EXPORT(AddToChain);
 HWY_EXPORT(SettleChain);
 HWY_EXPORT(SumRun);
 HWY_EXPORT(Measure);
@@ -401,7 +417,6 @@ void evaluate_block(const RuleContext& context, Primitive primitive, int n, std:
   HWY_DYNAMIC_DISPATCH(Evaluate)(context, primitive, n, in, out);
 }
 void add_terms(const SumsIn& x, std::int64_t n, const SumsOut& sums) { HWY_DYNAMIC_DISPATCH(AddTerms)(x, n, sums); }
-void add_to_chain(const SumsIn& x, std::int64_t n, const SumsOut& sums) { HWY_DYNAMIC_DISPATCH(AddToChain)(x, n, sums); }
 void settle_chain(const RuleContext& context, int n, const double* v, const SumsOut& sums, double* r) {
   HWY_DYNAMIC_DISPATCH(SettleChain)(context, n, v, sums, r);
 }

@@ -163,7 +163,7 @@ void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at
       const auto channel = [&](const Channel& c, std::size_t room) { return stage(c, offset[k], stride[k], n, own.room[room]); };
       from.terms = channel(x.terms, 0), from.mass = channel(x.mass, 1), from.base = channel(x.base, 2), from.grid = channel(x.grid, 3);
     }
-    add_to_chain(from, n, {nullptr, terms, mass, base, grid});
+    add_terms(from, n, {nullptr, terms, mass, base, grid});
   }
   // A plain a + b of two single terms keeps u|v|.
   if (primitive != Primitive::neg) settle_chain(context, n, out.v.get() + at, {nullptr, terms, mass, base, grid}, out.r.get() + at);

@@ -74,8 +74,6 @@ struct SumState {
   double value = 0, terms = 0, mass = 0, base = 0;
 };
 void add_terms(const SumsIn& x, std::int64_t n, const SumsOut& sums);
-/// As add_terms() without values, for chained + and -.
-void add_to_chain(const SumsIn& x, std::int64_t n, const SumsOut& sums);
 /// Radii of sums of more than two terms.
 void settle_chain(const RuleContext& context, int n, const double* v, const SumsOut& sums, double* r);
 /// One contiguous run of n plain terms.
