@@ -68,7 +68,7 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
 Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
   round_ends(out);
   bool special = ball.flags != nullptr || !ball.range.finite;
-  for (const double r : out.radius) special |= !(r < kInfinity);
+  for (std::size_t i = 0; i < out.radius.size() && !ball.narrow; ++i) special |= !(out.radius[i] < kInfinity);
   if (special) judge_range(ball, leaves_finite, out);
   return out;
 }

@@ -98,12 +98,18 @@ double into_domain(double value, const TensorSpec& spec) {
 
 /// Rounds to nearest even; finite numbers stay finite, infinities too where the format has them.
 void round_to(const FloatFormat& format, std::vector<double>& values) {
-  std::vector<double> rounded(values.size());
-  round_values(format, {.overflow = Overflow::saturate}, values, rounded);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = !std::isinf(values[i])  ? rounded[i]
-                : format.has_infinity() ? values[i]
-                                        : std::numeric_limits<double>::quiet_NaN();
+  constexpr std::size_t kStep = 1024;
+  double rounded[kStep];
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool keep = format.has_infinity();
+  for (std::size_t start = 0; start < values.size(); start += kStep) {
+    const std::span<double> part = std::span(values).subspan(start, std::min(kStep, values.size() - start));
+    round_values(format, {.overflow = Overflow::saturate}, part, {rounded, part.size()});
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const double special = keep ? part[i] : std::numeric_limits<double>::quiet_NaN();
+      part[i] = std::fabs(part[i]) == infinity ? special : rounded[i];
+    }
+  }
 }
 
 /// Rounding may have reached an end of the open domain.

@@ -38,12 +38,13 @@ struct CrossEntropyBackward {
     const std::int64_t target = row.index(1);
     if (target == ignore_index) return row.out(0, [](std::int64_t) { return 0.0f; });
     const float shift = row.max([&](std::int64_t i) { return row.in(0, i); });
-    const float total = row.sum([&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const auto e = row.once(0, [&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const float total = row.sum(e);
     const float dloss = row.scalar(2);
     const float uniform = math::divide(smoothing, static_cast<float>(row.size())), certain = 1.0f - smoothing;
     const auto class_index = static_cast<std::uint32_t>(target);  // 32 bits, so that the comparison vectorises
     row.out(0, [&](std::int64_t i) {
-      const float p = math::divide(math::exp(row.in(0, i) - shift), total);
+      const float p = math::divide(e(i), total);
       const float hit = math::select(static_cast<std::uint32_t>(i) == class_index, certain, 0.0f);
       return dloss * (p - hit - uniform);
     });

@@ -20,10 +20,11 @@ struct LogSoftmaxBackward {
   template <class Row>
   AMPCHECK_HD void operator()(const Row& row) const {
     const float shift = row.max([&](std::int64_t i) { return row.in(0, i); });
-    const float total = row.sum([&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const auto e = row.once(0, [&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const float total = row.sum(e);
     const float sum = row.sum([&](std::int64_t i) { return row.in(1, i); });
     row.out(0, [&](std::int64_t i) {
-      return row.in(1, i) - math::divide(math::exp(row.in(0, i) - shift), total) * sum;
+      return row.in(1, i) - math::divide(e(i), total) * sum;
     });
   }
 };

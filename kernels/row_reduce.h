@@ -81,6 +81,7 @@ inline RowOperand per_row(const TensorView& view) { return {Operand(view), 1}; }
 //   row.scalar(k)         input k of one element a row
 //   row.index(k)          the same for int64
 //   row.sum(f), row.max(f)  over f(i), in the order above
+//   row.once(k, f)        f itself, or what computes it once and keeps it where that is cheaper; k = 0 or 1 names the room
 //   row.out(k, f)         output k = f(i) for every i, rounded to its dtype; nothing if the output is absent
 //   row.save(k, value)    output k of one element a row
 // Inputs and outputs are numbered as they were given to row_reduce.
@@ -112,10 +113,10 @@ class HostRow {
       : size_(size) {
     std::copy(in.begin(), in.end(), in_.begin());
     std::copy(out.begin(), out.end(), out_.begin());
-    std::size_t floats = static_cast<std::size_t>(size);
+    std::size_t floats = kRooms * static_cast<std::size_t>(size);
     for (const RowOperand& operand : in) floats += static_cast<std::size_t>(std::max<std::int64_t>(operand.length, 0));
     memory_.resize(floats);
-    float* next = memory_.data() + size;
+    float* next = memory_.data() + static_cast<std::int64_t>(kRooms) * size;
     for (std::size_t k = 0; k < in.size(); ++k) {
       buffers_[k] = next;
       next += in_[k].length;
@@ -150,14 +151,14 @@ class HostRow {
     return join_in_lanes(size_, Max::kStart, f, Max{});
   }
   template <class F>
+  auto once(int k, const F& f) const {
+    const float* kept = fill(k + 1, f);
+    return [kept](std::int64_t i) { return kept[i]; };
+  }
+  template <class F>
   void out(int k, const F& f) const {
     const RowOperand& to = out_[static_cast<std::size_t>(k)];
-    if (to.operand.data == nullptr) return;
-    float* __restrict__ result = const_cast<float*>(memory_.data());
-    const std::int64_t n = size_;
-    AMPCHECK_VECTOR_LOOP
-    for (std::int64_t i = 0; i < n; ++i) result[i] = f(i);
-    write(to.operand, row_ * to.length, n, result);
+    if (to.operand.data != nullptr) write(to.operand, row_ * to.length, size_, fill(0, f));
   }
   void save(int k, float value) const {
     const RowOperand& to = out_[static_cast<std::size_t>(k)];
@@ -165,11 +166,22 @@ class HostRow {
   }
 
  private:
+  static constexpr std::size_t kRooms = 3;  ///< one row of results, two of what is computed once
+
+  template <class F>
+  const float* fill(int room, const F& f) const {
+    float* __restrict__ result = const_cast<float*>(memory_.data()) + room * size_;
+    const std::int64_t n = size_;
+    AMPCHECK_VECTOR_LOOP
+    for (std::int64_t i = 0; i < n; ++i) result[i] = f(i);
+    return result;
+  }
+
   std::array<RowOperand, 8> in_, out_;
   std::array<const float*, 8> values_ = {};
   std::array<float*, 8> buffers_ = {};
   std::array<std::int64_t, 8> offsets_ = {};
-  std::vector<float> memory_;  // one row of results, then the rows of the inputs
+  std::vector<float> memory_;  // rooms of a row, then the rows of the inputs
   std::size_t inputs_ = 0;
   std::int64_t size_, row_ = 0;
 };
@@ -195,6 +207,10 @@ class DeviceRow {
   template <class F>
   __device__ float max(const F& f) const {
     return join_in_warp(a_.size, Max::kStart, f, Max{});
+  }
+  template <class F>
+  __device__ F once(int, const F& f) const {
+    return f;  // computing again is cheaper than memory
   }
   template <class F>
   __device__ void out(int k, const F& f) const {

@@ -11,8 +11,9 @@ struct Softmax {
   template <class Row>
   AMPCHECK_HD void operator()(const Row& row) const {
     const float shift = row.max([&](std::int64_t i) { return row.in(0, i); });
-    const float total = row.sum([&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
-    row.out(0, [&](std::int64_t i) { return math::divide(math::exp(row.in(0, i) - shift), total); });
+    const auto e = row.once(0, [&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const float total = row.sum(e);
+    row.out(0, [&](std::int64_t i) { return math::divide(e(i), total); });
   }
 };
 
@@ -20,8 +21,9 @@ struct SoftmaxBackward {
   template <class Row>
   AMPCHECK_HD void operator()(const Row& row) const {
     const float shift = row.max([&](std::int64_t i) { return row.in(0, i); });
-    const float total = row.sum([&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
-    const auto y = [&](std::int64_t i) { return math::divide(math::exp(row.in(0, i) - shift), total); };
+    const auto e = row.once(0, [&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const float total = row.sum(e);
+    const auto y = row.once(1, [&](std::int64_t i) { return math::divide(e(i), total); });
     const float inner = row.sum([&](std::int64_t i) { return y(i) * row.in(1, i); });
     row.out(0, [&](std::int64_t i) { return y(i) * (row.in(1, i) - inner); });
   }

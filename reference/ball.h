@@ -62,6 +62,7 @@ struct Ball {
   Channel replay, up, down;         ///< full mode: fp32 replay, product chain above and below 1 (rule R4)
   std::shared_ptr<std::uint8_t[]> flags;  ///< full mode: BallFlag
   Extremes range;
+  bool narrow = false;                    ///< every radius is known to be finite
   double chain_up = 1, chain_down = 1;    ///< tensor-wide bounds of the product chain, plain mode
   std::int64_t count() const { return shape.count(); }
 };

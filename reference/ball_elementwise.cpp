@@ -150,11 +150,12 @@ BlockIn stage_all(const Ball& ball, std::int64_t at, std::int64_t stride, int n,
 void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at, int n, const std::int64_t* offset,
                 const std::int64_t* stride, std::span<const Ball* const> args, In in, bool keep, Ball& out) {
   struct {
-    std::array<double, kBlock> terms{}, mass{}, base{}, grid{};
+    std::array<double, kBlock> terms, mass, base, grid;
     std::array<double, kBlock> room[4];
   } own;
   double *__restrict__ terms = own.terms.data(), *__restrict__ mass = own.mass.data(), *__restrict__ base = own.base.data();
   double* __restrict__ grid = own.grid.data();
+  for (double* const state : {terms, mass, base}) std::fill_n(state, n, 0.0);
   std::fill_n(grid, n, kInfinity);
   for (std::size_t k = 0; k < args.size(); ++k) {
     const Ball& x = *args[k];

@@ -17,7 +17,7 @@ Ball part_of(const Ball& ball, const Shape& shape, std::int64_t first) {
   part.shape = shape;
   part.v = at(ball.v, first), part.r = at(ball.r, first);
   part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first), part.grid = at(ball.grid, first);
-  part.range = ball.range, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
+  part.range = ball.range, part.narrow = ball.narrow, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
   return part;
 }
 
@@ -32,6 +32,7 @@ void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) 
   copy(part.v, whole.v), copy(part.r, whole.r);
   copy(part.terms, whole.terms), copy(part.mass, whole.mass), copy(part.base, whole.base), copy(part.grid, whole.grid);
   const bool start = first == 0;
+  whole.narrow = part.narrow;
   whole.range.largest = start ? part.range.largest : std::max(whole.range.largest, part.range.largest);
   whole.range.smallest = start ? part.range.smallest : std::min(whole.range.smallest, part.range.smallest);
   whole.chain_up = start ? part.chain_up : std::max(whole.chain_up, part.chain_up);

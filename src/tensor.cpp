@@ -64,14 +64,18 @@ std::int64_t TensorView::offset(std::int64_t index) const {
   return at;
 }
 
-Tensor::Tensor(Dtype dtype, const Shape& shape) {
+Tensor Tensor::uninitialized(Dtype dtype, const Shape& shape) {
   const auto size = static_cast<std::size_t>(shape.count()) * static_cast<std::size_t>(bytes(dtype));
-  const std::size_t padded = std::max<std::size_t>((size + 63) / 64 * 64, 64);
-  void* memory = std::aligned_alloc(64, padded);
+  void* memory = std::aligned_alloc(64, std::max<std::size_t>((size + 63) / 64 * 64, 64));
   if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, padded);
-  memory_.reset(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
-  view_ = {memory, dtype, shape, row_major_strides(shape)};
+  Tensor out;
+  out.memory_.reset(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
+  out.view_ = {memory, dtype, shape, row_major_strides(shape)};
+  return out;
+}
+
+Tensor::Tensor(Dtype dtype, const Shape& shape) : Tensor(uninitialized(dtype, shape)) {
+  std::memset(view_.data, 0, static_cast<std::size_t>(count()) * static_cast<std::size_t>(bytes(dtype)));
 }
 
 namespace {

@@ -60,6 +60,8 @@ class Tensor {
  public:
   Tensor() = default;
   Tensor(Dtype dtype, const Shape& shape);
+  /// Memory whose contents are indeterminate, for a caller that writes all of it.
+  static Tensor uninitialized(Dtype dtype, const Shape& shape);
 
   const TensorView& view() const { return view_; }
   Dtype dtype() const { return view_.dtype; }
