@@ -46,6 +46,13 @@ Shape CaseReference::shape_of(const std::vector<std::pair<std::string, Expr>>& n
   throw Error("[reference] no tensor named '" + name + "'");
 }
 
+std::vector<std::size_t> CaseReference::forms() const {
+  std::vector<std::size_t> order{op_.tried_first};
+  for (std::size_t form = 0; form < op_.forms.size(); ++form)
+    if (form != op_.tried_first) order.push_back(form);
+  return order;
+}
+
 CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
   if (!evaluated_[form]) {
     evaluated_[form] = std::make_unique<Evaluated>();
@@ -155,8 +162,8 @@ Interval CaseReference::interval(std::size_t form, Pass pass, const std::string&
 }
 
 bool CaseReference::tame() {
-  Evaluated& first = form_at(0);
-  if (first.balls == nullptr) ball(0, Pass::forward, first.recording.outputs.front().first);
+  Evaluated& first = form_at(op_.tried_first);
+  if (first.balls == nullptr) ball(op_.tried_first, Pass::forward, first.recording.outputs.front().first);
   return !first.balls->full();
 }
 

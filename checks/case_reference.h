@@ -31,7 +31,8 @@ class CaseReference {
   /// `inputs`: exact values of every present input, integers too.
   CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs);
 
-  std::size_t forms() const { return op_.forms.size(); }
+  /// The forms of the op in the order in which the judge tries them.
+  std::vector<std::size_t> forms() const;
   const reference::Recording& recording(std::size_t form = 0) { return form_at(form).recording; }
   Shape output_shape(const std::string& name) { return shape_of(recording().outputs, name); }
 

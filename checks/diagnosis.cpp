@@ -165,7 +165,7 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
   constexpr Dtype candidates[] = {Dtype::bf16, Dtype::fp16};
   double best = 0;
   const char* which = "";
-  for (std::size_t form = 0; form < run.reference.forms(); ++form) {
+  for (std::size_t form = 0; form < run.op.forms.size(); ++form) {
     const std::vector<Scope> scopes = scopes_of(run, form, tensor, pass);
     for (const Dtype candidate : candidates)
       for (const Scope& scope : scopes) {

@@ -94,12 +94,13 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
   check.name = subject.name;
   check.dtype = tensor.dtype;
   const std::vector<double> values = to_doubles(subject.got);
-  const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
+  const std::vector<std::size_t> forms = run.reference.forms();
+  const Interval interval = run.reference.interval(forms.front(), pass, tensor.name, tensor.dtype, held);
   Comparison comparison = compare(values, interval);
   Interval nearest = interval;  // the form with the fewest elements outside, for the report
-  for (std::size_t form = 1; form < run.reference.forms() && !comparison.outside.empty(); ++form) {
+  for (std::size_t k = 1; k < forms.size() && !comparison.outside.empty(); ++k) {
     const std::size_t before = comparison.outside.size();
-    const Interval other = run.reference.interval(form, pass, tensor.name, tensor.dtype, held);
+    const Interval other = run.reference.interval(forms[k], pass, tensor.name, tensor.dtype, held);
     accept_form(values, other, 0, comparison);
     if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
   }
@@ -121,26 +122,28 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
   for (const Subject& subject : subjects) got.emplace_back(subject.got);
   comparisons.assign(subjects.size(), {});
   std::vector<double> room;
-  for (std::size_t form = 0; form < run.reference.forms(); ++form) {
+  bool first = true;
+  for (const std::size_t form : run.reference.forms()) {
     std::vector<std::string> names;
     std::vector<std::size_t> which;
     std::vector<const std::vector<std::int64_t>*> outside;
     for (std::size_t k = 0; k < subjects.size(); ++k) {
-      if (form > 0 && comparisons[k].outside.empty()) continue;
+      if (!first && comparisons[k].outside.empty()) continue;
       names.push_back(subjects[k].tensor->name), which.push_back(k);
-      if (form > 0) outside.push_back(&comparisons[k].outside);
+      if (!first) outside.push_back(&comparisons[k].outside);
     }
     if (names.empty()) return true;
-    const auto part = [&](std::size_t i, std::int64_t first, const reference::Ball& ball) {
+    const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
       const std::size_t k = which[i];
       const auto n = static_cast<std::size_t>(ball.count());
-      const std::span<const double> before = held[k].empty() ? std::span<const double>() : std::span(held[k]).subspan(static_cast<std::size_t>(first), n);
+      const std::span<const double> before = held[k].empty() ? std::span<const double>() : std::span(held[k]).subspan(static_cast<std::size_t>(at), n);
       const Interval interval = run.reference.interval_of_part(form, pass, ball, subjects[k].tensor->dtype, before);
-      const std::span<const double> values = got[k].part(first, ball.count(), room);
-      if (form == 0) compare_part(values, interval, first, comparisons[k]);
-      else accept_form(values, interval, first, comparisons[k]);
+      const std::span<const double> values = got[k].part(at, ball.count(), room);
+      if (first) compare_part(values, interval, at, comparisons[k]);
+      else accept_form(values, interval, at, comparisons[k]);
     };
     if (!run.reference.stream(form, pass, names, part, outside)) return false;
+    first = false;
   }
   return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.outside.empty(); });
 }

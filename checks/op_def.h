@@ -18,6 +18,9 @@ struct OpDef {
   /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
   /// an element is right iff it lies in the interval of some form, for forward and gradients separately.
   std::vector<reference::Form> forms;
+  /// The form that the kernel is believed to follow: the judge tries it first. It decides how long a check takes and
+  /// against which form the headroom is given, never a verdict.
+  std::size_t tried_first = 0;
 };
 
 /// Every op of the list in CMakeLists.txt, in that order.

@@ -60,21 +60,26 @@ bool BallEvaluator::needs_all_rows(const std::vector<Expr>& targets) const {
   return std::any_of(targets.begin(), targets.end(), [&](Expr t) { return rows_.grain[static_cast<std::size_t>(t.id)] != Grain::row; });
 }
 
-/// Kept for later streams: what does not follow from a leaf that changes between them, where recomputing it would cost
-/// more than reading it back.
+/// Kept for later streams: of what does not follow from a leaf that changes between them, the nodes that meet one that
+/// does, where recomputing them would cost more than reading them back.
 void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
   const std::vector<char> now = need(targets, false), all = need(targets_, false);
   std::vector<char> changes(balls_.size(), 0), wanted(balls_.size(), 0);
+  std::vector<int> cost(balls_.size(), 0);  // of recomputing a part, in cheap nodes; 0: it is there anyway
   for (std::size_t id = 0; id < balls_.size(); ++id) {
     changes[id] = varies_[id];
-    for (const int arg : graph_.node(static_cast<int>(id)).args)
-      if (!given_[id]) changes[id] |= changes[static_cast<std::size_t>(arg)];
+    if (given_[id]) continue;
+    const Node& node = graph_.node(static_cast<int>(id));
+    for (const int arg : node.args) {
+      changes[id] |= changes[static_cast<std::size_t>(arg)];
+      cost[id] += cost[static_cast<std::size_t>(arg)];
+    }
+    cost[id] += node_cost(node.primitive);
+    if (rows_.grain[id] != Grain::row || node.shape.count() == rows_.rows) cost[id] = 0;
   }
   for (std::size_t id = balls_.size(); id-- > 0;) {
     const Node& node = graph_.node(static_cast<int>(id));
-    const bool small = rows_.grain[id] == Grain::row && node.shape.count() == rows_.rows;
-    const bool costly = rows_.grain[id] != Grain::row || small || !is_cheap(node.primitive);
-    if (wanted[id] && !changes[id] && costly && !given_[id]) {
+    if (wanted[id] && !changes[id] && !given_[id] && (cost[id] == 0 || cost[id] > 1)) {
       keep_[id] |= now[id];
       continue;
     }

@@ -8,7 +8,7 @@ namespace ampcheck::reference {
 namespace {
 
 /// Elements of the largest tensor in one block: with a dozen nodes of two channels, about half a second-level cache.
-constexpr std::int64_t kBlockElements = 2048;
+constexpr std::int64_t kBlockElements = 4096;
 
 bool moves_nothing(Primitive p) {
   return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::own_adjoint;
@@ -68,9 +68,11 @@ Shape RowPlan::part(const Shape& shape, std::int64_t count) const {
   return out;
 }
 
-bool is_cheap(Primitive p) {
-  return moves_nothing(p) || p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul ||
-         p == Primitive::div || p == Primitive::square || (p >= Primitive::abs && p <= Primitive::maximum);
+int node_cost(Primitive p) {
+  if (moves_nothing(p)) return 0;
+  const bool arithmetic = p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul ||
+                          p == Primitive::div || p == Primitive::square || (p >= Primitive::abs && p <= Primitive::maximum);
+  return arithmetic ? 1 : 3;
 }
 
 RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed) {

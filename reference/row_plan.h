@@ -36,7 +36,7 @@ struct RowPlan {
 /// The plan by which most nodes that `needed` marks go by rows, and its blocks stay in cache.
 RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed);
 
-/// Whether recomputing a node costs about as little as reading it back.
-bool is_cheap(Primitive primitive);
+/// What a node costs, about: 0 moves nothing, 1 is arithmetic, more is a function, a sum or a product.
+int node_cost(Primitive primitive);
 
 }  // namespace ampcheck::reference

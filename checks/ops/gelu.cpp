@@ -13,6 +13,7 @@ OpDef gelu_op() {
               unary_form("erf, g (cdf + x pdf)", "x", "y", reference::gelu_usual_adjoint),
               unary_form("erfc", "x", "y", reference::gelu_by_erfc),
               unary_form("erfc, g (cdf + x pdf)", "x", "y", reference::gelu_usual_adjoint_by_erfc)};
+  op.tried_first = 1;
   return op;
 }
 

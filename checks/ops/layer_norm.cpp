@@ -31,6 +31,7 @@ OpDef layer_norm_op() {
   op.forms = {{"two passes", form(reference::layer_norm)},
               {"inv_std (g - mean g - n mean(g n))", form(reference::layer_norm_usual_adjoint)},
               {"one pass", form(reference::layer_norm_usual_adjoint), true}};  // Welford 1962
+  op.tried_first = 1;
   return op;
 }
 

@@ -30,6 +30,7 @@ OpDef rms_norm_op() {
   op.forms = {{"derived", form(reference::rms_norm)},
               {"inv_rms (g - n mean(g n))", form(reference::rms_norm_usual_adjoint)},
               {"inv_rms g - x inv_rms^3 mean(g x)", form(reference::rms_norm_cubic_adjoint)}};
+  op.tried_first = 1;
   return op;
 }
 

@@ -25,6 +25,7 @@ OpDef softmax_op() {
               {"y (g - sum g y)", form(reference::softmax_usual_adjoint)},
               {"exp(x - lse)", form(reference::softmax_by_lse)},
               {"one pass", form(reference::softmax_usual_adjoint), true}};
+  op.tried_first = 1;
   return op;
 }
 
