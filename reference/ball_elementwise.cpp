@@ -153,10 +153,11 @@ void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at
     std::array<double, kBlock> terms, mass, base, grid;
     std::array<double, kBlock> room[4];
   } own;
-  double *__restrict__ terms = own.terms.data(), *__restrict__ mass = own.mass.data(), *__restrict__ base = own.base.data();
-  double* __restrict__ grid = own.grid.data();
-  for (double* const state : {terms, mass, base}) std::fill_n(state, n, 0.0);
-  std::fill_n(grid, n, kInfinity);
+  // Straight into the result where it is kept.
+  const SumsOut state = keep ? SumsOut{nullptr, out.terms.get() + at, out.mass.get() + at, out.base.get() + at, out.grid.get() + at}
+                             : SumsOut{nullptr, own.terms.data(), own.mass.data(), own.base.data(), own.grid.data()};
+  for (double* const sum : {state.terms, state.mass, state.base}) std::fill_n(sum, n, 0.0);
+  std::fill_n(state.grid, n, kInfinity);
   for (std::size_t k = 0; k < args.size(); ++k) {
     const Ball& x = *args[k];
     SumsIn from{in[k].v, in[k].r, nullptr, nullptr, nullptr, nullptr};
@@ -164,13 +165,10 @@ void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at
       const auto channel = [&](const Channel& c, std::size_t room) { return stage(c, offset[k], stride[k], n, own.room[room]); };
       from.terms = channel(x.terms, 0), from.mass = channel(x.mass, 1), from.base = channel(x.base, 2), from.grid = channel(x.grid, 3);
     }
-    add_terms(from, n, {nullptr, terms, mass, base, grid});
+    add_terms(from, n, state);
   }
   // A plain a + b of two single terms keeps u|v|.
-  if (primitive != Primitive::neg) settle_chain(context, n, out.v.get() + at, {nullptr, terms, mass, base, grid}, out.r.get() + at);
-  if (!keep) return;
-  std::copy_n(terms, n, out.terms.get() + at), std::copy_n(mass, n, out.mass.get() + at);
-  std::copy_n(base, n, out.base.get() + at), std::copy_n(grid, n, out.grid.get() + at);
+  if (primitive != Primitive::neg) settle_chain(context, n, out.v.get() + at, state, out.r.get() + at);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ inline double settle(double v, double r) {
   return std::fabs(v) < kInfinity ? sure : 0.0;
 }
 
-inline constexpr int kBlock = 512;
+inline constexpr int kBlock = 256;
 
 /// One block of an operand; every pointer has unit stride.
 struct BlockIn {
