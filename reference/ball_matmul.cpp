@@ -44,12 +44,12 @@ Matrix product(const A& a, bool ta, const B& b, bool tb) {
   return a * b;
 }
 
-/// Number of non-zero products of each sum; k everywhere unless zeros are so many that counting sharpens the bound.
-Matrix count_terms(const Operand& a, const Operand& b, std::int64_t k, std::int64_t n, std::int64_t m) {
+/// Number of non-zero products of each sum; empty (k everywhere) unless zeros are so many that counting sharpens the bound.
+Matrix count_terms(const Operand& a, const Operand& b) {
   const Matrix& x = a.exact ? a.magnitude : a.outer;
   const Matrix& y = b.exact ? b.magnitude : b.outer;
   const auto zeros = (x.array() == 0).count() * 8 > x.size() || (y.array() == 0).count() * 8 > y.size();
-  if (!zeros) return Matrix::Constant(n, m, static_cast<double>(k));
+  if (!zeros) return {};
   const Matrix mx = (x.array() != 0).cast<double>(), my = (y.array() != 0).cast<double>();
   return product(mx, a.transposed, my, b.transposed);
 }
@@ -75,7 +75,10 @@ void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int6
       }
       const std::int64_t to = at + i * m + j;
       out.replay[to] = sum;
-      if (finite && mass(i, j) > kMaxFinite && positive && negative) flags |= kLeftRange;
+      if (finite && mass(i, j) > kMaxFinite && positive && negative) {
+        flags |= kLeftRange;  // some order overflows, whatever the replay's does
+        out.replay[to] = std::numeric_limits<double>::quiet_NaN();
+      }
       if (finite && !(std::fabs(out.v[to]) + out.r[to] <= kMaxFinite)) flags |= kOverflowed;
       if (std::isinf(out.v[to])) flags |= kMayBeNan;
       out.flags[to] = flags;
@@ -99,12 +102,13 @@ void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, cons
     value = product(View(a.v.get() + at_a, x.rows, x.cols), node.transpose_a, View(b.v.get() + at_b, y.rows, y.cols), node.transpose_b);
     const bool exact = x.exact && y.exact;
     const Matrix inner = product(x.magnitude, node.transpose_a, y.magnitude, node.transpose_b);
-    const Matrix mass = exact ? inner : product(x.exact ? x.magnitude : x.outer, node.transpose_a, y.exact ? y.magnitude : y.outer, node.transpose_b);
-    const Matrix terms = count_terms(x, y, k, n, m);
+    const Matrix spread = exact ? Matrix() : product(x.exact ? x.magnitude : x.outer, node.transpose_a, y.exact ? y.magnitude : y.outer, node.transpose_b);
+    const Matrix& mass = exact ? inner : spread;
+    const Matrix terms = count_terms(x, y);
     const bool exact_products = exact && x.short_significand && y.short_significand && underflow == 0;
     const double grid = exact ? x.grid * y.grid : 0.0;
     for (std::int64_t i = 0; i < n * m; ++i) {
-      const double s = mass.data()[i], t = terms.data()[i];
+      const double s = mass.data()[i], t = terms.size() > 0 ? terms.data()[i] : static_cast<double>(k);
       double base = exact ? 0.0 : (s - inner.data()[i]) + 0x1p-50 * s;
       const bool on_grid = exact && c.grid && s <= 0x1p24 * grid && underflow == 0;
       if (!exact_products && !on_grid && s > 0) base += c.u * s + t * underflow;

@@ -55,7 +55,7 @@ bool BallEvaluator::needs_all_rows(const std::vector<Expr>& targets) const {
     if (rows_.grain[id] == Grain::column) return true;
     if (rows_.grain[id] == Grain::row) continue;
     for (const int arg : graph_.node(static_cast<int>(id)).args)
-      if (rows_.has_rows(graph_.node(arg).shape)) return true;
+      if (rows_.has_rows[static_cast<std::size_t>(arg)]) return true;
   }
   return std::any_of(targets.begin(), targets.end(), [&](Expr t) { return rows_.grain[static_cast<std::size_t>(t.id)] != Grain::row; });
 }
@@ -133,7 +133,10 @@ class BallEvaluator::Pass {
   struct Step {
     std::size_t id;
     Node node;                      ///< with axis and shape of a part
+    int rank = 0;                   ///< of the whole
     std::int64_t width = 1;         ///< elements of a row
+    Map map;                        ///< take, put_add: of the whole
+    std::int64_t listed = 0, other = 0;  ///< elements of a row on the side that the map lists, and on the other
     bool materialise = false;
     std::vector<std::size_t> last;  ///< parts that nobody needs after this step
   };
@@ -160,10 +163,16 @@ class BallEvaluator::Pass {
     std::vector<std::size_t> last_use(runs_.size(), 0);
     for (std::size_t id = 0; id < runs_.size(); ++id) {
       if (!runs_[id] || phase_[id] != phase || grain(id) == Grain::whole) continue;
-      Step step{id, of_.graph_.node(static_cast<int>(id)), 1, false, {}};
+      Step step;
+      step.id = id, step.node = of_.graph_.node(static_cast<int>(id));
+      step.rank = step.node.shape.rank;
       if (grain(id) == Grain::row) {
-        step.width = step.node.shape.count() / std::max<std::int64_t>(of_.rows_.rows, 1);
+        step.width = step.node.shape.count() / of_.rows_.rows;
         step.node.axis -= of_.rows_.lead - 1;
+        step.map = std::move(step.node.map);
+        const std::int64_t source = step.map ? of_.graph_.node(step.node.args[0]).shape.count() / of_.rows_.rows : 0;
+        const bool takes = step.node.primitive == Primitive::take;
+        step.listed = takes ? step.width : source, step.other = takes ? source : step.width;
       }
       step.materialise = grain(id) == Grain::row && of_.keep_[id] && all_rows_;
       for (const std::size_t arg : args(id)) last_use[arg] = steps.size();
@@ -203,34 +212,40 @@ class BallEvaluator::Pass {
   }
 
   /// An operand's part: of this pass, or cut out of a whole one; one that is the same for all rows stays as it is.
-  const Ball* operand(std::size_t id, std::int64_t row, std::int64_t count) {
+  const Ball* operand(const Step& step, std::size_t id, std::int64_t row, std::int64_t count) {
     if (parts_[id].v) return &parts_[id];
-    for (const auto& [known, part] : slices_)
-      if (known == id) return part.get();
     const RowPlan& plan = of_.rows_;
     const Ball& whole = of_.balls_[id];
-    Ball part;
-    if (plan.has_rows(whole.shape)) {
-      part = part_of(whole, plan.part(whole.shape, count), row * (whole.count() / plan.rows));
-    } else {
-      part = whole;
-      if (whole.shape.rank == plan.rank) part.shape = plan.part(whole.shape, 1);
-    }
+    const bool cut = plan.has_rows[id] != 0;
+    const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, step.rank);
+    for (const auto& [known, part] : slices_)
+      if (known == id && part->shape == shape) return part.get();
+    Ball part = cut ? part_of(whole, shape, row * (whole.count() / plan.rows)) : whole;
+    part.shape = shape;
     slices_.emplace_back(id, std::make_unique<Ball>(std::move(part)));
     return slices_.back().second.get();
+  }
+
+  /// The map of these rows, counted from the first of them.
+  static Map cut(const Step& step, std::int64_t row, std::int64_t count) {
+    const auto first = step.map->begin() + row * step.listed;
+    std::vector<std::int64_t> out(first, first + count * step.listed);
+    for (std::int64_t& at : out) at = at < 0 ? at : at - row * step.other;
+    return std::make_shared<const std::vector<std::int64_t>>(std::move(out));
   }
 
   bool run_step(Step& step, std::int64_t row, std::int64_t count) {
     const RowPlan& plan = of_.rows_;
     std::array<const Ball*, 3> in{};
     const std::size_t n = std::min<std::size_t>(step.node.args.size(), 3);
-    for (std::size_t k = 0; k < n; ++k) in[k] = operand(static_cast<std::size_t>(step.node.args[k]), row, count);
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step, static_cast<std::size_t>(step.node.args[k]), row, count);
     if (grain(step.id) == Grain::column) {
       add_rows(step.id, *in[0], row, count);
     } else {
       const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
       Ball out;
       step.node.shape = plan.part(shape, count);
+      if (step.map) step.node.map = cut(step, row, count);
       if (!of_.compute(step.node, of_.wants_sum_[step.id] != 0, {in.data(), n}, out)) return false;
       if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
       hand_over(step.id, row * step.width, out);

@@ -151,7 +151,10 @@ void evaluate_put_add(const RuleContext& c, const Node& node, const Ball& x, boo
   for (std::int64_t at = 0; full && at < n; ++at) {
     const auto j = static_cast<std::size_t>(at);
     out.replay[at] = replay[j];
-    if (finite[j] && s.mass[j] > kMaxFinite && sign[j] == 3) flags[j] |= kLeftRange;
+    if (finite[j] && s.mass[j] > kMaxFinite && sign[j] == 3) {
+      flags[j] |= kLeftRange;  // some order overflows, whatever the replay's does
+      out.replay[at] = std::numeric_limits<double>::quiet_NaN();
+    }
     if (finite[j] && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags[j] |= kOverflowed;
     if (std::isinf(out.v[at])) flags[j] |= kMayBeNan;
     out.flags[at] = flags[j];
