@@ -78,19 +78,16 @@ Expr identity(Primitive primitive, Expr x) {
   return x.graph->record(std::move(node));
 }
 
-Expr mapped(Primitive primitive, Expr x, std::vector<std::int64_t> map, const Shape& shape) {
-  const Node& from = x.graph->node(x.id);
-  if (primitive == Primitive::take && from.primitive == Primitive::take) {  // one walk instead of two
-    for (std::int64_t& at : map) at = at < 0 ? at : (*from.map)[static_cast<std::size_t>(at)];
-    x = x.graph->at(from.args[0]);
-  }
+Expr mapped(Primitive primitive, Expr x, Map map, const Shape& shape) {
   Node node;
   node.primitive = primitive;
   node.shape = shape;
   node.args = {x.id};
-  node.map = std::make_shared<const std::vector<std::int64_t>>(std::move(map));
+  node.map = std::move(map);
   return x.graph->record(std::move(node));
 }
+
+Map map_of(std::vector<std::int64_t> values) { return std::make_shared<const std::vector<std::int64_t>>(std::move(values)); }
 
 }  // namespace
 
@@ -171,7 +168,7 @@ Expr transpose(Expr x, std::span<const int> order) {
   const TensorView view{nullptr, Dtype::fp64, shape, strides};
   std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
   for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i));
-  return mapped(Primitive::take, x, std::move(map), shape);
+  return mapped(Primitive::take, x, map_of(std::move(map)), shape);
 }
 
 Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end) {
@@ -183,16 +180,14 @@ Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end) {
   std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
   for (std::size_t i = 0; i < map.size(); ++i)
     map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
-  return mapped(Primitive::take, x, std::move(map), shape);
+  return mapped(Primitive::take, x, map_of(std::move(map)), shape);
 }
 
-Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) {
-  return mapped(Primitive::take, x, std::move(map), shape);
-}
+Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return take(x, map_of(std::move(map)), shape); }
+Expr take(Expr x, Map map, const Shape& shape) { return mapped(Primitive::take, x, std::move(map), shape); }
 
-Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) {
-  return mapped(Primitive::put_add, x, std::move(map), shape);
-}
+Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return put_add(x, map_of(std::move(map)), shape); }
+Expr put_add(Expr x, Map map, const Shape& shape) { return mapped(Primitive::put_add, x, std::move(map), shape); }
 
 Expr gather_rows(Expr table, const std::vector<std::int64_t>& index) {
   const std::int64_t width = table.shape()[1];
@@ -227,22 +222,30 @@ std::int64_t window_extent(std::int64_t extent, int kernel, int stride, int padd
   return extent + 2 * padding < kernel ? 0 : (extent + 2 * padding - kernel) / stride + 1;
 }
 
-Expr unfold(Expr image, int kh, int kw, int stride, int padding) {
+namespace {
+
+/// Windows of an image: a column each, or a row each (`patches_first`).
+Expr windows(Expr image, int kh, int kw, int stride, int padding, bool patches_first) {
   const Shape& s = image.shape();
   const std::int64_t oh = window_extent(s[2], kh, stride, padding), ow = window_extent(s[3], kw, stride, padding);
-  std::vector<std::int64_t> map;
-  map.reserve(static_cast<std::size_t>(s[0] * s[1] * kh * kw * oh * ow));
-  for (std::int64_t plane = 0; plane < s[0] * s[1]; ++plane)
-    for (int r = 0; r < kh; ++r)
-      for (int c = 0; c < kw; ++c)
-        for (std::int64_t i = 0; i < oh; ++i)
-          for (std::int64_t j = 0; j < ow; ++j) {
-            const std::int64_t y = i * stride + r - padding, x = j * stride + c - padding;
-            const bool inside = y >= 0 && y < s[2] && x >= 0 && x < s[3];
-            map.push_back(inside ? (plane * s[2] + y) * s[3] + x : -1);
-          }
-  return take(image, std::move(map), Shape{s[0], s[1] * kh * kw, oh * ow});
+  const std::int64_t taps = s[1] * kh * kw, places = oh * ow;
+  std::vector<std::int64_t> map(static_cast<std::size_t>(s[0] * taps * places));
+  for (std::int64_t n = 0; n < s[0]; ++n)
+    for (std::int64_t tap = 0; tap < taps; ++tap)
+      for (std::int64_t place = 0; place < places; ++place) {
+        const std::int64_t channel = tap / (kh * kw), r = tap / kw % kh, c = tap % kw;
+        const std::int64_t y = place / ow * stride + r - padding, x = place % ow * stride + c - padding;
+        const bool inside = y >= 0 && y < s[2] && x >= 0 && x < s[3];
+        const std::int64_t at = n * taps * places + (patches_first ? place * taps + tap : tap * places + place);
+        map[static_cast<std::size_t>(at)] = inside ? ((n * s[1] + channel) * s[2] + y) * s[3] + x : -1;
+      }
+  return take(image, std::move(map), patches_first ? Shape{s[0], places, taps} : Shape{s[0], taps, places});
 }
+
+}  // namespace
+
+Expr unfold(Expr image, int kh, int kw, int stride, int padding) { return windows(image, kh, kw, stride, padding, false); }
+Expr patches(Expr image, int kh, int kw, int stride, int padding) { return windows(image, kh, kw, stride, padding, true); }
 
 Expr indicator(Graph& graph, const Shape& shape, std::vector<std::int64_t> values) {
   Node node;

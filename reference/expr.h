@@ -137,11 +137,15 @@ Expr transpose(Expr x, std::span<const int> order);
 Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end);
 Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape);
 Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape);
+Expr take(Expr x, Map map, const Shape& shape);  ///< these share the map
+Expr put_add(Expr x, Map map, const Shape& shape);
 /// Rows of a table [V, D] by index: [n, D]; a negative index gives zeros.
 Expr gather_rows(Expr table, const std::vector<std::int64_t>& index);
 Expr concat(const std::vector<Expr>& parts, int axis);
 /// Windows of an image [N,C,H,W]: [N, C*kh*kw, oh*ow], outside the image `map` -1 (reads 0).
 Expr unfold(Expr image, int kh, int kw, int stride, int padding);
+/// The same with a window a row: [N, oh*ow, C*kh*kw].
+Expr patches(Expr image, int kh, int kw, int stride, int padding);
 /// Output extent of a window operation.
 std::int64_t window_extent(std::int64_t extent, int kernel, int stride, int padding);
 
