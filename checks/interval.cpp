@@ -18,8 +18,10 @@ constexpr std::size_t kStep = 1024;  ///< elements that stay in the nearest cach
 
 Numbers numbers(std::size_t n) { return {reference::make_channel(static_cast<std::int64_t>(n)), n}; }
 
-/// low and high from value and radius: RN to storage of the ends, the radius first widened by what this fp64
-/// arithmetic itself may lose (rule R11).
+/// The radius widened by what this fp64 arithmetic itself may lose (rule R11).
+double widened(double v, double r) { return r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51); }
+
+/// low and high from value and radius: RN to storage of the ends of the widened ball.
 void round_ends(Interval& out) {
   const std::size_t n = out.value.size();
   out.low = numbers(n), out.high = numbers(n);
@@ -29,8 +31,7 @@ void round_ends(Interval& out) {
     const double *value = out.value.data() + start, *radius = out.radius.data() + start;
     double *low = out.low.data() + start, *high = out.high.data() + start;
     for (std::size_t i = 0; i < step; ++i) {
-      const double v = value[i], r = radius[i];
-      const double wide = r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51);
+      const double v = value[i], wide = widened(v, radius[i]);
       low[i] = v - wide, high[i] = v + wide;
     }
     round_values(storage, RoundingMode{}, {low, step}, {low, step});
@@ -119,9 +120,12 @@ double excess_ratio(const Interval& interval, std::int64_t at, double got) {
   const double v = interval.value[i], r = interval.radius[i];
   if (!std::isfinite(got) || !std::isfinite(v)) return admits(interval, at, got) ? 0.0 : kInfinity;
   const double size = std::max(std::fabs(got), storage.min_normal());
-  const double half_ulp = std::ldexp(1.0, std::ilogb(size) - storage.precision);
+  // Half the spacing on the side of v: below a power of two it is half of that above.
+  const int exponent = std::ilogb(size);
+  const bool narrower = size > storage.min_normal() && size == std::ldexp(1.0, exponent) && std::fabs(v) < size;
+  const double half_ulp = std::ldexp(1.0, exponent - storage.precision - (narrower ? 1 : 0));
   const double beyond = std::fabs(got - v) - half_ulp;
-  return beyond <= 0 ? 0.0 : (r > 0 ? beyond / r : kInfinity);
+  return beyond <= 0 ? 0.0 : (r > 0 ? beyond / widened(v, r) : kInfinity);
 }
 
 namespace {

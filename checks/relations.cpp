@@ -130,26 +130,21 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Nam
   if (rows < 2) return;
   const Random random(run.call.seed, "kept row");
   const std::int64_t kept = static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(rows)));
-  // Rotating the other rows changes them to values that are right for their role.
-  const auto rotate = [&](std::vector<double>& values) {
-    const std::size_t width = values.size() / static_cast<std::size_t>(rows);
-    const std::vector<double> old = values;
-    std::vector<std::int64_t> others;
-    for (std::int64_t r = 0; r < rows; ++r)
-      if (r != kept) others.push_back(r);
-    for (std::size_t k = 0; k < others.size(); ++k) {
-      const auto to = static_cast<std::size_t>(others[k]) * width, from = static_cast<std::size_t>(others[(k + 1) % others.size()]) * width;
-      for (std::size_t i = 0; i < width; ++i) values[to + i] = rows > 2 ? old[from + i] : old[from + width - 1 - i];
-    }
+  // The other rows become copies of the kept one: right for every role, and whatever is gathered over rows (a maximum, a sum)
+  // changes too, which an exchange of rows would hide.
+  const auto copy_kept = [&](std::vector<double>& values) {
+    const auto width = static_cast<std::ptrdiff_t>(values.size() / static_cast<std::size_t>(rows));
+    const std::vector<double> row(values.begin() + kept * width, values.begin() + (kept + 1) * width);
+    for (std::int64_t r = 0; r < rows; ++r) std::copy(row.begin(), row.end(), values.begin() + r * width);
   };
   const NamedValues& inputs = run.reference.inputs();
   NamedValues changed = inputs, changed_cotangents = cotangents;
   for (const TensorSpec& spec : run.op.signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    if (run.call.has(spec) && !symbols.empty() && symbols.front() == contract.row_dim) rotate(changed[spec.name]);
+    if (run.call.has(spec) && !symbols.empty() && symbols.front() == contract.row_dim) copy_kept(changed[spec.name]);
   }
   for (const Written& output : run.outputs)
-    if (!output.saved && named(contract.row_independent, output.name)) rotate(changed_cotangents[gradient_name(output.name)]);
+    if (!output.saved && named(contract.row_independent, output.name)) copy_kept(changed_cotangents[gradient_name(output.name)]);
   if (changed == inputs && changed_cotangents == cotangents) return;  // all rows are equal: nothing to see
   const LaunchResult forward_changed = run.run_forward(run.forward_tensors(changed, 0));
   const LaunchResult backward_changed = run.run_backward(run.backward_tensors(changed, forward_changed, changed_cotangents, 0));

@@ -339,6 +339,7 @@ TEST(CertificationCase, DimsAreSmallAndValid) {
   OpSignature signature;
   signature.dims = {{"N", {64, 64, 64}}, {"H", {64, 64, 64}}, {"W", {64, 64, 64}}};
   EXPECT_EQ(certification_dims(signature, {}), (Dims{{"N", 2}, {"H", 3}, {"W", 3}}));
+  signature.inputs = {{.name = "x", .dims = "N H W"}};
   signature.attributes = {{.name = "kernel", .default_value = 5.0, .other_values = {}}};
   signature.valid = [](const Dims& dims, const Attributes& a) { return static_cast<double>(dims.at("W")) >= a.number("kernel"); };
   EXPECT_EQ(certification_dims(signature, default_attributes(signature)).value().at("W"), 5);
@@ -347,6 +348,8 @@ TEST(CertificationCase, DimsAreSmallAndValid) {
   impossible.set("kernel", 65.0);
   EXPECT_EQ(certification_dims(signature, wide).value().at("W"), 64);  // a standard shape
   EXPECT_FALSE(certification_dims(signature, impossible).has_value());
+  signature.dims = {{"N", {2, 64, 64}}, {"H", {7, 64, 64}}, {"W", {9, 64, 64}}};  // small enough as it is
+  EXPECT_EQ(certification_dims(signature, default_attributes(signature)), (Dims{{"N", 2}, {"H", 7}, {"W", 9}}));
 }
 
 // Variants: attributes and optional inputs.

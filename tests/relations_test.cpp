@@ -97,7 +97,7 @@ TEST(Relations, RunAtRealTensors) {
     rows += seen(result, "row_independence dx").compared;
   }
   EXPECT_GT(homogeneity, 100);
-  EXPECT_GT(rows, 100);
+  EXPECT_GT(rows, 32);
 }
 
 /// Planted faults of the two relations are caught where the numbers alone show nothing: beyond normal data too.
@@ -107,9 +107,9 @@ TEST(Relations, CatchTheirFaultsBeyondNormalData) {
     const OpDef& op = op_named(name);
     std::set<std::string> found;
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
-      for (const std::int64_t width : {7, 67}) {
+      for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
         OpCall call = call_of(op, range, dtype);
-        call.dims["D"] = width;
+        call.seed = seed;
         const CaseResult result = run_case(op, call, {});
         for (const CheckResult& check : result.checks)
           if (convicts(check.verdict)) found.insert(check.code);
@@ -129,23 +129,23 @@ TEST(Relations, CatchTheirFaultsAtRealTensors) {
   }
 }
 
-/// y = x/4 or, with the fault, the next number where another row holds one above 20: inside the interval of fp32 compute that a
-/// product with an inexact constant has, and unseen on normal data.
-OpDef leaks_large_rows(bool faulty) {
+/// y = x/3. With the fault the factor is the next number where another row holds a larger one above 20, as a scale shared by all
+/// rows would make it: inside the interval of an inexact factor, unseen on normal data, and unchanged if rows change places.
+OpDef third(bool faulty) {
   OpDef op;
-  op.signature = {.name = "quarter", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}},
+  op.signature = {.name = "third", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}},
                   .dims = {{"N", {5, 16, 2}}, {"D", {7, 33, 129}}}, .launch = {.row_dim = "N", .row_independent = {"y", "dx"}}};
   op.forms = {{"x/3", [](reference::FormulaCall& c) { c.output("y", c["x"] * reference::named_constant(c.graph(), "1/3")); }}};
   const auto apply = [](const KernelCall& call, const char* from, const char* to, bool leaks) {
     const TensorView& x = call.at(from);
-    std::vector<double> values = to_doubles(x);
-    const std::size_t width = static_cast<std::size_t>(x.shape[1]);
-    std::vector<double> out(values.size());
+    const std::vector<double> values = to_doubles(x);
+    const auto width = static_cast<std::size_t>(x.shape[1]);
+    std::vector<double> out(values.size()), largest(static_cast<std::size_t>(x.shape[0]));
+    for (std::size_t i = 0; i < values.size(); ++i) largest[i / width] = std::max(largest[i / width], std::fabs(values[i]));
+    const double of_all = largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      bool other_is_large = false;
-      for (std::size_t k = 0; leaks && k < values.size(); ++k) other_is_large |= k / width != i / width && std::fabs(values[k]) > 20;
-      const float third = other_is_large ? std::nextafter(1.0f / 3, 0.0f) : 1.0f / 3;
-      out[i] = static_cast<double>(static_cast<float>(values[i]) * third);
+      const bool off = leaks && of_all > 20 && of_all > largest[i / width];
+      out[i] = static_cast<double>(static_cast<float>(values[i]) * (off ? std::nextafter(1.0f / 3, 0.0f) : 1.0f / 3));
     }
     from_doubles(out, call.at(to));
   };
@@ -157,14 +157,14 @@ OpDef leaks_large_rows(bool faulty) {
 TEST(Relations, RowIndependenceSeesWhatOnlyOtherDataShows) {
   std::set<std::string> with_normal, with_spike;
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u}) {
-    OpDef op = leaks_large_rows(true);
+    OpDef op = third(true);
     OpCall call = call_of(op, "normal", Dtype::fp32);
     call.seed = seed;
     for (const char* range : {"normal", "spike"}) {
       call.range = range;
       for (const CheckResult& check : run_case(op, call, {}).checks)
         if (convicts(check.verdict)) (call.range == "normal" ? with_normal : with_spike).insert(check.code);
-      OpDef right = leaks_large_rows(false);
+      OpDef right = third(false);
       EXPECT_FALSE(convicts(run_case(right, call, {}).verdict)) << range;
     }
   }
