@@ -10,14 +10,24 @@ namespace ampcheck::checks {
 
 namespace {
 
-/// Above this share of a radius it is worth another form's evaluation to see whether the kernel merely computes that one.
-constexpr double kNearlyUsedUp = 0.5;
-
 Interval interval_for(CaseRun& run, std::size_t form, const Written& tensor, Pass pass) {
   if (pass == Pass::forward) return run.reference.output(form, tensor.name, tensor.dtype);
   const bool at_saved = pass == Pass::backward_at_saved;
   if (run.accumulates(tensor.name)) return run.reference.accumulated(form, tensor.name, tensor.dtype, run.held(tensor), at_saved);
   return run.reference.gradient(form, tensor.name, tensor.dtype, at_saved);
+}
+
+/// Largest ratio of a tensor without outside elements, in the form that the kernel computes: in another one's interval its
+/// elements lie anywhere, up to the end. Which form it is shows in how little one that admits the whole tensor leaves used;
+/// worth the evaluation only where the forms taken so far are nearly used up. `seen`: what the union of the forms gave.
+double headroom_used(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& values, const Comparison& seen) {
+  constexpr double kNearlyUsedUp = 0.5;
+  double least = seen.max_ratio;
+  for (std::size_t form = 0; form < run.reference.forms() && least > kNearlyUsedUp; ++form) {
+    const Comparison alone = compare(values, interval_for(run, form, tensor, pass));
+    if (alone.outside.empty() && alone.range <= seen.range) least = std::min(least, alone.max_ratio);
+  }
+  return least;
 }
 
 /// Up to three elements, the farthest outside first.
@@ -72,23 +82,16 @@ CheckResult& judge(CaseRun& run, const std::string& name, const Written& tensor,
   const Interval interval = interval_for(run, 0, tensor, pass);
   Comparison comparison = compare(values, interval);
   Interval nearest = interval;  // the form with the fewest elements outside, for the report
-  // The headroom is that of the form that the kernel computes: in another one's interval its elements lie anywhere, up to the
-  // end. Which one it is shows in how little a form that admits the whole tensor leaves used.
-  double least_used = comparison.outside.empty() ? comparison.max_ratio : INFINITY;
-  const std::int64_t open = comparison.range;
-  for (std::size_t form = 1; form < run.reference.forms() && (!comparison.outside.empty() || least_used > kNearlyUsedUp); ++form) {
+  for (std::size_t form = 1; form < run.reference.forms() && !comparison.outside.empty(); ++form) {
     const std::size_t before = comparison.outside.size();
     const Interval other = interval_for(run, form, tensor, pass);
-    if (const Comparison alone = compare(values, other); alone.outside.empty() && alone.range <= open)
-      least_used = std::min(least_used, alone.max_ratio);
     accept_form(values, other, comparison);
     if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
   }
-  comparison.max_ratio = std::min(comparison.max_ratio, least_used);
   check.compared = comparison.compared;
   check.blind = comparison.blind;
   check.range = comparison.range;
-  check.max_ratio = comparison.outside.empty() ? comparison.max_ratio : INFINITY;
+  check.max_ratio = comparison.outside.empty() ? headroom_used(run, tensor, pass, values, comparison) : INFINITY;
   check.failed = static_cast<std::int64_t>(comparison.outside.size());
   if (!comparison.outside.empty()) {
     check.max_ratio = 0;

@@ -96,7 +96,7 @@ void check_homogeneity(CaseRun& run, const LaunchResult& forward, const NamedVal
   if (!run.reference.tame()) return;
   std::map<std::string, std::vector<double>> unscaled;
   for (const Written& gradient : run.gradients) unscaled[gradient.name] = to_doubles(first.written.at(gradient.name).view());
-  for (const double factor : {-1.0, 2.0, 0.25}) {
+  for (const double factor : {-2.0, 0.25}) {  // sign and both directions
     NamedValues scaled = base;
     bool exact = true;
     for (const Written& output : run.outputs) {
