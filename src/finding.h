@@ -51,7 +51,7 @@ struct CheckResult {
   std::int64_t unusual = 0;   ///< of these: outside the calibrated interval
   std::int64_t range = 0;     ///< of these: unjudged, an intermediate leaves the compute type's range
   std::int64_t failed = 0;    ///< elements outside
-  double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius
+  double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius of the form that fits best
   std::vector<Element> worst;
   std::string cause;          ///< likely cause in words
   std::string note;           ///< reason of a skip, or what else a reader should know
