@@ -431,14 +431,6 @@ TEST(Ball, StopGradientHasNoRadius) {
   EXPECT_GT(evaluate(sum(exp(x), 0), {{x, {1, 2, 3}}}).r[0], 0);
 }
 
-TEST(Ball, NoGradientKeepsTheRadius) {
-  Graph g;
-  const Expr x = g.input("x", {3}), total = sum(exp(x), 0);
-  const auto through = evaluate(no_gradient("all of it", total), {{x, {1, 2, 3}}}), plain = evaluate(total, {{x, {1, 2, 3}}});
-  EXPECT_EQ(through.v[0], plain.v[0]);
-  EXPECT_EQ(through.r[0], plain.r[0]);
-}
-
 TEST(Ball, SwitchesLeaveContributionsOut) {
   Graph g;
   const Expr x = g.input("x", {20}), y = sum(exp(x), 0);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checks/op_def.h"
+#include "reference/ball.h"
 #include "reference/softmax.h"
 #include "tests/small_formula.h"
 
@@ -497,6 +498,17 @@ TEST(CertifyConventions, LessonsHoldThemToo) {
   const SmallFormula formula({{"x", {3, 7}}}, [](Call& c) { return exp(c["x"]) * by_convention(exp(c["x"])); });
   const auto lessons = difference_lessons(formula.signature, formula.forms[0], formula.variant(), 1);
   EXPECT_LT(lessons[0].best_error, 1e-9);  // not held, every derivative would be wrong by a factor of two
+}
+
+TEST(CertifyConventions, KeepTheRadius) {  // unlike a shift that cancels
+  Graph g;
+  const Expr x = g.input("x", {3}), total = sum(exp(x), 0), through = by_convention(total);
+  BallEvaluator balls(g, {}, {total, through});
+  balls.set(x, std::vector<double>{1, 2, 3});
+  balls.run({total, through});
+  EXPECT_GT(balls.result(total).r[0], 0);
+  EXPECT_EQ(balls.result(through).r[0], balls.result(total).r[0]);
+  EXPECT_EQ(balls.result(through).v[0], balls.result(total).v[0]);
 }
 
 TEST(CertifyConventions, EmbeddingWithPaddingAndItsFaults) {
