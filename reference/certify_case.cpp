@@ -83,8 +83,10 @@ std::vector<std::int64_t> index_values(const OpSignature& signature, const Formu
     out.push_back(static_cast<std::int64_t>(random.below(i, static_cast<std::uint64_t>(bound))));
   if ((spec.role != Role::index && spec.role != Role::target) || count == 0) return out;
   for (const AttributeSpec& attribute : signature.attributes) {
-    if (!attribute.is_sentinel()) continue;
-    const std::int64_t sentinel = variant.attributes.integer(attribute.name);
+    const auto value = variant.attributes.all().find(attribute.name);
+    const double* const number = value == variant.attributes.all().end() ? nullptr : std::get_if<double>(&value->second);
+    if (!attribute.is_sentinel() || number == nullptr) continue;
+    const auto sentinel = static_cast<std::int64_t>(*number);
     const bool inside = sentinel >= 0 && sentinel < bound;
     if (spec.role == Role::index && !inside) continue;  // an index addresses memory
     const std::uint64_t at = random.below(std::uint64_t{1} << 41, std::max<std::size_t>(count, 2));
