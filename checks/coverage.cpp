@@ -161,13 +161,14 @@ void calibrate(CaseRun& run, const LaunchResult& forward) {
 Certificate certificate_of(const OpDef& op) {
   Certificate out;
   out.op = op.signature.name;
-  const OpCall call = default_call(op.signature, Dtype::fp32);
   const reference::FormulaCertificate certificate =
-      reference::certify(op.signature, op.forms, call.attributes, reference::certification_dims(op.signature), 4, 1);
+      reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
   out.digits = certificate.digits;
   out.error_ratio = certificate.error_ratio;
   out.points = static_cast<std::int64_t>(certificate.points.size());
   out.kinks = certificate.kinks;
+  out.variants = static_cast<std::int64_t>(certificate.variants.size());
+  out.conventions = certificate.conventions;
   return out;
 }
 

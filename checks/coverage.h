@@ -32,7 +32,7 @@ Coverage coverage_of(const OpDef& op, const OpCall& call);
 /// Counts elements outside the calibrated interval as unusual: `sum` scaled by what replays in fp32 really lose.
 void calibrate(CaseRun& run, const LaunchResult& forward);
 
-/// Certifies an op once per process.
+/// Certifies every variant of an op: attributes and optional inputs.
 Certificate certificate_of(const OpDef& op);
 
 }  // namespace ampcheck::checks

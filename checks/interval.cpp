@@ -18,8 +18,10 @@ constexpr std::size_t kStep = 1024;  ///< elements that stay in the nearest cach
 
 Numbers numbers(std::size_t n) { return {reference::make_channel(static_cast<std::int64_t>(n)), n}; }
 
-/// low and high from value and radius: RN to storage of the ends, the radius first widened by what this fp64
-/// arithmetic itself may lose (rule R11).
+/// The radius widened by what this fp64 arithmetic itself may lose (rule R11).
+double widened(double v, double r) { return r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51); }
+
+/// low and high from value and radius: RN to storage of the ends of the widened ball.
 void round_ends(Interval& out) {
   const std::size_t n = out.value.size();
   out.low = numbers(n), out.high = numbers(n);
@@ -29,8 +31,7 @@ void round_ends(Interval& out) {
     const double *value = out.value.data() + start, *radius = out.radius.data() + start;
     double *low = out.low.data() + start, *high = out.high.data() + start;
     for (std::size_t i = 0; i < step; ++i) {
-      const double v = value[i], r = radius[i];
-      const double wide = r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51);
+      const double v = value[i], wide = widened(v, radius[i]);
       low[i] = v - wide, high[i] = v + wide;
     }
     round_values(storage, RoundingMode{}, {low, step}, {low, step});
@@ -115,9 +116,12 @@ bool admits(const Interval& interval, std::int64_t at, double got) {
 
 namespace {
 
-/// Half an ulp of `storage` at the magnitude of x, which is at least min_normal: the exponent bits are the power of two.
-inline double half_ulp_at(double x, double min_normal, double scale) {
-  const double size = std::fabs(x), clamped = size < min_normal ? min_normal : size;
+/// Half the spacing of `storage` at x on the side of v (below a power of two it is half of that above); at least that at
+/// min_normal: the exponent bits are the power of two.
+inline double half_ulp_at(double x, double v, double min_normal, double scale) {
+  const double size = std::fabs(x);
+  const std::uint64_t below = std::fabs(v) < size ? 1 : 0;  // the next double towards v has the exponent of that side
+  const double side = std::bit_cast<double>(std::bit_cast<std::uint64_t>(size) - below), clamped = side < min_normal ? min_normal : side;
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(clamped) & 0x7ff0000000000000ull) * scale;
 }
 double half_ulp_scale(const FloatFormat& storage) { return std::ldexp(1.0, -storage.precision); }
@@ -129,8 +133,8 @@ double excess_ratio(const Interval& interval, std::int64_t at, double got) {
   const FloatFormat& storage = format(interval.dtype);
   const double v = interval.value[i], r = interval.radius[i];
   if (!std::isfinite(got) || !std::isfinite(v)) return admits(interval, at, got) ? 0.0 : kInfinity;
-  const double beyond = std::fabs(got - v) - half_ulp_at(got, storage.min_normal(), half_ulp_scale(storage));
-  return beyond <= 0 ? 0.0 : (r > 0 ? beyond / r : kInfinity);
+  const double beyond = std::fabs(got - v) - half_ulp_at(got, v, storage.min_normal(), half_ulp_scale(storage));
+  return beyond <= 0 ? 0.0 : (r > 0 ? beyond / widened(v, r) : kInfinity);
 }
 
 namespace {
@@ -185,7 +189,7 @@ void compare_part(std::span<const double> got, const Interval& interval, std::in
     std::fill(std::begin(look), std::end(look), 0);
     for (std::size_t i = 0; i < step; ++i) {
       const bool inside = (g[i] >= low[i]) & (g[i] <= high[i]), zero = (low[i] <= 0) & (high[i] >= 0);
-      const bool uses_more = std::fabs(g[i] - value[i]) - half_ulp_at(g[i], least, scale) > share * radius[i];
+      const bool uses_more = std::fabs(g[i] - value[i]) - half_ulp_at(g[i], value[i], least, scale) > share * radius[i];
       looks[i] = static_cast<unsigned char>(all | !inside | zero | ((low[i] != high[i]) & uses_more));
     }
     for (std::size_t word = 0; 8 * word < step; ++word) {

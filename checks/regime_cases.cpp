@@ -203,7 +203,7 @@ class CaseList {
   bool applies(const std::string& regime) const {
     const std::vector<TensorSpec>& inputs = signature_.inputs;
     const auto any = [&](auto test) { return std::any_of(inputs.begin(), inputs.end(), test); };
-    const bool sentinel = std::any_of(signature_.attributes.begin(), signature_.attributes.end(), is_sentinel);
+    const bool sentinel = std::any_of(signature_.attributes.begin(), signature_.attributes.end(), [](const auto& a) { return a.is_sentinel(); });
     if (regime.ends_with("sentinels")) return sentinel && any(is_index);
     if (regime == "same_index" || regime == "end_indices") return any(is_index);
     if (regime.starts_with("mask_")) return any([](const TensorSpec& spec) { return spec.role == Role::mask; });

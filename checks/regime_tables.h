@@ -80,10 +80,6 @@ inline bool is_data(const TensorSpec& spec) {
 /// Inputs that ".weights" governs.
 inline bool is_weight(const TensorSpec& spec) { return spec.role == Role::weight || spec.role == Role::bias; }
 inline bool is_index(const TensorSpec& spec) { return spec.role == Role::index || spec.role == Role::target; }
-/// Attributes whose value indices may hold: named after an index, as ignore_index and padding_idx are.
-inline bool is_sentinel(const AttributeSpec& attribute) {
-  return attribute.name.find("index") != std::string::npos || attribute.name.find("idx") != std::string::npos;
-}
 
 /// Signed powers of two times 1 to 3, at most 12 in magnitude.
 double signed_power(const Fill& fill, std::int64_t i);

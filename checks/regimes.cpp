@@ -125,7 +125,7 @@ void keep_domain_open(const FloatFormat& format, const TensorSpec& spec, std::ve
 std::vector<double> sentinels(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, std::int64_t extent) {
   std::vector<double> out;
   for (const AttributeSpec& attribute : signature.attributes) {
-    if (!is_sentinel(attribute)) continue;
+    if (!attribute.is_sentinel()) continue;
     const auto value = call.attributes.all().find(attribute.name);
     const double* number = value == call.attributes.all().end() ? nullptr : std::get_if<double>(&value->second);
     // An index addresses memory, so a sentinel outside the range ("none") is not for it.

@@ -72,7 +72,7 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
   switch (node.primitive) {
     case Primitive::input: case Primitive::constant: case Primitive::indicator: case Primitive::stop_gradient:
     case Primitive::less: case Primitive::less_equal: case Primitive::equal: case Primitive::first_max:
-    case Primitive::sign: break;
+    case Primitive::sign: case Primitive::no_gradient: break;
     case Primitive::add: grads.add(a.id, g); grads.add(b.id, g); break;
     case Primitive::sub: grads.add(a.id, g); grads.add(b.id, -g); break;
     case Primitive::neg: grads.add(a.id, -g); break;

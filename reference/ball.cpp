@@ -27,7 +27,7 @@ void BallEvaluator::mark_sums() {
     const Primitive p = nodes[id].primitive;
     const bool adds = p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
     const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take || p == Primitive::own_adjoint ||
-                       p == Primitive::stored;
+                       p == Primitive::stored || p == Primitive::no_gradient;
     if (!adds && !(moves && wants_sum_[id])) continue;
     const std::size_t count = p == Primitive::own_adjoint ? 1 : nodes[id].args.size();
     for (std::size_t k = 0; k < count; ++k) {
@@ -35,7 +35,7 @@ void BallEvaluator::mark_sums() {
       const Primitive q = nodes[arg].primitive;
       const bool sum_like = q == Primitive::add || q == Primitive::sub || q == Primitive::sum || q == Primitive::put_add ||
                             q == Primitive::matmul || q == Primitive::reshape || q == Primitive::neg || q == Primitive::take ||
-                            q == Primitive::own_adjoint || q == Primitive::stored;
+                            q == Primitive::own_adjoint || q == Primitive::stored || q == Primitive::no_gradient;
       if (sum_like) wants_sum_[arg] = 1;
     }
   }
@@ -147,7 +147,7 @@ void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out)
     case Primitive::mul: out.chain_up = above(a) * above(*args[1]), out.chain_down = below(a) * below(*args[1]); break;
     case Primitive::square: out.chain_up = above(a) * above(a), out.chain_down = below(a) * below(a); break;
     case Primitive::div: out.chain_up = above(a) / below(*args[1]), out.chain_down = below(a) / above(*args[1]); break;
-    case Primitive::reshape: case Primitive::stored: case Primitive::own_adjoint: case Primitive::take:
+    case Primitive::reshape: case Primitive::stored: case Primitive::own_adjoint: case Primitive::no_gradient: case Primitive::take:
       out.chain_up = a.chain_up, out.chain_down = a.chain_down; break;
     default: break;
   }
@@ -206,7 +206,7 @@ bool BallEvaluator::compute(const Node& node, bool wants, std::span<const Ball* 
     case Primitive::matmul: evaluate_matmul(c, node, *in[0], *in[1], full_, wants, out); break;
     case Primitive::take: evaluate_take(node, *in[0], full_, out); break;
     case Primitive::put_add: evaluate_put_add(c, node, *in[0], full_, wants, out); break;
-    case Primitive::reshape: case Primitive::own_adjoint: case Primitive::stored: case Primitive::stop_gradient:
+    case Primitive::reshape: case Primitive::own_adjoint: case Primitive::no_gradient: case Primitive::stored: case Primitive::stop_gradient:
       out = *in[0];
       out.shape = node.shape;
       if (node.primitive == Primitive::stop_gradient) out.r = out.terms = nullptr;

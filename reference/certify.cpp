@@ -52,23 +52,25 @@ class Functional {
       : evaluator_(graph), outputs_(std::move(outputs)), weights_(std::move(weights)) {}
 
   void set(Expr leaf, Values values) {
+    evaluator_.release_conventions();
     evaluator_.set(leaf, values);
     leaves_[leaf.id] = std::move(values);
     centre_.clear();
   }
   const Values& leaf(Expr leaf) const { return leaves_.at(leaf.id); }
   const Values& value(Expr node) { return evaluator_.value(node); }
-  /// The terms g_j y_j of all outputs, with coordinate c moved by t.
+  /// The terms g_j y_j of all outputs, with coordinate c moved by t; after centre().
   Values moved_terms(const Coordinate& c, const Digits& t) {
     Values moved = leaves_.at(c.leaf.id);
     moved[c.index] += t;
     evaluator_.set(c.leaf, std::move(moved));
     return terms();
   }
-  /// The same where nothing is moved.
+  /// The same where nothing is moved. From here to the next set() what is no_gradient keeps its values.
   const Values& centre() {
-    if (centre_.empty()) centre_ = terms();
-    return centre_;
+    if (!centre_.empty()) return centre_;
+    evaluator_.hold_conventions();
+    return centre_ = terms();
   }
   void restore(const Coordinate& c) { evaluator_.set(c.leaf, leaves_.at(c.leaf.id)); }
 
@@ -218,35 +220,6 @@ double agreement(const Named& first, const Named& other) {
   return digits;
 }
 
-void conclude(FormulaCertificate& certificate) {
-  double worst = kCarriedDigits;
-  std::vector<double> ratios;
-  for (const CertifiedPoint& point : certificate.points) {
-    worst = std::min(worst, point.digits);
-    ratios.push_back(point.error_ratio);
-  }
-  for (const FormAgreement& form : certificate.forms)
-    worst = std::min({worst, form.forward_digits, form.gradient_digits});
-  certificate.digits = certificate.points.empty() && certificate.forms.empty() ? 0 : worst;
-  certificate.error_ratio = median(std::move(ratios));
-}
-
-/// Adds what `more` found; of a form seen before the worse agreement stays.
-void merge(FormulaCertificate& into, const FormulaCertificate& more) {
-  into.points.insert(into.points.end(), more.points.begin(), more.points.end());
-  into.kinks += more.kinks;
-  into.flat += more.flat;
-  for (const FormAgreement& form : more.forms) {
-    const auto known = std::find_if(into.forms.begin(), into.forms.end(), [&](const auto& f) { return f.form == form.form; });
-    if (known == into.forms.end()) {
-      into.forms.push_back(form);
-    } else {
-      known->forward_digits = std::min(known->forward_digits, form.forward_digits);
-      known->gradient_digits = std::min(known->gradient_digits, form.gradient_digits);
-    }
-  }
-}
-
 /// The same nodes in the same order, adjoints included; rules of own adjoints show in what they recorded.
 bool same_graph(const Graph& a, const Graph& b) {
   return std::equal(a.nodes().begin(), a.nodes().end(), b.nodes().begin(), b.nodes().end(), [](const Node& x, const Node& y) {
@@ -256,18 +229,23 @@ bool same_graph(const Graph& a, const Graph& b) {
   });
 }
 
-/// How many coordinates of each input are wanted.
-using Wanted = std::map<std::string, int>;
+/// The conventions of a graph in words, each once.
+void add_conventions(const Graph& graph, std::vector<std::string>& out) {
+  for (const Node& node : graph.nodes())
+    if (node.primitive == Primitive::no_gradient && std::find(out.begin(), out.end(), node.name) == out.end()) out.push_back(node.name);
+}
 
-/// All forms at one case.
-FormulaCertificate certify_once(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
-                                const CertificationCase& data, const Wanted& wanted, std::uint64_t seed) {
+}  // namespace
+
+FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
+                           const CertificationCase& data, const SampleCounts& samples, std::uint64_t seed) {
   FormulaCertificate out;
   std::vector<Recording> recordings;
   Named outputs, gradients;  // of the definition
   for (const Form& form : forms) {
     recordings.push_back(record(signature, form, attributes, data.inputs));
     const Recording& recording = recordings.back();
+    add_conventions(*recording.graph, out.conventions);
     const auto twin = std::find_if(recordings.begin(), recordings.end() - 1,
                                    [&](const Recording& r) { return same_graph(*r.graph, *recording.graph); });
     if (const auto at = twin - recordings.begin(); twin != recordings.end() - 1) {
@@ -287,56 +265,11 @@ FormulaCertificate certify_once(const OpSignature& signature, const std::vector<
       out.forms.push_back({form.name, agreement(outputs, values_of(functional, recording.outputs)),
                            agreement(gradients, values_of(functional, recording.gradients))});
     for (const auto& [gradient, node] : recording.gradients)
-      for (const auto& [input, count] : wanted)
+      for (const auto& [input, count] : samples)
         if (gradient_name(input) == gradient)
           certify_leaf(functional, recording.inputs.at(input), node, {.form = form.name, .input = input}, count, seed, out);
   }
-  return out;
-}
-
-bool has_slope(const FormulaCertificate& certificate, const std::string& input) {
-  return std::any_of(certificate.points.begin(), certificate.points.end(), [&](const CertifiedPoint& point) {
-    return point.input == input && (point.adjoint != 0 || point.difference != 0);
-  });
-}
-
-}  // namespace
-
-FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
-                           const CertificationCase& data, int samples, std::uint64_t seed) {
-  Wanted wanted;
-  for (const TensorSpec& spec : signature.inputs) wanted[spec.name] = samples;
-  FormulaCertificate out = certify_once(signature, forms, attributes, data, wanted, seed);
-  conclude(out);
-  return out;
-}
-
-FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>& forms, const Attributes& attributes,
-                           const Dims& dims, int samples, std::uint64_t seed) {
-  constexpr int kRoundsForASlope = 4;
-  const bool has_optional = std::any_of(signature.inputs.begin(), signature.inputs.end(), [](const auto& s) { return s.optional; });
-  FormulaCertificate out;
-  for (const bool optional : {true, false}) {
-    if (!optional && !has_optional) continue;
-    FormulaCertificate variant;
-    Wanted wanted;
-    for (const TensorSpec& spec : signature.inputs)
-      if (spec.has_gradient() && (optional || !spec.optional)) wanted[spec.name] = samples;
-    for (int round = 0; !wanted.empty(); ++round) {
-      const std::uint64_t at = seed + static_cast<std::uint64_t>(round);
-      const CertificationCase data = certification_case(signature, dims, optional, at);
-      merge(variant, certify_once(signature, forms, attributes, data, wanted, at));
-      for (auto& [name, left] : wanted) {
-        const auto values = data.values.find(name);
-        const std::size_t count = values == data.values.end() ? 0 : values->second.size();
-        left = count == 0 ? 0 : left - static_cast<int>(std::min(count, static_cast<std::size_t>(left)));
-        if (left == 0 && count > 0 && round < kRoundsForASlope && !has_slope(variant, name)) left = 1;
-      }
-      std::erase_if(wanted, [](const auto& item) { return item.second == 0; });
-    }
-    merge(out, variant);
-  }
-  conclude(out);
+  out.conclude();
   return out;
 }
 
@@ -364,7 +297,7 @@ FormulaCertificate certify_second_order(const OpSignature& signature, const Form
   FormulaCertificate out;
   for (std::size_t k = 0; k < leaves.size(); ++k)
     certify_leaf(functional, leaves[k], adjoints[k], {.form = form.name, .input = names[k]}, samples, seed, out);
-  conclude(out);
+  out.conclude();
   return out;
 }
 

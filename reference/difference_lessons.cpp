@@ -48,6 +48,7 @@ class Rounded {
       for (double& x : v) x = round_to(format, x);
       evaluator_.set(recording.inputs.at(name), v);
     }
+    evaluator_.hold_conventions();
   }
   const Named& values() const { return values_; }
   /// sum_j g_j (y_j(up) - y_j(down)) for one coordinate, summed in fp64.
@@ -127,10 +128,10 @@ DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, c
 
 }  // namespace
 
-std::vector<DifferenceLesson> difference_lessons(const OpSignature& signature, const Form& form, const Attributes& attributes,
-                                                 const Dims& dims, std::uint64_t seed) {
-  const CertificationCase data = certification_case(signature, dims, true, seed);
-  const Recording recording = record(signature, form, attributes, data.inputs);
+std::vector<DifferenceLesson> difference_lessons(const OpSignature& signature, const Form& form, const FormulaVariant& variant,
+                                                 std::uint64_t seed) {
+  const CertificationCase data = certification_case(signature, variant, seed);
+  const Recording recording = record(signature, form, variant.attributes, data.inputs);
   Named cotangents;
   for (const auto& [name, leaf] : recording.cotangents) cotangents[name] = certification_weights(name, leaf.shape().count(), seed);
   std::vector<DifferenceLesson> out;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <unordered_map>
 
 #include "reference/certify.h"
 #include "src/error.h"
@@ -65,6 +66,16 @@ Digits erfc_fraction(const Digits& x) {
   return mp::exp(-x * x) / tail * DigitsPolicy::named_constant("2/sqrt(pi)") / 2;
 }
 
+/// Results of a function by argument. A difference moves one coordinate, so nearly every argument comes again, and again in
+/// the other forms: most of a certificate's time would go into numbers that it already has.
+template <class Function>
+Digits remembered(std::unordered_map<Digits, Digits>& known, const Digits& x, Function function) {
+  constexpr std::size_t kMost = 4096;  // 144 bytes each
+  if (const auto found = known.find(x); found != known.end()) return found->second;
+  if (known.size() >= kMost) known.clear();
+  return known.emplace(x, function(x)).first->second;
+}
+
 }  // namespace
 
 Digits DigitsPolicy::named_constant(const std::string& name) {
@@ -79,16 +90,22 @@ Digits DigitsPolicy::named_constant(const std::string& name) {
   return Digits(name.substr(0, slash)) / Digits(name.substr(slash + 1));
 }
 
-Digits DigitsPolicy::exp(const Digits& x) { return mp::exp(x); }
+Digits DigitsPolicy::exp(const Digits& x) {
+  thread_local std::unordered_map<Digits, Digits> known;
+  return remembered(known, x, [](const Digits& v) -> Digits { return mp::exp(v); });
+}
 
 Digits DigitsPolicy::expm1(const Digits& x) {
   return mp::abs(x) < 0.5 ? small_expm1(x) : Digits(mp::exp(x) - 1);
 }
 
 Digits DigitsPolicy::log(const Digits& x) {
-  const double near = x.convert_to<double>();
-  if (!(near > 1e-300 && near < 1e300)) return mp::log(x);
-  return mp::abs(x - 1) < 0.25 ? log1p(x - 1) : from_exp(x, std::log(near));
+  thread_local std::unordered_map<Digits, Digits> known;
+  return remembered(known, x, [](const Digits& v) -> Digits {
+    const double near = v.convert_to<double>();
+    if (!(near > 1e-300 && near < 1e300)) return mp::log(v);
+    return mp::abs(v - 1) < 0.25 ? log1p(v - 1) : from_exp(v, std::log(near));
+  });
 }
 
 Digits DigitsPolicy::log1p(const Digits& x) {
@@ -105,13 +122,19 @@ Digits DigitsPolicy::log1p(const Digits& x) {
 
 Digits DigitsPolicy::tanh(const Digits& x) {
   if (mp::abs(x) > 200) return x > 0 ? 1 : -1;
-  const Digits m = expm1(2 * x);
-  return m / (m + 2);
+  thread_local std::unordered_map<Digits, Digits> known;
+  return remembered(known, x, [](const Digits& v) -> Digits {
+    const Digits m = expm1(2 * v);
+    return m / (m + 2);
+  });
 }
 
 Digits DigitsPolicy::erf(const Digits& x) {
-  if (mp::abs(x) <= 5) return erf_series(x);
-  return x > 0 ? Digits(1 - erfc_fraction(x)) : Digits(erfc_fraction(-x) - 1);
+  thread_local std::unordered_map<Digits, Digits> known;
+  return remembered(known, x, [](const Digits& v) -> Digits {
+    if (mp::abs(v) <= 5) return erf_series(v);
+    return v > 0 ? Digits(1 - erfc_fraction(v)) : Digits(erfc_fraction(-v) - 1);
+  });
 }
 
 Digits DigitsPolicy::erfc(const Digits& x) { return x <= 5 ? Digits(1 - erf(x)) : erfc_fraction(x); }

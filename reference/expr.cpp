@@ -16,7 +16,7 @@ const char* name(Primitive primitive) {
       "input", "constant", "indicator", "add", "sub", "neg", "mul", "div", "square", "exp", "expm1", "log", "log1p",
       "tanh", "erf", "erfc", "sqrt", "rsqrt", "sigmoid", "abs", "sign", "less", "less_equal", "equal", "where",
       "maximum", "sum", "max", "first_max", "matmul", "take", "put_add", "reshape", "stored", "stop_gradient",
-      "own_adjoint"};
+      "no_gradient", "own_adjoint"};
   return kNames[static_cast<int>(primitive)];
 }
 
@@ -289,6 +289,12 @@ Expr stored(const std::string& name, Expr x) {
 }
 
 Expr stop_gradient(Expr x) { return identity(Primitive::stop_gradient, x); }
+
+Expr no_gradient(const std::string& convention, Expr x) {
+  Expr out = identity(Primitive::no_gradient, x);
+  const_cast<Node&>(x.graph->node(out.id)).name = convention;
+  return out;
+}
 
 Expr own_adjoint(Expr value, const std::vector<Expr>& arguments, AdjointRule rule) {
   Node node;

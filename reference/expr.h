@@ -33,6 +33,7 @@ enum class Primitive : std::uint8_t {
   reshape,
   stored,               // an intermediate that the kernel may keep in the saved type
   stop_gradient,        // a shift that cancels: no adjoint, no radius (the certificate proves it)
+  no_gradient,          // has a derivative, but by the op's convention no gradient: held fixed when differenced
   own_adjoint,          // identity in value, with an adjoint of its own: a form of the backward
 };
 inline constexpr int kPrimitives = static_cast<int>(Primitive::own_adjoint) + 1;
@@ -63,7 +64,7 @@ struct Node {
   int axis = 0;                 // sum, max, first_max
   bool transpose_a = false, transpose_b = false;
   Map map;                      // take, put_add; indicator's values
-  std::string name;             // input, stored; constant: see named_constant()
+  std::string name;             // input, stored; constant: see named_constant(); no_gradient: the convention in words
   AdjointRule adjoint;          // own_adjoint
 };
 
@@ -159,6 +160,9 @@ Expr named_constant(Graph& graph, const std::string& name);
 // Marks.
 Expr stored(const std::string& name, Expr x);
 Expr stop_gradient(Expr x);
+/// x, through which by convention no gradient flows although the value depends on it. `convention` says what it is ("rows
+/// at padding_idx"); certificates hold the value fixed while differencing and name the convention.
+Expr no_gradient(const std::string& convention, Expr x);
 Expr own_adjoint(Expr value, const std::vector<Expr>& arguments, AdjointRule rule);
 
 /// Sum of g over the axes that broadcasting stretched, so that it has `shape` again.

@@ -32,34 +32,57 @@ class PlainEvaluator {
       throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) + ", want " +
                   graph_.node(leaf.id).shape.str());
     values_[first] = std::move(values);
+    ready_[first] = given_[first] = 1;
+    outdate_what_follows(first);
+  }
+  /// Keeps the values that every no_gradient node has now, whatever is set later; until release().
+  void hold_conventions() {
+    for (std::size_t id = 0; id < values_.size(); ++id) {
+      if (graph_.node(static_cast<int>(id)).primitive != Primitive::no_gradient) continue;
+      evaluate(id);
+      given_[id] = 1;
+    }
+  }
+  /// Lets them follow from their arguments again.
+  void release_conventions() {
+    for (std::size_t id = 0; id < values_.size(); ++id) {
+      if (graph_.node(static_cast<int>(id)).primitive != Primitive::no_gradient || !given_[id]) continue;
+      given_[id] = ready_[id] = 0;
+      outdate_what_follows(id);
+    }
+  }
+  /// Evaluates what `target` needs and returns its values.
+  const Values& value(Expr target) { return evaluate(static_cast<std::size_t>(target.id)); }
+
+ private:
+  const Values& arg(const Node& node, std::size_t k) const { return values_[static_cast<std::size_t>(node.args[k])]; }
+  const Shape& arg_shape(const Node& node, std::size_t k) const { return graph_.node(node.args[k]).shape; }
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  const Values& evaluate(std::size_t target) {
+    std::vector<char> needed(values_.size(), 0);
+    needed[target] = 1;
+    for (std::size_t id = target + 1; id-- > 0;) {
+      if (!needed[id] || ready_[id]) continue;
+      for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
+    }
+    for (std::size_t id = 0; id <= target; ++id) {
+      if (!needed[id] || ready_[id]) continue;
+      values_[id] = compute(graph_.node(static_cast<int>(id)));
+      ready_[id] = 1;
+    }
+    return values_[target];
+  }
+
+  void outdate_what_follows(std::size_t first) {
     std::vector<char> stale(values_.size(), 0);
-    stale[first] = ready_[first] = given_[first] = 1;
+    stale[first] = 1;
     for (std::size_t id = first + 1; id < values_.size(); ++id) {
       if (given_[id]) continue;
       for (const int arg : graph_.node(static_cast<int>(id)).args) stale[id] |= stale[static_cast<std::size_t>(arg)];
       if (stale[id]) ready_[id] = 0;
     }
   }
-  /// Evaluates what `target` needs and returns its values.
-  const Values& value(Expr target) {
-    std::vector<char> needed(values_.size(), 0);
-    needed[static_cast<std::size_t>(target.id)] = 1;
-    for (std::size_t id = static_cast<std::size_t>(target.id) + 1; id-- > 0;) {
-      if (!needed[id] || ready_[id]) continue;
-      for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
-    }
-    for (std::size_t id = 0; id <= static_cast<std::size_t>(target.id); ++id) {
-      if (!needed[id] || ready_[id]) continue;
-      values_[id] = compute(graph_.node(static_cast<int>(id)));
-      ready_[id] = 1;
-    }
-    return values_[static_cast<std::size_t>(target.id)];
-  }
-
- private:
-  const Values& arg(const Node& node, std::size_t k) const { return values_[static_cast<std::size_t>(node.args[k])]; }
-  const Shape& arg_shape(const Node& node, std::size_t k) const { return graph_.node(node.args[k]).shape; }
-  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   /// Policies of more than fp64 know named constants exactly.
   static Real constant(const Node& node) {
@@ -78,7 +101,7 @@ class PlainEvaluator {
         for (const std::int64_t v : *node.map) out.push_back(Policy::constant(static_cast<double>(v)));
         return out;
       }
-      case Primitive::reshape: case Primitive::stop_gradient: case Primitive::own_adjoint: return arg(node, 0);
+      case Primitive::reshape: case Primitive::stop_gradient: case Primitive::no_gradient: case Primitive::own_adjoint: return arg(node, 0);
       case Primitive::stored: return policy_.stored(node.name, arg(node, 0));
       case Primitive::sum: case Primitive::max: case Primitive::first_max: return reduce(node);
       case Primitive::matmul: return matmul(node);

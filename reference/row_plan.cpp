@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kBlockElements = 4096;
 
 bool moves_nothing(Primitive p) {
-  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::own_adjoint;
+  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::no_gradient || p == Primitive::own_adjoint;
 }
 bool elementwise(Primitive p) { return p >= Primitive::add && p <= Primitive::maximum; }
 

@@ -51,7 +51,7 @@ struct CheckResult {
   std::int64_t unusual = 0;   ///< of these: outside the calibrated interval
   std::int64_t range = 0;     ///< of these: unjudged, an intermediate leaves the compute type's range
   std::int64_t failed = 0;    ///< elements outside
-  double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius
+  double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius of the form that fits best
   std::vector<Element> worst;
   std::string cause;          ///< likely cause in words
   std::string note;           ///< reason of a skip, or what else a reader should know
@@ -81,10 +81,12 @@ struct CaseResult {
 /// How surely an op's reference is right.
 struct Certificate {
   std::string op;
-  double digits = 0;       ///< worst agreement of adjoint and centred difference over forms and points
+  double digits = 0;       ///< worst agreement of adjoint and centred difference over variants, forms and points
   double error_ratio = 0;  ///< observed error ratio of h against h/2: 4 at order two
   std::int64_t points = 0;
   std::int64_t kinks = 0;  ///< coordinates redrawn because one-sided limits differ
+  std::int64_t variants = 0;             ///< combinations of attributes and optional inputs, each certified
+  std::vector<std::string> conventions;  ///< what has no gradient by convention although the value depends on it
 };
 
 struct Report {

@@ -71,6 +71,9 @@ struct AttributeSpec {
   std::string name;
   AttributeValue default_value;
   std::vector<AttributeValue> other_values = {};
+
+  /// Whether indices may hold its value: named after an index, as ignore_index and padding_idx are.
+  bool is_sentinel() const { return name.find("index") != std::string::npos || name.find("idx") != std::string::npos; }
 };
 
 /// A dimension symbol and its extents in the three standard shapes.

@@ -105,6 +105,7 @@ std::vector<PrimitiveCase> movement_cases() {
       {"stored", {P::stored}, {{{"x", {2, 3}}}, [](Call& c) { return stored("e", exp(c["x"])) * stored("m", sum(c["x"], -1)); }}},
       {"stop_gradient of a shift", {P::stop_gradient}, {{{"x", {2, 3}}},
        [](Call& c) { const Expr m = stop_gradient(max(c["x"], -1)); return m + log(sum(exp(c["x"] - m), -1)); }}},
+      {"no_gradient", {P::no_gradient}, {{{"x", {2, 3}}}, [](Call& c) { return exp(c["x"]) * no_gradient("a factor", c["x"]); }}},
       {"own_adjoint", {P::own_adjoint}, {{{"x", {2, 3}}, {"w", {3}}},
        [](Call& c) {
          const Expr x = c["x"], w = c["w"], y = exp(x) * w;

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numbers>
 #include <set>
 
 #include "checks/op_def.h"
+#include "reference/ball.h"
 #include "reference/softmax.h"
 #include "tests/small_formula.h"
 
@@ -17,21 +19,19 @@ namespace {
 
 using Call = FormulaCall;
 
-Attributes default_attributes(const OpSignature& signature) {
-  Attributes out;
-  for (const AttributeSpec& spec : signature.attributes) out.set(spec.name, spec.default_value);
-  return out;
-}
-
-TEST(Certify, EveryBuiltInOpInEveryForm) {
+TEST(Certify, EveryBuiltInOpInEveryVariantAndForm) {
   for (const checks::OpDef& op : checks::all_ops()) {
     const auto start = std::chrono::steady_clock::now();
-    const FormulaCertificate certificate =
-        certify(op.signature, op.forms, default_attributes(op.signature), certification_dims(op.signature), 2, 1);
+    const FormulaCertificate certificate = certify(op.signature, op.forms, formula_variants(op.signature), 4, 1);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    std::printf("  %-16s %6.1f digits  ratio %.10f  %4zu points  %6.1f ms\n", op.signature.name.c_str(), certificate.digits,
-                certificate.error_ratio, certificate.points.size(), took.count());
+    std::printf("  %-16s %6.1f digits  ratio %.10f  %2zu variants  %4zu points (%d flat)  %6.1f ms\n", op.signature.name.c_str(),
+                certificate.digits, certificate.error_ratio, certificate.variants.size(), certificate.points.size(),
+                certificate.flat, took.count());
     EXPECT_GE(certificate.digits, kWantedDigits) << op.signature.name;
+    for (const VariantCertificate& variant : certificate.variants) {
+      EXPECT_GE(variant.digits, certificate.digits) << op.signature.name << " " << variant.name;
+      EXPECT_GT(variant.points, variant.flat) << op.signature.name << " " << variant.name << ": no slope seen";
+    }
     EXPECT_EQ(certificate.forms.size() + 1, op.forms.size()) << op.signature.name;
     EXPECT_EQ(certificate.kinks, 0) << op.signature.name;
     EXPECT_FALSE(certificate.points.empty()) << op.signature.name;
@@ -51,7 +51,7 @@ TEST(Certify, SoftmaxShowsOrderTwo) {
 
 TEST(Certify, ThirtyTwoPointsOfASmallTensorUseFreshValues) {
   const SmallFormula formula({{"x", {5}}}, [](Call& c) { return tanh(c["x"]); });
-  const FormulaCertificate certificate = certify(formula.signature, formula.forms, formula.attributes, formula.dims, 32, 1);
+  const FormulaCertificate certificate = formula.certify_some(32);
   ASSERT_EQ(certificate.points.size(), 32u);
   std::set<double> different;
   for (const CertifiedPoint& point : certificate.points) different.insert(point.x);
@@ -129,7 +129,7 @@ TEST(CertifyRefutes, FaultThatOnlyTheAbsenceOfAnOptionalInputShows) {
       return own_adjoint(exp(x), {x}, [=](Expr g) { return std::vector<Expr>{g * factor * exp(x)}; });
     });
     formula.signature.inputs[1].optional = true;
-    return certify(formula.signature, formula.forms, formula.attributes, formula.dims, 2, 1).digits;
+    return certify(formula.signature, formula.forms, {formula.variant(), formula.without({"b"})}, 2, 1).digits;
   };
   EXPECT_GE(digits(1.0), kWantedDigits);
   EXPECT_LT(digits(2.0), 1.0);
@@ -142,7 +142,7 @@ TEST(Certify, LooksForCoordinatesWithASlope) {
       const Expr x = slice(c["x"], 0, 11, 12);
       return own_adjoint(exp(x), {x}, [=](Expr g) { return std::vector<Expr>{g * factor * exp(x)}; });
     });
-    return certify(formula.signature, formula.forms, formula.attributes, formula.dims, 2, 1);
+    return formula.certify_some(2);
   };
   EXPECT_GE(certificate(1.0).digits, kWantedDigits);
   EXPECT_EQ(certificate(1.0).flat, 1);
@@ -156,7 +156,7 @@ TEST(Certify, LooksForCoordinatesWithASlope) {
   masked.signature.inputs.push_back({.name = "keep", .dims = "one", .role = Role::mask, .type = TypeRule::u8});
   bool seen_flat = false;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-    const FormulaCertificate found = certify(masked.signature, masked.forms, masked.attributes, masked.dims, 2, seed);
+    const FormulaCertificate found = masked.certify_some(2, seed);
     EXPECT_LT(found.flat, static_cast<int>(found.points.size())) << seed;
     seen_flat |= found.flat > 0;
   }
@@ -188,7 +188,7 @@ TEST(CertifyKinks, AreCountedAndTheCoordinateMoves) {
   });
   CertificationCase data = relu.data();
   data.values["x"] = {1.5, 0.0, -0.25, 0.0};
-  const FormulaCertificate certificate = certify(relu.signature, relu.forms, relu.attributes, data, 4, 1);
+  const FormulaCertificate certificate = relu.certify_at(data);
   EXPECT_EQ(certificate.kinks, 2);
   EXPECT_EQ(certificate.points.size(), 4u);
   EXPECT_GE(certificate.digits, kWantedDigits);
@@ -199,7 +199,7 @@ TEST(CertifyKinks, TiesOfAMaximum) {
   const SmallFormula pool({{"x", {1, 3}}}, [](Call& c) { return max(c["x"], -1); });
   CertificationCase data = pool.data();
   data.values["x"] = {1.0, 2.0, 2.0};
-  const FormulaCertificate certificate = certify(pool.signature, pool.forms, pool.attributes, data, 3, 1);
+  const FormulaCertificate certificate = pool.certify_at(data);
   EXPECT_GE(certificate.kinks, 1);
   EXPECT_GE(certificate.digits, kWantedDigits);
 }
@@ -238,7 +238,7 @@ TEST(DifferenceLessons, WhatEachArithmeticAllows) {
     const Expr x = c["x"];
     return 0.5 * x * (1.0 + erf(x * named_constant(c.graph(), "1/sqrt(2)")));
   });
-  const auto lessons = difference_lessons(formula.signature, formula.forms[0], formula.attributes, formula.dims, 1);
+  const auto lessons = difference_lessons(formula.signature, formula.forms[0], formula.variant(), 1);
   ASSERT_EQ(lessons.size(), 4u);
   const double roundoff[] = {0x1p-53, 0x1p-24, 0x1p-11, 0x1p-8};
   const char* names[] = {"fp64", "fp32", "fp16", "bf16"};
@@ -339,10 +339,194 @@ TEST(Digits, NamedConstants) {
 TEST(CertificationCase, DimsAreSmallAndValid) {
   OpSignature signature;
   signature.dims = {{"N", {64, 64, 64}}, {"H", {64, 64, 64}}, {"W", {64, 64, 64}}};
-  EXPECT_EQ(certification_dims(signature), (Dims{{"N", 2}, {"H", 3}, {"W", 3}}));
+  EXPECT_EQ(certification_dims(signature, {}), (Dims{{"N", 2}, {"H", 3}, {"W", 3}}));
+  signature.inputs = {{.name = "x", .dims = "N H W"}};
   signature.attributes = {{.name = "kernel", .default_value = 5.0, .other_values = {}}};
   signature.valid = [](const Dims& dims, const Attributes& a) { return static_cast<double>(dims.at("W")) >= a.number("kernel"); };
-  EXPECT_EQ(certification_dims(signature).at("W"), 5);
+  EXPECT_EQ(certification_dims(signature, default_attributes(signature)).value().at("W"), 5);
+  Attributes wide, impossible;
+  wide.set("kernel", 60.0);
+  impossible.set("kernel", 65.0);
+  EXPECT_EQ(certification_dims(signature, wide).value().at("W"), 64);  // a standard shape
+  EXPECT_FALSE(certification_dims(signature, impossible).has_value());
+  signature.dims = {{"N", {2, 64, 64}}, {"H", {7, 64, 64}}, {"W", {9, 64, 64}}};  // small enough as it is
+  EXPECT_EQ(certification_dims(signature, default_attributes(signature)), (Dims{{"N", 2}, {"H", 7}, {"W", 9}}));
+}
+
+// Variants: attributes and optional inputs.
+
+std::set<std::string> names_of(const std::vector<FormulaVariant>& variants) {
+  std::set<std::string> out;
+  for (const FormulaVariant& variant : variants) out.insert(variant.name);
+  return out;
+}
+
+TEST(FormulaVariants, AreEveryAdmittedCombination) {
+  OpSignature signature;
+  signature.inputs = {{.name = "x", .dims = "N"}, {.name = "bias", .dims = "N", .optional = true}};
+  signature.dims = {{"N", {8, 8, 8}}};
+  signature.attributes = {{"eps", 1e-5, {0.1, 0.5}}, {"mode", std::string("a"), {std::string("b")}}};
+  const std::vector<FormulaVariant> variants = formula_variants(signature);
+  EXPECT_EQ(names_of(variants), (std::set<std::string>{"", "bias=none", "eps=0.1", "eps=0.5", "mode=b", "bias=none,eps=0.1",
+                                                       "bias=none,eps=0.5", "bias=none,mode=b", "eps=0.1,mode=b", "eps=0.5,mode=b",
+                                                       "bias=none,eps=0.1,mode=b", "bias=none,eps=0.5,mode=b"}));
+  ASSERT_EQ(variants.size(), 12u);
+  EXPECT_EQ(variants.front().name, "");
+  EXPECT_EQ(variants.front().attributes.number("eps"), 1e-5);
+  EXPECT_TRUE(variants.front().absent.empty());
+  EXPECT_EQ(variants.back().attributes.text("mode"), "b");
+  EXPECT_EQ(variants.back().attributes.number("eps"), 0.5);
+  EXPECT_EQ(variants.back().absent, std::vector<std::string>{"bias"});
+  // Outside the op's domain: no case has it.
+  signature.valid = [](const Dims&, const Attributes& a) { return a.number("eps") < 0.2 || a.text("mode") == "a"; };
+  EXPECT_EQ(formula_variants(signature).size(), 10u);
+  EXPECT_FALSE(names_of(formula_variants(signature)).contains("eps=0.5,mode=b"));
+}
+
+TEST(FormulaVariants, OfVeryManyChangeOneThingAtATime) {
+  OpSignature signature;
+  signature.inputs = {{.name = "x", .dims = "N"}};
+  signature.dims = {{"N", {8, 8, 8}}};
+  for (const char* name : {"a", "b", "c", "d"}) signature.attributes.push_back({name, 0.0, {1.0, 2.0}});
+  const std::vector<FormulaVariant> variants = formula_variants(signature);  // not 3^4
+  EXPECT_EQ(names_of(variants), (std::set<std::string>{"", "a=1", "a=2", "b=1", "b=2", "c=1", "c=2", "d=1", "d=2"}));
+}
+
+TEST(CertifyRefutes, FaultInOneBranchOfTheAttributes) {
+  const auto certificate = [](bool faulty) {
+    SmallFormula formula({{"x", {3}}}, [faulty](Call& c) {
+      const Expr x = c["x"];
+      const double factor = faulty && c.number("k") == 2 && c.text("mode") == "b" ? 2 : 1;
+      return own_adjoint(exp(x) * c.attribute("k"), {x}, [=](Expr g) { return std::vector<Expr>{g * factor * exp(x) * constant(*x.graph, c.number("k"))}; });
+    });
+    formula.signature.dims = {{"x0", {3, 3, 3}}};
+    formula.signature.attributes = {{"k", 1.0, {2.0, 3.0}}, {"mode", std::string("a"), {std::string("b")}}};
+    return certify(formula.signature, formula.forms, formula_variants(formula.signature), 4, 1);
+  };
+  EXPECT_GE(certificate(false).digits, kWantedDigits);
+  const FormulaCertificate wrong = certificate(true);
+  EXPECT_LT(wrong.digits, 1.0);
+  ASSERT_EQ(wrong.variants.size(), 6u);
+  for (const VariantCertificate& variant : wrong.variants)
+    EXPECT_EQ(variant.digits < kWantedDigits, variant.name == "k=2,mode=b") << variant.name;
+}
+
+TEST(CertifyRefutes, VariantOfWhichNothingIsCompared) {
+  SmallFormula formula({{"x", {3}}, {"b", {3}}}, [](Call& c) { return c.has("x") ? exp(c["x"]) : exp(c["b"]); });
+  formula.signature.inputs[1].differentiable = false;
+  EXPECT_GE(certify(formula.signature, formula.forms, {formula.variant()}, 2, 1).digits, kWantedDigits);
+  EXPECT_EQ(certify(formula.signature, formula.forms, {formula.variant(), formula.without({"x"})}, 2, 1).digits, 0.0);
+  EXPECT_EQ(certify(formula.signature, formula.forms, std::vector<FormulaVariant>{}, 2, 1).digits, 0.0);
+}
+
+// Every case meets its sentinel: an op of which no row is ever left out has one branch uncertified.
+TEST(CertificationCase, OneIndexIsTheSentinelAndOneIsNot) {
+  for (const char* op : {"cross_entropy", "embedding"})
+    for (const FormulaVariant& variant : formula_variants(checks::find_op(op)->signature))
+      for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        const bool loss = std::string_view(op) == "cross_entropy";
+        const std::int64_t sentinel = variant.attributes.integer(loss ? "ignore_index" : "padding_idx");
+        const CertificationCase data = certification_case(checks::find_op(op)->signature, variant, seed);
+        const std::vector<std::int64_t>& indices = data.inputs.integers.at(loss ? "target" : "index");
+        const std::int64_t hits = std::count(indices.begin(), indices.end(), sentinel), all = std::ssize(indices);
+        if (!loss && sentinel < 0) EXPECT_EQ(hits, 0) << "an index addresses memory";
+        else EXPECT_TRUE(hits >= 1 && hits < all) << op << " " << variant.name << " seed " << seed;
+      }
+}
+
+// Gradients that are a convention.
+
+/// Rows of a table by index, of which those at index 1 have no gradient by convention; `rows` may give its own adjoint.
+SmallFormula padded(const std::function<Expr(Expr rows)>& rows, const std::function<Expr(Expr rows)>& at_padding) {
+  return SmallFormula({{"x", {3, 2}}}, [=](Call& c) {
+    const std::vector<std::int64_t> index = {2, 1, 0, 1};
+    const Expr all = exp(rows(gather_rows(c["x"], index)));
+    return where(indicator(c.graph(), Shape{4, 1}, {0, 1, 0, 1}), at_padding(all), all);
+  });
+}
+Expr same(Expr x) { return x; }
+Expr by_convention(Expr x) { return no_gradient("rows at index 1", x); }
+
+TEST(CertifyConventions, AreHeldFixedAndNamed) {
+  const FormulaCertificate certificate = padded(same, by_convention).certify_all();
+  EXPECT_GE(certificate.digits, kWantedDigits);
+  EXPECT_EQ(certificate.conventions, std::vector<std::string>{"rows at index 1"});
+  EXPECT_EQ(certificate.points.size(), 6u);
+  EXPECT_EQ(certificate.flat, 2);  // the row that the convention is about
+  EXPECT_NEAR(certificate.error_ratio, 4.0, 4e-6);
+  EXPECT_TRUE(padded(same, same).certify_all().conventions.empty());
+  // Not said to be a convention, the same gradient is refuted.
+  EXPECT_LT(padded(same, stop_gradient).certify_all().digits, 1.0);
+}
+
+TEST(CertifyConventions, WrongGradientOfTheOtherPartIsRefuted) {
+  const auto scaled = [](double factor) {
+    return [factor](Expr x) { return own_adjoint(x, {x}, [factor](Expr g) { return std::vector<Expr>{g * factor}; }); };
+  };
+  EXPECT_GE(padded(scaled(1), by_convention).certify_all().digits, kWantedDigits);
+  EXPECT_LT(padded(scaled(2), by_convention).certify_all().digits, 1.0);
+  EXPECT_LT(padded(scaled(-1), by_convention).certify_all().digits, 1.0);
+  EXPECT_LT(padded(scaled(1 + 1e-9), by_convention).certify_all().digits, 10.0);
+}
+
+TEST(CertifyConventions, GradientWhereTheConventionHasNoneIsRefuted) {
+  const auto leaking = [](Expr x) {
+    return own_adjoint(by_convention(x), {x}, [](Expr g) { return std::vector<Expr>{g}; });
+  };
+  EXPECT_LT(padded(same, leaking).certify_all().digits, 1.0);
+}
+
+TEST(CertifyConventions, AreHeldAnewWhereACoordinateMovesFromAKink) {
+  SmallFormula formula({{"x", {4}}}, [](Call& c) {
+    const Expr x = c["x"], zero = constant(c.graph(), 0.0);
+    return where(less(zero, x), x, zero) * by_convention(exp(x));  // d/dx is exp(x) for x > 0, exp at the moved x
+  });
+  CertificationCase data = formula.data();
+  data.values["x"] = {1.5, 0.0, -0.25, 0.0};
+  const FormulaCertificate certificate = formula.certify_at(data);
+  EXPECT_EQ(certificate.kinks, 2);
+  EXPECT_GE(certificate.digits, kWantedDigits);
+}
+
+TEST(CertifyConventions, SecondOrderHoldsThemToo) {
+  const SmallFormula formula({{"x", {3}}}, [](Call& c) { return exp(c["x"]) * by_convention(exp(c["x"])); });
+  EXPECT_GE(formula.second_order().digits, kWantedDigits);
+  EXPECT_EQ(formula.second_order().points.size(), 6u);
+}
+
+TEST(CertifyConventions, LessonsHoldThemToo) {
+  const SmallFormula formula({{"x", {3, 7}}}, [](Call& c) { return exp(c["x"]) * by_convention(exp(c["x"])); });
+  const auto lessons = difference_lessons(formula.signature, formula.forms[0], formula.variant(), 1);
+  EXPECT_LT(lessons[0].best_error, 1e-9);  // not held, every derivative would be wrong by a factor of two
+}
+
+TEST(CertifyConventions, KeepTheRadius) {  // unlike a shift that cancels
+  Graph g;
+  const Expr x = g.input("x", {3}), total = sum(exp(x), 0), through = by_convention(total);
+  BallEvaluator balls(g, {}, {total, through});
+  balls.set(x, std::vector<double>{1, 2, 3});
+  balls.run({total, through});
+  EXPECT_GT(balls.result(total).r[0], 0);
+  EXPECT_EQ(balls.result(through).r[0], balls.result(total).r[0]);
+  EXPECT_EQ(balls.result(through).v[0], balls.result(total).v[0]);
+}
+
+TEST(CertifyConventions, EmbeddingWithPaddingAndItsFaults) {
+  const checks::OpDef& op = *checks::find_op("embedding");
+  const std::vector<FormulaVariant> variants = formula_variants(op.signature);
+  const auto certified = [&](const std::function<Expr(Expr weight)>& through) {
+    Form form = {"faulty", [&op, through](FormulaCall& call) {
+                   call.inputs_["weight"] = through(call["weight"]);
+                   op.forms.front().formula(call);
+                 }};
+    return certify(op.signature, {form}, variants, 8, 1);
+  };
+  const FormulaCertificate right = certified(same);
+  EXPECT_GE(right.digits, kWantedDigits);
+  EXPECT_EQ(right.conventions, std::vector<std::string>{"rows of weight at padding_idx"});
+  for (const VariantCertificate& variant : right.variants) EXPECT_EQ(variant.conventions.size(), variant.name.empty() ? 0u : 1u);
+  const FormulaCertificate wrong = certified([](Expr w) { return own_adjoint(w, {w}, [](Expr g) { return std::vector<Expr>{g * 2.0}; }); });
+  for (const VariantCertificate& variant : wrong.variants) EXPECT_LT(variant.digits, 1.0) << variant.name;
 }
 
 TEST(CertificationCase, HasFullMantissasInsideTheDomains) {

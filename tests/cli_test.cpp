@@ -252,6 +252,31 @@ TEST(Cli, CertifyPrintsDigits) {
   EXPECT_NEAR(out.at("ops").at(0).at("error_ratio").get<double>(), 4, 1e-3);
 }
 
+TEST(Cli, CertifyCoversTheVariants) {
+  const json out = json::parse(ampcheck("certify layer_norm embedding --samples 4 --json").out).at("ops");
+  const json& norm = out.at(0).at("variants");
+  EXPECT_EQ(norm.size(), 16u);  // four eps, weight and bias given or not
+  EXPECT_EQ(norm.at(0).at("variant"), "");
+  double worst = 1000;
+  std::set<std::string> names;
+  for (const json& variant : norm) {
+    worst = std::min(worst, variant.at("digits").get<double>());
+    names.insert(variant.at("variant"));
+    EXPECT_GT(variant.at("points").get<int>(), variant.at("flat").get<int>());
+  }
+  EXPECT_TRUE(names.contains("weight=none,bias=none,eps=1e-12"));
+  EXPECT_EQ(out.at(0).at("digits").get<double>(), worst);
+  EXPECT_EQ(out.at(1).at("conventions"), json({"rows of weight at padding_idx"}));
+  const ProgramResult text = ampcheck("certify layer_norm embedding --samples 4");
+  EXPECT_TRUE(contains(text.out, "in each of 16 variants (weight given or not, bias given or not, 4 values of eps)")) << text.out;
+  EXPECT_TRUE(contains(text.out, "by convention without gradient, held fixed while differencing: rows of weight at padding_idx")) << text.out;
+  // The certificate of `check` is the same one.
+  const json checked = json::parse(ampcheck(std::string("check embedding --json ") + kQuick).out).at("certificates").at(0);
+  EXPECT_EQ(checked.at("variants"), 2);
+  EXPECT_EQ(checked.at("conventions").size(), 1u);
+  EXPECT_GE(checked.at("digits").get<double>(), 25);
+}
+
 TEST(Cli, ListStartsAtOnceAndNamesRunAgain) {
   const ProgramResult run = ampcheck("list");
   EXPECT_EQ(run.exit_code, 0);

@@ -187,6 +187,24 @@ TEST(Comparison, ExcessIsAtMostOneInside) {
   EXPECT_EQ(excess_ratio(one(1, 0.5), 0, kNan), kInf);
 }
 
+TEST(ExcessRatio, TakesTheSpacingOnTheSideOfTheValue) {
+  // Below 1 the numbers of bf16 lie 2^-8 apart: from 1 - 2^-8 it is half of that to where rounding gives 1.
+  const double v = 1 - 0x1p-8, r = 0x1.1p-9;
+  EXPECT_TRUE(admits(one(v, r, Dtype::bf16), 0, 1.0));
+  EXPECT_NEAR(excess_ratio(one(v, r, Dtype::bf16), 0, 1.0), 16.0 / 17, 1e-9);
+  EXPECT_NEAR(excess_ratio(one(-v, r, Dtype::bf16), 0, -1.0), 16.0 / 17, 1e-9);
+  // Above it they lie 2^-7 apart.
+  EXPECT_NEAR(excess_ratio(one(1 + 0x1p-7, 0x1.1p-8, Dtype::bf16), 0, 1.0), 16.0 / 17, 1e-9);
+}
+
+TEST(ExcessRatio, OfARadiusBelowTheReferencesOwnErrorIsNotUsedUp) {
+  // A tie of bf16 within an ulp of fp64: what decides it is the widening, not the radius.
+  const double v = 1 + 0x1p-8 - 0x1p-52;
+  const Comparison found = compare({1 + 0x1p-7}, one(v, 0x1p-149, Dtype::bf16));
+  EXPECT_TRUE(found.outside.empty());
+  EXPECT_NEAR(found.max_ratio, 0.5, 0.01);
+}
+
 TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
   const Interval first = interval_of(ball({1, 2, 3}, {0, 0, 0}), Dtype::fp32, "a", true);
   const Interval second = interval_of(ball({1, 2.5, 3}, {0, 0, kInf}), Dtype::fp32, "b", true);

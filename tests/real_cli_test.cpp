@@ -60,6 +60,31 @@ TEST(RealCli, NamesSelectAndReRun) {
   EXPECT_TRUE(contains(broken.out, "range=digits.step1.softmax_1")) << broken.out;
 }
 
+/// The line that re-runs a failure at real tensors names the folder that they came from.
+TEST(RealCli, AgainRepeatsTheDataFolder) {
+  const TemporaryFolder folder;
+  const std::string data = folder.path() + "/it's data", quoted = "\"" + data + "\"";
+  ASSERT_EQ(shell("mkdir " + quoted + " && cp " AMPCHECK_SOURCE_DIR "/tests/data/*.* " + quoted).exit_code, 0);
+  const auto again = [](const std::string& out) {
+    const std::size_t at = out.find("ampcheck replay '");
+    if (at == std::string::npos) return std::string();
+    return out.substr(at + 9, out.find('\n', at) - at - 9);
+  };
+  const std::string nowhere = "AMPCHECK_DATA=/nonexistent", broken = "check softmax.sign --dtype bf16 --regimes quick ";
+  const ProgramResult real_only = ampcheck(broken + "--real only --data " + quoted, nowhere);
+  ASSERT_EQ(real_only.exit_code, 1) << real_only.err;
+  const std::string line = again(real_only.out);
+  EXPECT_TRUE(line.ends_with(" --data '" + folder.path() + "/it'\\''s data'")) << line;
+  const ProgramResult replayed = ampcheck(line, nowhere);
+  EXPECT_EQ(replayed.exit_code, 1) << line << replayed.err;
+  EXPECT_EQ(again(replayed.out), line);
+  // Named only where it is needed: not for generated tensors, nor where the usual places serve.
+  const ProgramResult generated = ampcheck(broken + "--shapes first --real off --data " + quoted);
+  ASSERT_EQ(generated.exit_code, 1);
+  EXPECT_FALSE(contains(generated.out, "--data")) << generated.out;
+  EXPECT_FALSE(contains(ampcheck(broken + "--real only").out, "--data"));
+}
+
 TEST(RealCli, UnknownCallsAreUsageErrors) {
   for (const auto& [name, wanted] : {std::pair{"softmax(x=bf16[8,16],range=digits.step5.softmax_1,seed=1)", "digits.step4"},
                                      std::pair{"softmax(x=bf16[8,16],range=digits.step1.sofmax_1,seed=1)", "did you mean 'softmax_1'"},

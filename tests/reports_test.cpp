@@ -48,9 +48,18 @@ Report hostile_report(std::size_t failing) {
 std::int64_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 TEST(ConsoleReport, AFailureHasAtMostTwelveLinesWhateverItHolds) {
-  const std::string text = console_failure(hostile_report(1).cases[0], {});
+  const std::string text = console_failure(hostile_report(1).cases[0], {}, {});
   EXPECT_LE(lines(text), 11) << text;  // the list adds "like it"
   EXPECT_NE(text.find("got nan (0x7fc0)"), std::string::npos) << text;
+}
+
+TEST(ReplayLine, NamesTheDeviceThatIsNotTheDefault) {
+  CaseResult result;
+  result.name = "add(x=fp32[2,3],seed=1)";
+  EXPECT_EQ(replay_line(result, {.data = "/data"}), "ampcheck replay 'add(x=fp32[2,3],seed=1)'");
+  EXPECT_EQ(replay_line(result, {.device = Device::cuda}), "ampcheck replay 'add(x=fp32[2,3],seed=1)' --device cuda");
+  result.name = "softmax(x=bf16[8,16],range=digits.step1.softmax_1,seed=1)";
+  EXPECT_EQ(replay_line(result, {.data = "a b"}), "ampcheck replay '" + result.name + "' --data 'a b'");
 }
 
 TEST(ConsoleReport, ShowsTenKindsAndCountsTheRest) {

@@ -41,9 +41,22 @@ class SmallFormula {
       forms.push_back({"form " + std::to_string(i), [body = bodies[i]](FormulaCall& call) { call.output("y", body(call)); }});
   }
 
-  CertificationCase data(std::uint64_t seed = 1) const { return certification_case(signature, dims, true, seed); }
+  CertificationCase data(std::uint64_t seed = 1) const { return certification_case(signature, variant(), seed); }
+  FormulaVariant variant() const { return {.attributes = attributes, .dims = dims}; }
+  /// With these optional inputs absent.
+  FormulaVariant without(const std::vector<std::string>& absent) const {
+    return {.name = "without", .attributes = attributes, .absent = absent, .dims = dims};
+  }
+  FormulaCertificate certify_some(int samples, std::uint64_t seed = 1) const {
+    return certify(signature, forms, std::vector<FormulaVariant>{variant()}, samples, seed);
+  }
   FormulaCertificate certify_all(std::uint64_t seed = 1) const {
-    return certify(signature, forms, attributes, data(seed), kAllCoordinates, seed);
+    return certify_at(data(seed), seed);
+  }
+  FormulaCertificate certify_at(const CertificationCase& at, std::uint64_t seed = 1) const {
+    SampleCounts all;
+    for (const TensorSpec& spec : signature.inputs) all[spec.name] = kAllCoordinates;
+    return certify(signature, forms, attributes, at, all, seed);
   }
   FormulaCertificate second_order(std::uint64_t seed = 1) const {
     return certify_second_order(signature, forms.front(), attributes, data(seed), kAllCoordinates, seed);

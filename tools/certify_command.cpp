@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "reference/certify.h"
-#include "src/op_call.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
@@ -29,10 +28,10 @@ struct Certified {
 };
 
 Certified certify_op(const checks::OpDef& op, const Options& options) {
-  const Attributes attributes = default_call(op.signature, Dtype::fp32).attributes;
-  const Dims dims = reference::certification_dims(op.signature);
-  return {&op, reference::certify(op.signature, op.forms, attributes, dims, options.samples, options.first_seed),
-          reference::difference_lessons(op.signature, op.forms.front(), attributes, dims, options.first_seed)};
+  const std::vector<reference::FormulaVariant> variants = reference::formula_variants(op.signature);
+  Certified out{&op, reference::certify(op.signature, op.forms, variants, options.samples, options.first_seed), {}};
+  if (!variants.empty()) out.lessons = reference::difference_lessons(op.signature, op.forms.front(), variants.front(), options.first_seed);
+  return out;
 }
 
 const reference::CertifiedPoint* worst_point(const reference::FormulaCertificate& certificate) {
@@ -54,6 +53,26 @@ std::string lesson_text(const reference::DifferenceLesson& lesson) {
   return fmt::format("  {:<20}  {:<9}   {:<10}   {}\n", lesson.arithmetic, scientific(lesson.best_step), error_text(lesson.best_error), at_1e_6);
 }
 
+/// "default" or what differs from it.
+std::string variant_text(const std::string& name) { return name.empty() ? "default" : name; }
+
+/// What the variants vary, in one line; and each one that does not hold.
+std::string variant_lines(const Certified& result, const Style& style) {
+  const std::vector<reference::VariantCertificate>& variants = result.certificate.variants;
+  if (variants.size() < 2) return "";
+  std::vector<std::string> varied;
+  for (const TensorSpec& spec : result.op->signature.inputs)
+    if (spec.optional) varied.push_back(spec.name + " given or not");
+  for (const AttributeSpec& spec : result.op->signature.attributes)
+    if (!spec.other_values.empty()) varied.push_back(fmt::format("{} values of {}", 1 + spec.other_values.size(), spec.name));
+  const auto worst = std::min_element(variants.begin(), variants.end(), [](const auto& a, const auto& b) { return a.digits < b.digits; });
+  std::string out = fmt::format("  in each of {} variants ({}); worst: {}\n", variants.size(), fmt::join(varied, ", "), variant_text(worst->name));
+  for (const reference::VariantCertificate& variant : variants)
+    if (!(variant.digits >= kCertifiedDigits))
+      out += fmt::format("  {}{}: {:.1f} digits at {} points{}\n", style.red, variant_text(variant.name), variant.digits, variant.points, style.reset);
+  return out;
+}
+
 std::string text_of(const Certified& result, const Style& style) {
   const reference::FormulaCertificate& c = result.certificate;
   std::string out = fmt::format("{}{}{}: gradients at {} points, 100-digit centred differences, h = {} and {}, one Richardson step\n",
@@ -65,6 +84,9 @@ std::string text_of(const Certified& result, const Style& style) {
   out += fmt::format("  {}agrees with the adjoint to {:.1f} digits{}{}; {}\n", result.holds() ? style.green : style.red, c.digits,
                      style.reset, where, ratio);
   if (!result.holds()) out += fmt::format("  {}want at least {:.0f} digits: formula and adjoint differ{}\n", style.red, kCertifiedDigits, style.reset);
+  out += variant_lines(result, style);
+  for (const std::string& convention : c.conventions)
+    out += fmt::format("  by convention without gradient, held fixed while differencing: {}\n", convention);
   if (c.kinks != 0) out += fmt::format("  {} coordinate{} at kinks, where one-sided limits differ: drawn anew\n", c.kinks, c.kinks == 1 ? "" : "s");
   for (const reference::FormAgreement& form : c.forms)
     out += fmt::format("  form '{}' equals the first: forward to {:.1f} digits, gradients to {:.1f}\n", form.form, form.forward_digits,
@@ -79,11 +101,16 @@ Json json_of(const Certified& result) {
   const reference::FormulaCertificate& c = result.certificate;
   Json out = {{"op", result.op->signature.name}, {"digits", json_number(c.digits)}, {"certified", result.holds()},
               {"error_ratio", json_number(c.error_ratio)}, {"points", c.points.size()}, {"kinks", c.kinks},
+              {"conventions", c.conventions},
               {"steps", {json_number(c.step), json_number(c.step / 2)}}};
   if (const reference::CertifiedPoint* worst = worst_point(c))
-    out["worst"] = {{"form", worst->form}, {"input", worst->input}, {"index", worst->index}, {"x", hex_float(worst->x)},
+    out["worst"] = {{"variant", worst->variant}, {"form", worst->form}, {"input", worst->input}, {"index", worst->index}, {"x", hex_float(worst->x)},
                     {"adjoint", hex_float(worst->adjoint)}, {"difference", hex_float(worst->difference)},
                     {"digits", json_number(worst->digits)}};
+  out["variants"] = Json::array();
+  for (const reference::VariantCertificate& v : c.variants)
+    out["variants"].push_back({{"variant", v.name}, {"digits", json_number(v.digits)}, {"error_ratio", json_number(v.error_ratio)},
+                               {"points", v.points}, {"kinks", v.kinks}, {"flat", v.flat}, {"conventions", v.conventions}});
   out["forms"] = Json::array();
   for (const reference::FormAgreement& form : c.forms)
     out["forms"].push_back({{"form", form.form}, {"forward_digits", json_number(form.forward_digits)},

@@ -97,7 +97,7 @@ std::string nothing_selected(const Options& options) {
 
 ExitCode check_command(const Options& options) {
   for (const ReportFile& file : options.reports) require_writable(file.path);
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = {}, .verbose = options.verbose};
+  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = {}, .verbose = options.verbose, .data = options.data};
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();

@@ -180,7 +180,7 @@ void describe(CLI::App& app, Options& o) {
 
   CLI::App* certify = add_verb(app, o, "certify", "How surely the reference is right: 100-digit differences");
   certify->add_option("OP", o.words, "op or pattern; none: all built-in ops");
-  each(certify, "--samples", "N", "coordinates per input and form (8)",
+  each(certify, "--samples", "N", "coordinates per input and form (8); of further variants half as many",
        [&o](const std::string& t) { o.samples = static_cast<int>(parse_count("--samples", t, 1, 1'000'000)); });
   each(certify, "--seed", "S", "seed of the values (1)",
        [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });

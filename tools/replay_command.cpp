@@ -51,7 +51,7 @@ std::string saved_text(const std::string& folder, const std::vector<std::string>
 ExitCode replay_command(const Options& options) {
   checks::set_data_directory(options.data);
   const checks::Case item = parse_case(options.words.front());
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1};
+  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1, .data = options.data};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
   if (!options.save.empty()) make_folder(options.save);
@@ -72,7 +72,7 @@ ExitCode replay_command(const Options& options) {
     write_stdout(json_report(report, facts));
   } else {
     const Style style = stdout_style();
-    std::string out = convicts(result.verdict) ? console_failure(result, style)
+    std::string out = convicts(result.verdict) ? console_failure(result, facts, style)
                                                : fmt::format("{}{}{}  '{}'\n", style.green, name(result.verdict), style.reset, result.name);
     if (!convicts(result.verdict) && !result.note.empty()) out += "  note    " + result.note + "\n";
     out += console_checks(result, style);

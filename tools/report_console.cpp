@@ -176,19 +176,19 @@ std::vector<FailureGroup> failures_of(const Report& report) {
   return groups;
 }
 
-std::string all_failures(const Report& report, const Style& style) {
+std::string all_failures(const Report& report, const RunFacts& facts, const Style& style) {
   std::string out;
   for (const CaseResult& result : report.cases)
-    if (convicts(result.verdict)) out += "\n" + console_failure(result, style);
+    if (convicts(result.verdict)) out += "\n" + console_failure(result, facts, style);
   return out;
 }
 
-std::string first_failures(const Report& report, const Style& style) {
+std::string first_failures(const Report& report, const RunFacts& facts, const Style& style) {
   const std::vector<FailureGroup> groups = failures_of(report);
   std::string out;
   std::int64_t hidden = 0;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (i < kMostFailures) out += "\n" + console_failure(*groups[i].first, style);
+    if (i < kMostFailures) out += "\n" + console_failure(*groups[i].first, facts, style);
     hidden += groups[i].more + (i < kMostFailures ? 0 : 1);
     if (i < kMostFailures && groups[i].more != 0)
       out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
@@ -251,7 +251,7 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-std::string console_failure(const CaseResult& result, const Style& style) {
+std::string console_failure(const CaseResult& result, const RunFacts& facts, const Style& style) {
   const CheckResult* const check = deciding_check(result);
   std::string out = first_line(result, check, style);
   out += fmt::format("  case    '{}'\n", result.name);
@@ -262,7 +262,7 @@ std::string console_failure(const CaseResult& result, const Style& style) {
   }
   if (!result.note.empty()) out += fmt::format("  note    {}\n", one_line(result.note));
   out += also_line(result, check);
-  out += fmt::format("  again   {}ampcheck replay '{}'{}\n", style.bold, result.name, style.reset);
+  out += fmt::format("  again   {}{}{}\n", style.bold, replay_line(result, facts), style.reset);
   if (!result.code.empty()) out += fmt::format("  why     ampcheck explain {}\n", result.code);
   return out;
 }
@@ -288,7 +288,7 @@ std::string console_report(const Report& report, const RunFacts& facts, const St
   std::string out = head(report, facts, rows);
   out += table(rows, style);
   out += coverage_lines(report, rows, facts.verbose || rows.size() <= kFewOps);
-  out += facts.verbose ? all_failures(report, style) : first_failures(report, style);
+  out += facts.verbose ? all_failures(report, facts, style) : first_failures(report, facts, style);
   for (const std::string& note : report.notes) out += "\nnote: " + note + "\n";
   return out + closing(report, facts, style);
 }

@@ -70,7 +70,8 @@ std::string json_report(const Report& report, const RunFacts& facts) {
   out["certificates"] = Json::array();
   for (const Certificate& c : report.certificates)
     out["certificates"].push_back({{"op", c.op}, {"digits", json_number(c.digits)}, {"error_ratio", json_number(c.error_ratio)},
-                                   {"points", c.points}, {"kinks", c.kinks}});
+                                   {"points", c.points}, {"kinks", c.kinks}, {"variants", c.variants},
+                                   {"conventions", c.conventions}});
   out["coverage"] = Json::array();
   for (const auto& [op, contributions] : report.coverage) {
     Json primitives = Json::array();

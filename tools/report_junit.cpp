@@ -90,14 +90,14 @@ std::string message_of(const CheckResult& check) {
   return convicts(check.verdict) ? fmt::format("{} of {} elements", check.failed, check.compared) : "";
 }
 
-void add_result(Suite& suite, const CaseResult& result, bool per_check) {
+void add_result(Suite& suite, const CaseResult& result, const RunFacts& facts, bool per_check) {
   suite.seconds += result.seconds;
   if (!per_check || deciding_check(result) == nullptr) {  // a crash may have no check of its own
     const CheckResult* const check = deciding_check(result);
     const std::string message = !result.note.empty() || check == nullptr ? result.note : message_of(*check);
     suite.count(result.verdict);
     add_case(suite.body, result.op, result.name, result.seconds,
-             outcome(result.verdict, result.code, message, convicts(result.verdict) ? console_failure(result, {}) : ""));
+             outcome(result.verdict, result.code, message, convicts(result.verdict) ? console_failure(result, facts, {}) : ""));
     return;
   }
   std::map<std::string, int> seen;
@@ -105,8 +105,8 @@ void add_result(Suite& suite, const CaseResult& result, bool per_check) {
     const int again = ++seen[check.name];
     const std::string title = result.name + " " + check.name + (again > 1 ? fmt::format(" #{}", again) : "");
     const std::string details = &check == deciding_check(result)
-                                    ? console_failure(result, {})
-                                    : fmt::format("ampcheck replay '{}'", result.name);
+                                    ? console_failure(result, facts, {})
+                                    : replay_line(result, facts);
     suite.count(check.verdict);
     add_case(suite.body, result.op, title, &check == &result.checks.front() ? result.seconds : 0,
              outcome(check.verdict, check.code, message_of(check), details));
@@ -115,14 +115,14 @@ void add_result(Suite& suite, const CaseResult& result, bool per_check) {
 
 }  // namespace
 
-std::string junit_report(const Report& report, const RunFacts&) {
+std::string junit_report(const Report& report, const RunFacts& facts) {
   std::size_t checks = 0;
   for (const CaseResult& result : report.cases) checks += std::max<std::size_t>(result.checks.size(), 1);
   std::vector<std::pair<std::string, Suite>> suites;
   Suite all;
   for (const CaseResult& result : report.cases) {
     if (suites.empty() || suites.back().first != result.op) suites.emplace_back(result.op, Suite{});
-    add_result(suites.back().second, result, checks <= kMostTestCases);
+    add_result(suites.back().second, result, facts, checks <= kMostTestCases);
   }
   for (const auto& [op, suite] : suites) {
     all.tests += suite.tests;

@@ -22,6 +22,7 @@ struct RunFacts {
   std::size_t planned = 0;   ///< cases selected
   bool verbose = false;
   std::string hint = {};     ///< lines after "All clear": what to do next
+  std::string data = {};     ///< --data as given: folder of the real runs' data; empty: the installed one
 };
 
 struct Totals {
@@ -38,7 +39,9 @@ inline constexpr double kVisibleShare = 0.01;
 
 std::string console_report(const Report& report, const RunFacts& facts, const Style& style);
 /// One failing case in at most 12 lines.
-std::string console_failure(const CaseResult& result, const Style& style);
+std::string console_failure(const CaseResult& result, const RunFacts& facts, const Style& style);
+/// The line that re-runs a case as this run did, quoted for a shell: its name, and what the name does not say.
+std::string replay_line(const CaseResult& result, const RunFacts& facts);
 /// All checks of one case, a line each.
 std::string console_checks(const CaseResult& result, const Style& style);
 
