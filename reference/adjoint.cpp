@@ -112,8 +112,8 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
     case Primitive::sum: grads.add(a.id, g); break;
     case Primitive::max: grads.add(a.id, where(first_max(a, node.axis), g, constant(graph, 0.0))); break;
     case Primitive::matmul: matmul_adjoint(grads, node, a, b, g); break;
-    case Primitive::take: grads.add(a.id, put_add(g, node.map, a.shape())); break;
-    case Primitive::put_add: grads.add(a.id, take(g, node.map, a.shape())); break;
+    case Primitive::take: grads.add(a.id, put_add_by(g, node.map, a.shape())); break;
+    case Primitive::put_add: grads.add(a.id, take_by(g, node.map, a.shape())); break;
     case Primitive::reshape: grads.add(a.id, reshape(g, a.shape())); break;
     case Primitive::stored: grads.add(a.id, g); break;
     case Primitive::own_adjoint: {

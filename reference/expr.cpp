@@ -183,11 +183,11 @@ Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end) {
   return mapped(Primitive::take, x, map_of(std::move(map)), shape);
 }
 
-Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return take(x, map_of(std::move(map)), shape); }
-Expr take(Expr x, Map map, const Shape& shape) { return mapped(Primitive::take, x, std::move(map), shape); }
+Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return take_by(x, map_of(std::move(map)), shape); }
+Expr take_by(Expr x, Map map, const Shape& shape) { return mapped(Primitive::take, x, std::move(map), shape); }
 
-Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return put_add(x, map_of(std::move(map)), shape); }
-Expr put_add(Expr x, Map map, const Shape& shape) { return mapped(Primitive::put_add, x, std::move(map), shape); }
+Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return put_add_by(x, map_of(std::move(map)), shape); }
+Expr put_add_by(Expr x, Map map, const Shape& shape) { return mapped(Primitive::put_add, x, std::move(map), shape); }
 
 Expr gather_rows(Expr table, const std::vector<std::int64_t>& index) {
   const std::int64_t width = table.shape()[1];

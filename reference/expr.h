@@ -138,8 +138,8 @@ Expr transpose(Expr x, std::span<const int> order);
 Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end);
 Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape);
 Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape);
-Expr take(Expr x, Map map, const Shape& shape);  ///< these share the map
-Expr put_add(Expr x, Map map, const Shape& shape);
+Expr take_by(Expr x, Map map, const Shape& shape);  ///< these share the map
+Expr put_add_by(Expr x, Map map, const Shape& shape);
 /// Rows of a table [V, D] by index: [n, D]; a negative index gives zeros.
 Expr gather_rows(Expr table, const std::vector<std::int64_t>& index);
 Expr concat(const std::vector<Expr>& parts, int axis);

@@ -22,7 +22,7 @@ Ball ball(const std::vector<double>& v, const std::vector<double>& r, const std:
   out.v = reference::make_channel(out.count()), out.r = reference::make_channel(out.count());
   std::copy(v.begin(), v.end(), out.v.get());
   std::copy(r.begin(), r.end(), out.r.get());
-  out.range = reference::extremes(out.v.get(), out.count());
+  reference::measure(out);
   if (flags.empty()) return out;
   out.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[flags.size()]);
   out.replay = reference::make_channel(out.count());
@@ -217,7 +217,7 @@ TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
 }
 
 TEST(IntervalOfSum, AddsWhatTheBufferHeld) {
-  const Interval exact = interval_of_sum(ball({0.5, 0, 1}, {0, 0, 0x1p-20}), {1.25, 3.75, 1}, Dtype::fp32, "form", true);
+  const Interval exact = interval_of_sum(ball({0.5, 0, 1}, {0, 0, 0x1p-20}), std::vector<double>{1.25, 3.75, 1}, Dtype::fp32, "form", true);
   EXPECT_EQ(exact.low[0], 1.75);
   EXPECT_EQ(exact.high[0], 1.75);
   EXPECT_TRUE(admits(exact, 1, 3.75));
