@@ -155,6 +155,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
   CaseResult result;
   result.name = call.str(op.signature);
   result.op = op.signature.name;
+  result.plugin = op.plugin;
   result.dtype = name(call.storage);
   try {
     CaseRun run(op, call, options);

@@ -56,6 +56,7 @@ CertificationCase certification_case(const OpSignature& signature, const Dims& d
     if (is_integer(spec)) {
       const std::int64_t bound = spec.index_dim.empty() ? 2 : dims.at(spec.index_dim);
       auto& integers = data.inputs.integers[spec.name];
+      data.inputs.integer_shapes[spec.name] = shape;
       for (std::size_t i = 0; i < count; ++i)
         integers.push_back(static_cast<std::int64_t>(random.below(i, static_cast<std::uint64_t>(bound))));
     } else {
