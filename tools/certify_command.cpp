@@ -104,7 +104,7 @@ ExitCode certify_command(const Options& options) {
   double digits = HUGE_VAL;
   bool all_hold = true;
   bool first = true;
-  for (const checks::OpDef* op : select_ops(options.words)) {
+  for (const checks::OpDef* op : select_ops(options)) {
     const Certified result = certify_op(*op, options);
     digits = std::min(digits, result.certificate.digits);
     all_hold = all_hold && result.holds();

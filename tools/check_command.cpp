@@ -101,7 +101,7 @@ ExitCode check_command(const Options& options) {
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
-  if (options.words.empty())
+  if (options.words.empty() && options.plugin_ops.empty())
     facts.hint = "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
                  "      why trust the reference  ampcheck certify softmax\n";
 

@@ -49,8 +49,9 @@ std::string saved_text(const std::string& folder, const std::vector<std::string>
 }  // namespace
 
 ExitCode replay_command(const Options& options) {
+  if (options.words.size() != 1) throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   checks::set_data_directory(options.data);
-  const checks::Case item = parse_case(options.words.front());
+  const checks::Case item = parse_case(options, options.words.front());
   RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();

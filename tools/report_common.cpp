@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tools/plugins.h"
 #include "tools/reports.h"
 
 namespace ampcheck::tools {
@@ -24,6 +25,10 @@ ExitCode exit_code_of(const Report& report, std::size_t planned) {
   if (report.interrupted || report.cases.size() < planned) code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);
   return code;
+}
+
+std::string replay_line(const CaseResult& result) {
+  return "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
 }
 
 const CheckResult* deciding_check(const CaseResult& result) {

@@ -262,7 +262,7 @@ std::string console_failure(const CaseResult& result, const Style& style) {
   }
   if (!result.note.empty()) out += fmt::format("  note    {}\n", one_line(result.note));
   out += also_line(result, check);
-  out += fmt::format("  again   {}ampcheck replay '{}'{}\n", style.bold, result.name, style.reset);
+  out += fmt::format("  again   {}{}{}\n", style.bold, replay_line(result), style.reset);
   if (!result.code.empty()) out += fmt::format("  why     ampcheck explain {}\n", result.code);
   return out;
 }

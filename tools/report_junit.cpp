@@ -106,7 +106,7 @@ void add_result(Suite& suite, const CaseResult& result, bool per_check) {
     const std::string title = result.name + " " + check.name + (again > 1 ? fmt::format(" #{}", again) : "");
     const std::string details = &check == deciding_check(result)
                                     ? console_failure(result, {})
-                                    : fmt::format("ampcheck replay '{}'", result.name);
+                                    : replay_line(result);
     suite.count(check.verdict);
     add_case(suite.body, result.op, title, &check == &result.checks.front() ? result.seconds : 0,
              outcome(check.verdict, check.code, message_of(check), details));

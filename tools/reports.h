@@ -47,6 +47,9 @@ std::string json_report(const Report& report, const RunFacts& facts);
 /// The dialect that Jenkins and GitLab read: a test case per check of a case, or per case where there are too many.
 std::string junit_report(const Report& report, const RunFacts& facts);
 
+/// The command that runs a case again.
+std::string replay_line(const CaseResult& result);
+
 /// The check that decides a case: the first with the case's verdict; null if there is none.
 const CheckResult* deciding_check(const CaseResult& result);
 
