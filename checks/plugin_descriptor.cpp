@@ -147,19 +147,21 @@ class OpReader {
       const Place at = place_.entry("dim", static_cast<int>(i));
       const std::string symbol = name_of(dims[i].symbol, "symbol", at);
       claim(symbol, at);
-      const std::int64_t least = dims[i].least, multiple = std::max(dims[i].multiple_of, 1);
-      if (dims[i].multiple_of < 0 || least < 0) at.fail("multiple_of and least, got " + std::to_string(dims[i].multiple_of) + " and " + std::to_string(least) + ", want 0 or more");
+      const std::int64_t least = dims[i].least, most = dims[i].most == 0 ? kMostExtent : dims[i].most, multiple = std::max(dims[i].multiple_of, 1);
+      if (dims[i].multiple_of < 0 || least < 0 || most < least || most > kMostExtent)
+        at.fail("multiple_of, least and most, got " + std::to_string(dims[i].multiple_of) + ", " + std::to_string(least) + " and " + std::to_string(dims[i].most) +
+                ", want 0 or more, and least <= most <= 2^24");
       for (const std::int64_t extent : dims[i].samples)
-        if (extent < std::max<std::int64_t>(least, 1) || extent > kMostExtent || extent % multiple != 0)
-          at.fail("sample extent, got " + std::to_string(extent) + ", want " + std::to_string(std::max<std::int64_t>(least, 1)) + " to 2^24" +
+        if (extent < std::max<std::int64_t>(least, 1) || extent > most || extent % multiple != 0)
+          at.fail("sample extent, got " + std::to_string(extent) + ", want " + std::to_string(std::max<std::int64_t>(least, 1)) + " to " + std::to_string(most) +
                   (multiple > 1 ? ", a multiple of " + std::to_string(multiple) : ""));
       signature_.dims.push_back({symbol, {dims[i].samples[0], dims[i].samples[1], dims[i].samples[2]}});
-      limits_.push_back({symbol, least, multiple});
+      limits_.push_back({symbol, least, most, multiple});
     }
     signature_.valid = [limits = limits_](const Dims& at, const Attributes&) {
       return std::all_of(limits.begin(), limits.end(), [&](const Limit& limit) {
         const auto found = at.find(limit.symbol);
-        return found == at.end() || (found->second >= limit.least && found->second % limit.multiple == 0);
+        return found == at.end() || (found->second >= limit.least && found->second <= limit.most && found->second % limit.multiple == 0);
       });
     };
   }
@@ -375,7 +377,7 @@ class OpReader {
 
   struct Limit {
     std::string symbol;
-    std::int64_t least, multiple;
+    std::int64_t least, most, multiple;
   };
 
   ac_op op_;

@@ -166,6 +166,7 @@ typedef struct ac_dim {
   const char *symbol;  /* required */
   int64_t samples[3];  /* required */
   int64_t least;       /* 0: also empty */
+  int64_t most;        /* 0: any; equal to least: a fixed extent */
 } ac_dim;
 
 /* Largest errors of the kernel's functions in ulps of fp32; 0 takes the default: glibc's documented ones, 1/sqrtf(x) for

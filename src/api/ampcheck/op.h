@@ -239,6 +239,7 @@ class Dim {
   explicit Dim(ac_dim& at) : at_(at) {}
   Dim& multiple_of(int n) { return at_.multiple_of = n, *this; }
   Dim& least(std::int64_t n) { return at_.least = n, *this; }
+  Dim& most(std::int64_t n) { return at_.most = n, *this; }
 
  private:
   ac_dim& at_;
@@ -273,7 +274,7 @@ class Op {
   }
   /// A dimension symbol with its extents in three sample shapes.
   Dim dim(const char* symbol, std::int64_t first, std::int64_t second, std::int64_t third) {
-    dims_.push_back({sizeof(ac_dim), 1, symbol, {first, second, third}, 0});
+    dims_.push_back({sizeof(ac_dim), 1, symbol, {first, second, third}, 0, 0});
     return Dim(dims_.back());
   }
   /// Row i along the axis `symbol` of these outputs and gradients depends on row i of the inputs alone.
@@ -283,7 +284,7 @@ class Op {
 
   /// The mathematics of the op: a lambda over Expr, or text.
   template <class F>
-  Op& formula(F formula) { return form(nullptr, std::move(formula)); }
+  Op& formula(F formula) { return form("formula", std::move(formula)); }
   /// A further algebra that the kernel may follow; proved equal to the first in 100 digits.
   template <class F>
   Op& form(const char* name, F formula, bool one_pass = false) {
