@@ -440,6 +440,9 @@ class Evaluator {
     for (std::size_t i = 1; i < term.args.size(); ++i) parts.push_back(value(term.args[i]));
     const std::int64_t rank = x.shape().rank, wanted = keyword(term, "axis", -1), at = wanted < 0 ? wanted + rank : wanted;
     if (at < 0 || at >= rank) formula_.fail(term.at, "got axis " + std::to_string(wanted) + " of shape " + x.shape().str());
+    std::int64_t elements = 0;
+    for (const Expr& part : parts) elements += part.shape().count();
+    if (elements > kMaxFormulaElements) formula_.fail(term.at, "got " + std::to_string(elements) + " elements in concat");
     for (const Expr& part : parts)
       for (int i = 0; i < rank; ++i)
         if (part.shape().rank != rank || (i != at && part.shape()[i] != x.shape()[i]))

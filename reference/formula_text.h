@@ -36,10 +36,13 @@
 namespace ampcheck::reference {
 
 /// Largest number of elements of any value of a formula in text: a typing error must not take the machine's memory.
-inline constexpr std::int64_t kMaxFormulaElements = std::int64_t{1} << 28;
+inline constexpr std::int64_t kMaxFormulaElements = std::int64_t{1} << 26;
 
 /// Parses a formula and resolves its names against the signature. Recording throws FormulaError where shapes do not fit
 /// or an absent optional input is used outside given(). Throws FormulaError.
 Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass = false);
+
+/// The language in a page, as `ampcheck explain formula` prints it.
+std::string formula_language();
 
 }  // namespace ampcheck::reference

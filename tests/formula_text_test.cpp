@@ -11,6 +11,7 @@
 #include "reference/certify.h"
 #include "reference/plain_evaluator.h"
 #include "src/op_call.h"
+#include "src/random.h"
 #include "tests/small_formula.h"
 
 namespace ampcheck::reference {
@@ -325,6 +326,30 @@ TEST(FormulaText, SizeAndDepthAreLimited) {
   for (int i = 0; i < 6000; ++i) many += "\nt" + std::to_string(i) + " = -x";
   EXPECT_NE(error_of(op, many).find("more than 8192 terms"), std::string::npos);
   EXPECT_NE(error_of(op, std::string(70'000, ' ')).find("want at most 65536"), std::string::npos);
+}
+
+TEST(FormulaText, GarbageIsRefusedAndNothingElse) {
+  OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}});
+  op.inputs[1].optional = true;
+  op.inputs[2].role = Role::index, op.inputs[2].type = TypeRule::i64;
+  const std::vector<std::string> words = {"x", "w", "index", "y", "t", "A", "B", "=", "=", ";", "\n", "(", ")", "(", ")", ",", "+", "-", "*", "/", "@", "^2", "<", "==",
+                                          "with", "dx", "dt", "dy", "0", "1", "-1", "2", "0.1", "1e308", "pi", "axis=", "#", "exp(", "sum(", "mean(", "max(x, -1)",
+                                          "slice(", "concat(", "reshape(", "transpose(", "gather(", "one_hot(index, 3)", "arange(", "size(x, 0)", "given(w, ", "where(",
+                                          "matmul(", "squeeze(", "scatter_add(", "unfold(", "stop_gradient(", "\xff", "$", "3x", "y = x", "t = x * x"};
+  std::size_t refused = 0, recorded = 0;
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const Random random(i, "garbage");
+    std::string text = random.below(0, 2) == 0 ? "y = " : "t = x + 1; y = ";
+    for (std::uint64_t k = 1, n = 1 + random.below(1, 12); k <= n; ++k) text += words[random.below(k + 1, words.size())] + (random.below(k + 100, 3) == 0 ? "" : " ");
+    try {
+      const Evaluated value(op, text, {{"index", {0, 1, 0, 1}}});
+      ++recorded;
+    } catch (const FormulaError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 10'000u);
+  EXPECT_GT(recorded, 100u);
 }
 
 TEST(FormulaText, AWrongAdjointOfItsOwnLosesTheCertificate) {

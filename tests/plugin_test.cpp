@@ -160,7 +160,7 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"form 'affine'] formula, got a null pointer", [](D& d) { d.forms[0].formula = nullptr; }},
       {"form 'affine'] [formula] line 1, column 5: got unknown name 'z'", [](D& d) { d.forms[0].formula = "y = z"; }},
       {"form 'affine'] [formula] line 1, column 7: got the optional input 'offset'", [](D& d) { d.forms[0].formula = "y = x+offset"; }},
-      {"form 'affine'] [formula] line 1, column 7: shapes do not broadcast", [](D& d) { d.forms[0].formula = "y = x @ x + transpose(x)"; d.dims[0].samples[0] = d.dims[1].samples[0] = 4; }},
+      {"form 'affine'] [formula] line 1, column 7: shapes do not broadcast", [](D& d) { d.forms[0].formula = "y = x + transpose(x)"; d.dims[0].samples[0] = d.dims[1].samples[0] = 4; }},
       {"got no stored(kept, ...)", [](D& d) { d.op.saved = d.saved.data(), d.op.saved_count = 1; }},
       {"shape of 'y', got [5,1], want that of 'x'", [](D& d) { d.outputs[0].in_place = "x", d.forms[0].formula = "y = sum(x, 1)"; }},
   };

@@ -20,12 +20,24 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace ampcheck {
 namespace op __attribute__((visibility("hidden"))) {
+
+namespace detail {
+
+/// One text of several. (gcc 12 warns of std::string's own operator+, PR105651.)
+inline std::string joined(std::initializer_list<std::string_view> parts) {
+  std::string out;
+  for (const std::string_view part : parts) out.append(part);
+  return out;
+}
+
+}  // namespace detail
 
 class Expr {
  public:
@@ -63,7 +75,7 @@ class Expr {
     char buffer[40];
     const auto end = std::to_chars(buffer, buffer + sizeof buffer, std::fabs(value));  // never the locale's
     const std::string digits(buffer, end.ptr);
-    return std::signbit(value) ? "(-" + digits + ")" : digits;
+    return std::signbit(value) ? detail::joined({"(-", digits, ")"}) : digits;
   }
 
   std::shared_ptr<const Node> node_;
@@ -98,7 +110,7 @@ inline Expr max(Expr x, int axis) { return Expr::apply("max", {x, axis}); }
 inline Expr min(Expr x, int axis) { return Expr::apply("min", {x, axis}); }
 inline Expr first_max(Expr x, int axis) { return Expr::apply("first_max", {x, axis}); }
 inline Expr matmul(Expr a, Expr b, bool transpose_a = false, bool transpose_b = false) {
-  return Expr::apply("matmul", {a, b}, std::string(transpose_a ? ", transpose_a=1" : "") + (transpose_b ? ", transpose_b=1" : ""));
+  return Expr::apply("matmul", {a, b}, detail::joined({transpose_a ? ", transpose_a=1" : "", transpose_b ? ", transpose_b=1" : ""}));
 }
 /// Rows of a table [V, D] by an integer input; its adjoint-like opposite adds rows up.
 inline Expr gather(Expr table, Expr index) { return Expr::apply("gather", {table, index}); }
@@ -120,7 +132,7 @@ inline Expr transpose(Expr x, std::initializer_list<int> order) {
 }
 inline Expr slice(Expr x, int axis, Expr begin, Expr end) { return Expr::apply("slice", {x, axis, begin, end}); }
 inline Expr squeeze(Expr x, int axis) { return Expr::apply("squeeze", {x, axis}); }
-inline Expr concat(std::vector<Expr> parts, int axis = -1) { return Expr::apply("concat", std::move(parts), ", axis=" + std::to_string(axis)); }
+inline Expr concat(std::vector<Expr> parts, int axis = -1) { return Expr::apply("concat", std::move(parts), detail::joined({", axis=", std::to_string(axis)})); }
 /// The kernel may keep this value as its saved tensor of that name.
 inline Expr stored(const std::string& name, Expr x) { return Expr::apply("stored", {Expr::leaf(name), x}); }
 /// a where the optional input is there, else b.
@@ -132,9 +144,9 @@ template <class F>
 Expr with_adjoint(Expr value, std::vector<Expr> wrt, F rule) {
   static thread_local int count = 0;
   Expr::Node node{"with", {value}};
-  node.name = "_w" + std::to_string(++count);
+  node.name = detail::joined({"_w", std::to_string(++count)});
   node.wrt = std::move(wrt);
-  const Expr cotangent = Expr::leaf("d" + node.name, true);
+  const Expr cotangent = Expr::leaf(detail::joined({"d", node.name}), true);
   if constexpr (std::is_convertible_v<std::invoke_result_t<F, Expr>, Expr>) node.adjoints = {rule(cotangent)};
   else node.adjoints = rule(cotangent);
   if (node.adjoints.size() != node.wrt.size()) throw std::invalid_argument("with_adjoint: one adjoint for each value");
@@ -149,11 +161,11 @@ class FormulaWriter {
  public:
   std::string write(const std::vector<std::string>& outputs, const std::vector<Expr>& values) {
     if (outputs.size() != values.size())
-      throw std::invalid_argument("the formula returns " + std::to_string(values.size()) + " values, want one for each of " + std::to_string(outputs.size()) + " outputs");
+      throw std::invalid_argument(joined({"the formula returns ", std::to_string(values.size()), " values, want one for each of ", std::to_string(outputs.size()), " outputs"}));
     for (const Expr& value : values) count(value);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::string text = bare(text_of(values[i]));
-      statements_ += outputs[i] + " = " + text + "\n";
+      statements_.append(joined({outputs[i], " = ", text, "\n"}));
     }
     return statements_;
   }
@@ -193,8 +205,8 @@ class FormulaWriter {
     const std::string text = built(x);
     const bool shared = uses_[node] > 1 || named_.count(node) != 0 || depth_[node] > kInline;
     if (!shared || node->in_adjoint) return text;
-    const std::string name = "_" + std::to_string(names_.size() + 1);
-    statements_ += name + " = " + bare(text) + "\n";
+    const std::string name = joined({"_", std::to_string(names_.size() + 1)});
+    statements_.append(joined({name, " = ", bare(text), "\n"}));
     depth_[node] = 0;
     return names_[node] = name;
   }
@@ -206,22 +218,22 @@ class FormulaWriter {
     int depth = 0;
     for (const Expr& arg : node.args) depth = std::max(depth, depth_[arg.node()]);
     depth_[&node] = depth + 1;
-    if (node.head == "neg") return "(-" + args[0] + ")";
+    if (node.head == "neg") return joined({"(-", args[0], ")"});
     const char first = node.head.front();
-    if (first < 'A' || first > 'z') return "(" + args[0] + " " + node.head + " " + args[1] + ")";
-    std::string text = node.head + "(";
-    for (std::size_t i = 0; i < args.size(); ++i) text += (i == 0 ? "" : ", ") + bare(args[i]);
-    return text + node.keywords + ")";
+    if (first < 'A' || first > 'z') return joined({"(", args[0], " ", node.head, " ", args[1], ")"});
+    std::string text = joined({node.head, "("});
+    for (std::size_t i = 0; i < args.size(); ++i) text.append(joined({i == 0 ? "" : ", ", bare(args[i])}));
+    return text.append(joined({node.keywords, ")"}));
   }
 
   std::string define_with(const Expr& x) {
     const Expr::Node& node = *x.node();
-    std::string text = node.name + " = " + bare(text_of(node.args[0])) + " with ";
+    std::string text = joined({node.name, " = ", bare(text_of(node.args[0])), " with "});
     for (std::size_t i = 0; i < node.wrt.size(); ++i) {
       const std::string of = text_of(node.wrt[i]), adjoint = bare(text_of(node.adjoints[i]));
-      text += (i == 0 ? "d" : ", d") + of + " = " + adjoint;
+      text.append(joined({i == 0 ? "d" : ", d", of, " = ", adjoint}));
     }
-    statements_ += text + "\n";  // what it names was written before
+    statements_.append(joined({text, "\n"}));  // what it names was written before
     return names_[&node] = node.name;
   }
 
@@ -255,8 +267,8 @@ std::string formula_text(const F& formula, const std::vector<std::string>& input
   if (kArity != inputs.size())
     for (const std::string& name : attributes) args.push_back(Expr::leaf(name));
   if (kArity != args.size())
-    throw std::invalid_argument("the formula takes " + std::to_string(kArity) + " arguments, want the " + std::to_string(inputs.size()) +
-                                " inputs, or these and the " + std::to_string(attributes.size()) + " attributes");
+    throw std::invalid_argument(joined({"the formula takes ", std::to_string(kArity), " arguments, want the ", std::to_string(inputs.size()),
+                                        " inputs, or these and the ", std::to_string(attributes.size()), " attributes"}));
   return FormulaWriter().write(outputs, call_formula(formula, args, std::make_index_sequence<kArity>{}));
 }
 

@@ -145,20 +145,20 @@ class Call {
   template <class T>
   View<T> view(const std::string& name) const {
     if (View<T> found = find<T>(name)) return found;
-    throw std::runtime_error("no tensor '" + name + "' in this call");
+    throw std::runtime_error(detail::joined({"no tensor '", name, "' in this call"}));
   }
   /// The same; false if it is absent (an optional input, a gradient that nobody wants).
   template <class T>
   View<T> find(const std::string& name) const {
     const ac_tensor* tensor = find(name);
     if (tensor == nullptr) return {};
-    if (tensor->dtype != DtypeOf<std::remove_const_t<T>>::value) throw std::runtime_error("tensor '" + name + "' has another dtype than the view");
+    if (tensor->dtype != DtypeOf<std::remove_const_t<T>>::value) throw std::runtime_error(detail::joined({"tensor '", name, "' has another dtype than the view"}));
     return View<T>(*tensor);
   }
   double number(const std::string& attribute) const {
     for (std::int32_t i = 0; i < call_->attribute_count; ++i)
       if (attribute == call_->attributes[i].name) return call_->attributes[i].value;
-    throw std::runtime_error("no attribute '" + attribute + "'");
+    throw std::runtime_error(detail::joined({"no attribute '", attribute, "'"}));
   }
   int storage() const { return call_->storage; }
   void* stream() const { return call_->stream; }
@@ -377,8 +377,8 @@ class Op {
       for (ac_output& output : outputs_)
         if (wanted == output.name) output.flags |= flag, found = true;
       for (ac_input& input : inputs_)
-        if (wanted == "d" + std::string(input.name)) input.flags |= flag, found = true;
-      if (!found) throw std::invalid_argument(std::string(what) + " names '" + wanted + "', want an output or the gradient of an input");
+        if (wanted == detail::joined({"d", input.name})) input.flags |= flag, found = true;
+      if (!found) throw std::invalid_argument(detail::joined({what, " names '", wanted, "', want an output or the gradient of an input"}));
     }
   }
 
@@ -435,7 +435,7 @@ inline const ac_plugin* description() {
         entry.describe(out->ops.emplace_back(entry.name));
         out->array.push_back(out->ops.back().finish());
       } catch (const std::exception& error) {
-        out->error = std::string("op '") + entry.name + "': " + error.what();
+        out->error = joined({"op '", entry.name, "': ", error.what()});
         out->plugin.error = out->error.c_str();
         break;
       }
