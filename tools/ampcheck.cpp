@@ -11,6 +11,7 @@
 #include "src/cpu_check.h"
 #include "src/error.h"
 #include "tools/commands.h"
+#include "tools/isolation.h"
 #include "tools/output.h"
 #include "tools/plugins.h"
 
@@ -20,6 +21,7 @@ using namespace ampcheck;
 using namespace ampcheck::tools;
 
 ExitCode run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
   static const std::map<std::string, ExitCode (*)(const Options&)> kVerbs = {
       {"list", list_command},       {"check", check_command},     {"replay", replay_command},
       {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},

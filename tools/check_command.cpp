@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
+#include "tools/isolation.h"
 #include "tools/progress.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
@@ -72,6 +73,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.jobs = options.jobs;
   run.relations = options.relations;
   run.cancel = cancel;
+  run.run = isolated_run(options);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);

@@ -59,6 +59,7 @@ constexpr std::array kOverflows = {
     Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
     Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
 
+constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"none", false}};
 constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"}};
 
 constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
@@ -136,6 +137,10 @@ void add_run_options(CLI::App* verb, Options& o) {
   each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
   each(verb, "--jobs,-j", "N", "cores to use (all)",
        [&o](const std::string& t) { o.jobs = static_cast<int>(parse_count("--jobs", t, 1, 4096)); });
+  each(verb, "--isolation", "I", "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
+       [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
+  each(verb, "--timeout", "S", "seconds that a case may take in a worker (60)",
+       [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
   verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
                           "values only: leave out the exact relations");
 }

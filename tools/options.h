@@ -61,6 +61,8 @@ struct Options {
   Device device = Device::cpu;
   int jobs = 0;
   bool relations = true;
+  bool isolation = true;           ///< kernels of a library run in worker processes
+  double timeout = 60;             ///< seconds that a case may take in a worker
   std::vector<ReportFile> reports = {};
 
   bool cases = false;              ///< list: case names

@@ -10,6 +10,7 @@
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
+#include "tools/isolation.h"
 #include "tools/json.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
@@ -63,7 +64,8 @@ ExitCode replay_command(const Options& options) {
   run.relations = options.relations;
   checks::Dump dump;
   Report report;
-  report.cases.push_back(checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+  const auto isolated = options.save.empty() ? isolated_run(options) : nullptr;  // tensors are saved from this process
+  report.cases.push_back(isolated ? isolated(*item.op, item.call) : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
   const CaseResult& result = report.cases.front();
   report.seconds = result.seconds;
 
