@@ -38,6 +38,10 @@ class Place {
   std::string text_;
 };
 
+// Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
+static_assert(sizeof(ac_plugin) == 40 && sizeof(ac_op) == 144 && sizeof(ac_input) == 48 && sizeof(ac_output) == 32 && sizeof(ac_attribute) == 32 &&
+              sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && sizeof(ac_contract) == 48 && sizeof(ac_form) == 24);
+
 /// A struct as this program knows it: fields beyond the plug-in's struct_size are zero. Sizes are those of version 1 or larger.
 template <class T>
 T sized(const T* from, const Place& place) {

@@ -9,6 +9,7 @@
 
 #include "checks/op_def.h"
 #include "reference/certify.h"
+#include "reference/formula_functions.h"
 #include "reference/plain_evaluator.h"
 #include "src/op_call.h"
 #include "src/random.h"
@@ -208,6 +209,24 @@ TEST(FormulaText, IndicesGatherAndScatter) {
   EXPECT_EQ(Evaluated(table, "y = one_hot(index, B) + 0 * sum(table)", at).shape(), (Shape{4, 3}));
   EXPECT_EQ(Evaluated(table, "y = sum(one_hot(index, B), 0) + 0 * sum(table)", at)[0], (Values{1, 0, 2}));
   EXPECT_EQ(Evaluated(table, "y = index * sum(table)", {{"index", {1, 0, 0, 1}}})[0], (Values{21, 0, 0, 21}));
+}
+
+TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
+  OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}, {"image", "A A B B"}});
+  op.inputs[1].optional = true;
+  op.inputs[2].role = Role::index, op.inputs[2].type = TypeRule::i64;
+  op.saved = {{"name", TypeRule::fp32}};
+  const std::map<std::string, const char*> kArguments = {
+      {"maximum", "x, w"}, {"minimum", "x, w"}, {"where", "x < 2, x, w"}, {"max", "x, 0"}, {"min", "x, 0"}, {"first_max", "x, 1"}, {"matmul", "x, x, transpose_b=1"},
+      {"gather", "x, index"}, {"scatter_add", "gather(x, index), index, A"}, {"one_hot", "index, 2"}, {"arange", "3"}, {"reshape", "x, B, A"}, {"squeeze", "sum(x, 1), 1"},
+      {"slice", "x, 1, 0, 2"}, {"concat", "x, x, axis=0"}, {"unfold", "image, 2, 2, stride=1, padding=1"}, {"stored", "name, x"}, {"given", "w, w, x"}, {"size", "x, 1"}};
+  for (const FormulaFunction& function : formula_functions()) {
+    const auto found = kArguments.find(function.name);
+    const std::string name = function.name, stored = name == "stored" ? "" : "kept = stored(name, x); ";
+    const std::string call = name + "(" + (found == kArguments.end() ? "x" : found->second) + ")";
+    Evaluated value(op, stored + "y = " + call + " + 0", {{"index", {0, 1, 1, 0}}});
+    for (const double v : value[0]) EXPECT_TRUE(std::isfinite(v)) << call;
+  }
 }
 
 TEST(FormulaText, SeveralOutputsComeInTheOrderOfTheSignature) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -16,6 +17,10 @@
 
 namespace ampcheck::checks {
 namespace {
+
+// DLPack's DLTensor, field by field.
+static_assert(sizeof(ac_dltensor) == 48 && offsetof(ac_dltensor, device) == 8 && offsetof(ac_dltensor, ndim) == 16 && offsetof(ac_dltensor, dtype) == 20 &&
+              offsetof(ac_dltensor, shape) == 24 && offsetof(ac_dltensor, strides) == 32 && offsetof(ac_dltensor, byte_offset) == 40);
 
 float load(const ac_tensor* t, std::int64_t i) { return static_cast<const float*>(t->dl.data)[i]; }
 

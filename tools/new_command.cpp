@@ -62,7 +62,7 @@ ExitCode new_command(const Options& options) {
                      : "target_compile_features(my_op PRIVATE cxx_std_20)");
   write_file((fs::path(name) / source).string(), replaced(text_of(c ? "op.c" : "op.cpp"), "my_op", name));
   write_file((fs::path(name) / "CMakeLists.txt").string(), replaced(cmake, "my_op", name));
-  for (const char* header : {"ampcheck_op.h", "expr.h", "op.h"})
+  for (const char* header : {"ampcheck_op.h", "expr.h", "op.h", "storage_types.h"})
     if (!c || std::string_view(header) == "ampcheck_op.h") write_file((fs::path(name) / "ampcheck" / header).string(), text_of(header));
 
   const std::string build = c ? fmt::format("cc -std=c11 -O2 -shared -fPIC -I . {}.c -o lib{}.so -lm", name, name)

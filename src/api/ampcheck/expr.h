@@ -220,9 +220,13 @@ class FormulaWriter {
     depth_[&node] = depth + 1;
     if (node.head == "neg") return joined({"(-", args[0], ")"});
     const char first = node.head.front();
-    if (first < 'A' || first > 'z') return joined({"(", args[0], " ", node.head, " ", args[1], ")"});
+    if (first < 'A' || first > 'z') {
+      if (args[0].size() + args[1].size() > 65536) throw std::length_error("the formula is too long as text");
+      return joined({"(", args[0], " ", node.head, " ", args[1], ")"});
+    }
     std::string text = joined({node.head, "("});
     for (std::size_t i = 0; i < args.size(); ++i) text.append(joined({i == 0 ? "" : ", ", bare(args[i])}));
+    if (text.size() > 65536) throw std::length_error("the formula is too long as text");  // shared parts of an adjoint repeat
     return text.append(joined({node.keywords, ")"}));
   }
 
