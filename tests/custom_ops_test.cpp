@@ -45,6 +45,12 @@ constexpr Known kOps[] = {
     {"add_layer_norm.so", "add_layer_norm", ""},
     {"add_layer_norm.so", "add_layer_norm_drops_skip_gradient", "AC101"},  // class 46: a dead gradient path
     {"add_layer_norm.so", "add_layer_norm_low_accumulation", "AC301"},     // class 23: bf16 accumulation of dgamma
+    {"bias_gelu_dropout.so", "bias_gelu_dropout", ""},
+    {"bias_gelu_dropout.so", "bias_gelu_dropout_forgets_mask", "AC101"},   // class 35
+    {"bias_gelu_dropout.so", "bias_gelu_dropout_tanh_gradient", "AC101"},  // class 30
+    {"gather_rows.so", "gather_rows", ""},
+    {"gather_rows.so", "gather_rows_loses_duplicates", "AC101"},  // class 40: lost contributions
+    {"gather_rows.so", "gather_rows_low_accumulation", "AC301"},  // class 23
     {"rope.so", "rope", ""},
     {"rope.so", "rope_rotates_forward", "AC101"},  // class 7: the rotation instead of its inverse
     {"rope.so", "rope_strides_of_x", "AC406"},     // class 20: the strides of another tensor

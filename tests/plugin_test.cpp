@@ -14,6 +14,7 @@
 
 #include "checks/runner.h"
 #include "src/finding.h"
+#include "tools/plugins.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -179,6 +180,32 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "want " << part << "\ngot  " << error.what();
     }
   }
+}
+
+TEST(Plugin, AFormThatIsOtherMathematicsJudgesNothing) {
+  const struct {
+    const char *first, *second, *part;
+  } kWrong[] = {
+      {"y = scale * x + given(offset, offset, 0)", "y = scale * x * 1.0000001 + given(offset, offset, 0)", "form 'form 2' is not the formula"},
+      {"y = scale * x + given(offset, offset, 0)", "t = scale * x with dx = 3 * dt; y = t + given(offset, offset, 0)", "form 'form 2' is not the formula"},
+      {"t = scale * x with dx = 3 * dt; y = t + given(offset, offset, 0)", nullptr, "gradient of form 'affine' with respect to 'x'"},
+  };
+  for (const auto& [first, second, part] : kWrong) {
+    Description description;
+    description.forms[0].formula = first, description.forms[1].formula = second;
+    if (second == nullptr) description.op.form_count = 1;
+    try {
+      tools::require_certified(description.read()[0]);
+      ADD_FAILURE() << "accepted: " << part;
+    } catch (const tools::UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  const Description right;
+  EXPECT_NO_THROW(tools::require_certified(right.read()[0]));
+  Description flat;  // nothing to differentiate
+  flat.inputs[0].flags = AC_NO_GRADIENT, flat.inputs[1].flags |= AC_NO_GRADIENT;
+  EXPECT_NO_THROW(tools::require_certified(flat.read()[0]));
 }
 
 TEST(Plugin, FieldsOfALaterVersionAreSkipped) {

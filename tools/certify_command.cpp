@@ -11,14 +11,12 @@
 #include "tools/json.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
+#include "tools/plugins.h"
 #include "tools/selection.h"
 
 namespace ampcheck::tools {
 
 namespace {
-
-/// Agreement below which a formula and its adjoint are not the same mathematics.
-constexpr double kCertifiedDigits = 25;
 
 struct Certified {
   const checks::OpDef* op = nullptr;

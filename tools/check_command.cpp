@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <set>
 
 #include "src/error.h"
 #include "src/parallel.h"
@@ -12,6 +13,7 @@
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
 #include "tools/isolation.h"
+#include "tools/plugins.h"
 #include "tools/progress.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
@@ -121,6 +123,9 @@ ExitCode check_command(const Options& options) {
     const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
     return worse(ExitCode::nothing_ran, written);
   }
+  std::set<const checks::OpDef*> certified;
+  for (const checks::Case& item : selection.cases)
+    if (!item.op->plugin.empty() && certified.insert(item.op).second) require_certified(*item.op);
   const Report report = run(options, selection, guard.flag(), journal);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);

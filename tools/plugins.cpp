@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/plugins.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "checks/plugin.h"
+#include "reference/certify.h"
+#include "src/op_call.h"
 
 namespace ampcheck::tools {
 
@@ -24,6 +28,20 @@ void open_plugin(Options& options) {
     throw UsageError(error.what());
   }
   options.words.erase(options.words.begin());
+}
+
+void require_certified(const checks::OpDef& op) {
+  const auto certificate = reference::certify(op.signature, op.forms, default_call(op.signature, Dtype::fp32).attributes,
+                                              reference::certification_dims(op.signature), 4, 1);
+  const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ", why = " (ampcheck certify says more)";
+  for (const reference::FormAgreement& form : certificate.forms)
+    if (!(std::min(form.forward_digits, form.gradient_digits) >= kCertifiedDigits))
+      throw UsageError(fmt::format("{}form '{}' is not the formula, got agreement with form '{}' to {:.1f} digits forward and {:.1f} in the gradients, want {:.0f}{}", where,
+                                   form.form, op.forms.front().name, form.forward_digits, form.gradient_digits, kCertifiedDigits, why));
+  for (const reference::CertifiedPoint& point : certificate.points)
+    if (!(point.digits >= kCertifiedDigits))
+      throw UsageError(fmt::format("{}gradient of form '{}' with respect to '{}', got agreement with its difference to {:.1f} digits, want {:.0f}{}", where, point.form,
+                                   point.input, point.digits, kCertifiedDigits, why));
 }
 
 std::string shell_word(std::string_view word) {

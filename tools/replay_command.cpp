@@ -12,6 +12,7 @@
 #include "tools/interrupt.h"
 #include "tools/isolation.h"
 #include "tools/json.h"
+#include "tools/plugins.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
 
@@ -53,6 +54,7 @@ ExitCode replay_command(const Options& options) {
   if (options.words.size() != 1) throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   checks::set_data_directory(options.data);
   const checks::Case item = parse_case(options, options.words.front());
+  if (!item.op->plugin.empty()) require_certified(*item.op);
   RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
