@@ -18,16 +18,27 @@ using Kind = FormulaTerm::Kind;
 /// Constants that 100 digits know under these names; in text sqrt(2*pi) stands for "sqrt(2 pi)".
 constexpr const char* kNamedConstants[] = {"1/sqrt(2)", "2/sqrt(pi)", "sqrt(2/pi)", "1/sqrt(2 pi)", "log(2)", "1/log(2)", "pi"};
 
+/// What is known once, when the text is read.
+struct Source {
+  ParsedFormula formula;
+  OpSignature signature;
+  std::vector<std::vector<std::string>> symbols;  ///< of each input
+};
+
+/// What is known of a case beside its tensors.
+struct CaseFacts {
+  std::map<std::string, double> numbers;        ///< attributes
+  std::map<std::string, std::int64_t> extents;  ///< by dimension symbol
+  std::map<std::string, std::vector<std::int64_t>> integers;
+  std::map<std::string, Shape> integer_shapes;
+};
+
 /// Everything a formula may refer to at one case. Copied into the rules of own adjoints, which run after the recording.
 struct Scope {
   Graph* graph = nullptr;
-  std::shared_ptr<const ParsedFormula> formula;
-  std::shared_ptr<const OpSignature> signature;
-  std::map<std::string, Expr> values;                        ///< inputs and statements
-  std::map<std::string, double> numbers;                     ///< attributes
-  std::map<std::string, std::int64_t> extents;               ///< by dimension symbol
-  std::map<std::string, std::vector<std::int64_t>> integers;
-  std::map<std::string, Shape> integer_shapes;
+  std::shared_ptr<const Source> source;
+  std::shared_ptr<const CaseFacts> facts;
+  std::map<std::string, Expr> values;  ///< inputs and statements
 };
 
 /// Numerator and denominator of a decimal, where both fit; the value is exact.
@@ -64,7 +75,7 @@ bool is_double(std::int64_t above, std::int64_t below) {
 
 class Evaluator {
  public:
-  explicit Evaluator(Scope scope) : scope_(std::move(scope)), formula_(*scope_.formula) {}
+  explicit Evaluator(Scope scope) : scope_(std::move(scope)), formula_(scope_.source->formula), facts_(*scope_.facts) {}
 
   void statement(const FormulaStatement& statement) {
     Expr out = value(statement.value);
@@ -144,6 +155,7 @@ class Evaluator {
   Expr constant_value(int index, const FormulaTerm& term) {
     if (term.kind == Kind::number) return number(term);
     const std::string text = constant_text(index);
+    if (text.empty()) return plain_value(term);
     for (const char* name : kNamedConstants)
       if (text == name) return named_constant(graph(), name);
     if (const auto whole = whole_fraction(term)) {
@@ -183,16 +195,16 @@ class Evaluator {
 
   Expr name(const FormulaTerm& term) const {
     if (const auto found = scope_.values.find(term.text); found != scope_.values.end()) return found->second;
-    if (const auto found = scope_.integers.find(term.text); found != scope_.integers.end())
-      return indicator(graph(), scope_.integer_shapes.at(term.text), found->second);
-    if (const auto found = scope_.numbers.find(term.text); found != scope_.numbers.end()) return constant(graph(), found->second);
-    if (const auto found = scope_.extents.find(term.text); found != scope_.extents.end())
+    if (const auto found = facts_.integers.find(term.text); found != facts_.integers.end())
+      return indicator(graph(), facts_.integer_shapes.at(term.text), found->second);
+    if (const auto found = facts_.numbers.find(term.text); found != facts_.numbers.end()) return constant(graph(), found->second);
+    if (const auto found = facts_.extents.find(term.text); found != facts_.extents.end())
       return constant(graph(), static_cast<double>(found->second));
     absent(term);
   }
 
   [[noreturn]] void absent(const FormulaTerm& term) const {
-    if (scope_.signature->input(term.text) == nullptr) formula_.fail(term.at, "got '" + term.text + "', whose extent no tensor of this case gives");
+    if (scope_.source->signature.input(term.text) == nullptr) formula_.fail(term.at, "got '" + term.text + "', whose extent no tensor of this case gives");
     formula_.fail(term.at, "got the optional input '" + term.text + "', which is absent in some cases, want given(" + term.text + ", ..., ...)");
   }
 
@@ -225,9 +237,9 @@ class Evaluator {
     } else if (term.kind == Kind::negate) {
       return -whole(term.args[0]);
     } else if (term.kind == Kind::name) {
-      if (const auto found = scope_.extents.find(term.text); found != scope_.extents.end()) return found->second;
-      const auto found = scope_.numbers.find(term.text);
-      if (found != scope_.numbers.end() && found->second >= -0x1p40 && found->second <= 0x1p40 &&
+      if (const auto found = facts_.extents.find(term.text); found != facts_.extents.end()) return found->second;
+      const auto found = facts_.numbers.find(term.text);
+      if (found != facts_.numbers.end() && found->second >= -0x1p40 && found->second <= 0x1p40 &&
           found->second == static_cast<double>(static_cast<std::int64_t>(found->second)))
         return static_cast<std::int64_t>(found->second);
     } else if (term.kind == Kind::call && term.text == "size") {
@@ -272,7 +284,7 @@ class Evaluator {
     const std::string& f = term.text;
     if (f == "given") {
       const std::string& input = formula_.term(term.args[0]).text;
-      return value(term.args[scope_.values.contains(input) || scope_.integers.contains(input) ? 1 : 2]);
+      return value(term.args[scope_.values.contains(input) || facts_.integers.contains(input) ? 1 : 2]);
     }
     if (f == "stored") return stored(formula_.term(term.args[0]).text, value(term.args[1]));
     if (f == "size") return constant(graph(), static_cast<double>(size(term)));
@@ -322,16 +334,16 @@ class Evaluator {
   Expr whole_tensor(const FormulaTerm& term) {
     const bool hot = term.text == "one_hot";
     const std::string index = hot ? formula_.term(term.args[0]).text : "";
-    if (hot && !scope_.integers.contains(index)) absent(formula_.term(term.args[0]));
+    if (hot && !facts_.integers.contains(index)) absent(formula_.term(term.args[0]));
     const std::int64_t n = whole(term.args[hot ? 1 : 0]);
-    Shape shape = hot ? scope_.integer_shapes.at(index) : Shape{};
+    Shape shape = hot ? facts_.integer_shapes.at(index) : Shape{};
     if (n < 0 || n > kMaxFormulaElements || shape.count() * n > kMaxFormulaElements)
       formula_.fail(term.at, "got " + std::to_string(n) + " elements in " + term.text);
     if (shape.rank == kMaxRank) formula_.fail(term.at, "got more than 8 dimensions");
     shape[shape.rank++] = n;
     std::vector<std::int64_t> values;
     if (hot)
-      for (const std::int64_t at : scope_.integers.at(index))
+      for (const std::int64_t at : facts_.integers.at(index))
         for (std::int64_t i = 0; i < n; ++i) values.push_back(i == at);
     else
       for (std::int64_t i = 0; i < n; ++i) values.push_back(i);
@@ -341,8 +353,8 @@ class Evaluator {
   /// gather: rows of [V, D] at each index; scatter_add: rows of [index..., D] added up at each index of [rows, D].
   Expr indexed(const FormulaTerm& term, Expr x) {
     const FormulaTerm& index = formula_.term(term.args[1]);
-    if (!scope_.integers.contains(index.text)) absent(index);
-    const std::vector<std::int64_t>& at = scope_.integers.at(index.text);
+    if (!facts_.integers.contains(index.text)) absent(index);
+    const std::vector<std::int64_t>& at = facts_.integers.at(index.text);
     if (x.shape().rank < 2) formula_.fail(term.at, "got shape " + x.shape().str() + ", want at least 2 dimensions");
     const bool gathers = term.text == "gather";
     const std::int64_t rows = gathers ? x.shape()[0] : whole(term.args[2]), width = x.shape().last();
@@ -350,7 +362,7 @@ class Evaluator {
       if (row >= rows) formula_.fail(index.at, "got index " + std::to_string(row) + " of " + std::to_string(rows) + " rows");
     if (gathers) {
       if (x.shape().rank != 2) formula_.fail(term.at, "got a table of shape " + x.shape().str() + ", want 2 dimensions");
-      Shape shape = scope_.integer_shapes.at(index.text);
+      Shape shape = facts_.integer_shapes.at(index.text);
       if (shape.rank == kMaxRank) formula_.fail(term.at, "got more than 8 dimensions");
       shape[shape.rank++] = width;
       return reshape(gather_rows(x, at), shape);
@@ -452,39 +464,36 @@ class Evaluator {
 
   Scope scope_;
   const ParsedFormula& formula_;
+  const CaseFacts& facts_;
 };
 
-Scope scope_of(const FormulaCall& call, const std::shared_ptr<const ParsedFormula>& formula, const std::shared_ptr<const OpSignature>& signature) {
-  Scope scope;
-  scope.graph = &call.graph();
-  scope.formula = formula;
-  scope.signature = signature;
-  scope.values = call.inputs_;
-  scope.integers = call.integers_;
-  scope.integer_shapes = call.integer_shapes_;
-  for (const AttributeSpec& spec : signature->attributes)
-    if (std::holds_alternative<double>(spec.default_value)) scope.numbers[spec.name] = call.number(spec.name);
-  for (const TensorSpec& spec : signature->inputs) {
-    const auto integer = call.integer_shapes_.find(spec.name);
-    const bool floating = call.has(spec.name);
-    if (!floating && integer == call.integer_shapes_.end()) continue;
-    const Shape& shape = floating ? call[spec.name].shape() : integer->second;
-    const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    for (std::size_t i = 0; i < symbols.size(); ++i) scope.extents[symbols[i]] = shape[static_cast<int>(i)];
+Scope scope_of(const FormulaCall& call, const std::shared_ptr<const Source>& source) {
+  auto facts = std::make_shared<CaseFacts>();
+  facts->integers = call.integers_;
+  facts->integer_shapes = call.integer_shapes_;
+  for (const AttributeSpec& spec : source->signature.attributes)
+    if (std::holds_alternative<double>(spec.default_value)) facts->numbers[spec.name] = call.number(spec.name);
+  for (std::size_t k = 0; k < source->symbols.size(); ++k) {
+    const std::string& name = source->signature.inputs[k].name;
+    const auto integer = call.integer_shapes_.find(name);
+    const Expr floating = call[name];
+    if (!floating.defined() && integer == call.integer_shapes_.end()) continue;
+    const Shape& shape = floating.defined() ? floating.shape() : integer->second;
+    for (std::size_t i = 0; i < source->symbols[k].size(); ++i) facts->extents[source->symbols[k][i]] = shape[static_cast<int>(i)];
   }
-  return scope;
+  return {&call.graph(), source, std::move(facts), call.inputs_};
 }
 
 }  // namespace
 
 Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass) {
-  const auto formula = std::make_shared<const ParsedFormula>(parse_formula(std::move(text)));
-  resolve_formula(*formula, signature);
-  const auto known = std::make_shared<const OpSignature>(signature);
-  return {std::move(name), [formula, known](FormulaCall& call) {
-            Evaluator evaluator(scope_of(call, formula, known));
-            for (const FormulaStatement& statement : formula->statements) evaluator.statement(statement);
-            for (const OutputSpec& output : known->outputs) call.output(output.name, evaluator.values().at(output.name));
+  const auto source = std::make_shared<Source>(Source{parse_formula(std::move(text)), signature, {}});
+  resolve_formula(source->formula, signature);
+  for (const TensorSpec& spec : signature.inputs) source->symbols.push_back(OpSignature::symbols(spec));
+  return {std::move(name), [source = std::shared_ptr<const Source>(source)](FormulaCall& call) {
+            Evaluator evaluator(scope_of(call, source));
+            for (const FormulaStatement& statement : source->formula.statements) evaluator.statement(statement);
+            for (const OutputSpec& output : source->signature.outputs) call.output(output.name, evaluator.values().at(output.name));
           }, one_pass};
 }
 

@@ -31,6 +31,7 @@ constexpr auto kSlow = std::chrono::seconds(10);       ///< after which a case i
 constexpr auto kMercy = std::chrono::seconds(2);       ///< between SIGTERM and SIGKILL
 constexpr std::size_t kMostReply = 256 << 20;
 constexpr std::size_t kShownOutput = 600;
+constexpr int kMostAttempts = 100;
 
 /// A descriptor that closes itself.
 class Descriptor {
@@ -214,7 +215,10 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call) {
     std::string reply;
     const Worker::Answer answer = worker->ask(case_name, state_->options.timeout, reply);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (answer == Worker::Answer::gone && attempt == 0) continue;  // it died between two cases
+    if (answer == Worker::Answer::gone) {  // it died between two cases
+      if (attempt == kMostAttempts) throw EnvironmentError("[worker] got none that lives");
+      continue;
+    }
     if (answer == Worker::Answer::timeout)
       return broken_case(op, call, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout)", seconds);
     if (answer != Worker::Answer::reply) return broken_case(op, call, "AC501", worker->obituary(), seconds);
