@@ -15,12 +15,12 @@ namespace ampcheck::checks {
 
 struct OpDef {
   OpSignature signature;
+  /// The shared library that it comes from, as the user wrote it; empty for a built-in op.
+  std::string plugin = {};
   kernels::Kernel kernel;
   /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
   /// an element is right iff it lies in the interval of some form, for forward and gradients separately.
   std::vector<reference::Form> forms;
-  /// The shared library that it comes from, as the user wrote it; empty for a built-in op.
-  std::string plugin = {};
 };
 
 /// Every op of the list in CMakeLists.txt, in that order.
