@@ -29,7 +29,7 @@ reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& ca
     if (!call.has(spec)) continue;
     const std::vector<double>& values = inputs.at(spec.name);
     if (is_float(call.dtype(spec))) out.shapes[spec.name] = call.shape(spec);
-    else out.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end());
+    else out.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()), out.integer_shapes[spec.name] = call.shape(spec);
   }
   return out;
 }
@@ -47,6 +47,8 @@ Shape CaseReference::shape_of(const std::vector<std::pair<std::string, Expr>>& n
 }
 
 std::vector<std::size_t> CaseReference::forms() const {
+  if (op_.tried_first >= op_.forms.size())
+    throw Error("[" + op_.signature.name + "] tried_first, got " + std::to_string(op_.tried_first) + ", want one of " + std::to_string(op_.forms.size()) + " forms");
   std::vector<std::size_t> order{op_.tried_first};
   for (std::size_t form = 0; form < op_.forms.size(); ++form)
     if (form != op_.tried_first) order.push_back(form);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace ampcheck::checks {
 
 struct OpDef {
   OpSignature signature;
+  /// The shared library that it comes from, as the user wrote it; empty for a built-in op.
+  std::string plugin = {};
   kernels::Kernel kernel;
   /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
   /// an element is right iff it lies in the interval of some form, for forward and gradients separately.

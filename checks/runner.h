@@ -21,6 +21,8 @@ struct RunOptions {
   bool relations = true;
   /// Called after each case from one thread at a time: number done, number of all.
   std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
+  /// Runs a case instead of run_case (in a process of its own); null: here.
+  std::function<CaseResult(const OpDef&, const OpCall&)> run = nullptr;
   /// Set from a signal handler: no further case starts.
   const std::atomic<bool>* cancel = nullptr;
 };

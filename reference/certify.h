@@ -77,6 +77,9 @@ std::vector<FormulaVariant> formula_variants(const OpSignature& signature);
 /// Attributes at their defaults.
 Attributes default_attributes(const OpSignature& signature);
 
+/// The extents of the signature's standard shape 0, 1 or 2.
+Dims standard_dims(const OpSignature& signature, std::size_t which);
+
 /// Extents of 2 and 3, so that a certificate takes milliseconds, as much larger as the op's rule of valid extents wants. An op
 /// with such a rule has its first standard shape, where that is small: windows must be several for a stride to matter.
 /// Empty where no extents tried are valid with these attributes.

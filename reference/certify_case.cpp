@@ -33,13 +33,13 @@ Attributes default_attributes(const OpSignature& signature) {
   return out;
 }
 
-namespace {
-
 Dims standard_dims(const OpSignature& signature, std::size_t which) {
   Dims dims;
   for (const DimSpec& dim : signature.dims) dims[dim.symbol] = dim.standard[which];
   return dims;
 }
+
+namespace {
 
 /// Elements of the largest input.
 std::int64_t largest_input(const OpSignature& signature, const Dims& dims) {
@@ -110,6 +110,7 @@ CertificationCase certification_case(const OpSignature& signature, const Formula
     const auto count = static_cast<std::size_t>(shape.count());
     if (is_integer(spec)) {
       data.inputs.integers[spec.name] = index_values(signature, variant, spec, random, count);
+      data.inputs.integer_shapes[spec.name] = shape;
     } else {
       data.inputs.shapes[spec.name] = shape;
       auto& values = data.values[spec.name];

@@ -25,6 +25,7 @@ Recording record(const OpSignature& signature, const Form& form, const Attribute
   out.form = form.name;
   FormulaCall call(*out.graph, attributes);
   call.integers_ = inputs.integers;
+  call.integer_shapes_ = inputs.integer_shapes;
   for (const TensorSpec& spec : signature.inputs) {
     const auto shape = inputs.shapes.find(spec.name);
     if (shape != inputs.shapes.end()) call.inputs_[spec.name] = out.inputs[spec.name] = out.graph->input(spec.name, shape->second);

@@ -38,6 +38,7 @@ class FormulaCall {
 
   std::map<std::string, Expr> inputs_;
   std::map<std::string, std::vector<std::int64_t>> integers_;
+  std::map<std::string, Shape> integer_shapes_;
   std::vector<std::pair<std::string, Expr>> outputs_;
 
  private:
@@ -68,10 +69,11 @@ struct Recording {
   std::vector<Expr> gradient_nodes() const;
 };
 
-/// Shapes of the floating inputs and values of the integer ones.
+/// Shapes of the floating inputs, values and shapes of the integer ones.
 struct CaseInputs {
   std::map<std::string, Shape> shapes;
   std::map<std::string, std::vector<std::int64_t>> integers;
+  std::map<std::string, Shape> integer_shapes;
 };
 
 /// Records forward and adjoint of a form. Gradients are recorded for the signature's differentiable inputs.

@@ -66,6 +66,7 @@ struct Contribution {
 struct CaseResult {
   std::string name;  ///< the OpCall's printed name: re-runs the case
   std::string op;
+  std::string plugin = {};  ///< the library of the op, as the user wrote it; empty for a built-in op
   std::string dtype;
   Verdict verdict = Verdict::rounding;
   std::string code;

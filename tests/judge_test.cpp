@@ -24,7 +24,9 @@ double headroom(const OpDef& op, const std::string& name) {
 TEST(Headroom, IsMeasuredInTheFormOfTheKernel) {
   for (const char* name : {"rms_norm(x=fp32[5,7],weight=none,seed=1)", "rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=1)",
                            "layer_norm(x=fp32[5,67],range=mean300,seed=1)"}) {
-    const OpDef& op = *find_op(op_of(name));
+    OpDef op = *find_op(op_of(name));
+    EXPECT_LT(headroom(op, name), 0.6) << name;
+    op.tried_first = 0;  // whatever the author believes
     EXPECT_LT(headroom(op, name), 0.6) << name;
     OpDef first_only = op;
     first_only.forms.resize(1);

@@ -5,11 +5,15 @@
 #include <csignal>
 #include <exception>
 #include <map>
+#include <set>
 
+#include "checks/plugin.h"
 #include "src/cpu_check.h"
 #include "src/error.h"
 #include "tools/commands.h"
+#include "tools/isolation.h"
 #include "tools/output.h"
+#include "tools/plugins.h"
 
 namespace {
 
@@ -17,16 +21,19 @@ using namespace ampcheck;
 using namespace ampcheck::tools;
 
 ExitCode run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
   static const std::map<std::string, ExitCode (*)(const Options&)> kVerbs = {
       {"list", list_command},       {"check", check_command},     {"replay", replay_command},
       {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
-      {"doctor", doctor_command},   {"version", version_command}};
+      {"doctor", doctor_command},   {"version", version_command}, {"new", new_command}};
   std::optional<std::string> help;
-  const Options options = parse_options(argc, argv, help);
+  Options options = parse_options(argc, argv, help);
   if (help) {
     write_stdout(*help);
     return ExitCode::passed;
   }
+  static const std::set<std::string> kOfOps = {"list", "check", "replay", "certify"};
+  if (kOfOps.contains(options.verb)) open_plugin(options);
   return kVerbs.at(options.verb)(options);
 }
 
@@ -40,6 +47,8 @@ ExitCode guarded(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const UsageError& error) {
+    return said(ExitCode::usage, error);
+  } catch (const checks::PluginError& error) {  // a formula that fits some shapes only
     return said(ExitCode::usage, error);
   } catch (const WriteError& error) {
     return said(ExitCode::not_written, error);

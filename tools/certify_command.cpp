@@ -10,14 +10,12 @@
 #include "tools/json.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
+#include "tools/plugins.h"
 #include "tools/selection.h"
 
 namespace ampcheck::tools {
 
 namespace {
-
-/// Agreement below which a formula and its adjoint are not the same mathematics.
-constexpr double kCertifiedDigits = 25;
 
 struct Certified {
   const checks::OpDef* op = nullptr;
@@ -131,7 +129,7 @@ ExitCode certify_command(const Options& options) {
   double digits = HUGE_VAL;
   bool all_hold = true;
   bool first = true;
-  for (const checks::OpDef* op : select_ops(options.words)) {
+  for (const checks::OpDef* op : select_ops(options)) {
     const Certified result = certify_op(*op, options);
     digits = std::min(digits, result.certificate.digits);
     all_hold = all_hold && result.holds();

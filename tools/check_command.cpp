@@ -5,12 +5,15 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <set>
 
 #include "src/error.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
+#include "tools/isolation.h"
+#include "tools/plugins.h"
 #include "tools/progress.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
@@ -72,6 +75,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.jobs = options.jobs;
   run.relations = options.relations;
   run.cancel = cancel;
+  run.run = isolated_run(options);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);
@@ -101,7 +105,7 @@ ExitCode check_command(const Options& options) {
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
-  if (options.words.empty())
+  if (options.words.empty() && options.plugin_ops.empty())
     facts.hint = "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
                  "      why trust the reference  ampcheck certify softmax\n";
 
@@ -119,6 +123,9 @@ ExitCode check_command(const Options& options) {
     const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
     return worse(ExitCode::nothing_ran, written);
   }
+  std::set<const checks::OpDef*> certified;
+  for (const checks::Case& item : selection.cases)
+    if (!item.op->plugin.empty() && certified.insert(item.op).second) require_certified(*item.op);
   const Report report = run(options, selection, guard.flag(), journal);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);

@@ -15,5 +15,6 @@ ExitCode formats_command(const Options& options);
 ExitCode explain_command(const Options& options);
 ExitCode doctor_command(const Options& options);
 ExitCode version_command(const Options& options);
+ExitCode new_command(const Options& options);
 
 }  // namespace ampcheck::tools

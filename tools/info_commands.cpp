@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "checks/op_def.h"
+#include "reference/formula_text.h"
 #include "src/finding.h"
 #include "tools/commands.h"
 #include "tools/json.h"
@@ -65,6 +66,10 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
 }  // namespace
 
 ExitCode explain_command(const Options& options) {
+  if (options.words.size() == 1 && options.words.front() == "formula") {
+    write_stdout(options.json ? json_text({{"schema", "ampcheck.formula/1"}, {"text", reference::formula_language()}}) : reference::formula_language());
+    return ExitCode::passed;
+  }
   std::vector<const CodeText*> texts;
   for (const std::string& word : options.words) texts.push_back(&require_code(word));
   if (options.words.empty())

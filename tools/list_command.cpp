@@ -84,7 +84,7 @@ ExitCode list_planted(const Options& options) {
 ExitCode list_command(const Options& options) {
   if (options.planted) return list_planted(options);
   if (options.cases) return list_cases(options);
-  const std::vector<const checks::OpDef*> ops = select_ops(options.words);
+  const std::vector<const checks::OpDef*> ops = select_ops(options);
   if (!options.json) {
     write_stdout(ops_table(ops));
     return ExitCode::passed;

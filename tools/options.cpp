@@ -19,6 +19,9 @@ constexpr const char* kAbout =
     "Is this low-precision number wrong, or only rounded?\n"
     "Judges kernels forward and backward, each element against an interval derived from the op's formula.";
 
+constexpr const char* kSelectors =
+    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library first (./libmy_op.so): its ops";
+
 constexpr const char* kFooter =
     "Exit codes: 0 all passed; 1 findings; 2 usage; 3 internal error; 4 nothing ran; 5 incomplete; 6 no such device;\n"
     "8 an output could not be written; 128+n ended by signal n.";
@@ -55,6 +58,9 @@ constexpr std::array kRoundings = {
 constexpr std::array kOverflows = {
     Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
     Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
+
+constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"none", false}};
+constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"}};
 
 constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
                               Named<RealTensors>{"off", RealTensors::off}};
@@ -131,6 +137,10 @@ void add_run_options(CLI::App* verb, Options& o) {
   each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
   each(verb, "--jobs,-j", "N", "cores to use (all)",
        [&o](const std::string& t) { o.jobs = static_cast<int>(parse_count("--jobs", t, 1, 4096)); });
+  each(verb, "--isolation", "I", "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
+       [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
+  each(verb, "--timeout", "S", "seconds that a case may take in a worker (60)",
+       [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
   verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
                           "values only: leave out the exact relations");
 }
@@ -158,14 +168,14 @@ void describe(CLI::App& app, Options& o) {
   app.footer(kFooter);
   app.set_help_flag("-h,--help", "this text; after a verb: the options of that verb");
 
-  CLI::App* list = add_verb(app, o, "list", "The built-in ops; with --cases, the names of their cases");
-  list->add_option("SELECTOR", o.words, "op, case name, or a pattern of either with * and ?");
+  CLI::App* list = add_verb(app, o, "list", "The built-in ops, or those of a library; with --cases, the names of their cases");
+  list->add_option("SELECTOR", o.words, kSelectors);
   list->add_flag("--cases", o.cases, "case names instead of ops");
   list->add_flag("--planted", o.planted, "the planted faults that check must catch, and correct variants that it must not flag");
   add_case_options(list, o);
 
   CLI::App* check = add_verb(app, o, "check", "Judge ops: forward, backward and exact relations");
-  check->add_option("SELECTOR", o.words, "op, case name, or a pattern of either with * and ?; none: all built-in ops");
+  check->add_option("SELECTOR", o.words, kSelectors);
   add_case_options(check, o);
   add_run_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE or junit:FILE (may be repeated)",
@@ -173,13 +183,13 @@ void describe(CLI::App& app, Options& o) {
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
 
   CLI::App* replay = add_verb(app, o, "replay", "Run one case again, and save its tensors");
-  replay->add_option("CASE", o.words, "case name as printed by check")->required()->expected(1);
+  replay->add_option("CASE", o.words, "case name as printed by check; the library of the op first")->required()->expected(1, 2);
   replay->add_option("--save", o.save, "folder for inputs, got, want and interval as .npy")->type_name("DIR");
   add_data_option(replay, o);
   add_run_options(replay, o);
 
   CLI::App* certify = add_verb(app, o, "certify", "How surely the reference is right: 100-digit differences");
-  certify->add_option("OP", o.words, "op or pattern; none: all built-in ops");
+  certify->add_option("OP", o.words, "op or pattern; none: all; a shared library first: its ops");
   each(certify, "--samples", "N", "coordinates per input and form (8); of further variants half as many",
        [&o](const std::string& t) { o.samples = static_cast<int>(parse_count("--samples", t, 1, 1'000'000)); });
   each(certify, "--seed", "S", "seed of the values (1)",
@@ -190,7 +200,11 @@ void describe(CLI::App& app, Options& o) {
   add_format_options(formats, o);
 
   CLI::App* explain = add_verb(app, o, "explain", "What a finding code means and what to do");
-  explain->add_option("CODE", o.words, "as AC101; none: all codes");
+  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text");
+
+  CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
+  fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(2);
+  each(fresh, "--door", "D", "cpp (header-only C++) or c (C11)", [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/op_def.h"
 #include "checks/regimes.h"
 #include "src/device.h"
 #include "src/dtype.h"
@@ -43,6 +44,7 @@ enum class RealTensors {
 struct Options {
   std::string verb;
   std::vector<std::string> words;  ///< selectors, ops, values or codes, as the verb has them
+  std::vector<const checks::OpDef*> plugin_ops = {};  ///< of the library among the words; empty: the built-in ops
   bool json = false;
   bool verbose = false;
 
@@ -59,10 +61,13 @@ struct Options {
   Device device = Device::cpu;
   int jobs = 0;
   bool relations = true;
+  bool isolation = true;           ///< kernels of a library run in worker processes
+  double timeout = 60;             ///< seconds that a case may take in a worker
   std::vector<ReportFile> reports = {};
 
   bool cases = false;              ///< list: case names
   bool planted = false;            ///< list: the planted faults and correct variants
+  std::string door = "cpp";        ///< new op: cpp or c
   std::string save = {};           ///< replay: folder for the tensors
   int samples = 8;                 ///< certify: coordinates per input and form
   std::vector<std::string> formats = {};  ///< formats: only these

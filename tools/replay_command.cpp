@@ -10,7 +10,9 @@
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
+#include "tools/isolation.h"
 #include "tools/json.h"
+#include "tools/plugins.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
 
@@ -49,8 +51,10 @@ std::string saved_text(const std::string& folder, const std::vector<std::string>
 }  // namespace
 
 ExitCode replay_command(const Options& options) {
+  if (options.words.size() != 1) throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   checks::set_data_directory(options.data);
-  const checks::Case item = parse_case(options.words.front());
+  const checks::Case item = parse_case(options, options.words.front());
+  if (!item.op->plugin.empty()) require_certified(*item.op);
   RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1, .data = options.data};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
@@ -62,7 +66,8 @@ ExitCode replay_command(const Options& options) {
   run.relations = options.relations;
   checks::Dump dump;
   Report report;
-  report.cases.push_back(checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+  const auto isolated = options.save.empty() ? isolated_run(options) : nullptr;  // tensors are saved from this process
+  report.cases.push_back(isolated ? isolated(*item.op, item.call) : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
   const CaseResult& result = report.cases.front();
   report.seconds = result.seconds;
 

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/real_tensors.h"
+#include "tools/plugins.h"
 #include "tools/reports.h"
 
 namespace ampcheck::tools {
 
 namespace {
-
-/// In single quotes, between which a shell takes everything as it is but the quote.
-std::string shell_quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 /// The data regime in a printed case name; empty for the default.
 std::string range_of(const std::string& case_name) {
@@ -25,9 +19,9 @@ std::string range_of(const std::string& case_name) {
 }  // namespace
 
 std::string replay_line(const CaseResult& result, const RunFacts& facts) {
-  std::string out = "ampcheck replay '" + result.name + "'";
+  std::string out = "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
   if (facts.device != Device::cpu) out += std::string(" --device ") + name(facts.device);
-  if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_quoted(facts.data);
+  if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_word(facts.data);
   return out;
 }
 

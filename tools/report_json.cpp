@@ -37,9 +37,11 @@ Json check_json(const CheckResult& check) {
 Json case_json(const CaseResult& result) {
   Json checks = Json::array();
   for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
-  return {{"case", result.name},       {"op", result.op},     {"dtype", result.dtype},
-          {"verdict", name(result.verdict)}, {"code", result.code}, {"note", result.note},
-          {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
+  Json out = {{"case", result.name},       {"op", result.op},     {"dtype", result.dtype},
+              {"verdict", name(result.verdict)}, {"code", result.code}, {"note", result.note},
+              {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
+  if (!result.plugin.empty()) out["plugin"] = result.plugin;
+  return out;
 }
 
 Json summary_json(const Report& report, const RunFacts& facts) {

@@ -16,14 +16,22 @@ using checks::OpDef;
 
 bool is_pattern(const std::string& word) { return word.find_first_of("*?") != std::string::npos; }
 
-[[noreturn]] void fail_op(const std::string& word) {
+/// The op of that exact name, or null; planted ones too where the built-in ops are meant.
+const OpDef* find_in_scope(const Options& options, const std::string& name) {
+  if (options.plugin_ops.empty()) return checks::find_op(name);
+  for (const OpDef* op : options.plugin_ops)
+    if (op->signature.name == name) return op;
+  return nullptr;
+}
+
+[[noreturn]] void fail_op(const Options& options, const std::string& word) {
   std::vector<std::string> names;
   std::string list;
-  for (const OpDef& op : checks::all_ops()) {
-    names.push_back(op.signature.name);
-    list += (list.empty() ? "" : ", ") + op.signature.name;
+  for (const OpDef* op : ops_in_scope(options)) {
+    names.push_back(op->signature.name);
+    list += (list.empty() ? "" : ", ") + op->signature.name;
   }
-  if (word.find('.') != std::string::npos)
+  if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
     for (const checks::PlantedOp& planted : checks::planted_ops()) names.push_back(planted.op.signature.name);
   throw UsageError("got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +
                    ", a case name, or a pattern with * and ?");
@@ -82,13 +90,22 @@ class Collector {
 
 }  // namespace
 
-checks::Case parse_case(const std::string& text) {
+std::vector<const OpDef*> ops_in_scope(const Options& options) {
+  if (!options.plugin_ops.empty()) return options.plugin_ops;
+  std::vector<const OpDef*> out;
+  for (const OpDef& op : checks::all_ops()) out.push_back(&op);
+  return out;
+}
+
+checks::Case parse_case(const Options& options, const std::string& text) {
   const std::string name(op_of(text));
-  const OpDef* op = checks::find_op(name);
-  if (op == nullptr) fail_op(name);
+  const OpDef* op = find_in_scope(options, name);
+  if (op == nullptr) fail_op(options, name);
   try {
     checks::Case out{op, parse_call(text, op->signature)};
-    if (checks::is_real_range(out.call.range)) checks::require_real_call(op->signature, out.call);
+    const bool real = checks::is_real_range(out.call.range);
+    if (real && !op->plugin.empty()) throw Error("[case name] got a range of a real run in '" + text + "', want one of the generator: the nets call built-in ops");
+    if (real) checks::require_real_call(op->signature, out.call);
     checks::require_regimes(op->signature, out.call);
     const auto& storage = op->signature.precision.storage;
     if (std::find(storage.begin(), storage.end(), out.call.storage) == storage.end())
@@ -104,17 +121,18 @@ checks::Case parse_case(const std::string& text) {
   }
 }
 
-std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& words) {
+std::vector<const checks::OpDef*> select_ops(const Options& options) {
+  const std::vector<std::string>& words = options.words;
   std::vector<const OpDef*> out;
   std::set<std::string> taken;
   const std::vector<std::string> patterns = words.empty() ? std::vector<std::string>{"*"} : words;
   for (const std::string& word : patterns) {
     std::vector<const OpDef*> found;
-    if (const OpDef* exact = checks::find_op(word)) found.push_back(exact);
+    if (const OpDef* exact = find_in_scope(options, word)) found.push_back(exact);
     else
-      for (const OpDef& op : checks::all_ops())
-        if (matches(word, op.signature.name)) found.push_back(&op);
-    if (found.empty()) fail_op(word);
+      for (const OpDef* op : ops_in_scope(options))
+        if (matches(word, op->signature.name)) found.push_back(op);
+    if (found.empty()) fail_op(options, word);
     for (const OpDef* op : found)
       if (taken.insert(op->signature.name).second) out.push_back(op);
   }
@@ -124,12 +142,9 @@ std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& wor
 namespace {
 
 /// The ops of a selector that is a name or a pattern; none for a full case name.
-std::vector<const OpDef*> ops_of(const std::string& word) {
-  std::vector<const OpDef*> out;
-  if (const OpDef* op = checks::find_op(word)) return {op};
-  if (!is_pattern(word)) return out;
-  for (const OpDef& op : checks::all_ops()) out.push_back(&op);
-  return out;
+std::vector<const OpDef*> ops_of(const Options& options, const std::string& word) {
+  if (const OpDef* op = find_in_scope(options, word)) return {op};
+  return is_pattern(word) ? ops_in_scope(options) : std::vector<const OpDef*>{};
 }
 
 /// The steps of the real runs that a set of cases takes.
@@ -143,7 +158,7 @@ std::vector<int> steps_of(checks::CaseSet set) {
 
 /// The cases at real tensors that `word` matches by op or case name.
 void add_real(const Options& options, const std::string& word, Collector& collector) {
-  const std::vector<const OpDef*> ops = ops_of(word);
+  const std::vector<const OpDef*> ops = ops_of(options, word);
   if (ops.empty()) return;
   constexpr Dtype kStorage[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
   for (checks::Case& item : checks::real_cases(ops, kStorage, steps_of(options.set)))
@@ -158,11 +173,12 @@ Selection select_cases(const Options& options) {
   checks::set_data_directory(options.data);
   const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
   for (const std::string& word : words) {
-    const std::vector<const OpDef*> ops = ops_of(word);
-    if (ops.empty()) collector.add(parse_case(word));  // an unknown op is told from a bad case name there
+    const std::vector<const OpDef*> ops = ops_of(options, word);
+    if (ops.empty()) collector.add(parse_case(options, word));  // an unknown op is told from a bad case name there
     else if (options.real != RealTensors::only)
       for (const OpDef* op : ops) collector.add_generated(*op, word);
   }
+  if (!options.plugin_ops.empty()) return selection;  // the nets call built-in ops alone
   // Their shapes are those of the nets.
   if (options.real == RealTensors::off || (options.real == RealTensors::found && options.shapes.kind != ShapeFilter::Kind::all))
     return selection;

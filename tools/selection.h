@@ -21,10 +21,13 @@ struct Selection {
 /// not there.
 Selection select_cases(const Options& options);
 
-/// The ops of the words (names and patterns; none: all). Throws UsageError for an unknown op.
-std::vector<const checks::OpDef*> select_ops(const std::vector<std::string>& words);
+/// The ops of options.words (names and patterns; none: all). Throws UsageError for an unknown op.
+std::vector<const checks::OpDef*> select_ops(const Options& options);
+
+/// Every op that the options are about: those of the library, else the built-in ones.
+std::vector<const checks::OpDef*> ops_in_scope(const Options& options);
 
 /// Parses one full case name, canonical or not. Throws UsageError.
-checks::Case parse_case(const std::string& text);
+checks::Case parse_case(const Options& options, const std::string& text);
 
 }  // namespace ampcheck::tools

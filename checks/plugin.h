@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops of a user's shared library (src/api/ampcheck/ampcheck_op.h): each becomes an OpDef and takes the road of a built-in op.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checks/op_def.h"
+#include "src/api/ampcheck/ampcheck_op.h"
+#include "src/error.h"
+
+namespace ampcheck::checks {
+
+/// The library is there, but what it describes is no op: "[libmy_op.so: op 'my_op', input 2] dims, got X, want Y".
+struct PluginError : Error {
+  using Error::Error;
+};
+
+struct Plugin {
+  std::string path;         ///< as the user wrote it: goes into replay lines
+  std::vector<OpDef> ops;
+};
+
+/// Loads a library for the life of the process; a second call with the same path gives the same object. Loading runs its
+/// static initialisers and nothing of its kernels. Throws EnvironmentError if it cannot be loaded, PluginError if it describes no
+/// valid ops.
+const Plugin& load_plugin(const std::string& path);
+
+/// The ops of a description. `where` names the library in messages. Every field is validated and every form recorded at
+/// the first sample shape, with and without the optional inputs. Throws PluginError.
+std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where);
+
+}  // namespace ampcheck::checks

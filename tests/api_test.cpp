@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The headers that a plug-in is built with: formulas in C++ as text, and storage types.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "reference/formula_text.h"
+#include "src/api/ampcheck/expr.h"
+#include "src/api/ampcheck/storage_types.h"
+#include "src/random.h"
+#include "src/rounding.h"
+
+namespace ampcheck {
+namespace {
+
+using op::Expr;
+using op::detail::formula_text;
+
+template <class F>
+std::string text(F formula, const std::vector<std::string>& inputs = {"x", "w"}, const std::vector<std::string>& attributes = {"eps"},
+                 const std::vector<std::string>& outputs = {"y"}) {
+  return formula_text(formula, inputs, attributes, outputs);
+}
+
+TEST(ApiExpr, WritesWhatWasWritten) {
+  EXPECT_EQ(text([](Expr x, Expr w) { return x + w; }), "y = x + w\n");
+  EXPECT_EQ(text([](Expr x, Expr w) { return x - (w - 1) * 2; }), "y = x - ((w - 1) * 2)\n");
+  EXPECT_EQ(text([](Expr x, Expr) { return -x / -0.1; }), "y = (-x) / (-0.1)\n");
+  EXPECT_EQ(text([](Expr x, Expr, Expr eps) { return rsqrt(mean(square(x), -1) + eps); }), "y = rsqrt(mean(square(x), -1) + eps)\n");
+  EXPECT_EQ(text([](Expr x, Expr w) { return where(x < w, x, maximum(x, 0)); }), "y = where(x < w, x, maximum(x, 0))\n");
+  EXPECT_EQ(text([](Expr x, Expr w) { return given(w, matmul(x, w, false, true), op::concat({x, x}, 0)); }),
+            "y = given(w, matmul(x, w, transpose_b=1), concat(x, x, axis=0))\n");
+  EXPECT_EQ(text([](Expr x, Expr) { return reshape(slice(x, -1, 0, op::dim("D") / 2), {op::size(x, 0), -1}); }),
+            "y = reshape(slice(x, -1, 0, D / 2), size(x, 0), -1)\n");
+}
+
+TEST(ApiExpr, NamesWhatIsUsedTwice) {
+  EXPECT_EQ(text([](Expr x, Expr) { const Expr e = exp(x); return e / sum(e, -1); }), "_1 = exp(x)\ny = _1 / sum(_1, -1)\n");
+  EXPECT_EQ(text([](Expr x, Expr w) { const Expr h = x + w; return std::vector<Expr>{h * h, h}; }, {"x", "w"}, {}, {"y", "h"}),
+            "_1 = x + w\ny = _1 * _1\nh = _1\n");
+}
+
+TEST(ApiExpr, LongChainsAreParsed) {  // beyond the depth that the text may have
+  OpSignature signature;
+  signature.inputs = {{.name = "x", .dims = "N"}};
+  signature.outputs = {{.name = "y"}};
+  signature.dims = {{"N", {2, 3, 4}}};
+  const std::string chain = text([](Expr x) { for (int i = 0; i < 1000; ++i) x = tanh(x) + 1; return x; }, {"x"}, {});
+  EXPECT_NO_THROW(reference::form_from_text(signature, "chain", chain));
+  const std::string wide = text([](Expr x) { for (int i = 0; i < 200; ++i) x = x * x + x; return x; }, {"x"}, {});
+  EXPECT_LT(wide.size(), 20'000u) << "shared values are written once";
+}
+
+TEST(ApiExpr, AdjointsOfTheirOwnAreStatements) {
+  const std::string got = text([](Expr x, Expr w) {
+    const Expr n = x * w;
+    return with_adjoint(n, {x, w}, [=](Expr g) { return std::vector<Expr>{g * w, g * x}; }) + n;
+  });
+  EXPECT_NE(got.find(" = _1 with dx = d_w"), std::string::npos) << got;
+  EXPECT_NE(got.find(", dw = d_w"), std::string::npos) << got;
+}
+
+TEST(ApiExpr, MisuseIsTold) {
+  EXPECT_THROW(text([](Expr x) { return x; }), std::invalid_argument) << "two inputs";
+  EXPECT_THROW(text([](Expr x, Expr) { return std::vector<Expr>{x, x}; }), std::invalid_argument) << "one output";
+  EXPECT_THROW(text([](Expr x, Expr) { return x * INFINITY; }), std::invalid_argument);
+  EXPECT_THROW(text([](Expr x, Expr) {
+                 return with_adjoint(x, {x}, [](Expr g) { for (int i = 0; i < 100; ++i) g = g * g; return g; });
+               }), std::length_error);
+}
+
+template <class T>
+void expect_rounding(const FloatFormat& format, const std::vector<float>& values) {
+  for (const float value : values) {
+    double want = static_cast<double>(value);
+    round_values(format, RoundingMode{}, {&want, 1}, {&want, 1});
+    const auto got = static_cast<double>(static_cast<float>(T(value)));
+    const bool right = std::isnan(want) ? std::isnan(got) : got == want && std::signbit(got) == std::signbit(want);
+    EXPECT_TRUE(right) << std::hexfloat << value << " became " << got << ", want " << want;
+  }
+}
+
+TEST(ApiStorageTypes, EveryPatternSurvives) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    op::Half half;
+    op::BFloat16 bfloat;
+    half.bits = bfloat.bits = static_cast<std::uint16_t>(bits);
+    const float h = half, b = bfloat;
+    if (h == h) {
+      EXPECT_EQ(op::Half(h).bits, bits);
+    } else {
+      EXPECT_TRUE(std::isnan(static_cast<float>(op::Half(h))));
+    }
+    if (b == b) {
+      EXPECT_EQ(op::BFloat16(b).bits, bits);
+    } else {
+      EXPECT_TRUE(std::isnan(static_cast<float>(op::BFloat16(b))));
+    }
+  }
+}
+
+TEST(ApiStorageTypes, RoundToNearestEven) {
+  std::vector<float> values = {0.0f, -0.0f, 65504.0f, 65519.99f, 65520.0f, -65536.0f, 1e38f, 3.3961775e38f, INFINITY, -INFINITY, NAN, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f,
+                               0x1.8p-24f, 0x1p-14f, 0x1.ffep-15f, 0x1.ffcp-15f, 0x1p-133f, 0x1p-134f, 0x1.8p-133f, 1e-45f};
+  const Random random(1, "storage types");
+  for (std::uint64_t i = 0; i < 200'000; ++i) {  // any bits, and the ties of every exponent
+    values.push_back(op::detail::bits_as<float>(static_cast<std::uint32_t>(random.below(i, std::uint64_t{1} << 32))));
+    const auto high = static_cast<std::uint32_t>(random.below(i + 1'000'000, 1 << 19)) << 13;
+    values.push_back(op::detail::bits_as<float>(high | (i % 2 == 0 ? 0x1000u : 0x8000u)));
+  }
+  expect_rounding<op::Half>(kFp16, values);
+  expect_rounding<op::BFloat16>(kBf16, values);
+}
+
+}  // namespace
+}  // namespace ampcheck

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that a stranger would bring, through each door: the right ones pass, the broken ones are convicted for what is
+// wrong with them. tests/custom_ops/ is built as a stranger would: with the headers of src/api and nothing else.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "checks/plugin.h"
+#include "checks/runner.h"
+#include "tests/run_program.h"
+
+namespace ampcheck::checks {
+namespace {
+
+using testing::contains;
+using testing::ProgramResult;
+
+const std::string kFolder = AMPCHECK_BINARY_DIR "/custom_ops/";
+
+const OpDef& op_of_library(const std::string& library, const std::string& name) {
+  for (const OpDef& op : load_plugin(kFolder + library).ops)
+    if (op.signature.name == name) return op;
+  throw Error("[test] no op " + name + " in " + library);
+}
+
+/// Number of cases by code; "" for those that pass.
+std::map<std::string, int> codes(const OpDef& op, CaseSet set, const std::vector<Dtype>& types, std::uint64_t seed) {
+  std::map<std::string, int> out;
+  for (const Dtype storage : types)
+    for (const OpCall& call : cases_of(op.signature, storage, set, seed)) {
+      const CaseResult result = run_case(op, call, {});
+      ++out[convicts(result.verdict) ? result.code : ""];
+    }
+  return out;
+}
+
+struct Known {
+  const char *library, *op;
+  const char* code;  ///< the finding that is due; "" for a right kernel
+};
+constexpr Known kOps[] = {
+    {"my_rms_norm.so", "my_rms_norm", ""},
+    {"add_layer_norm.so", "add_layer_norm", ""},
+    {"add_layer_norm.so", "add_layer_norm_drops_skip_gradient", "AC101"},  // class 46: a dead gradient path
+    {"add_layer_norm.so", "add_layer_norm_low_accumulation", "AC301"},     // class 23: bf16 accumulation of dgamma
+    {"bias_gelu_dropout.so", "bias_gelu_dropout", ""},
+    {"bias_gelu_dropout.so", "bias_gelu_dropout_forgets_mask", "AC101"},   // class 35
+    {"bias_gelu_dropout.so", "bias_gelu_dropout_tanh_gradient", "AC101"},  // class 30
+    {"gather_rows.so", "gather_rows", ""},
+    {"gather_rows.so", "gather_rows_loses_duplicates", "AC101"},  // class 40: lost contributions
+    {"gather_rows.so", "gather_rows_low_accumulation", "AC301"},  // class 23
+    {"rope.so", "rope", ""},
+    {"rope.so", "rope_rotates_forward", "AC101"},  // class 7: the rotation instead of its inverse
+    {"rope.so", "rope_strides_of_x", "AC406"},     // class 20: the strides of another tensor
+};
+
+class CustomOp : public ::testing::TestWithParam<Known> {};
+INSTANTIATE_TEST_SUITE_P(All, CustomOp, ::testing::ValuesIn(kOps), [](const auto& info) { return std::string(info.param.op); });
+
+TEST_P(CustomOp, IsJudgedAsWhatItIs) {
+  const OpDef& op = op_of_library(GetParam().library, GetParam().op);
+  const std::string due = GetParam().code;
+  for (std::uint64_t seed = 1; seed <= (due.empty() ? 5 : 1); ++seed) {
+    // Strides that only one tensor has are in the standard set; bf16 has no case above 2^16 elements, and is quick.
+    const auto seen = due.empty() ? codes(op, CaseSet::quick, op.signature.precision.storage, seed) : codes(op, CaseSet::standard, {Dtype::bf16}, seed);
+    std::string usual;
+    int most = 0;
+    for (const auto& [code, cases] : seen)
+      if (!code.empty() && cases > most) usual = code, most = cases;
+    EXPECT_EQ(usual, due) << "seed " << seed;
+  }
+}
+
+TEST(CustomOps, RmsNormWithBackwardTakesFortyLines) {
+  std::ifstream file(AMPCHECK_SOURCE_DIR "/tests/custom_ops/rms_norm.cpp");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) EXPECT_LE(line.size(), 120u);
+  EXPECT_GT(lines, 10);
+  EXPECT_LE(lines, 40);
+}
+
+TEST(CustomOps, TheProgramTakesALibrary) {
+  const std::string rope = kFolder + "rope.so";
+  const ProgramResult list = testing::ampcheck("list " + rope);
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_TRUE(contains(list.out, "rope_strides_of_x")) << list.out;
+  EXPECT_FALSE(contains(list.out, "softmax"));
+  const ProgramResult right = testing::ampcheck("check " + rope + " rope --regimes quick");
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  EXPECT_TRUE(contains(right.out, "All clear"));
+  const ProgramResult certify = testing::ampcheck("certify " + rope + " rope");
+  EXPECT_EQ(certify.exit_code, 0) << certify.out << certify.err;
+  const ProgramResult unknown = testing::ampcheck("check " + rope + " softmax");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_TRUE(contains(unknown.err, "got unknown op 'softmax'")) << unknown.err;
+  EXPECT_EQ(testing::ampcheck("check nowhere/libx.so").exit_code, 6);
+  EXPECT_EQ(testing::ampcheck("check " + rope + " " + rope).exit_code, 2);
+}
+
+TEST(CustomOps, TheLineThatRunsACaseAgainNamesTheLibrary) {
+  // From its own folder and under a name that a shell would split.
+  const ProgramResult run = testing::shell("mkdir 'a folder' && cd 'a folder' && cp " + kFolder + "rope.so 'my rope.so'\n"
+                                           "out=$($AMPCHECK check './my rope.so' rope_rotates_forward --regimes quick --shapes first); echo \"code $?\"\n"
+                                           "line=$(echo \"$out\" | grep -m1 '^  again' | sed 's/^  again   ampcheck //'); echo \"$line\"\n"
+                                           "eval \"$AMPCHECK $line\"; echo \"code $?\"; cd ..; rm -r 'a folder'");
+  EXPECT_TRUE(contains(run.out, "code 1\nreplay './my rope.so' 'rope_rotates_forward(")) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "BUG  AC101")) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out.substr(run.out.size() - 8), "code 1")) << run.out;
+}
+
+TEST(CustomOps, TheFormulaLanguageIsExplained) {
+  const ProgramResult run = testing::ampcheck("explain formula");
+  EXPECT_EQ(run.exit_code, 0);
+  for (const char* word : {"with dx =", "stored(name, x)", "matmul(a, b, transpose_a=0, transpose_b=0)", "size(x, axis)"})
+    EXPECT_TRUE(contains(run.out, word)) << word << run.out;
+}
+
+TEST(CustomOps, ReportsNameTheLibrary) {
+  const ProgramResult json = testing::ampcheck("check " + kFolder + "rope.so rope --regimes quick --shapes first --json");
+  EXPECT_TRUE(contains(json.out, "\"plugin\":\"" + kFolder + "rope.so\"")) << json.out.substr(0, 2000);
+}
+
+TEST(CustomOps, NewWritesAnExampleThatPasses) {
+  const testing::TemporaryFolder folder;
+  for (const char* door : {"c", "cpp"}) {
+    const std::string name = std::string("fresh_") + door;
+    const ProgramResult made = testing::shell("cd " + folder.path() + " && $AMPCHECK new op " + name + " --door " + door);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    // The lines that it prints are those that build and check it.
+    const std::string lines = made.out.substr(made.out.find("\n  cd ") + 1);
+    const ProgramResult run = testing::shell("ampcheck() { $AMPCHECK \"$@\" --regimes quick; }\nset -e\ncd " + folder.path() + "\n" + lines);
+    EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+    EXPECT_TRUE(contains(run.out, "All clear")) << run.out;
+    EXPECT_TRUE(contains(run.out, name));
+  }
+  EXPECT_EQ(testing::ampcheck("new op 'no name'").exit_code, 2);
+  EXPECT_EQ(testing::ampcheck("new thing x").exit_code, 2);
+  const ProgramResult again = testing::shell("cd " + folder.path() + " && $AMPCHECK new op fresh_c");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_TRUE(contains(again.err, "which is there already")) << again.err;
+}
+
+}  // namespace
+}  // namespace ampcheck::checks

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/plugins.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checks/plugin.h"
+#include "reference/certify.h"
+#include "src/op_call.h"
+
+namespace ampcheck::tools {
+
+bool is_library(std::string_view word) {
+  if (word.find('(') != std::string_view::npos) return false;
+  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
+}
+
+void open_plugin(Options& options) {
+  const auto libraries = std::count_if(options.words.begin(), options.words.end(), is_library);
+  if (libraries == 0) return;
+  if (libraries > 1 || !is_library(options.words.front()))
+    throw UsageError("[" + options.verb + "] got " + std::to_string(libraries) + " shared librar" + (libraries == 1 ? "y" : "ies") +
+                     " among other words, want one, before its selectors");
+  try {
+    for (const checks::OpDef& op : checks::load_plugin(options.words.front()).ops) options.plugin_ops.push_back(&op);
+  } catch (const checks::PluginError& error) {
+    throw UsageError(error.what());
+  }
+  options.words.erase(options.words.begin());
+}
+
+void require_certified(const checks::OpDef& op) {
+  const auto certificate = reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
+  const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ", why = " (ampcheck certify says more)";
+  for (const reference::FormAgreement& form : certificate.forms)
+    if (!(std::min(form.forward_digits, form.gradient_digits) >= kCertifiedDigits))
+      throw UsageError(fmt::format("{}form '{}' is not the formula, got agreement with form '{}' to {:.1f} digits forward and {:.1f} in the gradients, want {:.0f}{}", where,
+                                   form.form, op.forms.front().name, form.forward_digits, form.gradient_digits, kCertifiedDigits, why));
+  for (const reference::CertifiedPoint& point : certificate.points)
+    if (!(point.digits >= kCertifiedDigits))
+      throw UsageError(fmt::format("{}gradient of form '{}' with respect to '{}', got agreement with its difference to {:.1f} digits, want {:.0f}{}", where, point.form,
+                                   point.input, point.digits, kCertifiedDigits, why));
+}
+
+std::string shell_word(std::string_view word) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::string_view("_-./+@%").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace ampcheck::tools

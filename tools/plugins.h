@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shared library among the words of a command line: its ops are the ones that the command is about.
+#pragma once
+
+#include <string_view>
+
+#include "tools/options.h"
+
+namespace ampcheck::tools {
+
+/// Whether a word is meant as a library: a path or a *.so, and no case name.
+bool is_library(std::string_view word);
+
+/// Takes a library, which stands first among the words, and loads it: options.plugin_ops are its ops afterwards. Throws
+/// UsageError for a description that is none, EnvironmentError for a library that cannot be loaded.
+void open_plugin(Options& options);
+
+/// Agreement below which a formula and its adjoint, or two forms, are not the same mathematics.
+inline constexpr double kCertifiedDigits = 25;
+
+/// The formula of a user's op is certified before it judges: throws UsageError unless its adjoint agrees with differences
+/// in 100 digits, and every form with the first.
+void require_certified(const checks::OpDef& op);
+
+/// A word as a shell reads it back.
+std::string shell_word(std::string_view word);
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's side of tools/isolation.h.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+
+#include "src/parallel.h"
+#include "tools/isolation.h"
+#include "tools/plugins.h"
+#include "tools/selection.h"
+#include "tools/wire.h"
+#include "tools/worker_channel.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+void limit(__rlimit_resource_t resource, rlim_t most) {
+  rlimit now{};
+  if (getrlimit(resource, &now) != 0) return;
+  now.rlim_cur = std::min(now.rlim_max, most);
+  setrlimit(resource, &now);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kReservesAddresses = true;  // a sanitizer's shadow is larger than any memory
+#else
+constexpr bool kReservesAddresses = false;
+#endif
+
+/// A kernel may not take the machine: no core files, no more memory than there is, little output. CUDA reserves more
+/// addresses than that.
+void set_limits(Device device) {
+  const auto memory = static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  limit(RLIMIT_CORE, 0);
+  if (device == Device::cpu && !kReservesAddresses) limit(RLIMIT_AS, memory + (rlim_t{1} << 30));
+  limit(RLIMIT_FSIZE, kMostOutput);
+}
+
+bool read_line(std::string& line) {
+  line.clear();
+  for (char c = 0;;) {
+    const ssize_t got = read(kRequests, &c, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    if (c == '\n') return true;
+    line += c;
+  }
+}
+
+bool write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t put = write(kReplies, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+}  // namespace
+
+ExitCode worker_main(int argc, char** argv) {
+  if (argc != 5) return ExitCode::usage;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Options options;
+  options.verb = "worker";
+  options.words = {argv[2]};
+  checks::RunOptions run;
+  run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
+  run.relations = std::string_view(argv[4]) == "1";
+  run.jobs = 1;
+  set_limits(run.device);
+  set_threads(1);
+  open_plugin(options);
+  const pid_t self = getpid();
+  for (std::string line; read_line(line);) {
+    const checks::Case item = parse_case(options, line);
+    const CaseResult result = checks::run_case(*item.op, item.call, run);
+    if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
+    if (!write_all(wire_text(result) + "\n")) break;
+  }
+  _exit(0);  // the library's destructors are its own affair
+}
+
+}  // namespace ampcheck::tools

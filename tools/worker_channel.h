@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What supervisor and worker agree on. Only tools/isolation.cpp and tools/worker.cpp include this.
+#pragma once
+
+#include <cstddef>
+
+namespace ampcheck::tools {
+
+inline constexpr int kRequests = 3, kReplies = 4;         ///< descriptors of the worker
+inline constexpr std::size_t kMostOutput = 64 << 20;      ///< bytes that a worker may write to standard output and error
+
+}  // namespace ampcheck::tools
