@@ -110,13 +110,19 @@ void CaseRun::note_memory(const LaunchResult& result, const std::string& where) 
     add_relation("inputs unchanged " + name, "AC403", 1, 1, "'" + name + "' holds other bits after " + where);
 }
 
+void CaseRun::stop_if_cancelled() const {
+  if (options.cancel != nullptr && options.cancel->load()) throw Interrupted{};
+}
+
 LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) {
+  stop_if_cancelled();
   LaunchResult result = launch(op.kernel.forward, tensors, call.attributes, options.device);
   note_memory(result, "forward");
   return result;
 }
 
 LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) {
+  stop_if_cancelled();
   LaunchResult result = launch(op.kernel.backward, tensors, call.attributes, options.device);
   note_memory(result, "backward");
   return result;

@@ -221,7 +221,11 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
     for (std::int64_t k = begin; k < end; ++k) {
       if (cancelled()) return;
       const auto i = static_cast<std::size_t>(k);
-      results[i] = options.run ? options.run(*cases[i].op, cases[i].call) : run_case(*cases[i].op, cases[i].call, options);
+      try {
+        results[i] = options.run ? options.run(*cases[i].op, cases[i].call) : run_case(*cases[i].op, cases[i].call, options);
+      } catch (const Interrupted&) {
+        return;
+      }
       const Coverage seen = coverage_of(*cases[i].op, cases[i].call);
       const std::lock_guard lock(mutex);
       ran[i] = 1;

@@ -23,7 +23,7 @@ struct RunOptions {
   std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
   /// Runs a case instead of run_case (in a process of its own); null: here.
   std::function<CaseResult(const OpDef&, const OpCall&)> run = nullptr;
-  /// Set from a signal handler: no further case starts.
+  /// Set from a signal handler: no further case starts, and one that runs ends at its next launch with Interrupted.
   const std::atomic<bool>* cancel = nullptr;
 };
 
@@ -43,6 +43,9 @@ struct Dump {
   };
   std::vector<Entry> entries;
 };
+
+/// Thrown out of a case that was cancelled; it has no result.
+struct Interrupted {};
 
 /// Judges one case. Exceptions of the kernel become a CRASH finding. `dump`, if given, receives the tensors of the
 /// first probe.

@@ -24,6 +24,7 @@ class Pool {
     if (!list.empty()) {
       double* p = list.back();
       list.pop_back();
+      held_ -= std::size_t{8} << size_class;
       return p;
     }
     void* p = std::aligned_alloc(64, std::size_t{8} << size_class);
@@ -32,12 +33,16 @@ class Pool {
   }
   void put(int size_class, double* p) {
     auto& list = free_[static_cast<std::size_t>(size_class)];
-    if ((std::size_t{8} << size_class) <= (std::size_t{1} << 24) && list.size() < 64) list.push_back(p);
-    else std::free(p);
+    const std::size_t size = std::size_t{8} << size_class;
+    if (held_ + size > kMostHeld) return std::free(p);
+    list.push_back(p);
+    held_ += size;
   }
 
  private:
+  static constexpr std::size_t kMostHeld = std::size_t{1} << 26;  ///< bytes that wait for their next use
   std::array<std::vector<double*>, 64> free_;
+  std::size_t held_ = 0;
 };
 
 std::shared_ptr<Pool> pool() {

@@ -7,6 +7,7 @@
 
 #include "src/error.h"
 #include "src/random.h"
+#include "src/rounding.h"
 #include "src/tensor.h"
 
 namespace ampcheck {
@@ -140,17 +141,20 @@ TEST(CopyElements, MovesBitsBetweenLayouts) {
 
 TEST(Random, ManyAtATimeAreTheSameNumbers) {
   const Random random(7, "many at a time");
-  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{1} << 32) - 70})
+  for (const std::string_view target : simd_targets())
+    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{1} << 32) - 70})
     for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{200}}) {
+      set_simd_target(target);
       std::vector<std::uint64_t> bits(n);
       std::vector<double> normals(n);
       random.bits(first, bits);
       random.normals(first, normals);
       for (std::size_t i = 0; i < n; ++i) {
         ASSERT_EQ(bits[i], random.bits(first + i));
-        ASSERT_EQ(normals[i], random.normal(first + i));
+        ASSERT_EQ(normals[i], random.normal(first + i)) << target;
       }
     }
+  set_simd_target("");
 }
 
 }  // namespace

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams by row blocks give the bits of the evaluation at once, at every SIMD width; and the judge says the same either way.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "checks/case_reference.h"
+#include "checks/op_def.h"
+#include "checks/regimes.h"
+#include "checks/runner.h"
+#include "reference/ball.h"
+#include "reference/certify.h"
+#include "src/random.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+namespace {
+
+NamedValues inputs_of(const OpSignature& signature, const OpCall& call) {
+  NamedValues out;
+  for (const TensorSpec& spec : signature.inputs)
+    if (call.has(spec)) out[spec.name] = input_values(signature, call, spec);
+  return out;
+}
+
+NamedValues cotangents_of(CaseReference& reference, int probe) {
+  NamedValues out;
+  for (const OutputSpec& spec : reference.op().signature.outputs)
+    out[gradient_name(spec.name)] =
+        cotangent_values(reference.call(), spec.name, reference.output_shape(spec.name), dtype_of(spec.type, reference.call().storage), probe);
+  return out;
+}
+
+bool same(const double* a, const double* b, std::int64_t n) { return std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(double)) == 0; }
+
+/// Streams some tensors and compares every part with the whole balls of `whole`; returns the number of parts.
+int compare_parts(CaseReference& streamed, CaseReference& whole, std::size_t form, Pass pass, const std::vector<std::string>& names,
+                  const std::string& where) {
+  std::vector<std::int64_t> covered(names.size(), 0);
+  int parts = 0;
+  const bool by_rows = streamed.stream(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
+    const reference::Ball& want = whole.ball(form, pass, names[which]);
+    ++parts, covered[which] += part.count();
+    EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count())) << where << " value of " << names[which] << " from " << first;
+    for (std::int64_t i = 0; i < part.count(); ++i) {
+      const double got = part.r ? part.r[i] : 0.0, r = want.r ? want.r[first + i] : 0.0;
+      ASSERT_EQ(got, r) << where << " radius of " << names[which] << " at " << first + i;
+    }
+  });
+  if (!by_rows) return 0;
+  for (std::size_t k = 0; k < names.size(); ++k) EXPECT_EQ(covered[k], whole.ball(form, pass, names[k]).count()) << where << " " << names[k];
+  return parts;
+}
+
+std::vector<std::string> outputs_of(CaseReference& reference, std::size_t form) {
+  std::vector<std::string> out;
+  for (const auto& [name, node] : reference.recording(form).outputs) out.push_back(name);
+  for (const auto& [name, node] : reference.recording(form).stored)
+    if (std::any_of(reference.op().signature.saved.begin(), reference.op().signature.saved.end(), [&](const auto& s) { return s.name == name; })) out.push_back(name);
+  return out;
+}
+
+std::vector<std::string> gradients_of(CaseReference& reference, std::size_t form) {
+  std::vector<std::string> out;
+  for (const auto& [name, node] : reference.recording(form).gradients) out.push_back(name);
+  return out;
+}
+
+OpCall large_call(const OpDef& op, std::size_t which) {
+  OpCall call = default_call(op.signature, Dtype::bf16);
+  call.dims = reference::standard_dims(op.signature, which);
+  return call;
+}
+
+TEST(BallRows, StreamsHaveTheBitsOfTheWholeInEveryFormOfEveryOp) {
+  int streamed = 0, forms = 0;
+  for (const OpDef& op : all_ops())
+    for (const std::size_t which : {std::size_t{1}, std::size_t{2}}) {
+      const OpCall call = large_call(op, which);
+      if (op.signature.valid && !op.signature.valid(call.dims, call.attributes)) continue;
+      for (std::size_t form = 0; form < op.forms.size(); ++form, ++forms) {
+        CaseReference a(op, call, inputs_of(op.signature, call)), b(op, call, inputs_of(op.signature, call));
+        const std::string where = call.str(op.signature) + " form " + op.forms[form].name;
+        int parts = compare_parts(a, b, form, Pass::forward, outputs_of(a, form), where + " forward");
+        for (const int probe : {0, 1, 2}) {
+          a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
+          parts += compare_parts(a, b, form, Pass::backward, gradients_of(a, form), where + " probe " + std::to_string(probe));
+        }
+        streamed += parts > 4;
+      }
+    }
+  EXPECT_GT(streamed, 50) << "of " << forms << " forms and shapes: what went by rows no longer does";
+}
+
+// Axes that merely look like rows: extents that agree by chance, several leading axes, rows that a map or a product moves.
+TEST(BallRows, ExtentsThatAgreeByChanceAreNoRows) {
+  for (const char* name : {"layer_norm(x=fp32[72,72])", "rms_norm(x=bf16[72,72])", "linear(x=fp32[96,96],weight=fp32[96,96])", "softmax(x=bf16[128,64])",
+                           "attention(q=bf16[4,4,32,32])", "attention(q=bf16[2,3,64,8])", "conv2d(x=bf16[4,4,40,40],weight=bf16[4,4,3,3])",
+                           "max_pool2d(x=bf16[8,8,16,16])", "swiglu(x=bf16[64,128],y=bf16[64,128])", "cross_entropy(x=fp32[64,128])"}) {
+    const OpDef* op = find_op(op_of(name));
+    if (op == nullptr) continue;
+    OpCall call;
+    try {
+      call = parse_call(name, op->signature);
+    } catch (const std::exception&) {
+      continue;  // the op names its inputs otherwise
+    }
+    for (std::size_t form = 0; form < op->forms.size(); ++form) {
+      CaseReference a(*op, call, inputs_of(op->signature, call)), b(*op, call, inputs_of(op->signature, call));
+      const std::string where = std::string(name) + " form " + op->forms[form].name;
+      compare_parts(a, b, form, Pass::forward, outputs_of(a, form), where);
+      a.set_cotangents(cotangents_of(a, 1)), b.set_cotangents(cotangents_of(b, 1));
+      compare_parts(a, b, form, Pass::backward, gradients_of(a, form), where);
+    }
+  }
+}
+
+TEST(BallRows, OnlyTheBlocksAskedFor) {
+  const OpDef& op = *find_op("softmax");
+  const OpCall call = parse_call("softmax(x=bf16[64,512])", op.signature);
+  CaseReference a(op, call, inputs_of(op.signature, call)), b(op, call, inputs_of(op.signature, call));
+  const std::vector<std::int64_t> outside{5, 33 * 512 + 7};
+  std::int64_t seen = 0, found = 0;
+  ASSERT_TRUE(a.stream(0, Pass::forward, {"y"}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
+    seen += part.count();
+    for (const std::int64_t i : outside) found += i >= first && i < first + part.count();
+    EXPECT_TRUE(same(part.v.get(), b.ball(0, Pass::forward, "y").v.get() + first, part.count()));
+  }, {&outside}));
+  EXPECT_EQ(found, 2);
+  EXPECT_LT(seen, 64 * 512 / 2);
+}
+
+TEST(BallRows, NearTheEndsOfTheRangeTheWholeIsUsed) {
+  const OpDef& op = *find_op("mul");
+  const OpCall call = parse_call("mul(x=bf16[64,129],y=bf16[64,129],range=near_max)", op.signature);
+  CaseReference reference(op, call, inputs_of(op.signature, call));
+  EXPECT_FALSE(reference.stream(0, Pass::forward, {"z"}, [](std::size_t, std::int64_t, const reference::Ball&) {}));
+  EXPECT_FALSE(reference.tame());
+}
+
+TEST(BallRows, EveryWidthGivesTheSameBits) {
+  const OpDef& op = *find_op("gelu");
+  const OpCall call = parse_call("gelu(x=bf16[64,129])", op.signature);
+  std::vector<double> first;
+  for (const std::string_view target : simd_targets()) {
+    set_simd_target(target);
+    CaseReference reference(op, call, inputs_of(op.signature, call));
+    reference.set_cotangents(cotangents_of(reference, 1));
+    const reference::Ball& ball = reference.ball(0, Pass::backward, "dx");
+    std::vector<double> bits(ball.v.get(), ball.v.get() + ball.count());
+    bits.insert(bits.end(), ball.r.get(), ball.r.get() + ball.count());
+    if (first.empty()) first = bits;
+    EXPECT_TRUE(same(first.data(), bits.data(), static_cast<std::int64_t>(bits.size()))) << target;
+  }
+  set_simd_target("");
+}
+
+TEST(Measure, SeesExtremesAndWhatIsNotFinite) {
+  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  const Random random(1, "measure");
+  for (std::int64_t n = 0; n < 21; ++n)
+    for (const double odd : {1.0, kInf, -kInf, kNan, 0.0}) {
+      reference::Ball ball;
+      ball.shape = Shape{n};
+      ball.v = reference::make_channel(n), ball.r = reference::make_channel(n);
+      double largest = 0, smallest = kInf;
+      bool finite = true;
+      for (std::int64_t i = 0; i < n; ++i) {
+        ball.v[i] = i == n / 2 ? odd : random.normal(static_cast<std::uint64_t>(i));
+        ball.r[i] = 0x1p-10;
+        const double size = std::fabs(ball.v[i]);
+        finite &= std::isfinite(size);
+        if (size > largest) largest = size;
+        if (size > 0 && size < smallest) smallest = size;
+      }
+      EXPECT_TRUE(reference::measure(ball)) << n;
+      EXPECT_EQ(ball.range.finite, finite) << n << " " << odd;
+      EXPECT_EQ(ball.range.largest, largest) << n << " " << odd;
+      if (finite) {
+        EXPECT_EQ(ball.range.smallest, smallest == kInf ? 1.0 : smallest) << n << " " << odd;
+      }
+      if (n == 0) continue;
+      for (const double wide : {0x1p100, kInf, kNan}) {
+        ball.r[n - 1] = wide;
+        EXPECT_FALSE(reference::measure(ball)) << n << " " << wide;
+      }
+    }
+}
+
+// The sums of these gradients overflow in some orders: another order's number is no verdict.
+TEST(BallRows, SumsThatOverflowInSomeOrderAreOpen) {
+  for (const char* name : {"conv2d(x=bf16[2,3,5,67],weight=bf16[2,3,3,3],cotangent=near_max,seed=1)", "linear(x=fp32[5,67],weight=fp32[3,67],cotangent=near_max,seed=1)",
+                           "embedding(weight=bf16[11,67],index=i64[5],cotangent=near_max,seed=1)"}) {
+    const OpDef& op = *find_op(op_of(name));
+    const CaseResult result = run_case(op, parse_call(name, op.signature), {});
+    EXPECT_FALSE(convicts(result.verdict)) << result.name << " " << result.code;
+    std::int64_t open = 0;
+    for (const CheckResult& check : result.checks) open += check.range;
+    EXPECT_GT(open, 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace ampcheck::checks
