@@ -10,48 +10,73 @@ namespace ampcheck::reference {
 namespace {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using FloatMatrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using View = Eigen::Map<const Matrix>;
 
-/// One operand of one batch: values, magnitudes and, where inexact, magnitudes with radii.
+/// One operand of one batch, [rows, cols] in memory, and what is known of it.
 struct Operand {
-  std::int64_t rows, cols;
-  bool transposed;
-  Matrix magnitude, outer;  // |v| and |v| + r
-  bool exact = true;        // all radii zero
-  double grid = kInfinity;  // lowest set bit of all values
-  bool short_significand = true;  // at most 12 bits: products are exact in fp32
+  View v;
+  const double* r;                ///< null: all zero
+  bool transposed, sums_rows;     ///< sums_rows: the summed axis is that of the rows
+  bool exact = true;              ///< all radii zero
+  double grid = kInfinity;        ///< lowest set bit of all values
+  bool short_significand = true;  ///< at most 12 bits: products are exact in fp32
+  std::int64_t zeros = 0;
 };
 
-Operand prepare(const Ball& x, std::int64_t at, std::int64_t rows, std::int64_t cols, bool transposed) {
-  Operand o{rows, cols, transposed, {}, {}};
-  o.magnitude = View(x.v.get() + at, rows, cols).cwiseAbs();
+Operand prepare(const Ball& x, std::int64_t at, std::int64_t rows, std::int64_t cols, bool transposed, bool first) {
+  Operand o{View(x.v.get() + at, rows, cols), x.r ? x.r.get() + at : nullptr, transposed, transposed == first};
   for (std::int64_t i = 0; i < rows * cols; ++i) {
-    const double r = x.r ? x.r[at + i] : 0.0, v = x.v[at + i], low = lowest_bit(v);
+    const double r = o.r != nullptr ? o.r[i] : 0.0, v = o.v.data()[i], low = lowest_bit(v);
     o.exact &= r == 0;
     o.grid = std::fmin(o.grid, low);
     o.short_significand &= v == 0 || std::fabs(v) < 0x1p12 * low;
+    o.zeros += v == 0 && r == 0;
   }
-  if (!o.exact) o.outer = o.magnitude + View(x.r.get() + at, rows, cols);
   return o;
 }
 
+/// Which of an operand's numbers enter a product.
+enum class Of { values, magnitudes, outer, nonzero };  // v, |v|, |v| + r, |v| + r != 0
+
+/// k0 <= k < k0 + n of x along the axis that the operand sums.
+auto cut(const Operand& o, const View& x, std::int64_t k0, std::int64_t n) {
+  return o.sums_rows ? x.block(k0, 0, n, x.cols()) : x.block(0, k0, x.rows(), n);
+}
+Matrix part(const Operand& o, Of of, std::int64_t k0, std::int64_t n) {
+  Matrix size = cut(o, o.v, k0, n).cwiseAbs();
+  if (of != Of::magnitudes && !o.exact) size += cut(o, View(o.r, o.v.rows(), o.v.cols()), k0, n);
+  if (of == Of::nonzero) size = (size.array() != 0).cast<double>();
+  return size;
+}
+
+/// out += a b of one part of the summed axis.
 template <class A, class B>
-Matrix product(const A& a, bool ta, const B& b, bool tb) {
-  if (ta && tb) return a.transpose() * b.transpose();
-  if (ta) return a.transpose() * b;
-  if (tb) return a * b.transpose();
-  return a * b;
+void add_product(const A& a, bool ta, const B& b, bool tb, Eigen::Ref<Matrix> out) {
+  if (ta && tb) out.noalias() += a.transpose() * b.transpose();
+  else if (ta) out.noalias() += a.transpose() * b;
+  else if (tb) out.noalias() += a * b.transpose();
+  else out.noalias() += a * b;
+}
+
+constexpr std::int64_t kPart = std::int64_t{1} << 19;  ///< about the numbers of both operands that are copied at a time
+
+/// a b, part by part of the summed axis of extent k, so that copies of the operands stay small.
+void product(const Operand& a, const Operand& b, Of of, std::int64_t k, Eigen::Ref<Matrix> out) {
+  out.setZero();
+  const std::int64_t step = std::max<std::int64_t>(256, kPart / std::max<std::int64_t>(out.rows() + out.cols(), 1));
+  for (std::int64_t k0 = 0; k0 < k; k0 += step) {
+    const std::int64_t n = std::min(step, k - k0);
+    if (of == Of::values) add_product(cut(a, a.v, k0, n), a.transposed, cut(b, b.v, k0, n), b.transposed, out);
+    else add_product(part(a, of, k0, n), a.transposed, part(b, of, k0, n), b.transposed, out);
+  }
 }
 
 /// Number of non-zero products of each sum; empty (k everywhere) unless zeros are so many that counting sharpens the bound.
-Matrix count_terms(const Operand& a, const Operand& b) {
-  const Matrix& x = a.exact ? a.magnitude : a.outer;
-  const Matrix& y = b.exact ? b.magnitude : b.outer;
-  const auto zeros = (x.array() == 0).count() * 8 > x.size() || (y.array() == 0).count() * 8 > y.size();
-  if (!zeros) return {};
-  const Matrix mx = (x.array() != 0).cast<double>(), my = (y.array() != 0).cast<double>();
-  return product(mx, a.transposed, my, b.transposed);
+Matrix count_terms(const Operand& a, const Operand& b, std::int64_t k, std::int64_t n, std::int64_t m) {
+  if (a.zeros * 8 <= a.v.size() && b.zeros * 8 <= b.v.size()) return {};
+  Matrix out(n, m);
+  product(a, b, Of::nonzero, k, out);
+  return out;
 }
 
 /// Flags and replay of one batch (rule R9).
@@ -96,15 +121,15 @@ void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, cons
   const double underflow = full || a.range.smallest * b.range.smallest < kMinNormal ? c.eta : 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     const std::int64_t at_a = batch * n * k, at_b = batch * k * m, at = batch * n * m;
-    const Operand x = node.transpose_a ? prepare(a, at_a, k, n, true) : prepare(a, at_a, n, k, false);
-    const Operand y = node.transpose_b ? prepare(b, at_b, m, k, true) : prepare(b, at_b, k, m, false);
-    Eigen::Map<Matrix> value(out.v.get() + at, n, m);
-    value = product(View(a.v.get() + at_a, x.rows, x.cols), node.transpose_a, View(b.v.get() + at_b, y.rows, y.cols), node.transpose_b);
+    const Operand x = node.transpose_a ? prepare(a, at_a, k, n, true, true) : prepare(a, at_a, n, k, false, true);
+    const Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
+    product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + at, n, m));
     const bool exact = x.exact && y.exact;
-    const Matrix inner = product(x.magnitude, node.transpose_a, y.magnitude, node.transpose_b);
-    const Matrix spread = exact ? Matrix() : product(x.exact ? x.magnitude : x.outer, node.transpose_a, y.exact ? y.magnitude : y.outer, node.transpose_b);
+    Matrix inner(n, m), spread;
+    product(x, y, Of::magnitudes, k, inner);
+    if (!exact) spread.resize(n, m), product(x, y, Of::outer, k, spread);
     const Matrix& mass = exact ? inner : spread;
-    const Matrix terms = count_terms(x, y);
+    const Matrix terms = count_terms(x, y, k, n, m);
     const bool exact_products = exact && x.short_significand && y.short_significand && underflow == 0;
     const double grid = exact ? x.grid * y.grid : 0.0;
     for (std::int64_t i = 0; i < n * m; ++i) {

@@ -50,9 +50,17 @@ std::shared_ptr<Pool> pool() {
   return instance;
 }
 
+/// Larger ones are few, would be rounded up by megabytes, and go back to the system.
+constexpr std::int64_t kMostPooled = std::int64_t{1} << 18;
+
 }  // namespace
 
 Channel make_channel(std::int64_t count) {
+  if (count > kMostPooled) {
+    void* const own = std::aligned_alloc(64, (static_cast<std::size_t>(count) * 8 + 63) / 64 * 64);
+    if (own == nullptr) throw std::bad_alloc();
+    return Channel(static_cast<double*>(own), [](double* p) { std::free(p); });
+  }
   const int size_class = std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
   const std::shared_ptr<Pool> from = pool();
   return Channel(from->get(size_class), [from, size_class](double* p) { from->put(size_class, p); });

@@ -23,12 +23,13 @@ struct Deed {
   const char* op;
   const char* verdict;  ///< where x has 17 rows
   const char* words;    ///< of the cause
+  int timeout = 60;     ///< seconds: long where no case is to run into it, on the slowest machine
 };
 constexpr Deed kDeeds[] = {
     {"segfault", "CRASH", "signal 11"},
     {"aborts", "CRASH", "signal 6"},
     {"exits", "CRASH", "ended by itself with exit code 0"},
-    {"loops", "TIMEOUT", "no answer in 1 s"},
+    {"loops", "TIMEOUT", "no answer in 4 s", 4},
     {"overflows_stack", "CRASH", "signal 11"},
     {"takes_memory", "CRASH", "forward returned 12"},
     {"closes_descriptors", "CRASH", "ended by itself"},
@@ -47,7 +48,10 @@ INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::ValuesIn(kDeeds), [](const aut
 
 TEST_P(Hostile, IsPinnedToItsCase) {
   const Deed& deed = GetParam();
-  const ProgramResult run = testing::ampcheck("check " + kHostile + " " + deed.op + " --regimes quick --timeout 1 --json");
+#ifdef __SANITIZE_ADDRESS__
+  if (std::string(deed.op) == "takes_memory") GTEST_SKIP() << "a sanitizer's shadow is larger than any limit of memory";
+#endif
+  const ProgramResult run = testing::ampcheck("check " + kHostile + " " + deed.op + " --regimes quick --json --timeout " + std::to_string(deed.timeout));
   const bool guilty = std::string(deed.verdict) != "ROUNDING";
   EXPECT_EQ(run.exit_code, guilty ? 1 : 0) << run.err;
   const json report = json::parse(run.out);
