@@ -189,7 +189,7 @@ bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ba
          out.chain_up < 0x1p120 && out.chain_down > 0x1p-120;
 }
 
-bool BallEvaluator::compute(const Node& node, bool wants, std::span<const Ball* const> in, Ball& out) const {
+bool BallEvaluator::compute(const Node& node, MapPart map, bool wants, std::span<const Ball* const> in, Ball& out) const {
   const RuleContext c = context_of(node.primitive);
   out.shape = node.shape;
   switch (node.primitive) {
@@ -204,8 +204,8 @@ bool BallEvaluator::compute(const Node& node, bool wants, std::span<const Ball* 
     case Primitive::max: evaluate_max(node, *in[0], full_, out); break;
     case Primitive::first_max: evaluate_first_max(node, *in[0], full_, out); break;
     case Primitive::matmul: evaluate_matmul(c, node, *in[0], *in[1], full_, wants, out); break;
-    case Primitive::take: evaluate_take(node, *in[0], full_, out); break;
-    case Primitive::put_add: evaluate_put_add(c, node, *in[0], full_, wants, out); break;
+    case Primitive::take: evaluate_take(map, *in[0], full_, out); break;
+    case Primitive::put_add: evaluate_put_add(c, map, *in[0], full_, wants, out); break;
     case Primitive::reshape: case Primitive::own_adjoint: case Primitive::no_gradient: case Primitive::stored: case Primitive::stop_gradient:
       out = *in[0];
       out.shape = node.shape;
@@ -245,7 +245,7 @@ bool BallEvaluator::compute_whole(std::size_t id) {
   const std::size_t count = std::min<std::size_t>(node.args.size(), 3);
   for (std::size_t k = 0; k < count; ++k) args[k] = &balls_[static_cast<std::size_t>(node.args[k])];
   Ball out;
-  if (!compute(node, wants_sum_[id] != 0, {args.data(), count}, out)) return false;
+  if (!compute(node, MapPart(node.map), wants_sum_[id] != 0, {args.data(), count}, out)) return false;
   balls_[id] = std::move(out);
   fresh_[id] = 1;
   return true;

@@ -75,6 +75,16 @@ using BallSink = std::function<void(Expr target, std::int64_t first, const Ball&
 
 struct RuleContext;
 
+/// The map of a take or put_add, or of some rows of it: the entries from `first` on, counted from the element `base`.
+struct MapPart {
+  const std::int64_t* first = nullptr;
+  std::int64_t base = 0;
+  MapPart() = default;
+  explicit MapPart(const Map& map) : first(map ? map->data() : nullptr) {}
+  /// Negative: none.
+  std::int64_t operator[](std::int64_t i) const { return first[i] - (first[i] < 0 ? 0 : base); }
+};
+
 /// Evaluates a graph as balls, in fp32 compute. Nodes that do not depend on a changed leaf keep their balls, so several
 /// cotangents cost one forward.
 class BallEvaluator {
@@ -112,7 +122,7 @@ class BallEvaluator {
   /// These return false where a node comes too near the ends of the range for the plain mode.
   bool evaluate(const std::vector<char>& needed);
   bool compute_whole(std::size_t id);
-  bool compute(const Node& node, bool wants_sum, std::span<const Ball* const> in, Ball& out) const;
+  bool compute(const Node& node, MapPart map, bool wants_sum, std::span<const Ball* const> in, Ball& out) const;
   bool finish(const Node& node, std::span<const Ball* const> in, Ball& out) const;
   void drop(std::size_t id);
   void start_full();

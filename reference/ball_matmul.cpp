@@ -71,16 +71,11 @@ void product(const Operand& a, const Operand& b, Of of, std::int64_t k, Eigen::R
   }
 }
 
-/// Number of non-zero products of each sum; empty (k everywhere) unless zeros are so many that counting sharpens the bound.
-Matrix count_terms(const Operand& a, const Operand& b, std::int64_t k, std::int64_t n, std::int64_t m) {
-  if (a.zeros * 8 <= a.v.size() && b.zeros * 8 <= b.v.size()) return {};
-  Matrix out(n, m);
-  product(a, b, Of::nonzero, k, out);
-  return out;
-}
+/// Whether zeros are so many that counting the non-zero products of each sum sharpens the bound; otherwise they are k.
+bool many_zeros(const Operand& x) { return x.zeros * 8 > x.v.size(); }
 
 /// Flags and replay of one batch (rule R9).
-void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int64_t at_b, const Node& node, const Matrix& mass,
+void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int64_t at_b, const Node& node, const Eigen::Map<Matrix>& mass,
                       std::int64_t n, std::int64_t k, std::int64_t m, std::int64_t at, Ball& out) {
   const std::int64_t ai = node.transpose_a ? 1 : k, ak = node.transpose_a ? n : 1;
   const std::int64_t bk = node.transpose_b ? 1 : m, bj = node.transpose_b ? k : 1;
@@ -125,15 +120,20 @@ void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, cons
     const Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
     product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + at, n, m));
     const bool exact = x.exact && y.exact;
-    Matrix inner(n, m), spread;
-    product(x, y, Of::magnitudes, k, inner);
-    if (!exact) spread.resize(n, m), product(x, y, Of::outer, k, spread);
-    const Matrix& mass = exact ? inner : spread;
-    const Matrix terms = count_terms(x, y, k, n, m);
+    // sum |a b|, and the same with radii; in the channels that will hold the state of the sum, where there are any.
+    Matrix own_mass(wants_sum ? 0 : n, m), own_inner(wants_sum || exact ? 0 : n, m);
+    Eigen::Map<Matrix> mass(wants_sum ? out.mass.get() + at : own_mass.data(), n, m);
+    Eigen::Map<Matrix> inner(wants_sum ? out.base.get() + at : own_inner.data(), exact ? 0 : n, m);
+    product(x, y, exact ? Of::magnitudes : Of::outer, k, mass);
+    if (!exact) product(x, y, Of::magnitudes, k, inner);
+    const bool counted = many_zeros(x) || many_zeros(y);
+    Matrix own_terms(wants_sum || !counted ? 0 : n, m);
+    Eigen::Map<Matrix> terms(wants_sum ? out.terms.get() + at : own_terms.data(), counted ? n : 0, m);
+    if (counted) product(x, y, Of::nonzero, k, terms);
     const bool exact_products = exact && x.short_significand && y.short_significand && underflow == 0;
     const double grid = exact ? x.grid * y.grid : 0.0;
     for (std::int64_t i = 0; i < n * m; ++i) {
-      const double s = mass.data()[i], t = terms.size() > 0 ? terms.data()[i] : static_cast<double>(k);
+      const double s = mass.data()[i], t = counted ? terms.data()[i] : static_cast<double>(k);
       double base = exact ? 0.0 : (s - inner.data()[i]) + 0x1p-50 * s;
       const bool on_grid = exact && c.grid && s <= 0x1p24 * grid && underflow == 0;
       if (!exact_products && !on_grid && s > 0) base += c.u * s + t * underflow;

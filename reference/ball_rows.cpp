@@ -226,12 +226,11 @@ class BallEvaluator::Pass {
     return slices_.back().second.get();
   }
 
-  /// The map of these rows, counted from the first of them.
-  static Map cut(const Step& step, std::int64_t row, std::int64_t count) {
-    const auto first = step.map->begin() + row * step.listed;
-    std::vector<std::int64_t> out(first, first + count * step.listed);
-    for (std::int64_t& at : out) at = at < 0 ? at : at - row * step.other;
-    return std::make_shared<const std::vector<std::int64_t>>(std::move(out));
+  /// The map of the rows from `row` on, counted from the first of them.
+  static MapPart cut(const Step& step, std::int64_t row) {
+    MapPart part(step.map);
+    if (part.first != nullptr) part.first += row * step.listed, part.base = row * step.other;
+    return part;
   }
 
   bool run_step(Step& step, std::int64_t row, std::int64_t count) {
@@ -245,8 +244,7 @@ class BallEvaluator::Pass {
       const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
       Ball out;
       step.node.shape = plan.part(shape, count);
-      if (step.map) step.node.map = cut(step, row, count);
-      if (!of_.compute(step.node, of_.wants_sum_[step.id] != 0, {in.data(), n}, out)) return false;
+      if (!of_.compute(step.node, cut(step, row), of_.wants_sum_[step.id] != 0, {in.data(), n}, out)) return false;
       if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
       hand_over(step.id, row * step.width, out);
       parts_[step.id] = std::move(out);

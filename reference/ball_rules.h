@@ -84,8 +84,8 @@ void evaluate_elementwise(const RuleContext& context, const Node& node, std::spa
 void evaluate_sum(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
 void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out);
 void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out);
-void evaluate_take(const Node& node, const Ball& x, bool full, Ball& out);
-void evaluate_put_add(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);
+void evaluate_take(MapPart map, const Ball& x, bool full, Ball& out);
+void evaluate_put_add(const RuleContext& context, MapPart map, const Ball& x, bool full, bool wants_sum, Ball& out);
 void evaluate_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool full,
                      bool wants_sum, Ball& out);
 

@@ -129,14 +129,14 @@ void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool fu
   }
 }
 
-void evaluate_put_add(const RuleContext& c, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out) {
+void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool full, bool wants_sum, Ball& out) {
   allocate(out, full, wants_sum);
   const std::int64_t n = out.count();
   Sums s(n);
   std::vector<std::uint8_t> flags(full ? static_cast<std::size_t>(n) : 0), sign(flags), finite(flags.size(), 1);
   std::vector<float> replay(flags.size());
   for (std::int64_t i = 0; i < x.count(); ++i) {
-    const std::int64_t to = (*node.map)[static_cast<std::size_t>(i)];
+    const std::int64_t to = map[i];
     if (to < 0) continue;
     const auto j = static_cast<std::size_t>(to);
     add_terms(x, i, 1, s, j);
@@ -212,12 +212,11 @@ void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out) {
     }
 }
 
-void evaluate_take(const Node& node, const Ball& x, bool full, Ball& out) {
+void evaluate_take(MapPart map, const Ball& x, bool full, Ball& out) {
   allocate(out, full, x.terms != nullptr);
   if (!x.r) out.r = nullptr;
-  const std::vector<std::int64_t>& map = *node.map;
   for (std::int64_t i = 0; i < out.count(); ++i) {
-    const std::int64_t from = map[static_cast<std::size_t>(i)];
+    const std::int64_t from = map[i];
     const bool none = from < 0;
     out.v[i] = none ? 0.0 : x.v[from];
     if (out.r) out.r[i] = none ? 0.0 : x.r[from];

@@ -51,7 +51,7 @@ std::shared_ptr<Pool> pool() {
 }
 
 /// Larger ones are few, would be rounded up by megabytes, and go back to the system.
-constexpr std::int64_t kMostPooled = std::int64_t{1} << 18;
+constexpr std::int64_t kMostPooled = std::int64_t{1} << 17;
 
 }  // namespace
 

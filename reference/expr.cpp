@@ -187,7 +187,28 @@ Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return ta
 Expr take_by(Expr x, Map map, const Shape& shape) { return mapped(Primitive::take, x, std::move(map), shape); }
 
 Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return put_add_by(x, map_of(std::move(map)), shape); }
-Expr put_add_by(Expr x, Map map, const Shape& shape) { return mapped(Primitive::put_add, x, std::move(map), shape); }
+
+namespace {
+
+/// Which source each target has, -1 for none; null if some target has two, or there are no targets listed.
+Map inverse(const std::vector<std::int64_t>& map, std::int64_t targets) {
+  std::vector<std::int64_t> from(static_cast<std::size_t>(targets), -1);
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    if (map[i] < 0) continue;
+    std::int64_t& source = from.at(static_cast<std::size_t>(map[i]));
+    if (source >= 0) return nullptr;
+    source = static_cast<std::int64_t>(i);
+  }
+  return map_of(std::move(from));
+}
+
+}  // namespace
+
+Expr put_add_by(Expr x, Map map, const Shape& shape) {
+  // A permutation or a placement adds nothing up: read from the other side it needs no state of a sum.
+  if (Map back = inverse(*map, shape.count())) return mapped(Primitive::take, x, std::move(back), shape);
+  return mapped(Primitive::put_add, x, std::move(map), shape);
+}
 
 Expr gather_rows(Expr table, const std::vector<std::int64_t>& index) {
   const std::int64_t width = table.shape()[1];
