@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -180,6 +182,13 @@ void convict_unseen_outputs(std::vector<CaseResult>& cases) {
     }
 }
 
+/// A reference that is not what it says judges nothing. An op without gradients and further forms has nothing to certify.
+void require_certified(const Certificate& certificate) {
+  if (certificate.points == 0 || certificate.digits >= reference::kCertifiedDigits) return;
+  throw Error(fmt::format("[{}] certificate of the reference, got {:.1f} digits, want {:.0f}: it may not judge (ampcheck certify says more)", certificate.op,
+                          certificate.digits, reference::kCertifiedDigits));
+}
+
 }  // namespace
 
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
@@ -228,6 +237,8 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
       report.coverage[static_cast<std::size_t>(i)].first = signature.name;
     }
   });
+
+  for (const Certificate& certificate : report.certificates) require_certified(certificate);
 
   std::vector<CaseResult> results(cases.size());
   std::vector<char> ran(cases.size(), 0);

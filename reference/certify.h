@@ -12,6 +12,9 @@
 
 namespace ampcheck::reference {
 
+/// Agreement below which a formula and its adjoint, or two forms, are not the same mathematics.
+inline constexpr double kCertifiedDigits = 25;
+
 /// One sampled coordinate of one input.
 struct CertifiedPoint {
   std::string variant = {};  ///< see FormulaVariant::name

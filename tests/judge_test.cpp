@@ -69,5 +69,19 @@ TEST(Headroom, ThatIsReallyUsedUpShows) {
   EXPECT_GT(headroom(op_with(3), name), 0.6);
 }
 
+/// A form that is other mathematics would excuse a wrong kernel: nothing is judged by it.
+TEST(Certificate, ThatDoesNotHoldJudgesNothing) {
+  OpDef op = *find_op("gelu");
+  const std::vector<Case> cases = {{&op, parse_call("gelu(x=fp32[5,7],seed=1)", op.signature)}};
+  EXPECT_EQ(run_cases(cases, {}).cases.size(), 1u);
+  op.forms.push_back(find_op("gelu_tanh")->forms.front());
+  EXPECT_THROW(
+      try { run_cases(cases, {}); } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("[gelu] certificate of the reference"), std::string::npos) << error.what();
+        throw;
+      },
+      Error);
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

@@ -22,7 +22,7 @@ struct Certified {
   reference::FormulaCertificate certificate;
   std::vector<reference::DifferenceLesson> lessons;
 
-  bool holds() const { return certificate.digits >= kCertifiedDigits; }
+  bool holds() const { return certificate.digits >= reference::kCertifiedDigits; }
 };
 
 Certified certify_op(const checks::OpDef& op, const Options& options) {
@@ -66,7 +66,7 @@ std::string variant_lines(const Certified& result, const Style& style) {
   const auto worst = std::min_element(variants.begin(), variants.end(), [](const auto& a, const auto& b) { return a.digits < b.digits; });
   std::string out = fmt::format("  in each of {} variants ({}); worst: {}\n", variants.size(), fmt::join(varied, ", "), variant_text(worst->name));
   for (const reference::VariantCertificate& variant : variants)
-    if (!(variant.digits >= kCertifiedDigits))
+    if (!(variant.digits >= reference::kCertifiedDigits))
       out += fmt::format("  {}{}: {:.1f} digits at {} points{}\n", style.red, variant_text(variant.name), variant.digits, variant.points, style.reset);
   return out;
 }
@@ -81,7 +81,7 @@ std::string text_of(const Certified& result, const Style& style) {
                                                       : fmt::format("error ratio {:.8f} (order two: 4)", c.error_ratio);
   out += fmt::format("  {}agrees with the adjoint to {:.1f} digits{}{}; {}\n", result.holds() ? style.green : style.red, c.digits,
                      style.reset, where, ratio);
-  if (!result.holds()) out += fmt::format("  {}want at least {:.0f} digits: formula and adjoint differ{}\n", style.red, kCertifiedDigits, style.reset);
+  if (!result.holds()) out += fmt::format("  {}want at least {:.0f} digits: formula and adjoint differ{}\n", style.red, reference::kCertifiedDigits, style.reset);
   out += variant_lines(result, style);
   for (const std::string& convention : c.conventions)
     out += fmt::format("  by convention without gradient, held fixed while differencing: {}\n", convention);

@@ -34,13 +34,13 @@ void require_certified(const checks::OpDef& op) {
   const auto certificate = reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
   const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ", why = " (ampcheck certify says more)";
   for (const reference::FormAgreement& form : certificate.forms)
-    if (!(std::min(form.forward_digits, form.gradient_digits) >= kCertifiedDigits))
+    if (!(std::min(form.forward_digits, form.gradient_digits) >= reference::kCertifiedDigits))
       throw UsageError(fmt::format("{}form '{}' is not the formula, got agreement with form '{}' to {:.1f} digits forward and {:.1f} in the gradients, want {:.0f}{}", where,
-                                   form.form, op.forms.front().name, form.forward_digits, form.gradient_digits, kCertifiedDigits, why));
+                                   form.form, op.forms.front().name, form.forward_digits, form.gradient_digits, reference::kCertifiedDigits, why));
   for (const reference::CertifiedPoint& point : certificate.points)
-    if (!(point.digits >= kCertifiedDigits))
+    if (!(point.digits >= reference::kCertifiedDigits))
       throw UsageError(fmt::format("{}gradient of form '{}' with respect to '{}', got agreement with its difference to {:.1f} digits, want {:.0f}{}", where, point.form,
-                                   point.input, point.digits, kCertifiedDigits, why));
+                                   point.input, point.digits, reference::kCertifiedDigits, why));
 }
 
 std::string shell_word(std::string_view word) {

@@ -15,9 +15,6 @@ bool is_library(std::string_view word);
 /// UsageError for a description that is none, EnvironmentError for a library that cannot be loaded.
 void open_plugin(Options& options);
 
-/// Agreement below which a formula and its adjoint, or two forms, are not the same mathematics.
-inline constexpr double kCertifiedDigits = 25;
-
 /// The formula of a user's op is certified before it judges: throws UsageError unless its adjoint agrees with differences
 /// in 100 digits, and every form with the first.
 void require_certified(const checks::OpDef& op);
