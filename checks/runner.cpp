@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
 #include "reference/certify.h"
@@ -182,6 +183,13 @@ void convict_unseen_outputs(std::vector<CaseResult>& cases) {
     }
 }
 
+CaseResult not_run(const Case& item, const std::string& why) {
+  CaseResult out;
+  out.name = item.call.str(item.op->signature), out.op = item.op->signature.name, out.plugin = item.op->plugin;
+  out.dtype = name(item.call.storage), out.verdict = Verdict::skipped, out.note = why;
+  return out;
+}
+
 /// A reference that is not what it says judges nothing. An op without gradients and further forms has nothing to certify.
 void require_certified(const Certificate& certificate) {
   if (certificate.points == 0 || certificate.digits >= reference::kCertifiedDigits) return;
@@ -221,6 +229,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
 
 Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  Budget budget(options);
   Report report;
   set_threads(options.jobs);
   std::vector<const OpDef*> ops;
@@ -245,10 +254,20 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   std::mutex mutex;
   std::size_t done = 0;
   std::map<std::string, Coverage> coverage;
+  // Where time may run out, cases start in this order, whichever thread takes them.
+  const std::vector<std::size_t> order = options.time_budget > 0 ? fair_order(cases) : std::vector<std::size_t>();
+  std::atomic<std::size_t> next = 0;
   parallel_for(static_cast<std::int64_t>(cases.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
       if (cancelled()) return;
-      const auto i = static_cast<std::size_t>(k);
+      const std::size_t i = order.empty() ? static_cast<std::size_t>(k) : order[next++];
+      const Budget::Share share = budget.share(cases[i]);
+      if (!share.refused.empty()) {
+        results[i] = not_run(cases[i], share.refused);
+        const std::lock_guard lock(mutex);
+        ran[i] = 1, ++done, ++report.refused;
+        continue;
+      }
       try {
         results[i] = options.run ? options.run(*cases[i].op, cases[i].call) : run_case(*cases[i].op, cases[i].call, options);
       } catch (const Interrupted&) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct RunOptions {
   Device device = Device::cpu;
   int jobs = 0;          ///< cases at a time; 0: one per core
   bool relations = true;
+  std::int64_t memory = 0;   ///< bytes that the cases that run at a time may take; 0: four fifths of what is available
+  double time_budget = 0;    ///< seconds after which no further case starts; 0: none
   /// Called after each case from one thread at a time: number done, number of all.
   std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
   /// Runs a case instead of run_case (in a process of its own); null: here.

@@ -96,6 +96,7 @@ struct Report {
   std::vector<std::pair<std::string, std::vector<Contribution>>> coverage;  ///< by op
   std::vector<std::string> notes;
   bool interrupted = false;
+  std::int64_t refused = 0;  ///< cases that did not run because memory or time did not suffice
   double seconds = 0;
 };
 

@@ -97,6 +97,9 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"replay", "CASE"},
       {"version extra", "no further argument"},
       {"", "got no verb"},
+      {"check relu --memory x", "want a size, as 8GB or 500MB"},
+      {"check relu --memory 0", "want a size, as 8GB or 500MB"},
+      {"check relu --time-budget 0", "[--time-budget] got '0'"},
   };
   for (const auto& error : kErrors) {
     const ProgramResult run = ampcheck(error.arguments);

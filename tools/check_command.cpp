@@ -74,6 +74,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.device = options.device;
   run.jobs = options.jobs;
   run.relations = options.relations;
+  run.memory = options.memory, run.time_budget = options.time_budget;
   run.cancel = cancel;
   run.run = isolated_run(options);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {

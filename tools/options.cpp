@@ -113,6 +113,13 @@ CLI::Option* each(CLI::App* verb, const char* name, const char* meta, const char
       ->type_name(meta)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+/// Bytes, with the usual units; kB, MB, ... are powers of 1024.
+std::int64_t parse_size(const char* flag, const std::string& text) {
+  std::string number = text;
+  if (!CLI::AsSizeValue(false)(number).empty() || number == "0") throw UsageError(std::string("[") + flag + "] got '" + text + "', want a size, as 8GB or 500MB");
+  return static_cast<std::int64_t>(parse_count(flag, number, 1, std::int64_t{1} << 62));
+}
+
 void add_data_option(CLI::App* verb, Options& o) {
   verb->add_option("--data", o.data, "folder with the data of the real runs")->type_name("DIR");
 }
@@ -141,6 +148,10 @@ void add_run_options(CLI::App* verb, Options& o) {
        [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
   each(verb, "--timeout", "S", "seconds that a case may take in a worker (60)",
        [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
+  each(verb, "--memory", "SIZE", "that the cases that run at a time may take, as 8GB or 500MB; a larger one is skipped (4/5 of what is free)",
+       [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
+  each(verb, "--time-budget", "S", "seconds after which no further case starts; of each op, what finds most comes first",
+       [&o](const std::string& t) { o.time_budget = static_cast<double>(parse_count("--time-budget", t, 1, 1'000'000)); });
   verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
                           "values only: leave out the exact relations");
 }

@@ -62,6 +62,8 @@ struct Options {
   int jobs = 0;
   bool relations = true;
   bool isolation = true;           ///< kernels of a library run in worker processes
+  std::int64_t memory = 0;         ///< bytes that the cases that run at a time may take; 0: four fifths of what is free
+  double time_budget = 0;          ///< seconds after which no further case starts; 0: none
   double timeout = 60;             ///< seconds that a case may take in a worker
   std::vector<ReportFile> reports = {};
 

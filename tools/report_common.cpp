@@ -43,7 +43,7 @@ ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const Totals totals = totals_of(report);
   ExitCode code = ExitCode::passed;
   if (totals.passed + totals.failed == 0) code = worse(code, ExitCode::nothing_ran);
-  if (report.interrupted || report.cases.size() < planned) code = worse(code, ExitCode::incomplete);
+  if (report.interrupted || report.refused > 0 || report.cases.size() < planned) code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);
   return code;
 }

@@ -133,6 +133,16 @@ std::string certificate_text(const Report& report) {
   return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.", std::floor(digits));
 }
 
+/// How many cases did not run, and the reason that most of them have.
+std::string skipped_text(const Report& report, std::int64_t skipped) {
+  std::map<std::string, std::int64_t> reasons;
+  for (const CaseResult& result : report.cases)
+    if (result.verdict == Verdict::skipped) ++reasons[result.note];
+  const auto most = std::max_element(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::string rest = reasons.size() > 1 ? fmt::format(", {} of them: {} (all reasons with --json)", grouped(most->second), most->first) : ": " + most->first;
+  return fmt::format("{} of {} cases skipped{}.\n", grouped(skipped), grouped(static_cast<std::int64_t>(report.cases.size())), rest);
+}
+
 std::string closing(const Report& report, const RunFacts& facts, const Style& style) {
   const Totals totals = totals_of(report);
   std::string out = "\n";
@@ -146,10 +156,11 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
   } else if (totals.passed == 0) {
     out += fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
   } else {
-    out += fmt::format("{}All clear{} in {}.{}\n", style.green, style.reset, duration(report.seconds), certificate_text(report));
+    const std::string which = totals.skipped == 0 ? "" : fmt::format(": the {} case{} that ran,", grouped(totals.passed), plural(totals.passed));
+    out += fmt::format("{}All clear{}{} in {}.{}\n", style.green, style.reset, which, duration(report.seconds), certificate_text(report));
     if (!facts.hint.empty()) out += facts.hint;
   }
-  if (totals.skipped != 0) out += fmt::format("{} case{} skipped (reasons with --json).\n", grouped(totals.skipped), plural(totals.skipped));
+  if (totals.skipped != 0) out += skipped_text(report, totals.skipped);
   if (totals.unusual != 0)
     out += fmt::format("{} unusual element{}: allowed by the derived interval, outside the one calibrated by replays.\n",
                        grouped(totals.unusual), plural(totals.unusual));

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "checks/case_reference.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+constexpr double kMiB = 0x1p20;
+
+double bytes_of(const Shape& shape, Dtype dtype) {
+  double out = bytes(dtype);
+  for (int axis = 0; axis < shape.rank; ++axis) out *= static_cast<double>(shape[axis]);
+  return out;
+}
+
+/// Outputs with their cotangents, and saved tensors, as the first form records them.
+double written_bytes(const OpDef& op, const OpCall& call) {
+  NamedValues integers;  // floats are known by their shapes
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec)) integers[spec.name] = is_float(call.dtype(spec)) ? std::vector<double>() : input_values(op.signature, call, spec);
+  const reference::Recording recording = reference::record(op.signature, op.forms.front(), call.attributes, case_inputs(op.signature, call, integers));
+  double out = 0;
+  for (const OutputSpec& spec : op.signature.outputs) out += 2 * bytes_of(CaseReference::shape_of(recording.outputs, spec.name), dtype_of(spec.type, call.storage));
+  for (const OutputSpec& spec : op.signature.saved) out += bytes_of(recording.stored.at(spec.name).shape(), dtype_of(spec.type, call.storage));
+  return out;
+}
+
+std::string size_text(std::int64_t size) {
+  return size >= 1 << 30 ? fmt::format("{:.1f} GiB", static_cast<double>(size) / 0x1p30) : fmt::format("{:.0f} MiB", static_cast<double>(size) / kMiB);
+}
+
+/// The number in the first line of a file that begins with `key`; infinity if there is none.
+double number_in(const char* path, const std::string& key, double unit) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) {
+      double out = 0;
+      bool any = false;
+      for (const char c : line.substr(key.size()))
+        if (c >= '0' && c <= '9') out = 10 * out + (c - '0'), any = true;
+      if (any) return out * unit;
+    }
+  return std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enough) {
+  double inputs = 0, all = 0;
+  for (const TensorSpec& spec : op.signature.inputs) {
+    if (!call.has(spec)) continue;
+    const double size = bytes_of(call.shape(spec), call.dtype(spec));
+    inputs += size;
+    all += spec.has_gradient() ? 2 * size : size;
+  }
+  if (inputs < kMiB) return 0;
+  const double times = op.signature.launch.row_independent.empty() ? 40 : 12;
+  // Recording a formula may list its elements: not where the inputs alone are too large.
+  if (!op.forms.empty() && times * all < static_cast<double>(enough)) all += written_bytes(op, call);
+  return static_cast<std::int64_t>(std::min(times * all + 64 * kMiB, 0x1p62));
+}
+
+std::int64_t available_memory() {
+  const double system = number_in("/proc/meminfo", "MemAvailable:", 1024);
+  const double group = number_in("/sys/fs/cgroup/memory.max", "", 1) - number_in("/sys/fs/cgroup/memory.current", "", 1);
+  const double least = std::isnan(group) ? system : std::min(system, std::max(group, 0.0));
+  return static_cast<std::int64_t>(std::min(least, 0x1p62));
+}
+
+Budget::Budget(const RunOptions& options)
+    : memory_(options.memory > 0 ? options.memory : available_memory() / 5 * 4),
+      seconds_(options.time_budget > 0 ? options.time_budget : std::numeric_limits<double>::infinity()) {}
+
+Budget::Share Budget::share(const Case& item) {
+  if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > seconds_)
+    return {*this, 0, fmt::format("not started within {:.0f} s (--time-budget)", seconds_)};
+  const std::int64_t need = memory_need(*item.op, item.call, memory_);
+  if (need > memory_) return {*this, 0, fmt::format("its check would take about {}, and may take {} (--memory)", size_text(need), size_text(memory_))};
+  if (need > 0) {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [&] { return taken_ + need <= memory_; });
+    taken_ += need;
+  }
+  return {*this, need, {}};
+}
+
+void Budget::give(std::int64_t bytes) {
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  taken_ -= bytes;
+  freed_.notify_all();
+}
+
+std::vector<std::size_t> fair_order(const std::vector<Case>& cases) {
+  std::map<std::pair<const OpDef*, Dtype>, std::size_t> seen;
+  std::vector<std::size_t> rank(cases.size()), order(cases.size());
+  for (std::size_t i = 0; i < cases.size(); ++i) rank[i] = seen[{cases[i].op, cases[i].call.storage}]++;
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return rank[a] < rank[b]; });
+  return order;
+}
+
+}  // namespace ampcheck::checks
