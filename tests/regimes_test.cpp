@@ -349,14 +349,12 @@ TEST(Cotangents, RepresentableAndAsNamed) {
   for (const double v : cotangent("near_max", shape, Dtype::fp16)) EXPECT_GE(std::fabs(v), 32000);
 }
 
-TEST(Cotangents, FullMantissasShowTheOrderOfASum) {
-  const Shape shape{40, 3};
+TEST(Cotangents, FullMantissasAreFull) {
   for (const char* name : {"normal", "positive", "negative", "row_constant", "last_column"}) {
-    float up = 0, down = 0;
-    const std::vector<double> values = cotangent(name, shape, Dtype::fp32);
-    for (std::size_t i = 2; i < values.size(); i += 3) up += static_cast<float>(values[i]);
-    for (std::size_t i = values.size(); i > 0; i -= 3) down += static_cast<float>(values[i - 1]);
-    EXPECT_NE(up, down) << name;  // the generator's own numbers are multiples of 2^-16 and add up exactly
+    int filled = 0, all = 0;
+    for (const double v : cotangent(name, {40, 3}, Dtype::fp32)) all += v != 0, filled += v * 0x1p16 != std::floor(v * 0x1p16);
+    EXPECT_GT(all, 0) << name;
+    EXPECT_GT(10 * filled, 9 * all) << name;  // multiples of 2^-16, as the generator's own numbers are, add up exactly in fp32
   }
 }
 
