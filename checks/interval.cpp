@@ -39,6 +39,10 @@ void round_ends(Interval& out) {
   }
 }
 
+/// Whether the ball holds every number of the compute type: then an intermediate on the way may be infinite, and NaN is as
+/// right as any number.
+bool holds_all(double v, double r) { return v - r < -kFp32.max_finite() && v + r > kFp32.max_finite(); }
+
 /// Elements of the full mode: by class, by flags, or by interval.
 void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out) {
   out.how.assign(out.value.size(), Judgement::interval);
@@ -60,7 +64,7 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
     } else if (std::isinf(v)) {
       out.low[i] = out.high[i] = v;
       out.how[i] = flags & reference::kMayBeNan ? Judgement::maybe_nan : Judgement::infinite;
-    } else if (std::isinf(out.radius[i])) {
+    } else if (std::isinf(out.radius[i]) || holds_all(v, out.radius[i])) {
       out.how[i] = Judgement::open;
     }
   }
@@ -69,7 +73,7 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
 Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
   round_ends(out);
   bool special = ball.flags != nullptr || !ball.range.finite;
-  for (std::size_t i = 0; i < out.radius.size() && !ball.narrow; ++i) special |= !(out.radius[i] < kInfinity);
+  for (std::size_t i = 0; i < out.radius.size() && !ball.narrow; ++i) special |= !(out.radius[i] <= kFp32.max_finite());
   if (special) judge_range(ball, leaves_finite, out);
   return out;
 }

@@ -20,7 +20,7 @@ enum class Judgement : std::uint8_t {
   infinite,     ///< the reference is +-inf, which `low` holds
   maybe_nan,    ///< as infinite, and NaN is right too
   non_finite,   ///< the reference is NaN: any non-finite is right
-  open,         ///< unjudged: an intermediate leaves the range, or the formula itself has no value here
+  open,         ///< unjudged: an intermediate leaves the range or may, or the formula itself has no value here
 };
 
 /// Numbers of one tensor in a shared, pooled buffer: copies share it.

@@ -205,7 +205,7 @@ class OpReader {
       if (!own.insert(symbol).second) at.fail("dims, got '" + symbol + "' twice in one tensor");
       used_dims_.insert(symbol);
     }
-    spec.role = choice(input.role, {Role::data, Role::weight, Role::bias, Role::mask, Role::index, Role::target, Role::probability, Role::log_probability, Role::angle}, "role", at);
+    spec.role = choice(input.role, {Role::data, Role::weight, Role::bias, Role::mask, Role::index, Role::target, Role::probability, Role::log_probability, Role::angle, Role::quantized}, "role", at);
     spec.type = choice(input.type, kTypes, "type", at);
     spec.domain = choice(input.domain, {Domain::any, Domain::positive, Domain::unit_interval}, "domain", at);
     spec.optional = (input.flags & AC_OPTIONAL) != 0;
@@ -213,7 +213,8 @@ class OpReader {
     spec.differentiable = (input.flags & AC_NO_GRADIENT) == 0 && !integer;
     const bool indexes = spec.role == Role::index || spec.role == Role::target;
     if (indexes != (spec.type == TypeRule::i64)) at.fail("role and type, want AC_TYPE_I64 for AC_INDEX and AC_TARGET, and for these alone");
-    if (spec.type == TypeRule::u8 && spec.role != Role::mask) at.fail("role, want AC_MASK for AC_TYPE_U8");
+    if (spec.type == TypeRule::u8 && spec.role != Role::mask && spec.role != Role::quantized) at.fail("role, want AC_MASK or AC_QUANTIZED for AC_TYPE_U8");
+    if (spec.role == Role::quantized && spec.type != TypeRule::u8) at.fail("type, want AC_TYPE_U8 for AC_QUANTIZED");
     spec.index_dim = text(input.index_dim, kMostName, "index_dim", at);
     if (indexes) require_dim(spec.index_dim, "index_dim", at);
     if (!indexes && !spec.index_dim.empty()) at.fail("index_dim, got '" + spec.index_dim + "' for an input that is no index");

@@ -205,7 +205,8 @@ class CaseList {
     const auto any = [&](auto test) { return std::any_of(inputs.begin(), inputs.end(), test); };
     const bool sentinel = std::any_of(signature_.attributes.begin(), signature_.attributes.end(), [](const auto& a) { return a.is_sentinel(); });
     if (regime.ends_with("sentinels")) return sentinel && any(is_index);
-    if (regime == "same_index" || regime == "end_indices") return any(is_index);
+    const bool quantized = any([](const TensorSpec& spec) { return spec.role == Role::quantized; });
+    if (regime == "same_index" || regime == "end_indices") return any(is_index) || (quantized && regime == "end_indices");
     if (regime.starts_with("mask_")) return any([](const TensorSpec& spec) { return spec.role == Role::mask; });
     if (!in_format(regime)) return false;
     if (regime.ends_with(".weights")) return any(is_weight);

@@ -20,14 +20,17 @@ double small(const Fill& f, std::int64_t i) { return signed_power(f, i) * 0x1p-1
 double near_subnormal(const Fill& f, std::int64_t i) {
   return f.sign(-i - 1) * f.log_uniform(i, -3, 2) * f.format.min_normal();
 }
-double row_constant(const Fill& f, std::int64_t i) { return f.normal(f.frame.line(i)); }
+/// The generator's normal numbers are multiples of 2^-16: hundreds of them add up exactly in fp32, in any order.
+double filled(double normal, double uniform) { return normal + (uniform - 0.5) * 0x1p-16; }
+double full_normal(const Fill& f, std::int64_t i) { return filled(f.normal(i), f.choice(i)); }
+double row_constant(const Fill& f, std::int64_t i) { return full_normal(f, f.frame.line(i)); }
 double one_hot(const Fill& f, std::int64_t i) {
   const std::int64_t line = f.frame.line(i);
   return f.frame.column(i) == f.below(line, f.frame.columns) ? f.sign(line) : 0;
 }
 double single(const Fill& f, std::int64_t i) { return i == f.below(0, f.frame.count) ? 1 : 0; }
 double last_column(const Fill& f, std::int64_t i) {
-  return f.frame.column(i) == f.frame.columns - 1 ? f.normal(i) : 0;
+  return f.frame.column(i) == f.frame.columns - 1 ? full_normal(f, i) : 0;
 }
 
 /// Opposite pairs from both ends of a row; of an odd number the middle three are a, -2a, a.
@@ -42,7 +45,16 @@ double zero_sum(const Fill& f, std::int64_t i) {
                               : -f.sign(start + columns - 1 - column) * step(start + columns - 1 - column);
 }
 
-void bulk_normal(const Fill& f, std::span<double> out) { f.values.normals(0, out); }
+void bulk_normal(const Fill& f, std::span<double> out) {
+  constexpr std::size_t kStep = 256;
+  std::uint64_t choices[kStep];
+  f.values.normals(0, out);
+  for (std::size_t start = 0; start < out.size(); start += kStep) {
+    const std::size_t n = std::min(kStep, out.size() - start);
+    f.choices.bits(start, {choices, n});
+    for (std::size_t i = 0; i < n; ++i) out[start + i] = filled(out[start + i], static_cast<double>(choices[i] >> 11) * 0x1p-53);  // uniform()
+  }
+}
 
 /// signed_power: sign, factor 1 to 3 and exponent -1 to 2 are read off the same random bits.
 void bulk_powers(const Fill& f, std::span<double> out) {
@@ -75,7 +87,7 @@ std::span<const CotangentRegime> cotangent_table() {
       {"full", "six probes: powers of two and full mantissas in turn", nullptr, false,
        {"powers", "normal", "powers", "normal", "row_constant", "normal"}},
       {"powers", "signed powers of two times 1 to 3: products are exact", signed_power, false, {}, bulk_powers},
-      {"normal", "full mantissas: the order of a sum shows", [](const Fill& f, std::int64_t i) { return f.normal(i); }, true, {}, bulk_normal},
+      {"normal", "full mantissas: the order of a sum shows", full_normal, true, {}, bulk_normal},
       {"zero", "all zero", [](const Fill&, std::int64_t) { return 0.0; }},
       {"one_hot", "one of each row is +1 or -1", one_hot},
       {"row_constant", "one number a row", row_constant, true, {}, bulk_row_constant},
@@ -86,8 +98,8 @@ std::span<const CotangentRegime> cotangent_table() {
       {"near_max", "near the largest finite number", [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); },
        true},
       {"near_subnormal", "about the smallest normal number", near_subnormal, true},
-      {"positive", "all above zero", [](const Fill& f, std::int64_t i) { return std::fabs(f.normal(i)); }, true},
-      {"negative", "all below zero", [](const Fill& f, std::int64_t i) { return -std::fabs(f.normal(i)); }, true},
+      {"positive", "all above zero", [](const Fill& f, std::int64_t i) { return std::fabs(full_normal(f, i)); }, true},
+      {"negative", "all below zero", [](const Fill& f, std::int64_t i) { return -std::fabs(full_normal(f, i)); }, true},
       {"single", "one element of the tensor", single},
       {"last_column", "nothing but the last column", last_column, true},
       {"integers255", "whole numbers up to 255",

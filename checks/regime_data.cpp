@@ -143,7 +143,7 @@ std::span<const DataFamily> data_families() {
       {"sentinels", "indices: half of them the sentinel of an attribute", nullptr},
       {"all_sentinels", "indices: nothing but the sentinel", nullptr},
       {"same_index", "indices: all the same, so that sums collide", nullptr},
-      {"end_indices", "indices: the first and the last only", nullptr},
+      {"end_indices", "indices and quantized numbers: the first and the last only", nullptr},
       {"mask_zeros", "masks: all zero", nullptr},
       {"mask_ones", "masks: all one", nullptr},
   };

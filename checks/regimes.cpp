@@ -166,6 +166,14 @@ std::vector<double> mask_values(const Fill& f, std::string_view regime) {
   return values;
 }
 
+/// Any byte, or its ends alone, where zero points and scales weigh most.
+std::vector<double> quantized_values(const Fill& f, std::string_view regime) {
+  std::vector<double> values(static_cast<std::size_t>(f.frame.count));
+  for (std::int64_t i = 0; i < f.frame.count; ++i)
+    values[static_cast<std::size_t>(i)] = regime == "end_indices" ? 255.0 * static_cast<double>(f.below(i, 2)) : static_cast<double>(f.below(i, 256));
+  return values;
+}
+
 Fill fill_of(std::uint64_t seed, const std::string& stream, const Shape& shape, Dtype dtype, double number) {
   return {is_float(dtype) ? format(dtype) : kFp64, Random(seed, stream), Random(seed, stream + "/choices"), Frame(shape),
           number};
@@ -226,6 +234,7 @@ std::vector<double> generated_values(const OpSignature& signature, const OpCall&
   const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, call.dtype(spec), range.number);
   if (is_index(spec)) return index_values(signature, call, spec, fill, range.family->prefix);
   if (spec.role == Role::mask) return mask_values(fill, range.family->prefix);
+  if (spec.role == Role::quantized) return quantized_values(fill, range.family->prefix);
   const bool governed = governs(range, signature, spec);
   std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
   if (!governed && default_is_normal(spec)) {

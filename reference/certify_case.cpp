@@ -77,7 +77,7 @@ namespace {
 /// of the formula are met; of a single index every other seed.
 std::vector<std::int64_t> index_values(const OpSignature& signature, const FormulaVariant& variant, const TensorSpec& spec,
                                        const Random& random, std::size_t count) {
-  const std::int64_t bound = spec.index_dim.empty() ? 2 : variant.dims.at(spec.index_dim);
+  const std::int64_t bound = spec.role == Role::quantized ? 256 : spec.index_dim.empty() ? 2 : variant.dims.at(spec.index_dim);
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < count; ++i)
     out.push_back(static_cast<std::int64_t>(random.below(i, static_cast<std::uint64_t>(bound))));

@@ -15,7 +15,7 @@
 namespace ampcheck {
 
 /// What a tensor means, all that the regime generator knows about it.
-enum class Role { data, weight, bias, mask, index, target, probability, log_probability, angle };
+enum class Role { data, weight, bias, mask, index, target, probability, log_probability, angle, quantized };
 
 /// Which dtype a tensor has in a case.
 enum class TypeRule {
@@ -40,7 +40,7 @@ struct TensorSpec {
   std::string index_dim = {};  ///< indices and targets: the symbol whose extent bounds the values
 
   bool has_gradient() const {
-    return differentiable && role != Role::mask && role != Role::index && role != Role::target;
+    return differentiable && role != Role::mask && role != Role::index && role != Role::target && role != Role::quantized;
   }
 };
 

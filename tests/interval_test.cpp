@@ -124,6 +124,17 @@ TEST(Interval, Classes) {
   EXPECT_EQ(compare({kNan}, open).outside.size(), 0u);
 }
 
+TEST(Interval, ABallThatHoldsEveryNumberSaysNothingOfNaN) {
+  const std::vector<double> v = {0, 1e30, 0, 1e38}, r = {1e130, 1e39, 1e38, 4e38};
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
+    const Interval i = interval_of(ball(v, r), dtype, "", true);
+    EXPECT_TRUE(admits(i, 0, kNan)) << "exp of a difference that is all rounding";
+    EXPECT_TRUE(admits(i, 1, kNan));
+    EXPECT_FALSE(admits(i, 2, kNan)) << "fp32 never met its end";
+    EXPECT_FALSE(admits(i, 3, kNan)) << "nothing below -3e38";
+  }
+}
+
 TEST(Interval, LeftRangeTakesTheReplayIn) {
   const Interval hull = flagged(1, 0x1p-20, reference::kLeftRange, 2);
   EXPECT_TRUE(admits(hull, 0, 1));

@@ -41,11 +41,11 @@ OpSignature lookup_like() {
   OpSignature s;
   s.name = "lookup_like";
   s.inputs = {tensor("ids", "N", Role::index, TypeRule::i64), tensor("table", "V D", Role::weight),
-              tensor("target", "N", Role::target, TypeRule::i64), tensor("mask", "N", Role::mask, TypeRule::u8),
+              tensor("target", "N", Role::target, TypeRule::i64), tensor("mask", "N", Role::mask, TypeRule::u8), tensor("code", "V D", Role::quantized, TypeRule::u8),
               tensor("p", "N D", Role::probability), tensor("s", "N D"), tensor("logp", "N D", Role::log_probability)};
   s.inputs[0].index_dim = "V";
   s.inputs[2].index_dim = "D";
-  s.inputs[5].domain = Domain::positive;
+  s.inputs[6].domain = Domain::positive;
   s.outputs = {{"loss"}, {"z", TypeRule::fp32}};
   s.attributes = {{"ignore_index", -100.0, {1.0}}, {"padding_idx", -1.0, {2.0}}, {"reduction", std::string("mean"), {std::string("sum")}}};
   s.dims = {{"N", {6, 33, 2}}, {"V", {5, 12, 3}}, {"D", {4, 9, 65}}};
@@ -207,6 +207,7 @@ TEST(Values, RepresentableFiniteAndInTheirDomain) {
               if (spec.role == Role::probability) { ASSERT_FALSE(value <= 0 || value >= 1) << call.str(s) << value; }
               if (spec.role == Role::log_probability) { ASSERT_FALSE(value > 0) << call.str(s); }
               if (spec.role == Role::mask) { ASSERT_TRUE(value == 0 || value == 1); }
+              if (spec.role == Role::quantized) { ASSERT_TRUE(value >= 0 && value <= 255 && value == std::floor(value)); }
               if (spec.role == Role::index) { ASSERT_TRUE(value >= 0 && value < static_cast<double>(call.dims.at(spec.index_dim))); }
             }
           }
@@ -346,6 +347,15 @@ TEST(Cotangents, RepresentableAndAsNamed) {
   }
   for (const double v : cotangent("integers255", shape)) EXPECT_TRUE(v == std::floor(v) && std::fabs(v) <= 255);
   for (const double v : cotangent("near_max", shape, Dtype::fp16)) EXPECT_GE(std::fabs(v), 32000);
+}
+
+TEST(Cotangents, FullMantissasAreFull) {
+  for (const char* name : {"normal", "positive", "negative", "row_constant", "last_column"}) {
+    int filled = 0, all = 0;
+    for (const double v : cotangent(name, {40, 3}, Dtype::fp32)) all += v != 0, filled += v * 0x1p16 != std::floor(v * 0x1p16);
+    EXPECT_GT(all, 0) << name;
+    EXPECT_GT(10 * filled, 9 * all) << name;  // multiples of 2^-16, as the generator's own numbers are, add up exactly in fp32
+  }
 }
 
 TEST(Cotangents, Probes) {

@@ -114,7 +114,8 @@ enum {
   AC_INDEX,  /* rows of another tensor, no gradient; index_dim bounds them */
   AC_TARGET, /* classes, no gradient; index_dim bounds them */
   AC_PROBABILITY, AC_LOG_PROBABILITY,
-  AC_ANGLE   /* between -1 and 1 */
+  AC_ANGLE,  /* between -1 and 1 */
+  AC_QUANTIZED /* whole numbers from 0 to 255 (AC_TYPE_U8), no gradient; the formula takes zero points off */
 };
 /* Which dtype a tensor has in a case. */
 enum {

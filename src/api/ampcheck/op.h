@@ -167,6 +167,8 @@ class Input {
   Input& parameter() { return at_.type = AC_TYPE_PARAMETER, *this; }
   /// 0 or 1, one byte.
   Input& mask() { return at_.role = AC_MASK, at_.type = AC_TYPE_U8, *this; }
+  /// Whole numbers from 0 to 255, one byte, from which the formula takes a zero point and makes values.
+  Input& quantized() { return at_.role = AC_QUANTIZED, at_.type = AC_TYPE_U8, *this; }
   /// Row numbers of another tensor, or classes; int64 below the extent of that symbol.
   Input& index(const char* dim) { return at_.role = AC_INDEX, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
   Input& target(const char* dim) { return at_.role = AC_TARGET, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
