@@ -3,6 +3,7 @@
 // exact relations (checks/relations.cpp) are written on top of it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct BackwardRun {
   LaunchResult result;
 };
 
+/// A cause that replays of the reference reproduce.
+struct Replayed {
+  enum class Kind { none, dropped_terms, low_accumulation } kind = Kind::none;
+  std::string words;
+};
+
 class CaseRun {
  public:
   CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options);
@@ -37,6 +44,7 @@ class CaseRun {
   std::vector<Written> outputs;    ///< outputs and saved tensors
   std::vector<Written> gradients;
   std::vector<CheckResult> checks;
+  std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
   /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
