@@ -180,7 +180,8 @@ std::vector<NamedTensor> parse_safetensors(std::string_view bytes, const std::st
 std::string safetensors_bytes(std::span<const NamedTensor> tensors) {
   std::string header = "{", data;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto& [name, tensor] = tensors[i];
+    const std::string& name = tensors[i].name;
+    const Tensor& tensor = tensors[i].tensor;
     require_tensor_name(name, tensors.first(i), "[safetensors] ");
     if (name == kMetadata) throw Error("[safetensors] got a tensor named '__metadata__', want another name");
     const auto found = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const FileDtype& d) { return d.dtype == tensor.dtype(); });
