@@ -108,14 +108,14 @@ std::int64_t elements(const OpSignature& signature, const Dims& dims) {
   return out;
 }
 
-/// Small extents, different where the dump's are; 0 and 1 stay.
+/// Small extents, different where the dump's are; 1 and 2 stay.
 Dims small_dims(const OpSignature& signature) {
   std::set<std::int64_t> taken;
   Dims out;
   for (const DimSpec& dim : signature.dims)
-    if (dim.standard[0] <= 2) taken.insert(out[dim.symbol] = dim.standard[0]);
+    if (dim.standard[0] == 1 || dim.standard[0] == 2) taken.insert(out[dim.symbol] = dim.standard[0]);
   for (const DimSpec& dim : signature.dims) {
-    if (dim.standard[0] <= 2) continue;
+    if (out.contains(dim.symbol)) continue;
     std::int64_t extent = 3;
     while (taken.contains(extent)) ++extent;
     taken.insert(out[dim.symbol] = extent);
@@ -144,6 +144,8 @@ OpDef op_of_formula(const TensorFile& dump, const std::string& text, const DumpC
   signature.name = "formula";
   signature.summary = text;
   const Dtype storage = contract.storage ? *contract.storage : storage_of(dump, inputs);
+  if (storage == Dtype::fp64)  // an fp32 radius would pass whatever fp64 gets wrong behind it
+    throw Error("[dump '" + dump.path + "'] got fp64 inputs, want fp32 or narrower: intervals are those of fp32 arithmetic (--dtype fp32 reads values that are exact there)");
   signature.precision = {.storage = {storage}};
   // The first tensor of a case prints its storage type.
   const auto rest = std::stable_partition(inputs.begin(), inputs.end(), [&](const std::string& name) { return dump.find(name)->dtype() == storage; });

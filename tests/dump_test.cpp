@@ -131,6 +131,23 @@ TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
   EXPECT_TRUE(contains(message([&] { judged(dump); }), "tensor 'dx', got shape [12,47]"));
 }
 
+TEST(Dump, Fp64IsRefusedUnlessItHoldsFp32) {
+  TensorFile dump{"memory", {{"x", Tensor(Dtype::fp64, {2, 3})}, {"y", Tensor(Dtype::fp64, {2, 3})}}};
+  EXPECT_TRUE(contains(message([&] { judged(dump, "y = x * 3"); }), "got fp64 inputs, want fp32 or narrower"));
+  EXPECT_EQ(failing(judged(dump, "y = x * 3", {.storage = Dtype::fp32, .math = cuda_math()})), "");
+  at(dump, "y").span<double>()[4] = 0x1p-60;
+  EXPECT_EQ(failing(judged(dump, "y = x * 3", {.storage = Dtype::fp32, .math = cuda_math()})), "forward y AC101");
+}
+
+TEST(Dump, NoElementsAreNoFindingAndTheFormulaIsCertifiedAllTheSame) {
+  const TensorFile dump{"memory", {{"x", Tensor(Dtype::fp32, {0, 5})}, {"y", Tensor(Dtype::fp32, {0, 5})}}};
+  EXPECT_EQ(judged(dump, "y = exp(x)").result.verdict, Verdict::empty);
+  const OpDef op = op_of_formula(dump, "y = exp(x)", {.storage = {}, .math = cuda_math()});
+  std::string why;
+  EXPECT_GE(certify_formula(op, file_call(op, Dtype::fp32), why).digits, 25);
+  EXPECT_EQ(why, "");
+}
+
 /// gather with indices, a mask of booleans, an output that is stored in between, two outputs with one cotangent.
 TEST(Dump, IndicesMasksAndSeveralOutputs) {
   const std::int64_t rows = 6, width = 5, count = 9;
