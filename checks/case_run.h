@@ -73,6 +73,10 @@ class CaseRun {
   int cotangents_probe_ = -1;
 };
 
+/// Moves the checks of a case into its result: the verdict is the gravest of them, except that a contract explains the few
+/// values that it does not fit.
+void conclude(CaseRun& run, CaseResult& result);
+
 /// One written tensor that is to be judged.
 struct Subject {
   std::string name;       ///< of the check

@@ -33,5 +33,9 @@ const OpDef* find_op(std::string_view name);
 
 /// The ulp bounds of kernels/math.h, as the math set of the built-in ops' contracts.
 MathSet own_math();
+/// Those of CUDA's and of glibc's functions in single precision: the tables "Mathematical Functions" of the CUDA C++ Programming
+/// Guide and "Known Maximum Errors in Math Functions" of the glibc manual (x86_64). 1/sqrtf(x) rounds twice.
+MathSet cuda_math();
+MathSet glibc_math();
 
 }  // namespace ampcheck::checks

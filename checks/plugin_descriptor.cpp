@@ -308,11 +308,8 @@ class OpReader {
     if (contract.math != nullptr) out.math = math_set(sized(contract.math, at.in("math")), at.in("math"));
   }
 
-  /// Sources: the tables "Known Maximum Errors in Math Functions" of the glibc manual (x86_64, float) and "Mathematical
-  /// Functions" of the CUDA C++ Programming Guide (single precision). 1/sqrtf(x) rounds twice.
   static MathSet math_set(const ac_math& from, const Place& at) {
-    MathSet out = from.cuda != 0 ? MathSet{.name = "CUDA", .exp = 2, .expm1 = 1, .log = 1, .log1p = 1, .tanh = 2, .erf = 2, .erfc = 4, .rsqrt = 2, .sqrt = 0.5}
-                                 : MathSet{.name = "glibc", .exp = 1, .expm1 = 1, .log = 1, .log1p = 1, .tanh = 2, .erf = 1, .erfc = 3, .rsqrt = 2, .sqrt = 0.5};
+    MathSet out = from.cuda != 0 ? cuda_math() : glibc_math();
     const std::pair<double, double*> given[] = {{from.exp, &out.exp}, {from.expm1, &out.expm1}, {from.log, &out.log}, {from.log1p, &out.log1p}, {from.tanh, &out.tanh},
                                                 {from.erf, &out.erf}, {from.erfc, &out.erfc}, {from.sqrt, &out.sqrt}, {from.rsqrt, &out.rsqrt}};
     for (const auto& [ulps, to] : given) {

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 
+#include "checks/file_tensors.h"
 #include "checks/real_tensors.h"
 #include "checks/regime_tables.h"
 #include "src/error.h"
@@ -248,12 +250,15 @@ std::vector<double> generated_values(const OpSignature& signature, const OpCall&
   return values;
 }
 
-/// A case of a real run with the default cotangents: probe 0 is the real one, the others follow.
-bool has_real_probe(const OpCall& call) { return is_real_range(call.range) && call.cotangent == "mixed"; }
+/// A case of a real run or of a file with the default cotangents: probe 0 is the real one, the others follow.
+bool has_real_probe(const OpCall& call) {
+  return call.cotangent == "mixed" && (is_real_range(call.range) || (is_file_range(call.range) && has_file_cotangents(call)));
+}
 
 }  // namespace
 
 std::vector<double> input_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+  if (is_file_range(call.range)) return file_input(call, spec);  // exact and in its domain, or refused before
   std::vector<double> values = is_real_range(call.range) ? real_input(signature, call, spec) : generated_values(signature, call, spec);
   const Dtype dtype = call.dtype(spec);
   if (is_float(dtype)) {
@@ -272,9 +277,12 @@ int probe_count(const OpCall& call) {
 
 std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe) {
   std::vector<double> values;
-  if (has_real_probe(call) && probe-- == 0) {
-    values = real_cotangent(call, output, shape);
+  std::optional<std::vector<double>> given;
+  if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
+  if (given) {
+    values = std::move(*given);
   } else {
+    probe = std::max(probe, 0);  // of several outputs a file may have the cotangents of some
     const CotangentRegime& row = probe_regime(call, probe);
     const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
     values.resize(static_cast<std::size_t>(fill.frame.count));
@@ -290,7 +298,7 @@ bool full_mantissas(const OpCall& call, int probe) {
 }
 
 void require_regimes(const OpSignature& signature, const OpCall& call) {
-  if (!is_real_range(call.range)) parse_range(call.range);
+  if (!is_real_range(call.range) && !is_file_range(call.range)) parse_range(call.range);
   find_cotangent(call.cotangent);
   const std::size_t colon = call.layout.find(':');
   const std::string kind = call.layout.substr(0, colon);

@@ -24,11 +24,11 @@ const std::vector<RegimeText>& data_regimes();
 const std::vector<RegimeText>& cotangent_regimes();
 const std::vector<RegimeText>& layouts();
 
-/// Values of one input of a case, row-major, representable in the input's dtype; those of a real run for a regime that
-/// names one (checks/real_tensors.h). Throws Error for an unknown regime.
+/// Values of one input of a case, row-major, representable in the input's dtype; those of a real run or of a file for a
+/// regime that names one (checks/real_tensors.h, checks/file_tensors.h). Throws Error for an unknown regime.
 std::vector<double> input_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec);
 
-/// Number of cotangent probes that a case runs; of a real run the real cotangent is the first.
+/// Number of cotangent probes that a case runs; of a real run or a file with cotangents these are the first.
 int probe_count(const OpCall& call);
 
 /// Probe `probe` of the cotangent of one output: values of `shape`, representable in `dtype`.

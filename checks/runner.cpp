@@ -131,19 +131,6 @@ void settle_layout(const OpDef& op, const OpCall& call, const RunOptions& option
     if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict;
 }
 
-/// The case's verdict is the gravest of its checks, except that a contract explains the few values it does not fit.
-void conclude(CaseRun& run, CaseResult& result) {
-  settle_contract(run.checks);
-  settle_layout(run.op, run.call, run.options, run.checks);
-  result.checks = std::move(run.checks);
-  for (const CheckResult& check : result.checks)
-    if (!check.code.empty() && (check.verdict > result.verdict || result.code.empty())) {
-      result.code = check.code;
-      result.verdict = std::max(result.verdict, check.verdict);
-    }
-  if (!convicts(result.verdict) && result.elements() == 0 && !result.checks.empty()) result.verdict = Verdict::empty;
-}
-
 /// A low accumulator is a property of the kernel: if most failing cases of an op are wrong in ways that it does not
 /// explain, the few that it fits are chance.
 void settle_contract_by_op(std::vector<CaseResult>& cases) {
@@ -198,6 +185,18 @@ void require_certified(const Certificate& certificate) {
 }
 
 }  // namespace
+
+void conclude(CaseRun& run, CaseResult& result) {
+  settle_contract(run.checks);
+  settle_layout(run.op, run.call, run.options, run.checks);
+  result.checks = std::move(run.checks);
+  for (const CheckResult& check : result.checks)
+    if (!check.code.empty() && (check.verdict > result.verdict || result.code.empty())) {
+      result.code = check.code;
+      result.verdict = std::max(result.verdict, check.verdict);
+    }
+  if (!convicts(result.verdict) && result.elements() == 0 && !result.checks.empty()) result.verdict = Verdict::empty;
+}
 
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
   const auto start = std::chrono::steady_clock::now();

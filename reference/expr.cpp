@@ -133,9 +133,10 @@ Expr sum_all(Expr x) { return sum(reshape(x, Shape{x.shape().count()}), 0); }
 
 Expr matmul(Expr a, Expr b, bool transpose_a, bool transpose_b) {
   const Shape &x = a.shape(), &y = b.shape();
+  if (x.rank < 2 || y.rank < 2) throw Error("[formula] matmul, got " + x.str() + " and " + y.str() + ", want at least 2 dimensions each");
   const std::int64_t n = x.last(transpose_a ? 0 : 1), k = x.last(transpose_a ? 1 : 0);
   const std::int64_t k2 = y.last(transpose_b ? 0 : 1), m = y.last(transpose_b ? 1 : 0);
-  bool batches_agree = x.rank == y.rank && x.rank >= 2 && k == k2;
+  bool batches_agree = x.rank == y.rank && k == k2;
   for (int i = 0; batches_agree && i + 2 < x.rank; ++i) batches_agree = x[i] == y[i];
   if (!batches_agree) throw Error("[formula] matmul shapes do not fit, got " + x.str() + " and " + y.str());
   Node node;

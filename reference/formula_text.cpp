@@ -367,7 +367,7 @@ class Evaluator {
       shape[shape.rank++] = width;
       return reshape(gather_rows(x, at), shape);
     }
-    if (x.shape().count() != static_cast<std::int64_t>(at.size()) * width || rows < 0 || rows * std::max<std::int64_t>(width, 1) > kMaxFormulaElements)
+    if (x.shape().count() != static_cast<std::int64_t>(at.size()) * width || rows < 0 || rows > kMaxFormulaElements || rows * std::max<std::int64_t>(width, 1) > kMaxFormulaElements)
       formula_.fail(term.at, "got " + x.shape().str() + " and " + std::to_string(at.size()) + " indices, want one index for each row");
     std::vector<std::int64_t> map;
     for (const std::int64_t row : at)
@@ -398,7 +398,8 @@ class Evaluator {
     if (x.shape().rank != 4 || kh == 0 || kw == 0 || stride == 0) formula_.fail(term.at, "got shape " + x.shape().str() + ", want unfold of [N,C,H,W] with positive extents");
     const Shape& s = x.shape();
     const std::int64_t windows = window_extent(s[2], kh, stride, padding) * window_extent(s[3], kw, stride, padding);
-    if (s[0] * s[1] * kh * kw * std::max<std::int64_t>(windows, 1) > kMaxFormulaElements) formula_.fail(term.at, "got too many windows in unfold");
+    const double all = static_cast<double>(s[0]) * static_cast<double>(s[1]) * kh * kw * static_cast<double>(std::max<std::int64_t>(windows, 1));
+    if (all > static_cast<double>(kMaxFormulaElements)) formula_.fail(term.at, "got too many windows in unfold");
     return unfold(x, kh, kw, stride, padding);
   }
 

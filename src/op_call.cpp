@@ -53,7 +53,7 @@ std::vector<Field> split_fields(std::string_view text) {
   for (std::size_t i = open + 1; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '[') ++depth;
-    if (c == ']') --depth;
+    if (c == ']' && --depth < 0) fail(text, i, "got ']' without its '['");
     if ((c == ',' && depth == 0) || i + 1 == text.size()) {
       const std::string_view item = text.substr(start, i - start);
       const std::size_t equal = item.find('=');
@@ -64,6 +64,7 @@ std::vector<Field> split_fields(std::string_view text) {
       start = i + 1;
     }
   }
+  if (depth != 0) fail(text, text.size(), "got '[' without its ']'");
   return fields;
 }
 

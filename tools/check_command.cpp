@@ -101,8 +101,9 @@ std::string nothing_selected(const Options& options) {
 }  // namespace
 
 ExitCode check_command(const Options& options) {
+  if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
   for (const ReportFile& file : options.reports) require_writable(file.path);
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = {}, .verbose = options.verbose, .data = options.data};
+  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = {}, .verbose = options.verbose, .data = options.data, .inputs = options.inputs};
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();

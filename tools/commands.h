@@ -9,6 +9,8 @@ namespace ampcheck::tools {
 
 ExitCode list_command(const Options& options);
 ExitCode check_command(const Options& options);
+/// `check --dump`: tensors that somebody saved instead of a kernel.
+ExitCode check_dump_command(const Options& options);
 ExitCode replay_command(const Options& options);
 ExitCode certify_command(const Options& options);
 ExitCode formats_command(const Options& options);

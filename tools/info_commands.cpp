@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
+#include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
 
@@ -68,6 +69,10 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
 ExitCode explain_command(const Options& options) {
   if (options.words.size() == 1 && options.words.front() == "formula") {
     write_stdout(options.json ? json_text({{"schema", "ampcheck.formula/1"}, {"text", reference::formula_language()}}) : reference::formula_language());
+    return ExitCode::passed;
+  }
+  if (options.words.size() == 1 && options.words.front() == "dump") {
+    write_stdout(options.json ? json_text({{"schema", "ampcheck.dump/1"}, {"text", dump_text()}}) : dump_text());
     return ExitCode::passed;
   }
   std::vector<const CodeText*> texts;

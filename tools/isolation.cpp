@@ -95,8 +95,8 @@ class WorkerPool::Worker {
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    std::string words[] = {"ampcheck", "--worker", options.plugin_ops.front()->plugin, name(options.device), options.relations ? "1" : "0"};
-    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};
+    std::string words[] = {"ampcheck", "--worker", options.plugin_ops.front()->plugin, name(options.device), options.relations ? "1" : "0", options.inputs};
+    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), words[5].data(), nullptr};
     const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);

@@ -36,7 +36,7 @@ class WorkerPool {
 /// The hook of checks::RunOptions for a library; none for built-in ops and with --isolation none.
 std::function<CaseResult(const checks::OpDef&, const OpCall&)> isolated_run(const Options& options);
 
-/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS` reads case names from descriptor 3 and answers on 4.
+/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3 and answers on 4.
 ExitCode worker_main(int argc, char** argv);
 
 }  // namespace ampcheck::tools

@@ -62,6 +62,9 @@ constexpr std::array kOverflows = {
 constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"none", false}};
 constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"}};
 
+constexpr std::array kAccumulators = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
+constexpr std::array kMaths = {Named<const char*>{"cuda", "cuda"}, Named<const char*>{"glibc", "glibc"}, Named<const char*>{"own", "own"}};
+
 constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
                               Named<RealTensors>{"off", RealTensors::off}};
 
@@ -118,6 +121,21 @@ std::int64_t parse_size(const char* flag, const std::string& text) {
   std::string number = text;
   if (!CLI::AsSizeValue(false)(number).empty() || number == "0") throw UsageError(std::string("[") + flag + "] got '" + text + "', want a size, as 8GB or 500MB");
   return static_cast<std::int64_t>(parse_count(flag, number, 1, std::int64_t{1} << 62));
+}
+
+/// The user's own tensors.
+void add_inputs_option(CLI::App* verb, Options& o) {
+  verb->add_option("--inputs", o.inputs, "check one op at these tensors: safetensors or npz with its inputs by name, cotangents as d and the output's name")
+      ->type_name("FILE");
+}
+
+void add_dump_options(CLI::App* verb, Options& o) {
+  verb->add_option("--dump", o.dump, "judge outputs and gradients that somebody saved: safetensors, npz, or a folder (ampcheck explain dump)")->type_name("FILE");
+  verb->add_option("--formula", o.formula, "of --dump: an op's name, or a formula as text (ampcheck explain formula)")->type_name("F");
+  each(verb, "--accumulate", "T", "of --dump: the declared accumulator, fp32 (default), fp16 or bf16",
+       [&o](const std::string& t) { o.accumulate = choose("--accumulate", t, kAccumulators); });
+  each(verb, "--math", "M", "of --dump: the declared functions, cuda (default), glibc or own",
+       [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
 }
 
 void add_data_option(CLI::App* verb, Options& o) {
@@ -188,6 +206,8 @@ void describe(CLI::App& app, Options& o) {
   CLI::App* check = add_verb(app, o, "check", "Judge ops: forward, backward and exact relations");
   check->add_option("SELECTOR", o.words, kSelectors);
   add_case_options(check, o);
+  add_inputs_option(check, o);
+  add_dump_options(check, o);
   add_run_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE or junit:FILE (may be repeated)",
        [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
@@ -197,6 +217,7 @@ void describe(CLI::App& app, Options& o) {
   replay->add_option("CASE", o.words, "case name as printed by check; the library of the op first")->required()->expected(1, 2);
   replay->add_option("--save", o.save, "folder for inputs, got, want and interval as .npy")->type_name("DIR");
   add_data_option(replay, o);
+  add_inputs_option(replay, o);
   add_run_options(replay, o);
 
   CLI::App* certify = add_verb(app, o, "certify", "How surely the reference is right: 100-digit differences");
@@ -211,7 +232,7 @@ void describe(CLI::App& app, Options& o) {
   add_format_options(formats, o);
 
   CLI::App* explain = add_verb(app, o, "explain", "What a finding code means and what to do");
-  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text");
+  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads");
 
   CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
   fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(2);

@@ -56,6 +56,11 @@ struct Options {
   checks::CaseSet set = checks::CaseSet::standard;
   RealTensors real = RealTensors::found;
   std::string data = {};           ///< folder of their data; empty: the installed one
+  std::string inputs = {};         ///< check, replay: file or folder of the user's own inputs and cotangents
+  std::string dump = {};           ///< check: file or folder of inputs, outputs and gradients that are to be judged
+  std::string formula = {};        ///< check --dump: an op, or a formula as text
+  Dtype accumulate = Dtype::fp32;  ///< check --dump: of the contract
+  std::string math = "cuda";       ///< check --dump: functions of the contract, cuda, glibc or own
 
   // How they run, and where the results go.
   Device device = Device::cpu;

@@ -15,6 +15,7 @@
 #include "tools/plugins.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
+#include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
 
@@ -53,9 +54,10 @@ std::string saved_text(const std::string& folder, const std::vector<std::string>
 ExitCode replay_command(const Options& options) {
   if (options.words.size() != 1) throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   checks::set_data_directory(options.data);
+  open_inputs(options);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1, .data = options.data};
+  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1, .data = options.data, .inputs = options.inputs};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
   if (!options.save.empty()) make_folder(options.save);

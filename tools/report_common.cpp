@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "checks/file_tensors.h"
 #include "checks/real_tensors.h"
 #include "tools/plugins.h"
 #include "tools/reports.h"
@@ -19,9 +20,11 @@ std::string range_of(const std::string& case_name) {
 }  // namespace
 
 std::string replay_line(const CaseResult& result, const RunFacts& facts) {
+  if (!facts.again.empty()) return facts.again;
   std::string out = "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
   if (facts.device != Device::cpu) out += std::string(" --device ") + name(facts.device);
   if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_word(facts.data);
+  if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name))) out += " --inputs " + shell_word(facts.inputs);
   return out;
 }
 

@@ -23,6 +23,8 @@ struct RunFacts {
   bool verbose = false;
   std::string hint = {};     ///< lines after "All clear": what to do next
   std::string data = {};     ///< --data as given: folder of the real runs' data; empty: the installed one
+  std::string inputs = {};   ///< --inputs as given: file of the user's tensors
+  std::string again = {};    ///< the line that re-runs what is no case of its own; empty: `replay`
 };
 
 struct Totals {

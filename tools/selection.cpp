@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <set>
 
+#include "checks/file_tensors.h"
 #include "checks/planted.h"
 #include "checks/real_tensors.h"
 #include "src/error.h"
+#include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
 
@@ -105,6 +107,7 @@ checks::Case parse_case(const Options& options, const std::string& text) {
     checks::Case out{op, parse_call(text, op->signature)};
     const bool real = checks::is_real_range(out.call.range);
     if (real && !op->plugin.empty()) throw Error("[case name] got a range of a real run in '" + text + "', want one of the generator: the nets call built-in ops");
+    if (checks::is_file_range(out.call.range)) checks::require_file_call(*op, out.call);
     if (real) checks::require_real_call(op->signature, out.call);
     checks::require_regimes(op->signature, out.call);
     const auto& storage = op->signature.precision.storage;
@@ -168,6 +171,7 @@ void add_real(const Options& options, const std::string& word, Collector& collec
 }  // namespace
 
 Selection select_cases(const Options& options) {
+  if (!options.inputs.empty()) return cases_at_inputs(options);
   Selection selection;
   Collector collector(options, selection);
   checks::set_data_directory(options.data);

@@ -12,6 +12,7 @@
 #include "tools/isolation.h"
 #include "tools/plugins.h"
 #include "tools/selection.h"
+#include "tools/user_tensors.h"
 #include "tools/wire.h"
 #include "tools/worker_channel.h"
 
@@ -65,11 +66,12 @@ bool write_all(std::string_view text) {
 }  // namespace
 
 ExitCode worker_main(int argc, char** argv) {
-  if (argc != 5) return ExitCode::usage;
+  if (argc != 6) return ExitCode::usage;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Options options;
   options.verb = "worker";
   options.words = {argv[2]};
+  options.inputs = argv[5];
   checks::RunOptions run;
   run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
   run.relations = std::string_view(argv[4]) == "1";
@@ -77,6 +79,7 @@ ExitCode worker_main(int argc, char** argv) {
   set_limits(run.device);
   set_threads(1);
   open_plugin(options);
+  open_inputs(options);
   const pid_t self = getpid();
   for (std::string line; read_line(line);) {
     const checks::Case item = parse_case(options, line);

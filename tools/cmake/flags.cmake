@@ -28,6 +28,9 @@ if(AMPCHECK_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${AMPCHECK_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>)
   target_link_options(ampcheck_flags INTERFACE -fsanitize=${AMPCHECK_SANITIZE})
 endif()
+if(AMPCHECK_FUZZ)
+  target_compile_options(ampcheck_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 # ampcheck_library(<folder> LINK ...): one static library per folder, ampcheck::<folder>.
 function(ampcheck_library folder)
