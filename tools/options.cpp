@@ -20,7 +20,7 @@ constexpr const char* kAbout =
     "Judges kernels forward and backward, each element against an interval derived from the op's formula.";
 
 constexpr const char* kSelectors =
-    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library first (./libmy_op.so): its ops";
+    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library or TOML file first (./libmy_op.so): its ops";
 
 constexpr const char* kFooter =
     "Exit codes: 0 all passed; 1 findings; 2 usage; 3 internal error; 4 nothing ran; 5 incomplete; 6 no such device;\n"

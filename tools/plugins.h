@@ -8,7 +8,7 @@
 
 namespace ampcheck::tools {
 
-/// Whether a word is meant as a library: a path or a *.so, and no case name.
+/// Whether a word is meant as a library or a TOML file that names one: a path, a *.so or a *.toml, and no case name.
 bool is_library(std::string_view word);
 
 /// Takes a library, which stands first among the words, and loads it: options.plugin_ops are its ops afterwards. Throws
