@@ -20,7 +20,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string near = nearest_word(word, candidates);
+  const std::string near = word.size() < 3 ? "" : nearest_word(word, candidates);  // every short name is near to every other
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
 
