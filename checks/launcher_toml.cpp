@@ -152,7 +152,7 @@ class Reader {
       out.type = section.choice("type", kTypes).value_or(type);
       if (const auto over = section.text("in_place")) out.in_place = out_.keep(*over);
     }
-    if (dims) output_dims_.push_back({name, *dims, node.place});
+    if (dims) out.dims = out_.keep(*dims);
     return out;
   }
 
@@ -284,7 +284,6 @@ class Reader {
     op.contract = &out_.contract;
     op.forward = &run_forward, op.backward = &run_backward, op.user = &out_;
     out_.plugin = {sizeof(ac_plugin), AMPCHECK_OP_ABI, op.name, nullptr, 1, 0, &op};
-    if (out_.forms.empty()) file_.fail({}, "formula, got none, want the mathematics of the op (ampcheck explain formula)");
   }
 
   OpDef definition() const {
@@ -436,11 +435,6 @@ class Reader {
     }
   }
 
-  struct OutputDims {
-    std::string name, dims;
-    TomlPlace place;
-  };
-
   inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32", "i64", "u8"};
   inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};  // from AC_FP32
 
@@ -449,7 +443,6 @@ class Reader {
   TomlSection root_;
   std::vector<Part> parts_;
   std::vector<std::pair<std::string, const TomlNode*>> formulas_;
-  std::vector<OutputDims> output_dims_;
   std::shared_ptr<LauncherLibrary> library_;
 };
 

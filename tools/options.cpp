@@ -207,6 +207,11 @@ void describe(CLI::App& app, Options& o) {
   fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(2);
   each(fresh, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)", [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
 
+  CLI::App* compare = add_verb(app, o, "compare", "Two builds of the same ops: both right? which is nearer, where do bits differ, is one faster");
+  compare->add_option("A B SELECTOR", o.words, "two shared libraries or TOML files, then selectors")->required();
+  add_case_options(compare, o);
+  add_run_options(compare, o);
+
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");
 }

@@ -19,7 +19,7 @@ void open_plugin(Options& options);
 inline constexpr double kCertifiedDigits = 25;
 
 /// The formula of a user's op is certified before it judges: throws UsageError unless its adjoint agrees with differences
-/// in 100 digits, and every form with the first.
+/// in 100 digits, and every form with the first. An op without a formula passes: it is judged by itself.
 void require_certified(const checks::OpDef& op);
 
 /// A word as a shell reads it back.

@@ -76,6 +76,28 @@ void launch_rms_norm(const void* x, const void* weight, void* y, float* inv_rms,
   else forward(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<float*>(y), inv_rms, rows, columns, strides_x, strides_y, stride_w, stride_r, eps);
 }
 
+/* The same with one rounding of each result, and the same at a twentieth of the speed. */
+void launch_rms_norm_exact(const void* x, const void* weight, void* y, float* inv_rms, int64_t rows, int columns, const int64_t* sx, const int64_t* sy, int64_t stride_w,
+                           int64_t stride_r, float eps, int dtype, void* /*stream*/) {
+  const auto at = [dtype](const void* t, int64_t i) { return static_cast<double>(dtype == kBFloat16 ? load(static_cast<const bf16*>(t)[i]) : static_cast<const float*>(t)[i]); };
+  for (int64_t i = 0; i < rows; ++i) {
+    double sum = 0;
+    for (int j = 0; j < columns; ++j) sum += at(x, i * sx[0] + j * sx[1]) * at(x, i * sx[0] + j * sx[1]);
+    const double r = 1 / std::sqrt(sum / columns + static_cast<double>(eps));
+    inv_rms[i * stride_r] = static_cast<float>(r);
+    for (int j = 0; j < columns; ++j) {
+      const auto out = static_cast<float>(at(x, i * sx[0] + j * sx[1]) * r * at(weight, j * stride_w));
+      if (dtype == kBFloat16) store(&static_cast<bf16*>(y)[i * sy[0] + j * sy[1]], out);
+      else static_cast<float*>(y)[i * sy[0] + j * sy[1]] = out;
+    }
+  }
+}
+
+void launch_rms_norm_slow(const void* x, const void* weight, void* y, float* inv_rms, int64_t rows, int columns, const int64_t* sx, const int64_t* sy, int64_t stride_w,
+                          int64_t stride_r, float eps, int dtype, void* stream) {
+  for (int k = 0; k < 20; ++k) launch_rms_norm(x, weight, y, inv_rms, rows, columns, sx, sy, stride_w, stride_r, eps, dtype, stream);
+}
+
 #define BACKWARD(NAME, T, VERSION)                                                                                                                       \
   int NAME(const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, T* dweight, float* workspace, uint64_t workspace_bytes, int64_t rows,   \
            int columns, const int64_t* sx, const int64_t* sdy, const int64_t* sdx, int64_t stride_w, int64_t stride_r, int64_t stride_dw) {               \
