@@ -6,10 +6,10 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 
 #include "checks/launcher_toml.h"
+#include "src/toml_file.h"
 
 namespace ampcheck::checks {
 
@@ -24,8 +24,11 @@ std::string as_file(const std::string& path) { return path.find('/') == std::str
 Plugin load_toml(const std::string& path, Opening opening) {
   if (std::error_code error; !std::filesystem::is_regular_file(path, error)) throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
   std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
+  std::string text(kMostTomlBytes + 1, '\0');  // one more is an error of the reader
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
   TomlOp made = op_of_toml(text, path);
   if (opening == Opening::run) made.resolve();
   Plugin out{path, {}};

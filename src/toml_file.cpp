@@ -5,8 +5,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "src/op_call.h"
 
@@ -74,16 +72,6 @@ TomlFile::TomlFile(std::string text, std::string path) : text_(std::move(text)),
   } catch (const toml::parse_error& error) {
     fail(place_of(error.source()), "got no TOML: " + std::string(error.description()));
   }
-}
-
-TomlFile TomlFile::read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw EnvironmentError("[" + path + "] got a file that cannot be read");
-  std::string text(kMostTomlBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) throw EnvironmentError("[" + path + "] got a file that cannot be read");
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  return TomlFile(std::move(text), path);
 }
 
 std::string_view TomlFile::rest_of_line(TomlPlace place) const {

@@ -50,8 +50,6 @@ class TomlFile {
  public:
   /// Parses; `path` stands in messages. Throws TomlError.
   TomlFile(std::string text, std::string path);
-  /// Reads a file. EnvironmentError if it cannot be read, TomlError if it is no TOML.
-  static TomlFile read(const std::string& path);
 
   const TomlNode& root() const { return root_; }
   const std::string& path() const { return path_; }

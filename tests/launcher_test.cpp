@@ -11,6 +11,7 @@
 #include "checks/launcher_toml.h"
 #include "checks/plugin.h"
 #include "checks/runner.h"
+#include "src/random.h"
 #include "src/toml_file.h"
 #include "tests/run_program.h"
 
@@ -136,6 +137,33 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
   for (int i = 0; i < 100; ++i) deep += ".a";
   EXPECT_TRUE(contains(error_of(deep + " = 1"), "nested deeper")) << error_of(deep + " = 1");
   EXPECT_TRUE(contains(error_of(std::string(kMostTomlBytes + 1, '#')), "want at most")) << "size";
+}
+
+TEST(Launchers, MangledFilesAreReadOrRefused) {
+  const std::string right = right_text();
+  int read = 0, refused = 0;
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    const Random random(seed, "mangle");
+    std::string text = right;
+    for (std::uint64_t k = 0; k < 1 + seed % 3; ++k) {
+      const auto at = static_cast<std::size_t>(random.below(8 * k, text.size())), from = static_cast<std::size_t>(random.below(8 * k + 1, text.size()));
+      const auto length = static_cast<std::size_t>(random.below(8 * k + 2, 12));
+      switch (random.below(8 * k + 3, 4)) {
+        case 0: text[at] = static_cast<char>(random.below(8 * k + 4, 256)); break;
+        case 1: text.erase(at, length); break;
+        case 2: text.insert(at, text.substr(from, length)); break;
+        default: text.insert(at, std::string(1, "[]{}\"'=,.()#\n"[random.below(8 * k + 5, 14)])); break;
+      }
+    }
+    try {
+      op_of_toml(text, "my_op.toml"), ++read;
+    } catch (const PluginError& error) {
+      ++refused;
+      EXPECT_TRUE(contains(error.what(), "[my_op.toml:")) << error.what();
+    }
+  }
+  EXPECT_GT(read, 20) << "a change of a comment is none of an op";
+  EXPECT_GT(refused, 200);
 }
 
 /// A call of one tensor x [3, 4] with strides 8 and 2, eps = 0.5, N = 3.
