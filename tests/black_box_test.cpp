@@ -36,7 +36,7 @@ TomlOp launched(const std::string& backward) {
   std::string text = read.str();
   const std::size_t begin = text.find("formula = \"\"\""), end = text.find("\"\"\"", begin + 14) + 3;
   text.erase(begin, end - begin);
-  for (std::size_t at; (at = text.find("rms_norm_backward_")) != std::string::npos;) text.replace(at, 18, backward + "_");
+  for (std::size_t at = 0; (at = text.find("rms_norm_backward_", at)) != std::string::npos; at += backward.size()) text.replace(at, 18, backward + "_");
   return op_of_toml(text, kFolder + "x.toml");
 }
 
