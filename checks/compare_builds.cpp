@@ -12,6 +12,8 @@ namespace ampcheck::checks {
 
 namespace {
 
+constexpr int kRounds = 3;  ///< of each case, in turns: the first finds caches cold
+
 /// An op whose kernels note how long they take; the least of the calls since reset() counts.
 struct Timed {
   OpDef op;
@@ -98,12 +100,13 @@ ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<
   for (const OpCall& call : cases) {
     if (options.cancel != nullptr && options.cancel->load()) break;
     Dump dumps[2];
-    for (const int which : {0, 1}) {
-      OpCall own = call;
-      own.op = builds[which].op.signature.name;  // the builds may be named apart
-      builds[which].reset();
-      run_case(builds[which].op, own, options, &dumps[which]);
-    }
+    for (Timed& build : builds) build.reset();
+    for (int round = 0; round < kRounds; ++round)
+      for (const int which : {0, 1}) {
+        OpCall own = call;
+        own.op = builds[which].op.signature.name;  // the builds may be named apart
+        run_case(builds[which].op, own, options, round == 0 ? &dumps[which] : nullptr);
+      }
     ++out.cases;
     add_time(out.forward, builds[0].forward, builds[1].forward);
     add_time(out.backward, builds[0].backward, builds[1].backward);
