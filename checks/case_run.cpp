@@ -17,6 +17,11 @@ NamedValues all_inputs(const OpSignature& signature, const OpCall& call) {
   return out;
 }
 
+/// The shape of an output of an op without a formula.
+Shape declared_shape(const OutputSpec& spec, const OpCall& call) {
+  return call.shape(TensorSpec{.name = spec.name, .dims = spec.dims});
+}
+
 /// Only a cotangent can be expanded: a tensor whose elements share memory cannot hold different values.
 Layout tensor_layout(const OpCall& call, const std::string& tensor) {
   const Layout layout = layout_of(call.layout, tensor);
@@ -27,6 +32,15 @@ Layout tensor_layout(const OpCall& call, const std::string& tensor) {
 
 CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in)
     : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, all_inputs(op_in.signature, call_in)) {
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
+  if (op.forms.empty()) {
+    for (const OutputSpec& spec : op.signature.outputs) outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call)});
+    for (const OutputSpec& spec : op.signature.saved) outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call), true});
+    for (const TensorSpec& spec : op.signature.inputs)
+      if (call.has(spec) && spec.has_gradient() && is_float(call.dtype(spec))) gradients.push_back({gradient_name(spec.name), call.dtype(spec), call.shape(spec)});
+    return;
+  }
   const reference::Recording& recording = reference.recording();
   for (const OutputSpec& spec : op.signature.outputs)
     outputs.push_back({spec.name, dtype_of(spec.type, call.storage), CaseReference::shape_of(recording.outputs, spec.name)});
@@ -36,8 +50,6 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
     const TensorSpec& spec = *op.signature.input(name.substr(1));
     gradients.push_back({name, call.dtype(spec), node.shape()});
   }
-  for (const TensorSpec& spec : op.signature.inputs)
-    if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
 }
 
 GuardedTensor CaseRun::input_tensor(const TensorSpec& spec, const NamedValues& inputs) const {

@@ -82,7 +82,7 @@ void see_branches(const reference::Recording& recording, const std::vector<char>
 
 Coverage coverage_of(const OpDef& op, const OpCall& call) {
   Coverage out;
-  if (largest_tensor(op.signature, call) > kLargest || call.layout != "dense") return out;
+  if (op.forms.empty() || largest_tensor(op.signature, call) > kLargest || call.layout != "dense") return out;
   const RunOptions options;
   CaseRun run(op, call, options);
   const reference::Recording& recording = run.reference.recording();

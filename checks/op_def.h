@@ -19,7 +19,8 @@ struct OpDef {
   std::string plugin = {};
   kernels::Kernel kernel;
   /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
-  /// an element is right iff it lies in the interval of some form, for forward and gradients separately.
+  /// an element is right iff it lies in the interval of some form, for forward and gradients separately. None: a black box,
+  /// whose gradients are compared with differences of itself (checks/black_box.h).
   std::vector<reference::Form> forms;
   /// The form that the kernel is believed to follow: the judge tries it first. It decides how long a check takes and
   /// against which form the headroom is given, never a verdict.

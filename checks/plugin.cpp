@@ -5,7 +5,11 @@
 
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
+
+#include "checks/launcher_toml.h"
+#include "src/toml_file.h"
 
 namespace ampcheck::checks {
 
@@ -16,7 +20,24 @@ constexpr const char* kSymbol = "ampcheck_plugin_v1";
 /// dlopen searches the system for a name without a slash; the user means a file.
 std::string as_file(const std::string& path) { return path.find('/') == std::string::npos ? "./" + path : path; }
 
-Plugin load(const std::string& path) {
+/// An op of launchers that a TOML file describes.
+Plugin load_toml(const std::string& path, Opening opening) {
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error)) throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
+  std::string text(kMostTomlBytes + 1, '\0');  // one more is an error of the reader
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
+  TomlOp made = op_of_toml(text, path);
+  if (opening == Opening::run) made.resolve();
+  Plugin out{path, {}};
+  out.ops.push_back(std::move(made.op));
+  return out;
+}
+
+Plugin load(const std::string& path, Opening opening) {
+  if (path.ends_with(".toml")) return load_toml(path, opening);
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
     throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a shared library");
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -40,13 +61,13 @@ Plugin load(const std::string& path) {
 
 }  // namespace
 
-const Plugin& load_plugin(const std::string& path) {
+const Plugin& load_plugin(const std::string& path, Opening opening) {
   static std::mutex mutex;
   static std::deque<Plugin> loaded;  // a deque: references stay valid
   const std::lock_guard lock(mutex);
   for (const Plugin& known : loaded)
     if (known.path == path) return known;
-  loaded.push_back(load(path));
+  loaded.push_back(load(path, opening));
   return loaded.back();
 }
 

@@ -21,10 +21,13 @@ struct Plugin {
   std::vector<OpDef> ops;
 };
 
-/// Loads a library for the life of the process; a second call with the same path gives the same object. Loading runs its
-/// static initialisers and nothing of its kernels. Throws EnvironmentError if it cannot be loaded, PluginError if it describes no
-/// valid ops.
-const Plugin& load_plugin(const std::string& path);
+/// Whether kernels are to be called. A TOML file is enough to describe its op: its library is then not opened.
+enum class Opening { describe, run };
+
+/// Loads a library, or the library of a TOML file (checks/launcher_toml.h), for the life of the process; a second call with the
+/// same path gives the same object. Loading runs its static initialisers and nothing of its kernels. Throws EnvironmentError if it
+/// cannot be loaded, PluginError if it describes no valid ops.
+const Plugin& load_plugin(const std::string& path, Opening opening = Opening::run);
 
 /// The ops of a description. `where` names the library in messages. Every field is validated and every form recorded at
 /// the first sample shape, with and without the optional inputs. Throws PluginError.

@@ -3,6 +3,7 @@
 // size and text is checked before it is used.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -39,15 +40,21 @@ class Place {
 };
 
 // Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
-static_assert(sizeof(ac_plugin) == 40 && sizeof(ac_op) == 144 && sizeof(ac_input) == 48 && sizeof(ac_output) == 32 && sizeof(ac_attribute) == 32 &&
+static_assert(sizeof(ac_plugin) == 40 && sizeof(ac_op) == 144 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
               sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && sizeof(ac_contract) == 48 && sizeof(ac_form) == 24);
+
+/// The size of a struct in the first plug-ins: fields that were appended since may be missing.
+template <class T>
+constexpr std::size_t kFirstSize = sizeof(T);
+template <>
+constexpr std::size_t kFirstSize<ac_output> = offsetof(ac_output, dims);
 
 /// A struct as this program knows it: fields beyond the plug-in's struct_size are zero. Sizes are those of version 1 or larger.
 template <class T>
 T sized(const T* from, const Place& place) {
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
-  if (size < sizeof(T) || size > kMostStructSize)
+  if (size < kFirstSize<T> || size > kMostStructSize)
     place.fail("struct_size, got " + std::to_string(size) + ", want " + std::to_string(sizeof(T)) + " or more (sizeof the struct)");
   T out = {};
   std::memcpy(&out, from, std::min<std::size_t>(size, sizeof out));
@@ -241,6 +248,7 @@ class OpReader {
       if (!over.empty()) {
         const TensorSpec* input = signature_.input(over);
         if (input == nullptr || input->type != spec.type) at.fail("in_place, got '" + over + "', want an input of the same type");
+        if (op_.form_count == 0 && spec.dims != input->dims) at.fail("dims, got '" + spec.dims + "', want those of '" + over + "', which it overwrites: '" + input->dims + "'");
         signature_.launch.in_place.emplace_back(spec.name, over);
       }
       signature_.outputs.push_back(spec);
@@ -257,7 +265,12 @@ class OpReader {
 
   OutputSpec read_output(const ac_output& output, std::uint32_t flags, const Place& at) {
     require_flags(output.flags, flags, at);
-    const OutputSpec spec = {name_of(output.name, "name", at), choice(output.type, kTypes, "type", at)};
+    OutputSpec spec = {name_of(output.name, "name", at), choice(output.type, kTypes, "type", at)};
+    spec.dims = text(output.dims, kMostLine, "dims", at);
+    const std::vector<std::string> symbols = OpSignature::symbols(TensorSpec{.name = spec.name, .dims = spec.dims});
+    if (symbols.size() > static_cast<std::size_t>(kMaxRank)) at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
+    for (const std::string& symbol : symbols) require_dim(symbol, "dims", at);
+    if (op_.form_count == 0 && output.dims == nullptr) at.fail("dims, got none, want its symbols: an op without a formula has no other way to say its shape");
     if (spec.type != TypeRule::storage && spec.type != TypeRule::fp32) at.fail("type, got " + std::to_string(output.type) + ", want AC_TYPE_STORAGE or AC_TYPE_FP32");
     return spec;
   }
@@ -334,7 +347,6 @@ class OpReader {
 
   void read_forms(OpDef& out) {
     const auto forms = array(op_.forms, op_.form_count, "form", place_);
-    if (forms.empty()) place_.fail("forms, got none, want the formula of the op");
     for (std::size_t i = 0; i < forms.size(); ++i) {
       const ac_form& form = forms[i];
       std::string name = one_line(form.name, "name", place_.entry("form", static_cast<int>(i)));

@@ -17,6 +17,11 @@ const std::vector<CodeText>& code_texts() {
       {"AC103", Verdict::bug, "finite where NaN or infinity is due",
        "The inputs hold non-finite values that reach this element in every declared form; the kernel hides them.",
        "Comparisons with NaN are false: a max or clamp written with < may drop it."},
+      {"AC104", Verdict::bug, "gradient differs from differences of the op itself",
+       "The op has no formula: its backward is compared with centred differences of its own forward. The bound holds\n"
+       "the measured noise of both, the rounding of what they store, and the truncation that three steps show.",
+       "Forward and backward do not belong together: look for a sign, a factor or a term. With a formula ampcheck says\n"
+       "which of the two is wrong (ampcheck explain formula)."},
       {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
        "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
        "element is not judged.",

@@ -53,6 +53,7 @@ struct CheckResult {
   std::int64_t failed = 0;    ///< elements outside
   double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius of the form that fits best
   std::vector<Element> worst;
+  double visible = 0;         ///< without a formula: the relative error that would have shown at half of the judged coordinates
   std::string cause;          ///< likely cause in words
   std::string note;           ///< reason of a skip, or what else a reader should know
 };

@@ -44,10 +44,11 @@ struct TensorSpec {
   }
 };
 
-/// Shape comes from the formula; here only name and type.
+/// Shape comes from the formula; of an op without one, from its symbols.
 struct OutputSpec {
   std::string name;
   TypeRule type = TypeRule::storage;
+  std::string dims = {};  ///< one symbol a dimension; used where there is no formula
 };
 
 using AttributeValue = std::variant<double, std::string>;

@@ -100,7 +100,7 @@ TEST(CustomOps, ReportsNameTheLibrary) {
 
 TEST(CustomOps, NewWritesAnExampleThatPasses) {
   const testing::TemporaryFolder folder;
-  for (const char* door : {"c", "cpp"}) {
+  for (const char* door : {"c", "cpp", "toml"}) {
     const std::string name = std::string("fresh_") + door;
     const ProgramResult made = testing::shell("cd " + folder.path() + " && $AMPCHECK new op " + name + " --door " + door);
     ASSERT_EQ(made.exit_code, 0) << made.err;

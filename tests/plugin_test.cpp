@@ -162,7 +162,9 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"contract] compute, got 1, want AC_FP32", [](D& d) { d.contract.compute = AC_FP64; }},
       {"contract] summation_depth, got -3", [](D& d) { d.contract.summation_depth = -3; }},
       {"contract, math] ulps, got 0.25", [](D& d) { d.contract.math = &d.math, d.math.exp = 0.25; }},
-      {"forms, got none", [](D& d) { d.op.form_count = 0; }},
+      {"output 1] dims, got none, want its symbols", [](D& d) { d.op.form_count = 0; }},
+      {"output 1] dims, got 'Q', want one of the dims N, D", [](D& d) { d.outputs[0].dims = "Q"; }},
+      {"dims, got 'D N', want those of 'x', which it overwrites", [](D& d) { d.op.form_count = 0, d.outputs[0].dims = "D N", d.outputs[0].in_place = "x"; }},
       {"form 'affine'] formula, got a null pointer", [](D& d) { d.forms[0].formula = nullptr; }},
       {"form 'affine'] [formula] line 1, column 5: got unknown name 'z'", [](D& d) { d.forms[0].formula = "y = z"; }},
       {"form 'affine'] [formula] line 1, column 7: got the optional input 'offset'", [](D& d) { d.forms[0].formula = "y = x+offset"; }},
@@ -206,6 +208,13 @@ TEST(Plugin, AFormThatIsOtherMathematicsJudgesNothing) {
   Description flat;  // nothing to differentiate
   flat.inputs[0].flags = AC_NO_GRADIENT, flat.inputs[1].flags |= AC_NO_GRADIENT;
   EXPECT_NO_THROW(tools::require_certified(flat.read()[0]));
+}
+
+TEST(Plugin, FieldsThatTheFirstVersionHadNotReadAsZero) {
+  Description description;
+  description.outputs[0].struct_size = offsetof(ac_output, dims);
+  description.outputs[0].dims = "beyond the struct";
+  EXPECT_EQ(description.read()[0].signature.outputs[0].dims, "");
 }
 
 TEST(Plugin, FieldsOfALaterVersionAreSkipped) {

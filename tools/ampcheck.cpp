@@ -30,7 +30,8 @@ ExitCode run(int argc, char** argv) {
   static const std::map<std::string, ExitCode (*)(const Options&)> kVerbs = {
       {"list", list_command},       {"check", check_command},     {"replay", replay_command},
       {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
-      {"doctor", doctor_command},   {"version", version_command}, {"new", new_command}};
+      {"doctor", doctor_command},   {"version", version_command}, {"new", new_command},
+      {"compare", compare_command}};
   std::optional<std::string> help;
   Options options = parse_options(argc, argv, help);
   if (help) {

@@ -130,6 +130,7 @@ ExitCode certify_command(const Options& options) {
   bool all_hold = true;
   bool first = true;
   for (const checks::OpDef* op : select_ops(options)) {
+    if (op->forms.empty()) throw UsageError("[certify] got '" + op->signature.name + "', which has no formula, want an op with one (ampcheck explain formula)");
     const Certified result = certify_op(*op, options);
     digits = std::min(digits, result.certificate.digits);
     all_hold = all_hold && result.holds();

@@ -36,7 +36,8 @@ ExitCode write_results(const Options& options, const Report& report, const RunFa
   attempt([&] { write_stdout(options.json ? json_report(report, facts) : console_report(report, facts, stdout_style())); });
   for (const ReportFile& file : options.reports)
     attempt([&] {
-      write_file(file.path, file.format == ReportFile::Format::json ? json_report(report, facts) : junit_report(report, facts));
+      using Format = ReportFile::Format;
+      write_file(file.path, file.format == Format::json ? json_report(report, facts) : file.format == Format::junit ? junit_report(report, facts) : lines_report(report, facts));
     });
   return code;
 }

@@ -18,5 +18,6 @@ ExitCode explain_command(const Options& options);
 ExitCode doctor_command(const Options& options);
 ExitCode version_command(const Options& options);
 ExitCode new_command(const Options& options);
+ExitCode compare_command(const Options& options);
 
 }  // namespace ampcheck::tools

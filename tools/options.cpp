@@ -20,7 +20,7 @@ constexpr const char* kAbout =
     "Judges kernels forward and backward, each element against an interval derived from the op's formula.";
 
 constexpr const char* kSelectors =
-    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library first (./libmy_op.so): its ops";
+    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library or TOML file first (./libmy_op.so): its ops";
 
 constexpr const char* kFooter =
     "Exit codes: 0 all passed; 1 findings; 2 usage; 3 internal error; 4 nothing ran; 5 incomplete; 6 no such device;\n"
@@ -46,7 +46,8 @@ constexpr std::array kSets = {Named<checks::CaseSet>{"quick", checks::CaseSet::q
                               Named<checks::CaseSet>{"standard", checks::CaseSet::standard},
                               Named<checks::CaseSet>{"all", checks::CaseSet::all}};
 constexpr std::array kReports = {Named<ReportFile::Format>{"json", ReportFile::Format::json},
-                                 Named<ReportFile::Format>{"junit", ReportFile::Format::junit}};
+                                 Named<ReportFile::Format>{"junit", ReportFile::Format::junit},
+                                 Named<ReportFile::Format>{"lines", ReportFile::Format::lines}};
 constexpr std::array kDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16},
                                 Named<Dtype>{"bf16", Dtype::bf16}, Named<Dtype>{"fp64", Dtype::fp64},
                                 Named<Dtype>{"e4m3fn", Dtype::e4m3fn}, Named<Dtype>{"e5m2", Dtype::e5m2}};
@@ -60,7 +61,7 @@ constexpr std::array kOverflows = {
     Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
 
 constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"none", false}};
-constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"}};
+constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"}, Named<const char*>{"toml", "toml"}};
 
 constexpr std::array kAccumulators = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 constexpr std::array kMaths = {Named<const char*>{"cuda", "cuda"}, Named<const char*>{"glibc", "glibc"}, Named<const char*>{"own", "own"}};
@@ -209,7 +210,7 @@ void describe(CLI::App& app, Options& o) {
   add_inputs_option(check, o);
   add_dump_options(check, o);
   add_run_options(check, o);
-  each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE or junit:FILE (may be repeated)",
+  each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE, junit:FILE or lines:FILE (may be repeated)",
        [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
 
@@ -236,7 +237,12 @@ void describe(CLI::App& app, Options& o) {
 
   CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
   fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(2);
-  each(fresh, "--door", "D", "cpp (header-only C++) or c (C11)", [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
+  each(fresh, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)", [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
+
+  CLI::App* compare = add_verb(app, o, "compare", "Two builds of the same ops: both right? which is nearer, where do bits differ, is one faster");
+  compare->add_option("A B SELECTOR", o.words, "two shared libraries or TOML files, then selectors")->required();
+  add_case_options(compare, o);
+  add_run_options(compare, o);
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");

@@ -23,7 +23,7 @@ struct UsageError : std::runtime_error {
 
 /// "-o FORMAT:FILE"
 struct ReportFile {
-  enum class Format { json, junit } format = Format::json;
+  enum class Format { json, junit, lines } format = Format::json;
   std::string path;
 };
 
@@ -74,7 +74,7 @@ struct Options {
 
   bool cases = false;              ///< list: case names
   bool planted = false;            ///< list: the planted faults and correct variants
-  std::string door = "cpp";        ///< new op: cpp or c
+  std::string door = "cpp";        ///< new op: cpp, c or toml
   std::string save = {};           ///< replay: folder for the tensors
   int samples = 8;                 ///< certify: coordinates per input and form
   std::vector<std::string> formats = {};  ///< formats: only these

@@ -13,17 +13,18 @@ namespace ampcheck::tools {
 
 bool is_library(std::string_view word) {
   if (word.find('(') != std::string_view::npos) return false;
-  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
+  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
 }
 
 void open_plugin(Options& options) {
   const auto libraries = std::count_if(options.words.begin(), options.words.end(), is_library);
   if (libraries == 0) return;
   if (libraries > 1 || !is_library(options.words.front()))
-    throw UsageError("[" + options.verb + "] got " + std::to_string(libraries) + " shared librar" + (libraries == 1 ? "y" : "ies") +
+    throw UsageError("[" + options.verb + "] got " + std::to_string(libraries) + " librar" + (libraries == 1 ? "y or TOML file" : "ies or TOML files") +
                      " among other words, want one, before its selectors");
+  const bool runs = options.verb != "list" && options.verb != "certify";
   try {
-    for (const checks::OpDef& op : checks::load_plugin(options.words.front()).ops) options.plugin_ops.push_back(&op);
+    for (const checks::OpDef& op : checks::load_plugin(options.words.front(), runs ? checks::Opening::run : checks::Opening::describe).ops) options.plugin_ops.push_back(&op);
   } catch (const checks::PluginError& error) {
     throw UsageError(error.what());
   }
@@ -31,6 +32,7 @@ void open_plugin(Options& options) {
 }
 
 void require_certified(const checks::OpDef& op) {
+  if (op.forms.empty()) return;  // nothing to certify, and nothing that judges by it
   const auto certificate = reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
   const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ", why = " (ampcheck certify says more)";
   for (const reference::FormAgreement& form : certificate.forms)

@@ -8,7 +8,7 @@
 
 namespace ampcheck::tools {
 
-/// Whether a word is meant as a library: a path or a *.so, and no case name.
+/// Whether a word is meant as a library or a TOML file that names one: a path, a *.so or a *.toml, and no case name.
 bool is_library(std::string_view word);
 
 /// Takes a library, which stands first among the words, and loads it: options.plugin_ops are its ops afterwards. Throws
@@ -16,7 +16,7 @@ bool is_library(std::string_view word);
 void open_plugin(Options& options);
 
 /// The formula of a user's op is certified before it judges: throws UsageError unless its adjoint agrees with differences
-/// in 100 digits, and every form with the first.
+/// in 100 digits, and every form with the first. An op without a formula passes: it is judged by itself.
 void require_certified(const checks::OpDef& op);
 
 /// A word as a shell reads it back.

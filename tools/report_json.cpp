@@ -28,6 +28,7 @@ Json check_json(const CheckResult& check) {
   return {{"name", check.name},           {"verdict", name(check.verdict)},
           {"code", check.code},           {"dtype", name(check.dtype)},
           {"compared", check.compared},   {"blind", check.blind},
+          {"visible", json_number(check.visible)},
           {"unusual", check.unusual},     {"range", check.range},
           {"failed", check.failed},       {"max_ratio", json_number(check.max_ratio)},
           {"cause", check.cause},         {"note", check.note},

@@ -51,6 +51,9 @@ std::string console_checks(const CaseResult& result, const Style& style);
 std::string json_report(const Report& report, const RunFacts& facts);
 /// The dialect that Jenkins and GitLab read: a test case per check of a case, or per case where there are too many.
 std::string junit_report(const Report& report, const RunFacts& facts);
+/// A line per case for programs that read lines: pass, fail or skip; verdict; code; case name; what a person is told. Fields are
+/// separated by tabs, and hold \\, \n and \t for a backslash, an end of line and a tab.
+std::string lines_report(const Report& report, const RunFacts& facts);
 
 /// The check that decides a case: the first with the case's verdict; null if there is none.
 const CheckResult* deciding_check(const CaseResult& result);

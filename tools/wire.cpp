@@ -17,7 +17,7 @@ double number(const Json& json) { return std::bit_cast<double>(json.get<std::uin
 // Arrays in the order of the struct's fields. A new field of these structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 216, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 224, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 232, "teach wire_text and from_wire the new field of CaseResult");
 #endif
 
@@ -32,7 +32,7 @@ Element element(const Json& j) {
 Json to_json(const CheckResult& c) {
   Json worst = Json::array();
   for (const Element& e : c.worst) worst.push_back(to_json(e));
-  return Json::array({c.name, static_cast<int>(c.verdict), c.code, name(c.dtype), c.compared, c.blind, c.unusual, c.range, c.failed, bits(c.max_ratio), std::move(worst), c.cause, c.note});
+  return Json::array({c.name, static_cast<int>(c.verdict), c.code, name(c.dtype), c.compared, c.blind, c.unusual, c.range, c.failed, bits(c.max_ratio), std::move(worst), c.cause, c.note, bits(c.visible)});
 }
 
 Verdict verdict(const Json& j) {
@@ -49,7 +49,7 @@ CheckResult check(const Json& j) {
   out.dtype = dtype->dtype;
   out.compared = j.at(4), out.blind = j.at(5), out.unusual = j.at(6), out.range = j.at(7), out.failed = j.at(8), out.max_ratio = number(j.at(9));
   for (const Json& e : j.at(10)) out.worst.push_back(element(e));
-  out.cause = j.at(11), out.note = j.at(12);
+  out.cause = j.at(11), out.note = j.at(12), out.visible = number(j.at(13));
   return out;
 }
 

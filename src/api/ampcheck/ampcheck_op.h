@@ -142,7 +142,8 @@ typedef struct ac_input {
   const char *index_dim; /* indices and targets: the symbol whose extent bounds them */
 } ac_input;
 
-/* Outputs, whose shape follows from the formula, and saved tensors, written by forward and read by backward. */
+/* Outputs and saved tensors, written by forward and read by backward. Shapes follow from the formula, or, without one, from
+ * dims. */
 typedef struct ac_output {
   uint32_t struct_size;
   uint32_t flags;
@@ -150,6 +151,7 @@ typedef struct ac_output {
   int32_t type;
   int32_t reserved;
   const char *in_place; /* output: the input that it overwrites */
+  const char *dims;     /* as of inputs; required if the op has no form */
 } ac_output;
 
 typedef struct ac_attribute {
@@ -221,7 +223,7 @@ typedef struct ac_op {
   const ac_output *saved;
   const ac_attribute *attributes;
   const ac_dim *dims;
-  const ac_form *forms; /* at least one. The first defines the op; the others are further algebras that the kernel may follow,
+  const ac_form *forms; /* None: gradients are compared with differences of the op itself, which shows less. The first defines the op; the others are further algebras that the kernel may follow,
                            each proved equal to the first in 100 digits */
   const ac_contract *contract;
   const char *row_dim;  /* the symbol of the rows that AC_ROW_INDEPENDENT speaks of */

@@ -186,6 +186,8 @@ class Output {
   explicit Output(ac_output& at) : at_(at) {}
   Output& type(int type) { return at_.type = type, *this; }
   Output& in_place(const char* input) { return at_.in_place = input, *this; }
+  /// Its symbols; needed where the op has no formula.
+  Output& dims(const char* dims) { return at_.dims = dims, *this; }
 
  private:
   ac_output& at_;

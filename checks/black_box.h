@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops without a formula: the weak mode. Forward values cannot be judged; gradients are compared with centred differences of the
+// op itself, which only show errors above their noise. The exact relations hold as for any op.
+//
+// What it cannot see: a wrong forward whose backward is its derivative; relative errors below CheckResult::visible; coordinates at
+// kinks, and those that were not drawn; dependences that even a large change of an input does not show.
+#pragma once
+
+#include "checks/case_run.h"
+
+namespace ampcheck::checks {
+
+/// Compares gradients of a case with differences of its forward at some coordinates of every input, and returns the backward
+/// run on which the relations are checked.
+BackwardRun check_differences(CaseRun& run, const LaunchResult& forward);
+
+/// What a reader of the report must know of an op without a formula: how little was judged, and what it could have shown.
+std::string black_box_note(const std::string& op, const std::vector<CaseResult>& cases);
+
+}  // namespace ampcheck::checks
