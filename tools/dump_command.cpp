@@ -8,6 +8,7 @@
 #include "checks/coverage.h"
 #include "checks/dump.h"
 #include "checks/file_tensors.h"
+#include "reference/certify.h"
 #include "reference/formula_parse.h"
 #include "src/error.h"
 #include "src/parallel.h"
@@ -59,9 +60,9 @@ Judged judged_op(const Options& options, const TensorFile& dump, std::vector<std
   std::string why;
   out.certificate = checks::certify_formula(out.op, out.call, why);
   if (!why.empty()) notes.push_back("the formula's gradient is not certified: " + why);
-  else if (!(out.certificate.digits >= kCertifiedDigits))
+  else if (!(out.certificate.digits >= reference::kCertifiedDigits))
     throw UsageError(fmt::format("[--formula] got a formula whose gradient agrees with its difference in 100 digits to {:.1f} digits, want {:.0f} "
-                                 "(a wrong 'with', or a kink everywhere?)", out.certificate.digits, kCertifiedDigits));
+                                 "(a wrong 'with', or a kink everywhere?)", out.certificate.digits, reference::kCertifiedDigits));
   return out;
 }
 

@@ -79,7 +79,7 @@ static_assert(std::size(deeds) == std::size(names));
 
 const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}, {sizeof(ac_dim), 0, "D", {7, 12, 5}, 0, 0}};
 const ac_input inputs[] = {{sizeof(ac_input), 0, "x", "N D", 0, 0, 0, 0, nullptr}};
-const ac_output outputs[] = {{sizeof(ac_output), 0, "y", 0, 0, nullptr}};
+const ac_output outputs[] = {{sizeof(ac_output), 0, "y", 0, 0, nullptr, nullptr}};
 const ac_form forms[] = {{sizeof(ac_form), 0, nullptr, "y = 2 * x"}};
 const std::int32_t storage[] = {AC_FP32};
 const ac_contract contract = {sizeof(ac_contract), 1, storage, 0, 0, 0, 0, 0, 0, nullptr};
