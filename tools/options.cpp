@@ -120,7 +120,12 @@ CLI::Option* each(CLI::App* verb, const char* name, const char* meta, const char
 /// Bytes, with the usual units; kB, MB, ... are powers of 1024.
 std::int64_t parse_size(const char* flag, const std::string& text) {
   std::string number = text;
-  if (!CLI::AsSizeValue(false)(number).empty() || number == "0") throw UsageError(std::string("[") + flag + "] got '" + text + "', want a size, as 8GB or 500MB");
+  bool size = false;
+  try {
+    size = CLI::AsSizeValue(false)(number).empty() && number != "0";
+  } catch (const CLI::Error&) {  // an unknown unit
+  }
+  if (!size) throw UsageError(std::string("[") + flag + "] got '" + text + "', want a size, as 8GB or 500MB");
   return static_cast<std::int64_t>(parse_count(flag, number, 1, std::int64_t{1} << 62));
 }
 
