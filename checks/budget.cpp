@@ -24,15 +24,24 @@ double bytes_of(const Shape& shape, Dtype dtype) {
   return out;
 }
 
-/// Outputs with their cotangents, and saved tensors, as the first form records them.
-double written_bytes(const OpDef& op, const OpCall& call) {
+constexpr double kByRows = 12, kWhole = 40;  ///< memory of a check in units of the op's tensors, as ampcheck_bench holds them
+
+struct Recorded {
+  double bytes = 0;  ///< outputs with their cotangents, and saved tensors
+  bool by_rows = true;
+};
+
+/// What the first form records. A graph without products and maps is evaluated in blocks of rows.
+Recorded recorded(const OpDef& op, const OpCall& call) {
   NamedValues integers;  // floats are known by their shapes
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) integers[spec.name] = is_float(call.dtype(spec)) ? std::vector<double>() : input_values(op.signature, call, spec);
   const reference::Recording recording = reference::record(op.signature, op.forms.front(), call.attributes, case_inputs(op.signature, call, integers));
-  double out = 0;
-  for (const OutputSpec& spec : op.signature.outputs) out += 2 * bytes_of(CaseReference::shape_of(recording.outputs, spec.name), dtype_of(spec.type, call.storage));
-  for (const OutputSpec& spec : op.signature.saved) out += bytes_of(recording.stored.at(spec.name).shape(), dtype_of(spec.type, call.storage));
+  Recorded out;
+  for (const reference::Node& node : recording.graph->nodes())
+    out.by_rows &= node.primitive != reference::Primitive::matmul && node.primitive != reference::Primitive::take && node.primitive != reference::Primitive::put_add;
+  for (const OutputSpec& spec : op.signature.outputs) out.bytes += 2 * bytes_of(CaseReference::shape_of(recording.outputs, spec.name), dtype_of(spec.type, call.storage));
+  for (const OutputSpec& spec : op.signature.saved) out.bytes += bytes_of(recording.stored.at(spec.name).shape(), dtype_of(spec.type, call.storage));
   return out;
 }
 
@@ -65,9 +74,14 @@ std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enoug
     all += spec.has_gradient() ? 2 * size : size;
   }
   if (inputs < kMiB) return 0;
-  const double times = op.signature.launch.row_independent.empty() ? 40 : 12;
-  // Recording a formula may list its elements: not where the inputs alone are too large.
-  if (!op.forms.empty() && times * all < static_cast<double>(enough)) all += written_bytes(op, call);
+  double times = kByRows;
+  if (op.forms.empty()) {
+    times = kWhole;
+  } else if (times * all < static_cast<double>(enough)) {  // recording may list elements: not where the inputs alone are too large
+    const Recorded record = recorded(op, call);
+    all += record.bytes;
+    if (!record.by_rows) times = kWhole;
+  }
   return static_cast<std::int64_t>(std::min(times * all + 64 * kMiB, 0x1p62));
 }
 

@@ -13,7 +13,7 @@
 
 namespace ampcheck::checks {
 
-/// About how many bytes the check of a case takes: 12 times the op's tensors where rows are independent, 40 times otherwise
+/// About how many bytes the check of a case takes: 12 times the op's tensors where its formula goes by rows, 40 times otherwise
 /// (the bounds that ampcheck_bench holds), and 64 MiB; 0 where the inputs are below 1 MiB, which no machine notices. Without
 /// a form the inputs alone count. No more than about `enough` is reckoned exactly.
 std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enough);

@@ -27,7 +27,7 @@ std::int64_t need(const std::string& name, std::int64_t enough = 64 * kGiB) {
 
 TEST(Memory, NeedFollowsTheTensors) {
   EXPECT_EQ(need("softmax(x=bf16[64,1024],seed=1)"), 0) << "small cases cost nothing to reckon";
-  // x, y and their two gradients, 2 bytes each, rows independent; 40 times where they are not, with both operands.
+  // x, y and their two gradients, 2 bytes each, rows independent; 40 times for a product, with both operands.
   EXPECT_EQ(need("softmax(x=bf16[4096,1024],seed=1)"), 12 * 4 * 2 * 4096 * 1024 + kGiB / 16);
   EXPECT_EQ(need("linear(x=fp32[512,1024],weight=fp32[2048,1024],bias=none,seed=1)"), 40 * 2 * 4 * (512 * 1024 + 2048 * 1024 + 512 * 2048) + kGiB / 16);
   EXPECT_EQ(need("softmax(x=bf16[1000000000,1000000000],seed=1)"), std::int64_t{1} << 62) << "no overflow";
