@@ -81,7 +81,10 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
       if (down < kMinNormal && !zero) out.r[i] += 2 * c.eta * up;
       if (up > kMaxFinite) flags |= kLeftRange, unknown = true;  // some order of the factors overflows
     }
-    if (finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) flags |= kOverflowed;
+    if (finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) {
+      flags |= kOverflowed;
+      unknown |= std::fabs(out.v[i]) - out.r[i] <= kMaxFinite;  // it may overflow or not, whatever the replay's does
+    }
     out.r[i] = settle(out.v[i], out.r[i]);
     out.f[i] = unknown ? std::numeric_limits<double>::quiet_NaN() : replay(primitive, x);
     out.flags[i] = flags;
