@@ -71,17 +71,16 @@ bool judge_forward(CaseRun& run, const LaunchResult& forward, Dump* dump) {
 /// Judges gradients at the kernel's own saved values (sharp), and from the inputs (wide) unless the sharp answer settles
 /// it: what is right for saved values that are right themselves is right.
 void judge_backward(CaseRun& run, const std::vector<Subject>& subjects, bool has_saved, bool vouched) {
-  bool settled = false;
-  if (has_saved && run.reference.inputs_finite()) {
-    settled = vouched;
-    for (CheckResult& check : judge(run, subjects, Pass::backward_at_saved)) {
-      settled &= check.failed == 0;
-      check.name += " at saved";
-      run.add(std::move(check));
-    }
+  std::vector<CheckResult> sharp, wide;
+  if (has_saved && run.reference.inputs_finite()) sharp = judge(run, subjects, Pass::backward_at_saved);
+  const bool settled = vouched && !sharp.empty() && std::all_of(sharp.begin(), sharp.end(), [](const CheckResult& c) { return c.failed == 0; });
+  if (!settled) wide = judge(run, subjects, Pass::backward);
+  for (std::size_t k = 0; k < subjects.size(); ++k) {
+    if (!wide.empty()) run.add(std::move(wide[k]));
+    if (sharp.empty()) continue;
+    sharp[k].name += " at saved";
+    run.add(std::move(sharp[k]));
   }
-  if (settled) return;
-  for (CheckResult& check : judge(run, subjects, Pass::backward)) run.add(std::move(check));
 }
 
 /// Judges what forward and backward wrote. Returns the backward run on which the relations are checked.

@@ -69,6 +69,37 @@ TEST(Headroom, ThatIsReallyUsedUpShows) {
   EXPECT_GT(headroom(op_with(3), name), 0.6);
 }
 
+const CheckResult* check_named(const CaseResult& result, const std::string& name) {
+  for (const CheckResult& check : result.checks)
+    if (check.name == name) return &check;
+  return nullptr;
+}
+
+/// What is right for saved values that are right needs no second look; a saved value that is wrong does not vouch for the
+/// gradients that follow from it.
+TEST(Saved, ValuesThatAreRightSettleTheGradients) {
+  OpDef op = *find_op("rms_norm");
+  const OpCall call = parse_call("rms_norm(x=fp32[5,7],seed=1)", op.signature);
+  const CaseResult right = run_case(op, call, {});
+  ASSERT_NE(check_named(right, "backward dx probe 0 at saved"), nullptr);
+  EXPECT_EQ(check_named(right, "backward dx probe 0"), nullptr);
+  const std::string saved = op.signature.saved.front().name;
+  op.kernel.forward = [forward = op.kernel.forward, saved](const kernels::KernelCall& kernel) {
+    forward(kernel);
+    std::vector<double> values = to_doubles(kernel.at(saved));
+    for (double& v : values) v = static_cast<double>(static_cast<float>(1.01 * v));
+    from_doubles(values, kernel.at(saved));
+  };
+  const CaseResult wrong = run_case(op, call, {});
+  const CheckResult *sharp = check_named(wrong, "backward dx probe 0 at saved"), *wide = check_named(wrong, "backward dx probe 0");
+  ASSERT_NE(sharp, nullptr);
+  ASSERT_NE(wide, nullptr);
+  EXPECT_EQ(sharp->failed, 0);
+  EXPECT_GT(wide->failed, 0);
+  EXPECT_GT(check_named(wrong, "forward " + saved)->failed, 0);
+  EXPECT_EQ(wrong.verdict, Verdict::bug);
+}
+
 /// A form that is other mathematics would excuse a wrong kernel: nothing is judged by it.
 TEST(Certificate, ThatDoesNotHoldJudgesNothing) {
   OpDef op = *find_op("gelu");
