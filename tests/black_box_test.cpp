@@ -67,12 +67,18 @@ Seen seen_of(const OpDef& op, CaseSet set, Dtype storage, std::uint64_t seed, st
 class RightBlackBox : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, RightBlackBox, ::testing::Values("plain_softmax", "gated_square"));
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSeeds = 10;  // sanitizers look for other things, at a tenth of the speed
+#else
+constexpr std::uint64_t kSeeds = 200;
+#endif
+
 TEST_P(RightBlackBox, IsNotFlaggedIn200Seeds) {
   const OpDef& op = op_named(GetParam());
   ASSERT_TRUE(op.forms.empty());
   for (const Dtype storage : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
     Seen all;
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
       const Seen seen = seen_of(op, CaseSet::quick, storage, seed, seed % 100 == 1 ? 1 << 14 : 64);
       EXPECT_EQ(seen.convicted, 0) << name(storage) << " seed " << seed << " " << (seen.codes.empty() ? "" : seen.codes.begin()->first);
       all.compared += seen.compared, all.blind += seen.blind;
