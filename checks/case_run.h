@@ -94,6 +94,9 @@ int relations_probe(const OpCall& call);
 /// Likely cause of a failed comparison, in words; empty if nothing fits.
 std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
 
+/// Whether the wrong elements are all wrong by one factor: the errors of sums have either sign and no common size.
+bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
+
 /// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                           const Interval& interval);

@@ -37,7 +37,33 @@ std::string place(const Comparison& comparison, const Shape& shape) {
   return "";
 }
 
+/// got / want of the wrong elements, where it is one number for all of them.
+struct Factor {
+  double value = 1;
+  bool constant = false;  ///< storage rounding alone spreads it
+  bool clear = false;     ///< it differs from 1 by far more than that
+};
+
+Factor factor_of(const std::vector<double>& ratios, Dtype dtype) {
+  const double middle = median(ratios), u = format(dtype).unit_roundoff();
+  std::vector<double> spread;
+  for (const double r : ratios) spread.push_back(std::fabs(r - middle));
+  return {middle, median(spread) <= 2 * u * std::fabs(middle), std::fabs(middle - 1) > std::min(1e-3, 64 * u)};
+}
+
 }  // namespace
+
+bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+  constexpr std::size_t kFewest = 16;  // fewer may agree by chance
+  std::vector<double> ratios;
+  for (const std::int64_t i : comparison.outside) {
+    const double ratio = got[static_cast<std::size_t>(i)] / interval.value[static_cast<std::size_t>(i)];
+    if (std::isfinite(ratio)) ratios.push_back(ratio);
+  }
+  if (ratios.size() < kFewest) return false;
+  const Factor factor = factor_of(ratios, interval.dtype);
+  return factor.constant && std::fabs(factor.value - 1) > 64 * format(interval.dtype).unit_roundoff();
+}
 
 std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
   std::vector<double> ratios;
@@ -53,13 +79,10 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
   else if (infinite == all) what = "infinite: an overflow on the way";
   else if (zeros == all) what = "written as zero";
   else if (ratios.size() > 3 || static_cast<std::int64_t>(ratios.size()) == all) {
-    const double middle = median(ratios);
-    std::vector<double> spread;
-    for (const double r : ratios) spread.push_back(std::fabs(r - middle));
-    // A constant factor is one that storage rounding alone spreads.
-    const bool constant = median(spread) <= format(interval.dtype).unit_roundoff() * 2 * std::fabs(middle);
-    if (constant && std::fabs(middle + 1) < 0.01) what = "the sign is flipped";
-    else if (constant && std::fabs(middle - 1) > 1e-3) what = "off by a constant factor of " + number_text(std::round(middle * 1e4) / 1e4);
+    const Factor factor = factor_of(ratios, interval.dtype);
+    const double scale = std::fabs(factor.value - 1) > 1e-3 ? 1e4 : 1e6;
+    if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";
+    else if (factor.constant && factor.clear) what = "off by a constant factor of " + number_text(std::round(factor.value * scale) / scale);
   }
   const std::string where = place(comparison, interval.shape);
   if (what.empty()) return where;

@@ -51,7 +51,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
   if (run.accumulates(tensor.name)) check.code = "AC408";
   check.cause = likely_cause(comparison, interval, values);
-  if (check.code != "AC101") {
+  if (check.code != "AC101" || off_by_one_factor(comparison, interval, values)) {
     check.verdict = find_code(check.code)->verdict;
     return;
   }

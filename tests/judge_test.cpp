@@ -100,6 +100,25 @@ TEST(Saved, ValuesThatAreRightSettleTheGradients) {
   EXPECT_EQ(wrong.verdict, Verdict::bug);
 }
 
+/// Errors of a thousandth are the size of a bf16 accumulator's, but all in one direction they are a factor.
+TEST(Cause, AConstantFactorIsNoAccumulator) {
+  for (const double factor : {1.001, 1.0001, 0.999}) {
+    OpDef op = *find_op("softmax");
+    op.kernel.backward = [backward = op.kernel.backward, factor](const kernels::KernelCall& call) {
+      backward(call);
+      std::vector<double> values = to_doubles(call.at("dx"));
+      for (double& v : values) v *= factor;
+      from_doubles(values, call.at("dx"));
+    };
+    const CaseResult result = run_case(op, parse_call("softmax(x=fp32[16,67],seed=1)", op.signature), {});
+    EXPECT_EQ(result.verdict, Verdict::bug) << factor;
+    EXPECT_EQ(result.code, "AC101") << factor;
+    const auto wrong = std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.failed > 0; });
+    ASSERT_NE(wrong, result.checks.end());
+    EXPECT_NE(wrong->cause.find("off by a constant factor of " + number_text(factor)), std::string::npos) << wrong->cause;
+  }
+}
+
 /// A form that is other mathematics would excuse a wrong kernel: nothing is judged by it.
 TEST(Certificate, ThatDoesNotHoldJudgesNothing) {
   OpDef op = *find_op("gelu");
