@@ -32,7 +32,10 @@ class Description {
   /// True once in so many times.
   bool some(int often) { return from_.take<std::uint8_t>() % (often + 1) == often; }
   template <class T>
-  std::uint32_t size() { return some(31) ? from_.take<std::uint32_t>() % (sizeof(T) + 1) : sizeof(T); }
+  std::uint32_t size() {
+    constexpr auto kWhole = static_cast<std::uint32_t>(sizeof(T));
+    return some(31) ? from_.take<std::uint32_t>() % (kWhole + 1) : kWhole;
+  }
   const char* text() {
     if (some(15)) return nullptr;
     texts_.push_back(from_.word());
