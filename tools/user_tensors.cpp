@@ -52,6 +52,8 @@ std::string with_fields(const OpCall& call, const OpSignature& signature, const 
 Selection cases_at_inputs(const Options& options) {
   if (options.words.size() != 1)
     throw UsageError("[--inputs] got " + std::to_string(options.words.size()) + " selectors, want one op, as: ampcheck check softmax --inputs FILE");
+  if (options.shapes.kind != ShapeFilter::Kind::all || options.set != checks::CaseSet::standard || options.real == RealTensors::only || options.real == RealTensors::on)
+    throw UsageError("[--inputs] got --shapes, --regimes or --real too, want none of them: the file says shapes and values");
   open_inputs(options);
   const std::string& word = options.words.front();
   Options only = options;
