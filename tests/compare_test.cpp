@@ -95,5 +95,13 @@ TEST(CompareBuilds, TheProgramSaysWhichIsWrong) {
   EXPECT_EQ(testing::shell(in + "a.toml nowhere.toml" + limits).exit_code, 6);
 }
 
+TEST(CompareBuilds, AnEmptySelectionIsSaidToBe) {
+  const std::string rope = kFolder + "rope.so";
+  const auto none = testing::ampcheck("compare " + rope + " " + rope + " 'nosuch*'");
+  EXPECT_EQ(none.exit_code, 4);
+  EXPECT_TRUE(contains(none.err, "nothing selected by 'nosuch*'")) << none.err;
+  EXPECT_EQ(testing::ampcheck("compare " + rope + " " + rope + " --memory 1GB").exit_code, 2) << "compare leaves nothing out";
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

@@ -92,13 +92,6 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   return report;
 }
 
-std::string nothing_selected(const Options& options) {
-  std::string words;
-  for (const std::string& word : options.words) words += " '" + word + "'";
-  return "ampcheck: nothing selected by" + (words.empty() ? std::string(" these options") : words) +
-         " (ampcheck list --cases shows all case names)\n";
-}
-
 }  // namespace
 
 ExitCode check_command(const Options& options) {

@@ -32,14 +32,14 @@ struct Verdicts {
   std::string library;
   Report report;
   std::map<std::string, int> found;  ///< "BUG AC101" -> cases
-  int convicted = 0;
+  int convicted = 0, skipped = 0;
   std::vector<char> stays;           ///< by case: it neither crashed nor hung, and can be run in this process
 };
 
 Verdicts verdicts_of(const Options& options, const std::string& library, const checks::OpDef& op, const std::vector<OpCall>& calls) {
   Options own = options;
   own.plugin_ops = {&op};
-  Verdicts out{library, {}, {}, 0, {}};
+  Verdicts out{library, {}, {}, 0, 0, {}};
   std::vector<checks::Case> cases;
   for (const OpCall& call : calls) {
     cases.push_back({&op, call});
@@ -49,7 +49,7 @@ Verdicts verdicts_of(const Options& options, const std::string& library, const c
   run.device = options.device, run.jobs = options.jobs, run.relations = options.relations, run.run = isolated_run(own);
   out.report = checks::run_cases(cases, run);
   for (const CaseResult& result : out.report.cases) {
-    out.convicted += convicts(result.verdict);
+    out.convicted += convicts(result.verdict), out.skipped += result.verdict == Verdict::skipped;
     if (convicts(result.verdict)) ++out.found[fmt::format("{} {}", name(result.verdict), result.code)];
     out.stays.push_back(result.verdict != Verdict::crash && result.verdict != Verdict::timeout && result.verdict != Verdict::skipped);
   }
@@ -104,8 +104,10 @@ std::string time_line(const char* pass, const checks::ComparedTime& time) {
 std::string verdict_line(const Verdicts& verdicts, const char* build, const Style& style) {
   std::string found;
   for (const auto& [words, cases] : verdicts.found) found += fmt::format("{}{} in {}", found.empty() ? "" : ", ", words, cases);
-  const std::string words = verdicts.convicted == 0 ? fmt::format("{}right{}", style.green, style.reset) : fmt::format("{}{}{}", style.red, found, style.reset);
-  return fmt::format("  {} {}: {} of {} cases: {}\n", build, verdicts.library, static_cast<std::int64_t>(verdicts.report.cases.size()) - verdicts.convicted, verdicts.report.cases.size(), words);
+  const auto cases = static_cast<int>(verdicts.report.cases.size());
+  if (verdicts.skipped > 0) found += fmt::format("{}SKIPPED in {}", found.empty() ? "" : ", ", verdicts.skipped);
+  const std::string words = found.empty() ? fmt::format("{}right{}", style.green, style.reset) : fmt::format("{}{}{}", style.red, found, style.reset);
+  return fmt::format("  {} {}: {} of {} cases: {}\n", build, verdicts.library, cases - verdicts.convicted - verdicts.skipped, cases, words);
 }
 
 std::string text_of(const Pair& pair, const Style& style) {
@@ -131,7 +133,7 @@ Json time_json(const checks::ComparedTime& time) {
 Json json_of(const Pair& pair) {
   Json out = {{"op", pair.a->signature.name}, {"builds", Json::array()}, {"tensors", Json::array()}};
   for (const Verdicts& v : pair.verdicts)
-    out["builds"].push_back({{"library", v.library}, {"cases", v.report.cases.size()}, {"failed", v.convicted}, {"found", v.found}});
+    out["builds"].push_back({{"library", v.library}, {"cases", v.report.cases.size()}, {"failed", v.convicted}, {"skipped", v.skipped}, {"found", v.found}});
   for (const checks::ComparedTensor& t : pair.compared.tensors)
     out["tensors"].push_back({{"tensor", t.name}, {"elements", t.elements}, {"mean", {json_number(t.mean[0]), json_number(t.mean[1])}},
                               {"largest", {json_number(t.largest[0]), json_number(t.largest[1])}}, {"compared", t.compared}, {"bits_differ", t.differ}, {"first", t.first}});
@@ -153,7 +155,10 @@ ExitCode compare_command(const Options& options) {
   selecting.words.erase(selecting.words.begin(), selecting.words.begin() + 2);
   for (const checks::OpDef& op : own) selecting.plugin_ops.push_back(&op);
   const Selection selection = select_cases(selecting);
-  if (selection.cases.empty()) return ExitCode::nothing_ran;
+  if (selection.cases.empty()) {
+    write_stderr(nothing_selected(selecting));
+    return ExitCode::nothing_ran;
+  }
   const Style style = stdout_style();
   ExitCode code = ExitCode::passed;
   Json ops = Json::array();
@@ -163,8 +168,10 @@ ExitCode compare_command(const Options& options) {
       if (item.op == &op) calls.push_back(item.call);
     if (calls.empty()) continue;
     const Pair pair = compared(options, op, counterpart(op, own, others, options.words[1]), calls);
-    for (const Verdicts& verdicts : pair.verdicts)
-      if (verdicts.convicted > 0) code = ExitCode::findings;
+    for (const Verdicts& verdicts : pair.verdicts) {
+      if (verdicts.skipped > 0) code = worse(code, ExitCode::incomplete);
+      if (verdicts.convicted > 0) code = worse(code, ExitCode::findings);
+    }
     if (options.json) ops.push_back(json_of(pair));
     else write_stdout((ops.empty() && &op != &own.front() ? "\n" : "") + text_of(pair, style));
   }

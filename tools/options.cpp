@@ -172,12 +172,16 @@ void add_run_options(CLI::App* verb, Options& o) {
        [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
   each(verb, "--timeout", "S", "seconds that a case may take in a worker (60)",
        [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
+  verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
+                          "values only: leave out the exact relations");
+}
+
+/// Of a verb that runs many cases and says which it left out.
+void add_budget_options(CLI::App* verb, Options& o) {
   each(verb, "--memory", "SIZE", "that the cases that run at a time may take, as 8GB or 500MB; a larger one is skipped (4/5 of what is free)",
        [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
   each(verb, "--time-budget", "S", "seconds after which no further case starts; of each op, what finds most comes first",
        [&o](const std::string& t) { o.time_budget = static_cast<double>(parse_count("--time-budget", t, 1, 1'000'000)); });
-  verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
-                          "values only: leave out the exact relations");
 }
 
 void add_format_options(CLI::App* verb, Options& o) {
@@ -215,6 +219,7 @@ void describe(CLI::App& app, Options& o) {
   add_inputs_option(check, o);
   add_dump_options(check, o);
   add_run_options(check, o);
+  add_budget_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE, junit:FILE or lines:FILE (may be repeated)",
        [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");

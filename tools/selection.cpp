@@ -195,4 +195,11 @@ Selection select_cases(const Options& options) {
   return selection;
 }
 
+std::string nothing_selected(const Options& options) {
+  std::string words;
+  for (const std::string& word : options.words) words += " '" + word + "'";
+  return "ampcheck: nothing selected by" + (words.empty() ? std::string(" these options") : words) +
+         " (ampcheck list --cases shows all case names)\n";
+}
+
 }  // namespace ampcheck::tools

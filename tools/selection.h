@@ -30,4 +30,7 @@ std::vector<const checks::OpDef*> ops_in_scope(const Options& options);
 /// Parses one full case name, canonical or not. Throws UsageError.
 checks::Case parse_case(const Options& options, const std::string& text);
 
+/// What to say of a selection without cases.
+std::string nothing_selected(const Options& options);
+
 }  // namespace ampcheck::tools
