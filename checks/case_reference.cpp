@@ -2,7 +2,7 @@
 #include "checks/case_reference.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 
 #include "src/error.h"
 
@@ -34,10 +34,20 @@ reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& ca
   return out;
 }
 
+namespace {
+
+/// No branch and no call: it vectorises.
+bool all_finite(const std::vector<double>& values) {
+  std::int64_t exponents = 0;
+  for (const double v : values) exponents |= (std::bit_cast<std::int64_t>(v) & 0x7ff0000000000000) == 0x7ff0000000000000 ? 1 : 0;
+  return exponents == 0;
+}
+
+}  // namespace
+
 CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs)
     : op_(op), call_(call), inputs_(std::move(inputs)), evaluated_(op.forms.size()) {
-  for (const auto& [name, values] : inputs_)
-    for (const double v : values) inputs_finite_ &= std::isfinite(v);
+  for (const auto& [name, values] : inputs_) inputs_finite_ &= all_finite(values);
 }
 
 Shape CaseReference::shape_of(const std::vector<std::pair<std::string, Expr>>& nodes, const std::string& name) {
@@ -66,13 +76,13 @@ CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
 namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
-                                              const OpCall& call, const NamedValues& inputs) {
+                                              const OpCall& call, const NamedValues& inputs, reference::Radii radii) {
   std::vector<Expr> targets = recording.output_nodes();
   for (const auto& [name, node] : recording.stored) targets.push_back(node);
   for (const Expr& node : recording.gradient_nodes()) targets.push_back(node);
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
-  auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets);
+  auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets, reference::Switches{}, radii);
   for (const auto& [name, node] : recording.inputs) out->borrow(node, inputs.at(name));
   for (const auto& [name, node] : recording.cotangents) out->varies(node);
   return out;
@@ -80,20 +90,24 @@ std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& record
 
 }  // namespace
 
-BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass) {
-  const bool at_saved = pass == Pass::backward_at_saved;
-  std::unique_ptr<BallEvaluator>& balls = at_saved ? form.at_saved : form.balls;
-  if (!balls) {
-    balls = make_evaluator(form.recording, op_.signature, call_, inputs_);
+CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass pass, reference::Radii radii) {
+  const bool at_saved = pass == Pass::backward_at_saved, uniform = radii == reference::Radii::uniform;
+  Evaluated::Balls& balls = uniform ? (at_saved ? form.uniform_at_saved : form.uniform) : (at_saved ? form.at_saved : form.balls);
+  if (!balls.of) {
+    balls.of = make_evaluator(form.recording, op_.signature, call_, inputs_, radii);
     for (const auto& [key, node] : form.recording.stored)
-      if (at_saved && saved_.contains(key)) balls->borrow(node, saved_.at(key));
+      if (at_saved && saved_.contains(key)) balls.of->borrow(node, saved_.at(key));
   }
-  int& probe = at_saved ? form.probe_at_saved : form.probe;
-  if (pass != Pass::forward && probe != probe_) {
-    for (const auto& [key, node] : form.recording.cotangents) balls->borrow(node, cotangents_.at(key));
-    probe = probe_;
+  return balls;
+}
+
+BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass, reference::Radii radii) {
+  Evaluated::Balls& balls = evaluator(form, pass, radii);
+  if (pass != Pass::forward && balls.probe != probe_) {
+    for (const auto& [key, node] : form.recording.cotangents) balls.of->borrow(node, cotangents_.at(key));
+    balls.probe = probe_;
   }
-  return *balls;
+  return *balls.of;
 }
 
 Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string& name) {
@@ -109,19 +123,18 @@ Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string&
 void CaseReference::set_cotangents(NamedValues cotangents) {
   cotangents_ = std::move(cotangents);
   cotangents_finite_ = true;
-  for (const auto& [name, values] : cotangents_)
-    for (const double v : values) cotangents_finite_ &= std::isfinite(v);
+  for (const auto& [name, values] : cotangents_) cotangents_finite_ &= all_finite(values);
   ++probe_;
 }
 
 void CaseReference::set_saved(NamedValues saved) { saved_ = std::move(saved); }
 
-bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
-                           const std::vector<const std::vector<std::int64_t>*>& outside) {
+bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
+                                const std::vector<char>* rows) {
   Evaluated& at = form_at(form);
-  BallEvaluator& balls = ready(at, pass);
-  const reference::RowPlan& rows = balls.rows();
-  if (rows.blocks() < 2 || balls.full()) return false;
+  BallEvaluator& balls = ready(at, pass, radii);
+  const std::int64_t fewest = radii == reference::Radii::uniform ? 1 : 2;  // one block alone is the whole
+  if (balls.rows().blocks() < fewest || balls.full()) return false;
   std::vector<Expr> targets;
   for (const std::string& name : names) targets.push_back(node_of(at, pass, name));
   const auto sink = [&](Expr target, std::int64_t first, const reference::Ball& ball) {
@@ -132,13 +145,20 @@ bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::s
   std::vector<Expr> distinct;
   for (const Expr& target : targets)
     if (std::none_of(distinct.begin(), distinct.end(), [&](Expr e) { return e.id == target.id; })) distinct.push_back(target);
-  if (outside.empty() || balls.needs_all_rows(distinct)) return balls.stream(distinct, sink);
-  std::vector<char> blocks(static_cast<std::size_t>(rows.blocks()), 0);
-  for (std::size_t k = 0; k < targets.size(); ++k) {
-    const std::int64_t size = rows.step * (targets[k].shape().count() / rows.rows);  // elements of a block
-    for (const std::int64_t i : *outside[k]) blocks[static_cast<std::size_t>(i / size)] = 1;
-  }
-  return balls.stream(distinct, sink, &blocks);
+  return balls.stream(distinct, sink, rows == nullptr || balls.needs_all_rows(distinct) ? nullptr : rows);
+}
+
+bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows) {
+  return stream_with(reference::Radii::each, form, pass, names, part, rows);
+}
+
+bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part) {
+  return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr);
+}
+
+bool CaseReference::by_row(std::size_t form, Pass pass, const std::string& name) {
+  Evaluated& at = form_at(form);
+  return !evaluator(at, pass).of->needs_all_rows({node_of(at, pass, name)});
 }
 
 const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const std::string& name) {
@@ -165,8 +185,9 @@ Interval CaseReference::interval(std::size_t form, Pass pass, const std::string&
 
 bool CaseReference::tame() {
   Evaluated& first = form_at(op_.tried_first);
-  if (first.balls == nullptr) ball(op_.tried_first, Pass::forward, first.recording.outputs.front().first);
-  return !first.balls->full();
+  const bool bounded = first.uniform.of != nullptr && !first.uniform.of->gave_up();  // it holds as long as the plain mode does
+  if (!bounded && first.balls.of == nullptr) ball(op_.tried_first, Pass::forward, first.recording.outputs.front().first);
+  return first.balls.of == nullptr || !first.balls.of->full();
 }
 
 }  // namespace ampcheck::checks

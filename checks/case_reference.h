@@ -43,10 +43,17 @@ class CaseReference {
 
   /// Takes a part of tensor names[which]; `first` is the row-major index of its first element.
   using Part = std::function<void(std::size_t which, std::int64_t first, const reference::Ball& part)>;
-  /// Hands over the balls of the named tensors in blocks of rows, which stay in cache. `outside`, where given, names for
-  /// each tensor the only elements of interest, ascending. False: not by blocks; then interval() is to be used.
-  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
-              const std::vector<const std::vector<std::int64_t>*>& outside = {});
+  /// Hands over the balls of the named tensors in blocks of rows, which stay in cache. `rows`, where given, marks the only
+  /// ones of interest (of row_count()); tensors that follow from all rows come whole nevertheless. False: not by blocks;
+  /// then interval() is to be used.
+  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows = nullptr);
+  /// As stream() over all rows, with one radius for all elements of a part (Ball::all), which bounds theirs. False: not by
+  /// blocks, or there is no such bound.
+  bool stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part);
+  /// Into how many rows streams of a form divide the tensors whose elements follow from their own row alone.
+  std::int64_t row_count(std::size_t form) { return evaluator(form_at(form), Pass::forward).of->rows().rows; }
+  /// Whether an element of this tensor follows from its own row alone.
+  bool by_row(std::size_t form, Pass pass, const std::string& name);
 
   /// The balls of a whole output, saved tensor or gradient of the current probe, and its interval. `held`: what an
   /// accumulating buffer held before; empty where nothing is added to.
@@ -68,12 +75,18 @@ class CaseReference {
  private:
   struct Evaluated {
     reference::Recording recording;
-    std::unique_ptr<reference::BallEvaluator> balls, at_saved;
-    int probe = 0, probe_at_saved = 0;
+    struct Balls {
+      std::unique_ptr<reference::BallEvaluator> of;
+      int probe = 0;
+    };
+    Balls balls, at_saved, uniform, uniform_at_saved;
   };
   Evaluated& form_at(std::size_t form);
-  /// The evaluator of a pass with all its leaves set.
-  reference::BallEvaluator& ready(Evaluated& form, Pass pass);
+  /// The evaluator of a pass, with whatever cotangents it had last.
+  Evaluated::Balls& evaluator(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
+  /// The same with all its leaves set.
+  reference::BallEvaluator& ready(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
+  bool stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows);
   static reference::Expr node_of(const Evaluated& form, Pass pass, const std::string& name);
 
   const OpDef& op_;

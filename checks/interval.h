@@ -67,6 +67,11 @@ Comparison compare(const std::vector<double>& got, const Interval& interval);
 /// Compares one part of a tensor, whose first element has the index `first`, and adds the result. Parts come in order.
 void compare_part(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
+/// Whether elements [first, first + got.size()) of a ball of uniform radius are right and seen whatever their own radius:
+/// each is the storage's number nearest to its value, and none is so near to zero that it might be blind. Their headroom
+/// is then unused.
+bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype);
+
 /// Drops of `comparison.outside` those elements of this part that a further form admits.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 

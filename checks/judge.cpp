@@ -141,34 +141,113 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
   return check;
 }
 
+/// Tensors of one launch while they are judged by rows.
+struct ByRows {
+  CaseRun& run;
+  const std::vector<Subject>& subjects;
+  Pass pass;
+  const std::vector<std::vector<double>>& held;
+  std::vector<Comparison>& comparisons;
+  std::vector<Got> got;
+  std::vector<double> room;
+
+  const Written& tensor(std::size_t k) const { return *subjects[k].tensor; }
+  std::vector<std::string> names(const std::vector<std::size_t>& which) const {
+    std::vector<std::string> out;
+    for (const std::size_t k : which) out.push_back(tensor(k).name);
+    return out;
+  }
+};
+
+/// A tensor that is worth a bound before its radii: not held, and stored in less than the compute type, so that nearly all
+/// of its elements are the nearest numbers. A short one is judged sooner than bounded.
+bool worth_a_bound(const ByRows& of, std::size_t k) {
+  constexpr std::int64_t kFewest = 8192;
+  std::int64_t largest = 0;
+  for (const Subject& subject : of.subjects) largest = std::max(largest, subject.tensor->shape.count());
+  return of.held[k].empty() && is_float(of.tensor(k).dtype) && bytes(of.tensor(k).dtype) < 4 && largest >= kFewest;
+}
+
+/// Counts what settled() settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
+void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, std::vector<char>& rows) {
+  std::vector<std::size_t> which;
+  for (const std::size_t k : whole)
+    if (worth_a_bound(of, k)) which.push_back(k);
+  if (which.empty()) return;
+  std::vector<std::vector<char>> open(which.size());  // of a tensor that comes by rows: its rows, else the whole
+  std::vector<bool> by_row;
+  const std::int64_t count = of.run.reference.row_count(form);
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    by_row.push_back(of.run.reference.by_row(form, of.pass, of.tensor(which[i]).name));
+    open[i].assign(by_row[i] ? static_cast<std::size_t>(count) : 1, 0);
+  }
+  const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
+    const std::size_t k = which[i];
+    const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
+    const std::int64_t width = by_row[i] ? of.tensor(k).shape.count() / count : ball.count();
+    for (std::int64_t first = 0; first < ball.count(); first += width) {
+      const auto n = static_cast<std::size_t>(width);
+      const bool sure = settled(values.subspan(static_cast<std::size_t>(first), n), ball, first, of.tensor(k).dtype);
+      open[i][by_row[i] ? static_cast<std::size_t>((at + first) / width) : 0] |= !sure;
+    }
+  };
+  if (!of.run.reference.stream_uniform(form, of.pass, of.names(which), part)) return;
+  rows.assign(static_cast<std::size_t>(count), 0);
+  for (std::size_t i = 0; i < which.size(); ++i)
+    for (std::size_t row = 0; by_row[i] && row < rows.size(); ++row) rows[row] |= open[i][row];
+  const std::int64_t left = std::count(rows.begin(), rows.end(), 1);
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    const std::int64_t size = of.tensor(which[i]).shape.count();
+    if (!by_row[i] && open[i][0]) continue;
+    std::erase(whole, which[i]);
+    of.comparisons[which[i]].compared += by_row[i] ? size / count * (count - left) : size;
+    if (by_row[i] && left > 0) parted.push_back(which[i]);
+  }
+}
+
+/// Which rows of a form hold elements that lie outside so far; none where it has no rows.
+std::vector<char> rows_outside(const ByRows& of, std::size_t form, const std::vector<std::size_t>& which) {
+  const std::int64_t count = of.run.reference.row_count(form);
+  std::vector<char> rows(static_cast<std::size_t>(count), 0);
+  for (const std::size_t k : which) {
+    const std::int64_t size = of.tensor(k).shape.count();
+    for (const std::int64_t i : of.comparisons[k].outside)
+      if (count > 0) rows[static_cast<std::size_t>(size % count == 0 ? i / (size / count) : 0)] = 1;  // otherwise it comes whole
+  }
+  return rows;
+}
+
+/// Compares these tensors with a form, or those of their rows that `rows` marks. False: it does not go by rows.
+bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, bool first, const std::vector<char>* rows) {
+  if (which.empty()) return true;
+  const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
+    const std::size_t k = which[i];
+    const auto n = static_cast<std::size_t>(ball.count());
+    const std::span<const double> before = of.held[k].empty() ? std::span<const double>() : std::span(of.held[k]).subspan(static_cast<std::size_t>(at), n);
+    const Interval interval = of.run.reference.interval_of_part(form, of.pass, ball, of.tensor(k).dtype, before);
+    const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
+    if (first) compare_part(values, interval, at, of.comparisons[k]);
+    else accept_form(values, interval, at, of.comparisons[k]);
+  };
+  return of.run.reference.stream(form, of.pass, of.names(which), part, rows);
+}
+
 /// Judges tensors of one launch block by block of rows. True if that shows every element inside some form's interval.
 bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, const std::vector<std::vector<double>>& held,
                    std::vector<Comparison>& comparisons) {
-  std::vector<Got> got;
-  for (const Subject& subject : subjects) got.emplace_back(subject.got);
+  ByRows of{run, subjects, pass, held, comparisons, {}, {}};
+  for (const Subject& subject : subjects) of.got.emplace_back(subject.got);
   comparisons.assign(subjects.size(), {});
-  std::vector<double> room;
   bool first = true;
   for (const std::size_t form : run.reference.forms()) {
-    std::vector<std::string> names;
-    std::vector<std::size_t> which;
-    std::vector<const std::vector<std::int64_t>*> outside;
-    for (std::size_t k = 0; k < subjects.size(); ++k) {
-      if (!first && comparisons[k].outside.empty()) continue;
-      names.push_back(subjects[k].tensor->name), which.push_back(k);
-      if (!first) outside.push_back(&comparisons[k].outside);
-    }
-    if (names.empty()) return true;
-    const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
-      const std::size_t k = which[i];
-      const auto n = static_cast<std::size_t>(ball.count());
-      const std::span<const double> before = held[k].empty() ? std::span<const double>() : std::span(held[k]).subspan(static_cast<std::size_t>(at), n);
-      const Interval interval = run.reference.interval_of_part(form, pass, ball, subjects[k].tensor->dtype, before);
-      const std::span<const double> values = got[k].part(at, ball.count(), room);
-      if (first) compare_part(values, interval, at, comparisons[k]);
-      else accept_form(values, interval, at, comparisons[k]);
-    };
-    if (!run.reference.stream(form, pass, names, part, outside)) return false;
+    std::vector<std::size_t> whole, parted;
+    std::vector<char> rows;
+    for (std::size_t k = 0; k < subjects.size(); ++k)
+      if (first || !comparisons[k].outside.empty()) whole.push_back(k);
+    if (whole.empty()) return true;
+    if (first) settle_most(of, form, whole, parted, rows);
+    else rows = rows_outside(of, form, whole), std::swap(whole, parted);
+    if (!compare_rows(of, form, whole, first, nullptr) || !compare_rows(of, form, parted, first, &rows)) return false;
     first = false;
   }
   return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.outside.empty(); });

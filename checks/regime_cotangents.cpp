@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "checks/regime_tables.h"
@@ -56,18 +57,20 @@ void bulk_normal(const Fill& f, std::span<double> out) {
   }
 }
 
-/// signed_power: sign, factor 1 to 3 and exponent -1 to 2 are read off the same random bits.
+/// signed_power: sign, factor 1 to 3 and exponent -1 to 2 are read off the same random bits, and put together as bits.
 void bulk_powers(const Fill& f, std::span<double> out) {
   constexpr std::size_t kStep = 256;
   std::uint64_t values[kStep], choices[kStep];
-  constexpr double kPowers[] = {0.5, 1, 2, 4};
   for (std::size_t start = 0; start < out.size(); start += kStep) {
     const std::size_t n = std::min(kStep, out.size() - start);
     f.values.bits(start, {values, n});
     f.choices.bits(start, {choices, n});
+    double* const to = out.data() + start;
     for (std::size_t i = 0; i < n; ++i) {
-      const auto factor = static_cast<double>(1 + static_cast<std::int64_t>((choices[i] >> 32) * 3 >> 32));
-      out[start + i] = (choices[i] & 1 ? -1.0 : 1.0) * factor * kPowers[values[i] >> 62];
+      const std::uint64_t choice = choices[i], third = (choice >> 32) * 3 >> 32;
+      const double factor = third == 0 ? 1.0 : (third == 1 ? 2.0 : 3.0);
+      const double power = std::bit_cast<double>((choice & 1) << 63 | (1022 + (values[i] >> 62)) << 52);
+      to[i] = factor * power;
     }
   }
 }

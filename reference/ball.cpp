@@ -10,11 +10,12 @@
 
 namespace ampcheck::reference {
 
-BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches)
-    : graph_(graph), arithmetic_(std::move(arithmetic)), switches_(switches), balls_(graph.nodes().size()),
+BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches, Radii radii)
+    : graph_(graph), arithmetic_(std::move(arithmetic)), switches_(switches), radii_(radii), balls_(graph.nodes().size()),
       given_(balls_.size(), 0), fresh_(balls_.size(), 0), wants_sum_(balls_.size(), 0), keep_(balls_.size(), 0),
       varies_(balls_.size(), 0), targets_(std::move(targets)) {
   rows_ = plan_rows(graph_, need(targets_, false));
+  if (radii_ == Radii::uniform) rows_.step *= 4, mark_sharp();  // values alone: more of them stay in cache
   mark_sums();
 }
 
@@ -38,6 +39,18 @@ void BallEvaluator::mark_sums() {
                             q == Primitive::own_adjoint || q == Primitive::stored || q == Primitive::no_gradient;
       if (sum_like) wants_sum_[arg] = 1;
     }
+  }
+}
+
+/// Products of which a target is a view: where one factor nears zero the other's size matters.
+void BallEvaluator::mark_sharp() {
+  sharp_.assign(balls_.size(), 0);
+  for (const Expr& target : targets_) {
+    const Node* node = &graph_.node(target.id);
+    int id = target.id;
+    while (node->primitive == Primitive::reshape || node->primitive == Primitive::own_adjoint || node->primitive == Primitive::stored)
+      id = node->args[0], node = &graph_.node(id);
+    sharp_[static_cast<std::size_t>(id)] = node->primitive == Primitive::mul;
   }
 }
 
@@ -138,7 +151,8 @@ bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& bal
   return true;
 }
 
-/// Tensor-wide bounds of the product chain (R4) for the plain mode.
+}  // namespace
+
 void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out) {
   const auto above = [](const Ball& b) { return std::max({b.chain_up, b.range.largest, 1.0}); };
   const auto below = [](const Ball& b) { return std::min({b.chain_down, b.range.smallest, 1.0}); };
@@ -152,8 +166,6 @@ void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out)
     default: break;
   }
 }
-
-}  // namespace
 
 std::vector<char> BallEvaluator::need(const std::vector<Expr>& wanted, bool stop_at_fresh) const {
   std::vector<char> needed(balls_.size(), 0);
@@ -184,12 +196,12 @@ bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ba
   const bool narrow = measure(out);
   if (full_) return true;
   if (!in.empty()) bound_chain(node, in, out);
-  // Far enough from both ends that no rule of the full mode could add anything.
-  return out.range.finite && narrow && out.range.largest < 0x1p100 && out.range.smallest > 0x1p-100 &&
-         out.chain_up < 0x1p120 && out.chain_down > 0x1p-120;
+  return narrow && far_from_the_ends(out);
 }
 
-bool BallEvaluator::compute(const Node& node, MapPart map, bool wants, std::span<const Ball* const> in, Ball& out) const {
+bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const {
+  const bool wants = wants_sum_[id] != 0;
+  if (radii_ == Radii::uniform) return compute_uniform(node, map, wants, sharp_[id] != 0, in, out);
   const RuleContext c = context_of(node.primitive);
   out.shape = node.shape;
   switch (node.primitive) {
@@ -245,7 +257,7 @@ bool BallEvaluator::compute_whole(std::size_t id) {
   const std::size_t count = std::min<std::size_t>(node.args.size(), 3);
   for (std::size_t k = 0; k < count; ++k) args[k] = &balls_[static_cast<std::size_t>(node.args[k])];
   Ball out;
-  if (!compute(node, MapPart(node.map), wants_sum_[id] != 0, {args.data(), count}, out)) return false;
+  if (!compute(id, node, MapPart(node.map), {args.data(), count}, out)) return false;
   balls_[id] = std::move(out);
   fresh_[id] = 1;
   return true;

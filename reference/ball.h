@@ -52,7 +52,20 @@ Channel make_channel(std::int64_t count);
 struct Extremes {
   double smallest = 1, largest = 0;
   bool finite = true;
+  bool zero = false;  ///< whether some element is zero
 };
+
+/// What bounds the radii of all elements (Radii::uniform): that of an element of value v is at most relative |v| + absolute.
+/// Where elements are sums (rule R3), such bounds of their state.
+struct UniformRadius {
+  double relative = 0, absolute = 0;
+  bool chained = false;  ///< otherwise each element is one term
+  double terms = 1, mass = 0, base = 0;
+  double at(double size) const { return relative * size + absolute; }
+};
+
+/// How an evaluator keeps radii: one for each element, or one that bounds those of all elements of a part.
+enum class Radii { each, uniform };
 
 /// The balls of one node. Absent channels: r is zero; sum and range state are not needed.
 struct Ball {
@@ -64,6 +77,7 @@ struct Ball {
   Extremes range;
   bool narrow = false;                    ///< every radius is known to be finite
   double chain_up = 1, chain_down = 1;    ///< tensor-wide bounds of the product chain, plain mode
+  UniformRadius all;                      ///< Radii::uniform: instead of r, terms, mass and base; r where it is a sharper absolute part
   std::int64_t count() const { return shape.count(); }
 };
 
@@ -89,7 +103,8 @@ struct MapPart {
 /// cotangents cost one forward.
 class BallEvaluator {
  public:
-  BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches = {});
+  /// Uniform radii serve streams alone, and where the rules decide by element they give up.
+  BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches = {}, Radii radii = Radii::each);
 
   /// Gives a leaf (or a stored node, which then counts as given) its exact values. Radius zero unless `radius` is given.
   void set(Expr leaf, std::span<const double> values, std::span<const double> radius = {});
@@ -102,9 +117,9 @@ class BallEvaluator {
   /// Evaluates the targets for which everything that they need has been set.
   void run(const std::vector<Expr>& targets);
   /// As run(), but goes over the rows in blocks that stay in cache and hands each target over part by part instead of
-  /// keeping it. `blocks`: evaluates these blocks of rows() alone, where the targets allow it (needs_all_rows() is false).
+  /// keeping it. `rows`: evaluates these of rows() alone, where the targets allow it (needs_all_rows() is false).
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
-  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* blocks = nullptr);
+  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
   /// How the graph falls into blocks of rows.
   const RowPlan& rows() const { return rows_; }
   /// Whether an element of a target follows from more than its own row.
@@ -113,6 +128,8 @@ class BallEvaluator {
   bool known(Expr target) const { return fresh_[static_cast<std::size_t>(target.id)] != 0; }
   const Ball& result(Expr target) const { return balls_[static_cast<std::size_t>(target.id)]; }
   bool full() const { return full_; }
+  /// Radii::uniform: whether a stream found no bound, or came near the ends of the range.
+  bool gave_up() const { return gave_up_; }
   /// Whether every leaf that was set is finite.
   bool leaves_finite() const { return leaves_finite_; }
 
@@ -122,7 +139,10 @@ class BallEvaluator {
   /// These return false where a node comes too near the ends of the range for the plain mode.
   bool evaluate(const std::vector<char>& needed);
   bool compute_whole(std::size_t id);
-  bool compute(const Node& node, MapPart map, bool wants_sum, std::span<const Ball* const> in, Ball& out) const;
+  /// `node` may be a part's; `id` is the graph's.
+  bool compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const;
+  bool compute_uniform(const Node& node, MapPart map, bool wants_sum, bool sharp, std::span<const Ball* const> in, Ball& out) const;
+  void mark_sharp();
   bool finish(const Node& node, std::span<const Ball* const> in, Ball& out) const;
   void drop(std::size_t id);
   void start_full();
@@ -134,11 +154,14 @@ class BallEvaluator {
   const Graph& graph_;
   Arithmetic arithmetic_;
   Switches switches_;
+  Radii radii_;
   std::vector<Ball> balls_;
   std::vector<char> given_, fresh_, wants_sum_, keep_, varies_;
+  std::vector<char> sharp_;  ///< Radii::uniform: products that targets are
   std::vector<Expr> targets_;
   RowPlan rows_;
   bool full_ = false;
+  bool gave_up_ = false;  ///< Radii::uniform
   bool leaves_finite_ = true;
 };
 

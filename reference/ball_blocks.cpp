@@ -362,7 +362,7 @@ constexpr int kLanes = HWY_TARGET == HWY_AVX2 ? 4 : 8;
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 using Masks = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
 
-/// Calls see() with some elements at a time; the last ones are filled up with zeros.
+/// Calls see() with some elements at a time; the last ones are filled up with one of them.
 template <class See>
 HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
   std::int64_t i = 0;
@@ -372,8 +372,8 @@ HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
     see(lanes);
   }
   if (i == n) return;
-  double rest[kLanes] = {};
-  std::copy(x + i, x + n, rest);
+  double rest[kLanes];
+  std::fill(std::copy(x + i, x + n, rest), rest + kLanes, x[n - 1]);
   std::memcpy(&lanes, rest, sizeof lanes);
   see(lanes);
 }
@@ -381,19 +381,20 @@ HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
 bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
   const Lanes infinity = Lanes{} + kInfinity, limit = Lanes{} + 0x1p100;
   Lanes largest{}, smallest = infinity;
-  Masks sound = Masks{} - 1, narrow = sound;  // all finite; all narrow
+  Masks sound = Masks{} - 1, narrow = sound, zero{};  // all finite; all narrow; which are zero
   for_lanes(v, n, [&](Lanes x) __attribute__((always_inline)) {
     const Lanes size = (Lanes)((Masks)x & 0x7fffffffffffffffll), nonzero = size == 0 ? infinity : size;
     sound &= size < infinity;
     largest = size > largest ? size : largest;
     smallest = nonzero < smallest ? nonzero : smallest;
+    zero |= size == 0;
   });
   if (r != nullptr) for_lanes(r, n, [&](Lanes x) __attribute__((always_inline)) { narrow &= x < limit; });
-  out = {kInfinity, 0, true};
+  out = {kInfinity, 0, true, false};
   bool all_narrow = true;
   for (int k = 0; k < kLanes; ++k) {
     out.largest = std::max(out.largest, largest[k]), out.smallest = std::min(out.smallest, smallest[k]);
-    out.finite &= sound[k] != 0, all_narrow &= narrow[k] != 0;
+    out.finite &= sound[k] != 0, all_narrow &= narrow[k] != 0, out.zero |= zero[k] != 0;
   }
   if (out.smallest == kInfinity) out.smallest = 1.0;
   return all_narrow;

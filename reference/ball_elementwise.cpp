@@ -91,15 +91,10 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
   }
 }
 
-/// Extents and operand strides of an elementwise iteration, adjacent axes merged.
-struct Plan {
-  int rank = 0;
-  std::int64_t extent[kMaxRank] = {};
-  std::int64_t stride[3][kMaxRank] = {};
-};
+}  // namespace
 
-Plan plan_of(const Shape& shape, std::span<const Ball* const> args) {
-  Plan plan;
+BroadcastPlan broadcast_plan(const Shape& shape, std::span<const Ball* const> args) {
+  BroadcastPlan plan;
   for (int axis = 0; axis < shape.rank; ++axis) {
     if (shape[axis] == 1) continue;
     std::int64_t stride[3] = {};
@@ -117,6 +112,8 @@ Plan plan_of(const Shape& shape, std::span<const Ball* const> args) {
   }
   return plan;
 }
+
+namespace {
 
 /// A unit-stride view of `n` numbers from a channel: the channel itself, or a filled copy where the operand repeats.
 struct Stage {
@@ -181,7 +178,7 @@ void evaluate_elementwise(const RuleContext& context, const Node& node, std::spa
   const bool sums = node.primitive == Primitive::add || node.primitive == Primitive::sub || node.primitive == Primitive::neg;
   const bool chained = sums && (wants_sum || std::any_of(args.begin(), args.end(), [](const Ball* b) { return b->terms != nullptr; }));
   allocate(out, full, chained && wants_sum);
-  const Plan plan = plan_of(out.shape, args);
+  const BroadcastPlan plan = broadcast_plan(out.shape, args);
   const std::int64_t inner = plan.rank ? plan.extent[plan.rank - 1] : 1;
   const std::int64_t outer = inner ? out.count() / inner : 0;
   Stage rooms[3];

@@ -105,7 +105,40 @@ void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int6
     }
 }
 
+/// Largest norm of the vectors that an operand brings into the products.
+double largest_norm(const Operand& o) {
+  const auto squares = o.v.array().square();
+  const double most = o.v.size() == 0 ? 0.0 : (o.sums_rows ? squares.colwise().sum().maxCoeff() : squares.rowwise().sum().maxCoeff());
+  return std::sqrt(most) * (1 + 0x1p-40);
+}
+
 }  // namespace
+
+/// sum |a b| <= |a| |b| and sum |a| <= sqrt(k) |a| (Cauchy and Schwarz).
+bool uniform_matmul(const RuleContext& c, const Node& node, const Ball& a, const Ball& b, bool wants_sum, Ball& out) {
+  out.v = make_channel(out.count());
+  const std::int64_t n = out.shape.last(1), m = out.shape.last(0), k = a.shape.last(node.transpose_a ? 1 : 0);
+  const std::int64_t plane = n * m, batches = plane > 0 ? out.count() / plane : 0;
+  const UniformRadius &ra = a.all, &rb = b.all;
+  const double depth = static_cast<double>(k), both = ra.relative + rb.relative + ra.relative * rb.relative;
+  double mass = 0, in = 0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    const double *va = a.v.get() + batch * n * k, *vb = b.v.get() + batch * k * m;
+    const Operand x{node.transpose_a ? View(va, k, n) : View(va, n, k), nullptr, node.transpose_a, node.transpose_a};
+    const Operand y{node.transpose_b ? View(vb, m, k) : View(vb, k, m), nullptr, node.transpose_b, !node.transpose_b};
+    product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + batch * plane, n, m));
+    const double size_a = largest_norm(x), size_b = largest_norm(y);
+    mass = std::max(mass, size_a * size_b);
+    const double lone = size_a * rb.absolute * (1 + ra.relative) + size_b * ra.absolute * (1 + rb.relative);
+    in = std::max(in, size_a * size_b * both + std::sqrt(depth) * lone + depth * ra.absolute * rb.absolute);
+  }
+  see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
+  mass = (mass + in) * (1 + 0x1p-40);
+  const double base = in * (1 + 0x1p-40) + c.u * mass + depth * c.eta;
+  out.all.absolute = summation_radius(c, depth, mass, base, 0.0) * (1 + 0x1p-40);
+  if (wants_sum) out.all.chained = true, out.all.terms = depth, out.all.mass = mass, out.all.base = base;
+  return out.all.absolute < 0x1p100;
+}
 
 void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, const Ball& b, bool full, bool wants_sum,
                      Ball& out) {

@@ -17,8 +17,13 @@ Ball part_of(const Ball& ball, const Shape& shape, std::int64_t first) {
   part.shape = shape;
   part.v = at(ball.v, first), part.r = at(ball.r, first);
   part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first), part.grid = at(ball.grid, first);
+  part.all = ball.all;
   part.range = ball.range, part.narrow = ball.narrow, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
   return part;
+}
+
+UniformRadius widest(const UniformRadius& a, const UniformRadius& b) {
+  return {std::max(a.relative, b.relative), std::max(a.absolute, b.absolute), a.chained || b.chained, std::max(a.terms, b.terms), std::max(a.mass, b.mass), std::max(a.base, b.base)};
 }
 
 /// Copies a part into the whole, whose channels are made with the first one.
@@ -35,6 +40,8 @@ void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) 
   whole.narrow = part.narrow;
   whole.range.largest = start ? part.range.largest : std::max(whole.range.largest, part.range.largest);
   whole.range.smallest = start ? part.range.smallest : std::min(whole.range.smallest, part.range.smallest);
+  whole.range.zero = (!start && whole.range.zero) || part.range.zero;
+  whole.all = start ? part.all : widest(whole.all, part.all);
   whole.chain_up = start ? part.chain_up : std::max(whole.chain_up, part.chain_up);
   whole.chain_down = start ? part.chain_down : std::min(whole.chain_down, part.chain_down);
 }
@@ -111,8 +118,8 @@ class BallEvaluator::Pass {
     }
   }
 
-  bool run(const std::vector<char>* blocks) {
-    all_rows_ = blocks == nullptr;
+  bool run(const std::vector<char>* rows) {
+    all_rows_ = rows == nullptr;
     for (const Expr& target : targets_) {  // known already
       const auto id = static_cast<std::size_t>(target.id);
       if (of_.fresh_[id]) sink_(target, 0, of_.balls_[id]);
@@ -124,7 +131,7 @@ class BallEvaluator::Pass {
         hand_over(id, 0, of_.balls_[id]);
         release(id);
       }
-      if (!run_rows(phase, blocks)) return false;
+      if (!run_rows(phase, rows)) return false;
     }
     return true;
   }
@@ -190,15 +197,16 @@ class BallEvaluator::Pass {
     return steps;
   }
 
-  bool run_rows(int phase, const std::vector<char>* blocks) {
+  bool run_rows(int phase, const std::vector<char>* rows) {
     std::vector<Step> steps = steps_of(phase);
     if (steps.empty()) return true;
     const RowPlan& plan = of_.rows_;
     parts_.assign(runs_.size(), Ball{});
-    sums_.clear();
-    for (std::int64_t block = 0; block < plan.blocks(); ++block) {
-      if (blocks != nullptr && !(*blocks)[static_cast<std::size_t>(block)]) continue;
-      const std::int64_t row = block * plan.step, count = std::min(plan.step, plan.rows - row);
+    sums_.clear(), uniform_sums_.clear();
+    const auto wanted = [&](std::int64_t row) { return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0; };
+    for (std::int64_t row = 0, count = 0; row < plan.rows; row += std::max<std::int64_t>(count, 1)) {
+      for (count = 0; count < plan.step && row + count < plan.rows && wanted(row + count);) ++count;
+      if (count == 0) continue;
       slices_.clear();
       for (Step& step : steps)
         if (!run_step(step, row, count)) return false;
@@ -244,7 +252,7 @@ class BallEvaluator::Pass {
       const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
       Ball out;
       step.node.shape = plan.part(shape, count);
-      if (!of_.compute(step.node, cut(step, row), of_.wants_sum_[step.id] != 0, {in.data(), n}, out)) return false;
+      if (!of_.compute(step.id, step.node, cut(step, row), {in.data(), n}, out)) return false;
       if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
       hand_over(step.id, row * step.width, out);
       parts_[step.id] = std::move(out);
@@ -255,6 +263,7 @@ class BallEvaluator::Pass {
 
   void add_rows(std::size_t id, const Ball& x, std::int64_t row, std::int64_t count) {
     const Node& node = of_.graph_.node(static_cast<int>(id));
+    if (of_.radii_ == Radii::uniform) return add_uniform_rows(id, node, x, row, count);
     auto& sums = sums_[id];
     if (!sums) sums = std::make_unique<Sums>(node.shape.count());
     const std::int64_t width = x.count() / count;
@@ -262,8 +271,36 @@ class BallEvaluator::Pass {
       add_terms(x, i * width, width, *sums, static_cast<std::size_t>(column_of(of_.rows_, node.axis, row + i) * width));
   }
 
+  void add_uniform_rows(std::size_t id, const Node& node, const Ball& x, std::int64_t row, std::int64_t count) {
+    auto& sums = uniform_sums_[id];
+    if (!sums) sums = std::make_unique<UniformSums>(node.shape.count());
+    const std::int64_t width = x.count() / count;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t to = column_of(of_.rows_, node.axis, row + i) * width;
+      add_values(x.v.get() + i * width, static_cast<std::size_t>(width), sums->value.data() + to, sums->mass.data() + to);
+    }
+    see_terms(x, *sums);
+  }
+
+  bool finish_uniform_column(std::size_t id, const Node& node) {
+    const Ball* const in = &of_.balls_[static_cast<std::size_t>(node.args[0])];
+    Ball out;
+    out.shape = node.shape;
+    out.range = {kInfinity, 0, true, false};
+    if (!uniform_sums_[id]) uniform_sums_[id] = std::make_unique<UniformSums>(node.shape.count());
+    const auto terms = static_cast<double>(of_.rows_.lead_extents[node.axis]);
+    if (!store_uniform(of_.context_of(node.primitive), *uniform_sums_[id], terms, of_.wants_sum_[id] != 0, out)) return false;
+    if (out.range.smallest == kInfinity) out.range.smallest = 1.0;
+    bound_chain(node, {&in, 1}, out);
+    if (!far_from_the_ends(out)) return false;
+    hand_over(id, 0, out);
+    of_.balls_[id] = std::move(out);
+    return true;
+  }
+
   bool finish_column(std::size_t id) {
     const Node& node = of_.graph_.node(static_cast<int>(id));
+    if (of_.radii_ == Radii::uniform) return finish_uniform_column(id, node);
     Ball out;
     out.shape = node.shape;
     if (!sums_[id]) sums_[id] = std::make_unique<Sums>(node.shape.count());  // no rows at all
@@ -287,14 +324,16 @@ class BallEvaluator::Pass {
   std::vector<Ball> parts_;
   std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
   std::map<std::size_t, std::unique_ptr<Sums>> sums_;
+  std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_;
 };
 
-bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* blocks) {
-  if (full_) return false;
-  if (blocks == nullptr) keep_for_streams(targets);
+bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows) {
+  if (full_ || gave_up_) return false;
+  if (rows == nullptr) keep_for_streams(targets);
   const std::vector<char> needed = need(targets, true);
-  if (Pass(*this, needed, targets, sink).run(blocks)) return true;
-  start_full();
+  if (Pass(*this, needed, targets, sink).run(rows)) return true;
+  if (radii_ == Radii::uniform) gave_up_ = true;
+  else start_full();
   return false;
 }
 

@@ -119,6 +119,54 @@ inline double lowest_bit(double v) {
   return v == 0 ? kInfinity : (size < kInfinity ? bit : 0.0);
 }
 
+/// Tensor-wide bounds of the product chain (R4) for the plain mode.
+void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out);
+/// Far enough from both ends of the range that no rule of the full mode could add anything.
+inline bool far_from_the_ends(const Ball& b) {
+  return b.range.finite && b.range.largest < 0x1p100 && b.range.smallest > 0x1p-100 && b.chain_up < 0x1p120 && b.chain_down > 0x1p-120;
+}
+
+/// Extents and operand strides of an elementwise iteration, adjacent axes merged; the innermost stride is 0 or 1.
+struct BroadcastPlan {
+  int rank = 0;
+  std::int64_t extent[kMaxRank] = {};
+  std::int64_t stride[3][kMaxRank] = {};
+};
+BroadcastPlan broadcast_plan(const Shape& shape, std::span<const Ball* const> args);
+
+/// outer x n x inner decomposition of a tensor around an axis.
+struct Axis {
+  std::int64_t outer = 1, n = 1, inner = 1;
+};
+Axis split(const Shape& shape, int axis);
+
+/// An operand of evaluate_values(): n numbers, or one that stands for all.
+struct ValuesIn {
+  const double* p;
+  bool repeats;
+};
+/// Values of an elementwise primitive, of finite operands. `seen` takes in what is written, `gap` the smallest |a - b| of a
+/// comparison. `out` overlaps no operand.
+void evaluate_values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap);
+void see_values(const double* v, std::size_t n, Extremes& seen);
+/// sums[k] += v[k], mass[k] += |v[k]|.
+void add_values(const double* v, std::size_t n, double* sums, double* mass);
+
+/// Radii::uniform: sums side by side; only their values and magnitudes are kept by element, of their terms the widest.
+struct UniformSums {
+  explicit UniformSums(std::int64_t count) : value(static_cast<std::size_t>(count)), mass(value) {}
+  std::vector<double> value, mass;
+  double terms = 0, mass_each = 0, base_each = 0, relative = 0;  ///< of one term: what adds to |v|, and to the radius
+};
+/// Takes in the bounds of terms from x.
+void see_terms(const Ball& x, UniformSums& sums);
+/// Values and the one radius of all sums, of n terms each at most; `out` has its shape. False if there is none.
+bool store_uniform(const RuleContext& context, const UniformSums& sums, double n, bool wants_sum, Ball& out);
+/// out[k] = a |x[k]| + b |y[k]| + c.
+void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out);
+/// Values of the product and the one radius of its elements.
+bool uniform_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool wants_sum, Ball& out);
+
 /// Allocates the channels that a mode needs.
 void allocate(Ball& ball, bool full, bool wants_sum);
 

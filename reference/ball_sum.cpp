@@ -22,12 +22,6 @@ void allocate(Ball& ball, bool full, bool wants_sum) {
   }
 }
 
-namespace {
-
-/// outer x n x inner decomposition of a tensor around an axis.
-struct Axis {
-  std::int64_t outer = 1, n = 1, inner = 1;
-};
 Axis split(const Shape& shape, int axis) {
   Axis a;
   for (int i = 0; i < axis; ++i) a.outer *= shape[i];
@@ -35,6 +29,8 @@ Axis split(const Shape& shape, int axis) {
   for (int i = axis + 1; i < shape.rank; ++i) a.inner *= shape[i];
   return a;
 }
+
+namespace {
 
 /// The operands of a block of terms.
 SumsIn terms_at(const Ball& x, std::int64_t at) {

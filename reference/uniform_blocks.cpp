@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values alone, without radii: the loops of Radii::uniform, compiled once per SIMD target. Each gives the bits of the
+// value in the rules of ball_blocks.cpp and sees the extremes of what it writes while it is in registers.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "reference/ball_rules.h"
+#include "src/error.h"
+
+#ifndef HWY_DISABLE_PCLMUL_AES
+#define HWY_DISABLE_PCLMUL_AES  // as in ball_blocks.cpp
+#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reference/uniform_blocks.cpp"
+#include <hwy/foreach_target.h>  // must precede highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ampcheck::reference {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<double>;
+using I = hn::ScalableTag<std::int64_t>;
+using Lanes = hn::Vec<D>;
+constexpr std::int64_t kMagnitude = 0x7fffffffffffffff;
+
+/// The extremes of some lanes, on bits: as whole numbers, magnitudes order like the numbers, and NaN above infinity.
+struct Eyes {
+  hn::Vec<I> largest, smallest, nonzero;
+  HWY_INLINE Eyes() {
+    const I i;
+    largest = hn::Zero(i), smallest = nonzero = hn::Set(i, kMagnitude);
+  }
+  HWY_INLINE void see(Lanes v) {
+    const I i;
+    const auto magnitude = hn::Set(i, kMagnitude);
+    const auto size = hn::And(hn::BitCast(i, v), magnitude);
+    largest = hn::Max(largest, size);
+    smallest = hn::Min(smallest, size);
+    nonzero = hn::Min(nonzero, hn::And(hn::Sub(size, hn::Set(i, 1)), magnitude));  // zero wraps around to the largest
+  }
+  HWY_INLINE void report(Extremes& out) const {
+    const I i;
+    const std::int64_t most = hn::GetLane(hn::MaxOfLanes(i, largest)), least = hn::GetLane(hn::MinOfLanes(i, nonzero));
+    const double size = __builtin_bit_cast(double, most);
+    out.finite &= size < kInfinity;
+    out.largest = std::max(out.largest, size < kInfinity ? size : 0.0);
+    if (least != kMagnitude) out.smallest = std::min(out.smallest, __builtin_bit_cast(double, least + 1));
+    out.zero |= hn::GetLane(hn::MinOfLanes(i, smallest)) == 0;
+  }
+};
+
+/// Lanes of an operand; the last ones are filled up with its last number.
+template <bool repeats>
+struct Operand {
+  const double* p;
+  HWY_INLINE Lanes at(std::size_t k) const {
+    const D d;
+    return repeats ? hn::Set(d, *p) : hn::LoadU(d, p + k);
+  }
+  HWY_INLINE Lanes last(std::size_t k, std::size_t n) const {
+    const D d;
+    if (repeats) return hn::Set(d, *p);
+    HWY_ALIGN double rest[HWY_MAX_BYTES / sizeof(double)];
+    std::fill(std::copy(p + k, p + n, rest), rest + hn::Lanes(d), p[n - 1]);
+    return hn::Load(d, rest);
+  }
+};
+
+HWY_INLINE void put_last(Lanes v, double* out, std::size_t n) {
+  const D d;
+  HWY_ALIGN double rest[HWY_MAX_BYTES / sizeof(double)];
+  hn::Store(v, d, rest);
+  std::copy(rest, rest + n, out);
+}
+
+template <class F, class... Operands>
+void loop(std::size_t n, double* out, Extremes& seen, F f, Operands... in) {
+  const D d;
+  Eyes eyes;
+  std::size_t k = 0;
+  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
+    const Lanes v = f(in.at(k)...);
+    hn::StoreU(v, d, out + k);
+    eyes.see(v);
+  }
+  if (k < n) {
+    const Lanes v = f(in.last(k, n)...);
+    put_last(v, out + k, n - k);
+    eyes.see(v);
+  }
+  eyes.report(seen);
+}
+
+template <class F>
+void unary(std::size_t n, const ValuesIn* in, double* out, Extremes& seen, F f) {
+  loop(n, out, seen, f, Operand<false>{in[0].p});
+}
+
+template <class F>
+void binary(std::size_t n, const ValuesIn* in, double* out, Extremes& seen, F f) {
+  if (in[0].repeats && in[1].repeats) return loop(n, out, seen, f, Operand<true>{in[0].p}, Operand<true>{in[1].p});
+  if (in[0].repeats) return loop(n, out, seen, f, Operand<true>{in[0].p}, Operand<false>{in[1].p});
+  if (in[1].repeats) return loop(n, out, seen, f, Operand<false>{in[0].p}, Operand<true>{in[1].p});
+  loop(n, out, seen, f, Operand<false>{in[0].p}, Operand<false>{in[1].p});
+}
+
+/// A comparison of two, as 0 or 1, and the smallest |a - b|.
+template <class F>
+void compare(std::size_t n, const ValuesIn* in, double* out, double& gap, F f) {
+  for (std::size_t k = 0; k < n; ++k) {
+    const double a = in[0].p[in[0].repeats ? 0 : k], b = in[1].p[in[1].repeats ? 0 : k];
+    gap = std::min(gap, std::fabs(a - b));
+    out[k] = f(a, b) ? 1.0 : 0.0;
+  }
+}
+
+void See(const double* v, std::size_t n, Extremes& seen) {
+  const D d;
+  Eyes eyes;
+  std::size_t k = 0;
+  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) eyes.see(hn::LoadU(d, v + k));
+  if (k < n) eyes.see(Operand<false>{v}.last(k, n));
+  eyes.report(seen);
+}
+
+void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap) {
+  const D d;
+  const auto function = [&](void (*f)(const double*, double*, int)) {
+    for (std::size_t k = 0; k < n; k += kBlock) {  // seen while in the nearest cache
+      const std::size_t step = std::min<std::size_t>(kBlock, n - k);
+      f(in[0].p + k, out + k, static_cast<int>(step));
+      See(out + k, step, seen);
+    }
+  };
+  switch (primitive) {
+    case Primitive::add: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Add(a, b); });
+    case Primitive::sub: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Sub(a, b); });
+    case Primitive::mul: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
+    case Primitive::div: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
+    case Primitive::neg: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Neg(a); });
+    case Primitive::square: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
+    case Primitive::sqrt: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Sqrt(a); });
+    case Primitive::rsqrt: return unary(n, in, out, seen, [d](Lanes a) HWY_ATTR { return hn::Div(hn::Set(d, 1.0), hn::Sqrt(a)); });
+    case Primitive::abs: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Abs(a); });
+    case Primitive::sign:
+      return unary(n, in, out, seen, [d](Lanes a) HWY_ATTR { return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), hn::Zero(d), hn::CopySign(hn::Set(d, 1.0), a)); });
+    case Primitive::maximum: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::IfThenElse(hn::Gt(a, b), a, b); });
+    case Primitive::where:
+      for (std::size_t k = 0; k < n; ++k) {
+        const auto at = [&](int which) { return in[which].p[in[which].repeats ? 0 : k]; };
+        out[k] = at(0) != 0 ? at(1) : at(2);
+      }
+      return See(out, n, seen);
+    case Primitive::less: compare(n, in, out, gap, [](double a, double b) { return a < b; }); return See(out, n, seen);
+    case Primitive::less_equal: compare(n, in, out, gap, [](double a, double b) { return a <= b; }); return See(out, n, seen);
+    case Primitive::equal: compare(n, in, out, gap, [](double a, double b) { return a == b; }); return See(out, n, seen);
+    case Primitive::exp: return function(vector_exp);
+    case Primitive::expm1: return function(vector_expm1);
+    case Primitive::log: return function(vector_log);
+    case Primitive::log1p: return function(vector_log1p);
+    case Primitive::tanh: return function(vector_tanh);
+    case Primitive::erf: return function(vector_erf);
+    case Primitive::erfc: return function(vector_erfc);
+    case Primitive::sigmoid:
+      return function([](const double* x, double* y, int count) {
+        for (int k = 0; k < count; ++k) y[k] = -x[k];
+        vector_exp(y, y, count);
+        for (int k = 0; k < count; ++k) y[k] = 1 / (1 + y[k]);
+      });
+    default: throw Error(std::string("[ball] no elementwise value for ") + name(primitive));
+  }
+}
+
+void Weigh(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out) {
+  const D d;
+  const auto va = hn::Set(d, a), vb = hn::Set(d, b), vc = hn::Set(d, c);
+  Extremes unused;
+  binary(n, in, out, unused, [=](Lanes x, Lanes y) HWY_ATTR { return hn::Add(hn::Add(hn::Mul(va, hn::Abs(x)), hn::Mul(vb, hn::Abs(y))), vc); });
+}
+
+/// sums[k] += v[k], mass[k] += |v[k]|.
+void AddValues(const double* v, std::size_t n, double* sums, double* mass) {
+  const D d;
+  std::size_t k = 0;
+  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
+    const Lanes x = hn::LoadU(d, v + k);
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + k), x), d, sums + k);
+    hn::StoreU(hn::Add(hn::LoadU(d, mass + k), hn::Abs(x)), d, mass + k);
+  }
+  for (; k < n; ++k) sums[k] += v[k], mass[k] += std::fabs(v[k]);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ampcheck::reference
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ampcheck::reference {
+
+HWY_EXPORT(Values);
+HWY_EXPORT(See);
+HWY_EXPORT(AddValues);
+HWY_EXPORT(Weigh);
+
+void evaluate_values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap) {
+  HWY_DYNAMIC_DISPATCH(Values)(primitive, n, in, out, seen, gap);
+}
+void see_values(const double* v, std::size_t n, Extremes& seen) { HWY_DYNAMIC_DISPATCH(See)(v, n, seen); }
+void add_values(const double* v, std::size_t n, double* sums, double* mass) { HWY_DYNAMIC_DISPATCH(AddValues)(v, n, sums, mass); }
+void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out) {
+  HWY_DYNAMIC_DISPATCH(Weigh)(n, in, a, b, c, out);
+}
+
+}  // namespace ampcheck::reference
+#endif  // HWY_ONCE

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// One radius for all elements of a part: it bounds theirs, and what it settles the judge would have found as well.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "checks/case_run.h"
+#include "checks/op_def.h"
+#include "checks/regimes.h"
+#include "checks/runner.h"
+#include "reference/ball.h"
+#include "reference/certify.h"
+
+namespace ampcheck::checks {
+namespace {
+
+NamedValues cotangents_of(CaseReference& reference, int probe) {
+  NamedValues out;
+  for (const OutputSpec& spec : reference.op().signature.outputs)
+    out[gradient_name(spec.name)] =
+        cotangent_values(reference.call(), spec.name, reference.output_shape(spec.name), dtype_of(spec.type, reference.call().storage), probe);
+  return out;
+}
+
+/// Whether the parts of some tensors hold the values of the whole and bounds of its radii; counts the elements.
+std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass, const std::vector<std::string>& names, const std::string& where) {
+  std::int64_t seen = 0, zero_radii = 0;
+  const bool bounded = reference.stream_uniform(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
+    const reference::Ball& want = reference.ball(form, pass, names[which]);
+    for (std::int64_t i = 0; i < part.count(); ++i) {
+      const double v = part.v[i], r = want.r ? want.r[first + i] : 0.0;
+      // Sums of chains are added up in another order.
+      ASSERT_NEAR(v, want.v[first + i], 1e-12 * part.range.largest) << where << " value of " << names[which] << " at " << first + i;
+      const double bound = part.all.relative * std::fabs(v) + (part.r ? part.r[i] : part.all.absolute);
+      ASSERT_LE(r, bound) << where << " radius of " << names[which] << " at " << first + i;
+      zero_radii += bound == 0;
+    }
+    seen += part.count();
+  });
+  return bounded ? seen : 0;
+}
+
+TEST(Uniform, OneRadiusBoundsThoseOfAllElementsInEveryFormOfEveryOp) {
+  std::map<std::string, std::int64_t> seen;
+  for (const OpDef& op : all_ops())
+    for (const std::size_t which : {std::size_t{1}, std::size_t{2}})
+      for (const char* range : {"normal", "loguniform8", "mean30", "integers9", "specials", "near_max"}) {
+        OpCall call = default_call(op.signature, Dtype::bf16);
+        call.dims = reference::standard_dims(op.signature, which);
+        call.range = range;
+        if (op.signature.valid && !op.signature.valid(call.dims, call.attributes)) continue;
+        for (std::size_t form = 0; form < op.forms.size(); ++form) {
+          const RunOptions options;
+          CaseReference reference(op, call, CaseRun(op, call, options).reference.inputs());
+          const std::string where = call.str(op.signature) + " form " + op.forms[form].name;
+          std::vector<std::string> outputs, gradients;
+          for (const auto& [name, node] : reference.recording(form).outputs) outputs.push_back(name);
+          for (const auto& [name, node] : reference.recording(form).gradients) gradients.push_back(name);
+          seen[op.signature.name] += expect_bounds(reference, form, Pass::forward, outputs, where);
+          for (int probe = 0; probe < probe_count(call) && !gradients.empty(); ++probe) {
+            reference.set_cotangents(cotangents_of(reference, probe));
+            seen[op.signature.name] += expect_bounds(reference, form, Pass::backward, gradients, where + " probe " + std::to_string(probe));
+          }
+        }
+      }
+  for (const char* name : {"add", "mul", "gelu", "gelu_tanh", "silu", "softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "conv2d", "cross_entropy"})
+    EXPECT_GT(seen[name], 0) << name << ": no part was bounded, nothing was compared";
+}
+
+/// What the comparison of the whole tensor with the first form says.
+Comparison whole(CaseRun& run, const Subject& subject, Pass pass) {
+  return compare(to_doubles(subject.got), run.reference.interval(run.reference.forms().front(), pass, subject.tensor->name, subject.tensor->dtype));
+}
+
+void expect_same(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) {
+  const std::vector<CheckResult> judged = judge(run, subjects, pass);
+  for (std::size_t k = 0; k < subjects.size(); ++k) {
+    const Comparison want = whole(run, subjects[k], pass);
+    if (!want.outside.empty()) continue;  // further forms speak then
+    EXPECT_EQ(judged[k].failed, 0) << subjects[k].name;
+    EXPECT_EQ(judged[k].compared, want.compared) << subjects[k].name;
+    EXPECT_EQ(judged[k].blind, want.blind) << subjects[k].name;
+    EXPECT_EQ(judged[k].range, want.range) << subjects[k].name;
+    EXPECT_EQ(judged[k].max_ratio, want.max_ratio) << subjects[k].name;
+  }
+}
+
+TEST(Uniform, TheCountsAreThoseOfTheWholeComparison) {
+  for (const char* name : {"softmax(x=bf16[64,512],cotangent=full)", "layer_norm(x=fp16[64,512],cotangent=full)", "gelu(x=bf16[64,512],range=sweep20)",
+                           "rms_norm(x=bf16[32,1024],cotangent=full)", "linear(x=bf16[128,96],weight=bf16[160,96])", "attention(q=bf16[4,4,32,32])",
+                           "swiglu(gate=fp16[64,512])", "relu(x=bf16[64,512])", "log_softmax(x=bf16[64,512],cotangent=full)", "cross_entropy(x=bf16[64,512])"}) {
+    const OpDef& op = *find_op(op_of(name));
+    const OpCall call = parse_call(name, op.signature);
+    const RunOptions options;
+    CaseRun run(op, call, options);
+    const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
+    std::vector<Subject> subjects;
+    for (const Written& output : run.outputs) subjects.push_back({std::string(name) + " forward " + output.name, &output, forward.written.at(output.name).view()});
+    expect_same(run, subjects, Pass::forward);
+    for (int probe = 0; probe < probe_count(call); ++probe) {
+      const NamedValues& cotangents = run.cotangents(probe);
+      const LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
+      subjects.clear();
+      for (const Written& gradient : run.gradients)
+        subjects.push_back({std::string(name) + " probe " + std::to_string(probe) + " " + gradient.name, &gradient, backward.written.at(gradient.name).view()});
+      expect_same(run, subjects, Pass::backward);
+    }
+  }
+}
+
+TEST(Uniform, OneElementOffByAnUlpIsFoundAmongManyThatAreSettled) {
+  const OpDef& op = *find_op("gelu");
+  const OpCall call = parse_call("gelu(x=bf16[64,1024])", op.signature);
+  const RunOptions options;
+  CaseRun run(op, call, options);
+  LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
+  const Written& y = run.outputs.front();
+  const TensorView& view = forward.written.at("y").view();
+  const std::vector<Subject> subjects{{"forward y", &y, view}};
+  EXPECT_EQ(judge(run, subjects, Pass::forward).front().failed, 0);
+  const Interval interval = run.reference.interval(0, Pass::forward, "y", Dtype::bf16);
+  std::int64_t at = 40000;
+  while (interval.low[static_cast<std::size_t>(at)] != interval.high[static_cast<std::size_t>(at)]) ++at;
+  view.as<std::uint16_t>()[at] ^= 1;
+  const CheckResult found = judge(run, subjects, Pass::forward).front();
+  EXPECT_EQ(found.failed, 1);
+  ASSERT_FALSE(found.worst.empty());
+  EXPECT_EQ(found.worst.front().index, (std::vector<std::int64_t>{at / 1024, at % 1024}));
+}
+
+}  // namespace
+}  // namespace ampcheck::checks
