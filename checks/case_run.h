@@ -29,8 +29,9 @@ struct BackwardRun {
 
 /// A cause that replays of the reference reproduce.
 struct Replayed {
-  enum class Kind { none, dropped_terms, low_accumulation } kind = Kind::none;
+  enum class Kind { none, changed_formula, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
   std::string words;
+  bool of_sum = false;  ///< narrowed: a sum
 };
 
 class CaseRun {
@@ -96,6 +97,10 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
 
 /// Whether the wrong elements are all wrong by one factor: the errors of sums have either sign and no common size.
 bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
+
+/// The one change of a form that gives the tensor as the kernel wrote it; Kind::none if there is none.
+Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
+                             const Interval& interval);
 
 /// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,

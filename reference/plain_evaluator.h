@@ -51,6 +51,12 @@ class PlainEvaluator {
       outdate_what_follows(id);
     }
   }
+  /// Lets a node follow from its arguments again.
+  void release(Expr node) {
+    const auto id = static_cast<std::size_t>(node.id);
+    given_[id] = ready_[id] = 0;
+    outdate_what_follows(id);
+  }
   /// Evaluates what `target` needs and returns its values.
   const Values& value(Expr target) { return evaluate(static_cast<std::size_t>(target.id)); }
 

@@ -33,6 +33,10 @@ const std::vector<CodeText>& code_texts() {
        "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
        "explains it.",
        "Accumulate in the declared type, or declare what the kernel does."},
+      {"AC302", Verdict::precision_contract, "keeps an intermediate in a lower precision than declared",
+       "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a 16-bit\n"
+       "format gives nearly all of the kernel's numbers.",
+       "Keep the intermediate in the declared type, or declare what the kernel does."},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
        "or is read before it is written.",

@@ -10,37 +10,38 @@ namespace ampcheck::checks {
 
 struct CustomOpCase {
   const char *library, *op;
-  const char* code;  ///< the finding that is due; "" for a right kernel
-  bool quick = false;  ///< the quick set shows it: replaying a wrong case of theirs takes seconds
+  const char* code;  ///< the finding that is due, or how it starts; "" for a right kernel
+  const char* cause = "";  ///< words that the cause of some finding says
+  bool quick = false;      ///< the quick set shows it: replaying a wrong case of theirs takes seconds
 };
 /// Classes are those of the table of defects found in the field (design.md 9, gradcheck.md 4).
 inline constexpr CustomOpCase kCustomOps[] = {
     {"my_rms_norm.so", "my_rms_norm", ""},
     {"add_layer_norm.so", "add_layer_norm", ""},
-    {"add_layer_norm.so", "add_layer_norm_drops_skip_gradient", "AC101"},  // class 46: a dead gradient path
+    {"add_layer_norm.so", "add_layer_norm_drops_skip_gradient", "AC101", "without the term dh"},  // class 46: a dead gradient path
     {"add_layer_norm.so", "add_layer_norm_low_accumulation", "AC301"},     // class 23: bf16 accumulation of dgamma
     {"bias_gelu_dropout.so", "bias_gelu_dropout", ""},
-    {"bias_gelu_dropout.so", "bias_gelu_dropout_forgets_mask", "AC101"},   // class 35
+    {"bias_gelu_dropout.so", "bias_gelu_dropout_forgets_mask", "AC101", "without the factor mask"},   // class 35
     {"bias_gelu_dropout.so", "bias_gelu_dropout_tanh_gradient", "AC101"},  // class 30
     {"gather_rows.so", "gather_rows", ""},
     {"gather_rows.so", "gather_rows_loses_duplicates", "AC101"},  // class 40: lost contributions
     {"gather_rows.so", "gather_rows_low_accumulation", "AC301"},  // class 23
     {"gather_rows.so", "gather_rows_undeclared_order", "AC404"},  // class 39: nondeterministic beyond contract
     {"rope.so", "rope", ""},
-    {"rope.so", "rope_rotates_forward", "AC101"},  // class 7: the rotation instead of its inverse
+    {"rope.so", "rope_rotates_forward", "AC101", "with the other sign of sin"},  // class 7: the rotation instead of its inverse
     {"rope.so", "rope_strides_of_x", "AC406"},     // class 20: the strides of another tensor
     {"linear_cross_entropy.so", "linear_cross_entropy", ""},
-    {"linear_cross_entropy.so", "linear_cross_entropy_scalar_cotangent", "AC405", true},  // class 9: rows follow the cotangent of the first
-    {"linear_cross_entropy.so", "linear_cross_entropy_low_probability", "AC301", true},   // class 25: rounding before a cancellation
+    {"linear_cross_entropy.so", "linear_cross_entropy_scalar_cotangent", "AC405", "changes with other rows", true},  // class 9: rows follow the cotangent of the first
+    {"linear_cross_entropy.so", "linear_cross_entropy_low_probability", "AC30", "keeps", true},   // class 25: rounding before a cancellation
     {"grouped_rms_norm.so", "grouped_rms_norm", ""},
     {"grouped_rms_norm.so", "grouped_rms_norm_whole_row_dot", "AC101"},  // class 8: reduced over the wrong extent
     {"grouped_rms_norm.so", "grouped_rms_norm_strides_of_x", "AC406"},   // class 20
     {"causal_attention.so", "causal_attention", ""},
-    {"causal_attention.so", "causal_attention_unscaled_dq", "AC101", true},    // class 1: a missing factor
-    {"causal_attention.so", "causal_attention_sees_next_key", "AC101", true},  // class 32: the mask of backward leaks
+    {"causal_attention.so", "causal_attention_unscaled_dq", "AC101", "without the factor rsqrt", true},    // class 1: a missing factor
+    {"causal_attention.so", "causal_attention_sees_next_key", "AC101", "", true},  // class 32: the mask of backward leaks
     {"dequant_matmul.so", "dequant_matmul", ""},
-    {"dequant_matmul.so", "dequant_matmul_forgets_zeros", "AC101"},  // class 4: a mean, here the zero point, is missing
-    {"dequant_matmul.so", "dequant_matmul_first_scales", "AC101"},   // class 17: the state of the first group for all
+    {"dequant_matmul.so", "dequant_matmul_forgets_zeros", "AC101", "without the term"},  // class 4: a mean, here the zero point, is missing
+    {"dequant_matmul.so", "dequant_matmul_first_scales", "AC101", "with the first scales along axis 0 for all"},   // class 17: the state of the first group for all
 };
 
 inline std::string custom_op_folder() { return AMPCHECK_BINARY_DIR "/custom_ops/"; }

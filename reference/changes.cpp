@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/changes.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "reference/plain_evaluator.h"
+#include "src/rounding.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+using Values = std::vector<double>;
+using Evaluator = PlainEvaluator<Fp64Policy>;
+
+bool moves_nothing(Primitive p) {
+  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::no_gradient || p == Primitive::own_adjoint;
+}
+
+/// What was added up or repeated only so that shapes fit: nothing that a reader would write.
+bool silent(const Graph& graph, const Node& node) {
+  if (moves_nothing(node.primitive)) return true;
+  return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
+}
+
+const char* infix(Primitive p) {
+  switch (p) {
+    case Primitive::add: return " + ";
+    case Primitive::sub: return " - ";
+    case Primitive::mul: return " * ";
+    case Primitive::div: return " / ";
+    default: return nullptr;
+  }
+}
+
+std::string text_at(const Graph& graph, int id, const NodeNames& names, int depth, bool inner) {
+  const Node& node = graph.node(id);
+  if (const auto known = names.find(id); known != names.end()) return known->second;
+  switch (node.primitive) {
+    case Primitive::input: return node.name;
+    case Primitive::constant: return node.name.empty() ? fmt::format("{}", node.value) : node.name;
+    case Primitive::indicator: return "mask";
+    case Primitive::stored: return node.name;
+    default: break;
+  }
+  if (silent(graph, node)) return text_at(graph, node.args[0], names, depth, inner);
+  if (depth == 0) return "...";
+  const auto arg = [&](std::size_t k, bool in) { return text_at(graph, node.args[k], names, depth - 1, in); };
+  if (node.primitive == Primitive::neg) return "-" + arg(0, true);
+  if (const char* between = infix(node.primitive); between != nullptr) {
+    // A mean was written as a sum times 1/n.
+    const Node &a = graph.node(node.args[0]), &b = graph.node(node.args[1]);
+    if (node.primitive == Primitive::mul && a.primitive == Primitive::sum && b.primitive == Primitive::constant && b.name.starts_with("1/"))
+      return "mean(" + text_at(graph, a.args[0], names, depth - 1, false) + ")";
+    const std::string text = arg(0, true) + between + arg(1, true);
+    return inner ? "(" + text + ")" : text;
+  }
+  std::string text = std::string(name(node.primitive)) + "(";
+  for (std::size_t k = 0; k < node.args.size(); ++k) text += (k > 0 ? ", " : "") + arg(k, false);
+  return text + ")";
+}
+
+/// The element of a broadcast operand that stands at element i of the result.
+std::int64_t operand_index(const Shape& result, const Shape& operand, std::int64_t i) {
+  std::int64_t at = 0, step = 1;
+  for (int back = 0; back < result.rank; ++back) {
+    const std::int64_t extent = result.last(back), index = i % extent;
+    i /= extent;
+    if (back >= operand.rank) continue;
+    if (operand.last(back) != 1) at += index * step;
+    step *= operand.last(back);
+  }
+  return at;
+}
+
+class Changes {
+ public:
+  Changes(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target, const NodeNames& names, std::int64_t most,
+          const std::function<bool(const Change&, const Values&)>& see)
+      : graph_(graph), target_(target), most_(most), left_(most), see_(see), evaluator_(graph) {
+    for (const auto& [leaf, values] : leaves) evaluator_.set(leaf, values), given_.push_back(leaf.id);
+    evaluator_.value(target);
+    for (const auto& [id, text] : names)
+      for (int at = id;; at = graph.node(at).args[0]) {  // and what they are views of
+        names_.emplace(at, text);
+        if (!moves_nothing(graph.node(at).primitive)) break;
+      }
+    needed_.assign(graph.nodes().size(), 0);
+    needed_[static_cast<std::size_t>(target.id)] = 1;
+    for (std::size_t id = needed_.size(); id-- > 0;) {
+      if (!needed_[id] || given(static_cast<int>(id))) continue;
+      for (const int arg : graph.node(static_cast<int>(id)).args) needed_[static_cast<std::size_t>(arg)] = 1;
+      cost_ += cost(graph.node(static_cast<int>(id)));
+    }
+  }
+
+  void run() {
+    // The last nodes first: of two changes that give the same, the nearer one is the simpler to say.
+    for (std::size_t id = needed_.size(); id-- > 0 && going_;)
+      if (needed_[id]) change(static_cast<int>(id));
+    if (left_ < 0) going_ = true, left_ = most_;  // the other kind may still be small enough
+    for (std::size_t id = needed_.size(); id-- > 0 && going_;)
+      if (needed_[id]) narrow(static_cast<int>(id));
+  }
+
+ private:
+  /// Scalar operations of a node, about.
+  std::int64_t cost(const Node& node) const {
+    if (node.primitive == Primitive::matmul) return node.shape.count() * graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
+    const bool gathers = node.primitive == Primitive::sum || node.primitive == Primitive::put_add || node.primitive == Primitive::max;
+    return gathers ? graph_.node(node.args[0]).shape.count() : node.shape.count();
+  }
+  bool given(int id) const { return std::find(given_.begin(), given_.end(), id) != given_.end(); }
+  const Values& values(int id) { return evaluator_.value({const_cast<Graph*>(&graph_), id}); }
+  std::string text(int id) const { return text_of(graph_, id, names_); }
+
+  /// An operand of a node, repeated to its shape.
+  Values spread(const Node& node, std::size_t k) {
+    const Shape& shape = graph_.node(node.args[k]).shape;
+    const Values& from = values(node.args[k]);
+    Values out(static_cast<std::size_t>(node.shape.count()));
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = from[static_cast<std::size_t>(operand_index(node.shape, shape, static_cast<std::int64_t>(i)))];
+    return out;
+  }
+
+  /// The target with other values for one node.
+  void with(int id, Values other, Change change) {
+    if (!going_ || other == values(id)) return;
+    left_ -= cost_;
+    if (left_ < 0) {
+      going_ = false;
+      return;
+    }
+    const bool was_given = given(id);
+    const Values kept = values(id);
+    const Expr node{const_cast<Graph*>(&graph_), id};
+    evaluator_.set(node, std::move(other));
+    going_ = see_(change, evaluator_.value(target_));
+    evaluator_.set(node, kept);
+    if (!was_given) evaluator_.release(node);
+  }
+  void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
+
+  template <class F>
+  Values map(const Values& from, F f) {
+    Values out;
+    for (const double v : from) out.push_back(f(v));
+    return out;
+  }
+
+  void change(int id) {
+    const Node& node = graph_.node(id);
+    if (node.args.empty() || given(id)) return leaf(id);
+    const auto arg = [&](std::size_t k) { return text(node.args[k]); };
+    switch (node.primitive) {
+      case Primitive::add: case Primitive::sub: {
+        const double sign = node.primitive == Primitive::add ? 1 : -1;
+        const Values a = spread(node, 0), b = spread(node, 1);
+        with(id, a, "without the term " + arg(1));
+        with(id, map(b, [=](double v) { return sign * v; }), "without the term " + arg(0));
+        Values turned = a;
+        for (std::size_t i = 0; i < turned.size(); ++i) turned[i] -= sign * b[i];
+        with(id, std::move(turned), "with the other sign of the term " + arg(1));
+        return;
+      }
+      case Primitive::mul:
+        with(id, spread(node, 0), "without the factor " + arg(1));
+        with(id, spread(node, 1), "without the factor " + arg(0));
+        return;
+      case Primitive::div: with(id, spread(node, 0), "without dividing by " + arg(1)); return;
+      case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
+      case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
+      case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
+      case Primitive::rsqrt:
+        with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
+        return;
+      case Primitive::erf:
+        with(id, map(values(node.args[0]), [](double z) { return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3))); }),
+             "with the tanh approximation for erf");
+        return;
+      case Primitive::where:
+        with(id, spread(node, 1), "without the condition " + arg(0));
+        with(id, spread(node, 2), "as if " + arg(0) + " never held");
+        return;
+      case Primitive::maximum:
+        with(id, spread(node, 0), "without max(., " + arg(1) + ")");
+        with(id, spread(node, 1), "without max(., " + arg(0) + ")");
+        return;
+      case Primitive::sum: return sum_change(id, node);
+      case Primitive::put_add: return put_change(id, node);
+      case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
+      default: return;
+    }
+  }
+
+  /// Of terms that meet in one element, the last alone: what plain stores leave of a scatter.
+  void put_change(int id, const Node& node) {
+    Values last(values(id).size(), 0.0);
+    const Values& from = values(node.args[0]);
+    for (std::size_t i = 0; i < from.size(); ++i)
+      if ((*node.map)[i] >= 0) last[static_cast<std::size_t>((*node.map)[i])] = from[i];
+    with(id, std::move(last), "with only the last of the terms that meet in an element");
+  }
+
+  /// Of a sum: the mean instead, or a sum over more axes.
+  void sum_change(int id, const Node& node) {
+    const double n = static_cast<double>(graph_.node(node.args[0]).shape[node.axis]);
+    if (n < 2) return;
+    const std::string what = text(node.args[0]);
+    with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
+    for (int axis = 0; axis < node.shape.rank; ++axis) {
+      if (node.shape[axis] < 2) continue;
+      Values wider = summed(values(id), node.shape, axis);
+      with(id, map(wider, [&](double v) { return v / static_cast<double>(node.shape[axis]); }), fmt::format("with the mean of {} over axis {} as well", what, axis));
+      with(id, std::move(wider), fmt::format("with the sum of {} over axis {} as well", what, axis));
+    }
+  }
+
+  static Values summed(const Values& from, const Shape& shape, int axis) {
+    std::int64_t inner = 1;
+    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
+    const std::int64_t n = shape[axis];
+    Values out(from.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t first = static_cast<std::int64_t>(i) - static_cast<std::int64_t>(i) / inner % n * inner;
+      for (std::int64_t k = 0; k < n; ++k) out[i] += from[static_cast<std::size_t>(first + k * inner)];
+    }
+    return out;
+  }
+
+  void leaf(int id) {
+    const Node& node = graph_.node(id);
+    if (node.primitive == Primitive::constant) {
+      const bool share = node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
+      if (share) {  // of a mean over n
+        const double n = std::round(1 / node.value);
+        if (n > 1) with(id, {1 / (n - 1)}, fmt::format("with 1/{} for 1/{}", n - 1, n));
+        with(id, {1 / (n + 1)}, fmt::format("with 1/{} for 1/{}", n + 1, n));
+        return;
+      }
+      with(id, {0.0}, "without the constant " + text(id));
+      with(id, {-node.value}, "with the other sign of the constant " + text(id));
+      with(id, {2 * node.value}, "with twice the constant " + text(id));
+      with(id, {node.value / 2}, "with half the constant " + text(id));
+      with(id, {node.value * node.value}, "with the square of the constant " + text(id));
+      return;
+    }
+    const std::string what = text(id);
+    const Values& from = values(id);
+    for (int axis = 0; axis < node.shape.rank; ++axis) {
+      if (node.shape[axis] < 2) continue;
+      for (const int by : {1, -1})
+        with(id, rolled(from, node.shape, axis, by), fmt::format("with {} of the {} index along axis {}", what, by > 0 ? "next" : "previous", axis));
+      with(id, first_for_all(from, node.shape, axis), fmt::format("with the first {} along axis {} for all", what, axis));
+    }
+    if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1)) with(id, transposed(from, node.shape), "with " + what + " transposed");
+    with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
+    with(id, Values(from.size(), 0.0), "without " + what);
+    with(id, Values(from.size(), 1.0), "with ones for " + what);
+  }
+
+  static Values first_for_all(const Values& from, const Shape& shape, int axis) {
+    std::int64_t inner = 1;
+    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
+    Values out(from.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i);
+      out[i] = from[static_cast<std::size_t>(at - at / inner % shape[axis] * inner)];
+    }
+    return out;
+  }
+
+  static Values rolled(const Values& from, const Shape& shape, int axis, int by) {
+    std::int64_t inner = 1;
+    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
+    Values out(from.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i), index = at / inner % shape[axis], other = (index + by + shape[axis]) % shape[axis];
+      out[i] = from[static_cast<std::size_t>(at + (other - index) * inner)];
+    }
+    return out;
+  }
+
+  static Values transposed(const Values& from, const Shape& shape) {
+    const std::int64_t n = shape.last();
+    Values out(from.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i), plane = at / (n * n) * n * n, row = at / n % n, column = at % n;
+      out[i] = from[static_cast<std::size_t>(plane + column * n + row)];
+    }
+    return out;
+  }
+
+  /// Whether a node is a sum, times a constant perhaps.
+  bool sums(int id) const {
+    const Node& node = graph_.node(id);
+    if (moves_nothing(node.primitive)) return sums(node.args[0]);
+    if (node.primitive == Primitive::mul && graph_.node(node.args[1]).primitive == Primitive::constant) return sums(node.args[0]);
+    return node.primitive == Primitive::sum || node.primitive == Primitive::matmul || node.primitive == Primitive::put_add;
+  }
+
+  /// An intermediate in 16 bits. Leaves are given in their storage type, and the target is stored anyway.
+  void narrow(int id) {
+    const Node& node = graph_.node(id);
+    if (id == target_.id || node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored)) return;
+    if (node.primitive == Primitive::take || node.primitive == Primitive::neg) return;
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+      const FloatFormat& low = format(dtype);
+      Values rounded = values(id);
+      round_values(low, RoundingMode{}, rounded, rounded);
+      with(id, std::move(rounded), Change{fmt::format("keeps {} in {}", text(id), ampcheck::name(dtype)), &low, sums(id)});
+    }
+  }
+
+  const Graph& graph_;
+  Expr target_;
+  NodeNames names_;
+  std::int64_t most_, left_, cost_ = 0;
+  const std::function<bool(const Change&, const Values&)>& see_;
+  Evaluator evaluator_;
+  std::vector<int> given_;
+  std::vector<char> needed_;
+  bool going_ = true;
+};
+
+}  // namespace
+
+std::string text_of(const Graph& graph, int id, const NodeNames& names) { return text_at(graph, id, names, 4, false); }
+
+void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
+                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see) {
+  Changes(graph, leaves, target, names, most, see).run();
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// One change of a formula at a time: a term left out, a sign turned, a factor missing, 1/(n-1) for 1/n, an intermediate in
+// fewer bits, another row's operand. What a target becomes tells which slip a wrong kernel made. A change explains; it
+// convicts nobody.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/expr.h"
+
+namespace ampcheck::reference {
+
+struct Change {
+  std::string words;             ///< "without the term mean(dy * weight)"
+  const FloatFormat* narrowed = nullptr;  ///< the format of an intermediate that is kept in fewer bits; null: other algebra
+  bool of_sum = false;                    ///< that intermediate is a sum
+};
+
+/// Names of nodes that a reader knows: the outputs of a formula.
+using NodeNames = std::map<int, std::string>;
+
+/// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,
+/// until it returns false. Gives up quietly beyond about `most` scalar operations, for
+/// other algebra and for fewer bits each.
+void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
+                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see);
+
+/// A node as a reader would write it, with those names and names of leaves and of stored nodes; "..." below a few levels.
+std::string text_of(const Graph& graph, int id, const NodeNames& names = {});
+
+}  // namespace ampcheck::reference
