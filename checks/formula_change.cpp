@@ -37,9 +37,9 @@ class Tolerance {
       if (std::isfinite(share)) shares.push_back(share);
     }
     if (shares.empty()) return;
-    const auto most = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() * 9 / 10);
-    std::nth_element(shares.begin(), most, shares.end());
-    share_ = std::min(*most, 0x1p-4);
+    const auto quarter = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 4);  // little of it is cancellation
+    std::nth_element(shares.begin(), quarter, shares.end());
+    share_ = std::min(*quarter, 0x1p-4);
   }
   double at(std::size_t i, double got) const {
     const double size = std::max(std::fabs(got), storage_.min_normal()), ulp = std::ldexp(1.0, std::ilogb(size) - storage_.precision + 1);
@@ -53,7 +53,7 @@ class Tolerance {
  private:
   const Interval& interval_;
   const FloatFormat& storage_;
-  double share_ = 0;  ///< radius of most elements, relative
+  double share_ = 0;  ///< relative radius of an element that does not cancel
 };
 
 /// log2 of how far the wrong elements are off.
@@ -67,11 +67,13 @@ double bits_outside(const Tolerance& tolerance, const Interval& interval, const 
   return bits;
 }
 
-Agreement agreement(const Tolerance& tolerance, const Comparison& comparison, const std::vector<double>& got, const std::vector<double>& changed) {
+Agreement agreement(const Tolerance& tolerance, const Interval& interval, const Comparison& comparison, const std::vector<double>& got, const std::vector<double>& changed) {
   Agreement out;
   for (const std::int64_t at : comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
-    out.outside += tolerance.agrees(i, got[i], changed[i]);
+    // What changes nothing explains nothing.
+    const bool outside = !(std::fabs(changed[i] - interval.value[i]) <= interval.radius[i]);
+    out.outside += outside && tolerance.agrees(i, got[i], changed[i]);
   }
   out.outside /= static_cast<double>(comparison.outside.size());
   if (out.outside < 0.9) return out;
@@ -102,7 +104,7 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
     reference::NodeNames names;
     for (const auto& [name, node] : recording.outputs) names[node.id] = name;
     reference::for_each_change(*recording.graph, leaves, target, names, kMost, [&](const reference::Change& change, const std::vector<double>& changed) {
-      Agreement seen = agreement(tolerance, comparison, got, changed);
+      Agreement seen = agreement(tolerance, interval, comparison, got, changed);
       seen.bits = bits, seen.elements = comparison.outside.size(), seen.narrowed = change.narrowed != nullptr;
       if (!seen.convincing() || !seen.better_than(best)) return true;
       best = seen;
