@@ -76,12 +76,13 @@ CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
 namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
-                                              const OpCall& call, const NamedValues& inputs, reference::Radii radii) {
+                                              const OpCall& call, const NamedValues& inputs, reference::Radii radii, bool flushes = false) {
   std::vector<Expr> targets = recording.output_nodes();
   for (const auto& [name, node] : recording.stored) targets.push_back(node);
   for (const Expr& node : recording.gradient_nodes()) targets.push_back(node);
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
+  arithmetic.flushes_subnormals |= flushes;
   auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets, reference::Switches{}, radii);
   for (const auto& [name, node] : recording.inputs) out->borrow(node, inputs.at(name));
   for (const auto& [name, node] : recording.cotangents) out->varies(node);
@@ -181,6 +182,16 @@ Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const refe
 
 Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held) {
   return interval_of_part(form, pass, ball(form, pass, name), dtype, held);
+}
+
+Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype) {
+  Evaluated& at = form_at(form);
+  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, reference::Radii::each, true);
+  if (pass != Pass::forward)
+    for (const auto& [key, node] : at.recording.cotangents) balls->borrow(node, cotangents_.at(key));
+  const Expr node = node_of(at, pass, name);
+  balls->run({node});
+  return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
 bool CaseReference::tame() {

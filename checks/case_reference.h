@@ -59,6 +59,8 @@ class CaseReference {
   /// accumulating buffer held before; empty where nothing is added to.
   const reference::Ball& ball(std::size_t form, Pass pass, const std::string& name);
   Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
+  /// The interval if the contract allowed flushing of subnormals, evaluated anew.
+  Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
   /// The interval of a part that stream() handed over.
   Interval interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held);
 

@@ -102,6 +102,9 @@ bool off_by_one_factor(const Comparison& comparison, const Interval& interval, c
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                              const Interval& interval);
 
+/// Whether the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow.
+bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison);
+
 /// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                           const Interval& interval);

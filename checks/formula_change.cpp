@@ -84,6 +84,17 @@ Agreement agreement(const Tolerance& tolerance, const Interval& interval, const 
 
 }  // namespace
 
+bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison) {
+  if (run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return false;
+  std::vector<std::int64_t> left = comparison.outside;
+  for (const std::size_t form : run.reference.forms()) {
+    const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
+    std::erase_if(left, [&](std::int64_t at) { return admits(wide, at, got[static_cast<std::size_t>(at)]); });
+    if (left.empty()) return true;
+  }
+  return false;
+}
+
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                              const Interval& interval) {
   Replayed out;

@@ -79,9 +79,23 @@ void BallEvaluator::borrow(Expr leaf, std::span<const double> values) {
   give(leaf, std::move(ball));
 }
 
+namespace {
+
+/// A subnormal operand may count as zero where the contract allows flushing.
+void widen_subnormals(Ball& ball) {
+  const auto subnormal = [](double v) { return v != 0 && std::fabs(v) < kMinNormal; };
+  if (!(ball.range.smallest < kMinNormal)) return;
+  Channel wide = make_channel(ball.count());
+  for (std::int64_t i = 0; i < ball.count(); ++i) wide[i] = (ball.r ? ball.r[i] : 0.0) + (subnormal(ball.v[i]) ? std::fabs(ball.v[i]) : 0.0);
+  ball.r = std::move(wide);
+}
+
+}  // namespace
+
 void BallEvaluator::give(Expr leaf, Ball ball) {
   const auto id = static_cast<std::size_t>(leaf.id);
   measure(ball);
+  if (arithmetic_.flushes_subnormals) widen_subnormals(ball);
   leaves_finite_ &= ball.range.finite;
   balls_[id] = std::move(ball);
   given_[id] = 1;
@@ -184,6 +198,7 @@ RuleContext BallEvaluator::context_of(Primitive primitive) const {
   c.u = off ? 0.0 : u;
   c.u_sum = off || !switches_.summation ? 0.0 : (arithmetic_.accumulate_roundoff > 0 ? arithmetic_.accumulate_roundoff * inflation : u);
   c.eta = off ? 0.0 : (arithmetic_.flushes_subnormals ? kMinNormal : kMinSubnormal / 2) * inflation;
+  c.flush = !off && arithmetic_.flushes_subnormals ? kMinNormal * inflation : 0.0;
   c.depth = arithmetic_.summation_depth;
   c.sum_factor = arithmetic_.one_pass ? 4 : 1;
   c.grid = !arithmetic_.one_pass && arithmetic_.accumulate_roundoff == 0;

@@ -74,7 +74,7 @@ inline void div_rule(const RuleContext& c, double a, double ra, double b, double
   // Two roundings: multiplying by a computed reciprocal is usual.
   double radius = in + 2 * c.u * size + (size < 2 * kMinNormal ? 2 * c.eta : 0.0);
   radius = (rb == 0) & power_of_two(b) & (std::fabs(quotient) - in >= kMinNormal) ? in : radius;
-  radius = (a == 0) & (ra == 0) & (b != 0) ? 0.0 : radius;
+  radius = (a == 0) & (ra == 0) & (low > 0) ? 0.0 : radius;  // 0/0 where the divisor's ball meets zero
   radius = (rb == 0) & (b == 0) ? 0.0 : radius;  // a pole met exactly: judged by class
   v = quotient;
   r = radius;

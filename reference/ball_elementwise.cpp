@@ -115,6 +115,12 @@ BroadcastPlan broadcast_plan(const Shape& shape, std::span<const Ball* const> ar
 
 namespace {
 
+/// A result that may be subnormal may be flushed to zero.
+void flush_block(double flush, int n, BlockOut out) {
+  for (int i = 0; i < n; ++i)
+    if ((out.v[i] != 0 || out.r[i] != 0) && std::fabs(out.v[i]) - out.r[i] < kMinNormal) out.r[i] += flush;
+}
+
 /// A unit-stride view of `n` numbers from a channel: the channel itself, or a filled copy where the operand repeats.
 struct Stage {
   std::array<double, kBlock> room[5];
@@ -206,6 +212,7 @@ void evaluate_elementwise(const RuleContext& context, const Node& node, std::spa
         block.flags = out.flags.get() + at;
         range_block(context, node.primitive, n, In(in, args.size()), block);
       }
+      if (context.flush > 0) flush_block(context.flush, n, block);
       if (chained) chain_sums(context, node.primitive, at, n, from, stride, args, In(in, args.size()), wants_sum, out);
     }
   }

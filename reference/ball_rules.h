@@ -18,6 +18,7 @@ struct RuleContext {
   double u = 0;          ///< unit roundoff, inflated by 1 + 2^-20 for the fp64 reference's own error
   double u_sum = 0;      ///< the accumulator's
   double eta = 0;        ///< half a subnormal step, or min_normal where subnormals are flushed
+  double flush = 0;      ///< what a subnormal result may lose: min_normal where the contract allows flushing, else 0
   double depth = 0;      ///< largest number of roundings of a term in a sum; 0: n - 1
   double sum_factor = 1; ///< 4 for one-pass sums
   bool grid = true;      ///< whether exactly representable partial sums round nothing
@@ -108,6 +109,7 @@ inline double summation_radius(const RuleContext& c, double terms, double mass, 
   r += c.sum_factor > 1 ? terms * terms * c.eta : 0.0;  // each rescaling step may underflow
   // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
   r = c.grid & (base == 0) & (grid > 0) & (mass <= 0x1p24 * grid) ? 0.0 : r;
+  r += grid >= kMinNormal ? 0.0 : terms * c.flush;  // partial sums are multiples of the lowest bit: then none is subnormal
   return terms <= 1 ? base : r;
 }
 /// Lowest set bit of a finite non-zero number; infinity for zero, 0 for a non-finite one.

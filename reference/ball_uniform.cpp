@@ -80,7 +80,7 @@ Bound function(const RuleContext& c, Primitive primitive, const At& a, double mo
 /// Bound of an elementwise result whose values are at most `most`.
 Bound bound(const RuleContext& c, Primitive primitive, std::span<const At> in, double most, double gap) {
   switch (primitive) {
-    case Primitive::add: case Primitive::sub: return with_own(c.u, 0, {0, in[0].r() + in[1].r()});  // a subnormal sum is exact
+    case Primitive::add: case Primitive::sub: return with_own(c.u, c.flush, {0, in[0].r() + in[1].r()});  // a subnormal sum is exact unless flushed
     case Primitive::mul: return product(c, in[0], in[1]);
     case Primitive::div: return quotient(c, in[0], in[1]);
     case Primitive::where:

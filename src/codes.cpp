@@ -37,6 +37,10 @@ const std::vector<CodeText>& code_texts() {
        "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a 16-bit\n"
        "format gives nearly all of the kernel's numbers.",
        "Keep the intermediate in the declared type, or declare what the kernel does."},
+      {"AC303", Verdict::precision_contract, "flushes subnormals although the contract keeps them",
+       "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below the\n"
+       "smallest normal one for zero, as -ffast-math and --ftz=true do.",
+       "Build without flushing, or declare it (flushes_subnormals)."},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
        "or is read before it is written.",
