@@ -126,19 +126,23 @@ void CaseRun::stop_if_cancelled() const {
   if (options.cancel != nullptr && options.cancel->load()) throw Interrupted{};
 }
 
-LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) {
+/// What a kernel wrote or said after it was asked to stop is no result.
+LaunchResult CaseRun::launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass) {
   stop_if_cancelled();
-  LaunchResult result = launch(op.kernel.forward, tensors, call.attributes, options.device);
-  note_memory(result, "forward");
+  LaunchResult result;
+  try {
+    result = launch(kernel, tensors, call.attributes, options.device, options.cancel);
+  } catch (const std::exception&) {
+    stop_if_cancelled();
+    throw;
+  }
+  stop_if_cancelled();
+  note_memory(result, pass);
   return result;
 }
 
-LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) {
-  stop_if_cancelled();
-  LaunchResult result = launch(op.kernel.backward, tensors, call.attributes, options.device);
-  note_memory(result, "backward");
-  return result;
-}
+LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) { return launched(op.kernel.forward, tensors, "forward"); }
+LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) { return launched(op.kernel.backward, tensors, "backward"); }
 
 const NamedValues& CaseRun::cotangents(int probe) {
   if (probe == cotangents_probe_) return reference.cotangents();

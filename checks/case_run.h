@@ -67,6 +67,7 @@ class CaseRun {
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
   void stop_if_cancelled() const;
+  LaunchResult launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass);
   void note_memory(const LaunchResult& result, const std::string& where);
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read

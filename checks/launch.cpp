@@ -114,7 +114,8 @@ std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
   return changed;
 }
 
-LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device) {
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
+                    const std::atomic<bool>* cancel) {
   LaunchResult out;
   std::map<std::string, GuardedTensor> read;
   for (const auto& [name, tensor] : tensors.read) read[name] = tensor.clone();
@@ -124,6 +125,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   kernels::KernelCall call;
   call.attributes = &attributes;
   call.device = device;
+  call.cancel = cancel;
   std::vector<GuardedTensor*> all;
   for (auto& [name, tensor] : read) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
   for (auto& [name, tensor] : out.written) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);

@@ -29,6 +29,7 @@ std::string shown(const char* text) {
 /// What the host functions of one call work on.
 struct Context {
   std::string op, error;
+  const std::atomic<bool>* cancel = nullptr;
   std::vector<std::unique_ptr<void, decltype(&std::free)>> memory = {};
 };
 
@@ -48,7 +49,10 @@ void* host_alloc(void* context, std::size_t bytes, std::size_t alignment) {
   return memory;
 }
 
-std::int32_t host_should_cancel(void*) { return 0; }
+std::int32_t host_should_cancel(void* context) {
+  const std::atomic<bool>* const cancel = static_cast<Context*>(context)->cancel;
+  return cancel != nullptr && cancel->load(std::memory_order_relaxed) ? 1 : 0;
+}
 
 ac_dldtype dldtype_of(Dtype dtype) {
   const auto of = [](std::uint8_t code, std::uint8_t bits) { return ac_dldtype{code, bits, 1}; };
@@ -125,7 +129,7 @@ class PluginKernel {
       throw EnvironmentError("[" + name_ + "] has no kernel for the device " + name(call.device));
     const ac_device device = {call.device == Device::cpu ? std::int32_t{AC_CPU} : std::int32_t{AC_CUDA}, 0};
     Arguments arguments(call, device);
-    Context context{name_, ""};
+    Context context{name_, "", call.cancel};
     const ac_host host = {sizeof(ac_host), AMPCHECK_OP_ABI, &context, host_log, host_set_error, host_alloc, host_should_cancel};
     std::vector<ac_attribute_value> values;
     for (const std::string& attribute : attributes_)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -78,6 +79,31 @@ TEST(Isolation, ACrashIsReplayedWithoutEndingTheProgram) {
   EXPECT_TRUE(contains(run.out, "killed by signal 11")) << run.out;
   // Without isolation the process itself dies.
   EXPECT_EQ(testing::ampcheck("replay " + kHostile + " 'segfault(x=fp32[17,7],seed=1)' --isolation none").exit_code, 128 + 11);
+}
+
+// A kernel that asks should_cancel ends by itself once its time is up; one that does not is killed.
+TEST(Isolation, ACoOperatingKernelReturnsAtItsTimeout) {
+  const testing::TemporaryFolder folder;
+  const std::string mark = folder.path() + "/mark";
+  const ProgramResult run = testing::ampcheck("replay " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --timeout 1", "AMPCHECK_TEST_MARK=" + mark);
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_TRUE(contains(run.out, "TIMEOUT  AC502")) << run.out;
+  EXPECT_TRUE(contains(run.out, "its kernel returned when asked to (should_cancel)")) << run.out;
+  EXPECT_TRUE(std::filesystem::exists(mark));
+  const ProgramResult deaf = testing::ampcheck("replay " + kHostile + " 'loops(x=fp32[17,7],seed=1)' --timeout 1");
+  EXPECT_TRUE(contains(deaf.out, "it did not within 2 s and was killed")) << deaf.out;
+}
+
+TEST(Isolation, ACoOperatingKernelReturnsOnAnInterrupt) {
+  for (const std::string isolation : {"worker", "none"}) {
+    const testing::TemporaryFolder folder;
+    const std::string mark = folder.path() + "/mark";
+    const ProgramResult run = testing::shell("AMPCHECK_TEST_MARK=" + mark + " $AMPCHECK check " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --isolation " + isolation +
+                                             " & pid=$!\nsleep 1; kill -INT $pid; wait $pid");
+    EXPECT_EQ(run.exit_code, 130) << isolation << run.out << run.err;
+    EXPECT_TRUE(contains(run.out, "Interrupted after 0 of 1 cases")) << isolation << run.out;
+    EXPECT_TRUE(std::filesystem::exists(mark)) << isolation;
+  }
 }
 
 TEST(Isolation, ResultsAreThoseOfThisProcess) {

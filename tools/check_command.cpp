@@ -77,7 +77,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.relations = options.relations;
   run.memory = options.memory, run.time_budget = options.time_budget;
   run.cancel = cancel;
-  run.run = isolated_run(options);
+  run.run = isolated_run(options, cancel);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);

@@ -72,7 +72,7 @@ CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const char* 
 
 class WorkerPool::Worker {
  public:
-  enum class Answer { reply, died, timeout, gone };  ///< gone: it was dead before the case
+  enum class Answer { reply, died, timeout, cancelled, gone };  ///< gone: it was dead before the case
 
   explicit Worker(const Options& options) {
     auto [request_read, request_write] = make_pipe();
@@ -108,7 +108,7 @@ class WorkerPool::Worker {
 
   ~Worker() { end(SIGKILL); }
 
-  Answer ask(const std::string& case_name, double timeout, std::string& reply) {
+  Answer ask(const std::string& case_name, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
     const std::string line = case_name + "\n";
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
     const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
@@ -119,8 +119,14 @@ class WorkerPool::Worker {
       if (read_some(reply)) return Answer::reply;
       if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) return reap(), Answer::died;
       if (!told && Clock::now() - start > kSlow) write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n"), told = true;
+      if (cancel != nullptr && cancel->load()) return end(SIGTERM), Answer::cancelled;
       if (Clock::now() > deadline) return end(SIGTERM), Answer::timeout;
     }
+  }
+
+  /// How it took the end of its time. A worker ends by SIGTERM once its kernel returned; what does not return is killed.
+  const char* last_words() const {
+    return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGTERM ? "its kernel returned when asked to (should_cancel)" : "asked to end (should_cancel), it did not within 2 s and was killed";
   }
 
   /// Why it is no more; what it printed last.
@@ -183,11 +189,14 @@ class WorkerPool::Worker {
 
 struct WorkerPool::State {
   Options options;
+  const std::atomic<bool>* cancel = nullptr;
   std::mutex mutex;
   std::vector<std::unique_ptr<Worker>> idle;
 };
 
-WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>()) { state_->options = options; }
+WorkerPool::WorkerPool(const Options& options, const std::atomic<bool>* cancel) : state_(std::make_unique<State>()) {
+  state_->options = options, state_->cancel = cancel;
+}
 WorkerPool::~WorkerPool() = default;
 
 std::unique_ptr<WorkerPool::Worker> WorkerPool::take() {
@@ -213,14 +222,15 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call) {
   for (int attempt = 0;; ++attempt) {
     std::unique_ptr<Worker> worker = take();
     std::string reply;
-    const Worker::Answer answer = worker->ask(case_name, state_->options.timeout, reply);
+    const Worker::Answer answer = worker->ask(case_name, state_->options.timeout, state_->cancel, reply);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (answer == Worker::Answer::gone) {  // it died between two cases
       if (attempt == kMostAttempts) throw EnvironmentError("[worker] got none that lives");
       continue;
     }
     if (answer == Worker::Answer::timeout)
-      return broken_case(op, call, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout)", seconds);
+      return broken_case(op, call, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout); " + worker->last_words(), seconds);
+    if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
     if (answer != Worker::Answer::reply) return broken_case(op, call, "AC501", worker->obituary(), seconds);
     try {
       CaseResult result = from_wire(reply);
@@ -233,9 +243,9 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call) {
   }
 }
 
-std::function<CaseResult(const checks::OpDef&, const OpCall&)> isolated_run(const Options& options) {
+std::function<CaseResult(const checks::OpDef&, const OpCall&)> isolated_run(const Options& options, const std::atomic<bool>* cancel) {
   if (options.plugin_ops.empty() || !options.isolation) return nullptr;
-  const auto pool = std::make_shared<WorkerPool>(options);
+  const auto pool = std::make_shared<WorkerPool>(options, cancel);
   return [pool](const checks::OpDef& op, const OpCall& call) { return pool->run(op, call); };
 }
 

@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "src/parallel.h"
@@ -42,11 +44,21 @@ void set_limits(Device device) {
   limit(RLIMIT_FSIZE, kMostOutput);
 }
 
+std::atomic<bool> cancel{false};  ///< asked to end: kernels hear of it by should_cancel
+extern "C" void on_terminate(int) { cancel.store(true); }
+
+/// Ends as SIGTERM ends a process that does not catch it: the supervisor sees that the kernel let go.
+[[noreturn]] void end_by_terminate() {
+  std::signal(SIGTERM, SIG_DFL);
+  raise(SIGTERM);
+  _exit(128 + SIGTERM);
+}
+
 bool read_line(std::string& line) {
   line.clear();
   for (char c = 0;;) {
     const ssize_t got = read(kRequests, &c, 1);
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINTR && !cancel.load()) continue;
     if (got <= 0) return false;
     if (c == '\n') return true;
     line += c;
@@ -76,16 +88,25 @@ ExitCode worker_main(int argc, char** argv) {
   run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
   run.relations = std::string_view(argv[4]) == "1";
   run.jobs = 1;
+  run.cancel = &cancel;
   set_limits(run.device);
   set_threads(1);
   open_plugin(options);
   open_inputs(options);
   const pid_t self = getpid();
+  struct sigaction action{};
+  action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
+  sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
     const checks::Case item = parse_case(options, line);
-    const CaseResult result = checks::run_case(*item.op, item.call, run);
+    std::optional<CaseResult> result;
+    try {
+      result = checks::run_case(*item.op, item.call, run);
+    } catch (const checks::Interrupted&) {
+    }
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
-    if (!write_all(wire_text(result) + "\n")) break;
+    if (!result) end_by_terminate();
+    if (!write_all(wire_text(*result) + "\n")) break;
   }
   _exit(0);  // the library's destructors are its own affair
 }

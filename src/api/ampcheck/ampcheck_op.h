@@ -73,7 +73,9 @@ typedef struct ac_host {
   void (*log)(void *context, int32_t level, const char *message);
   void (*set_error)(void *context, const char *message); /* what the finding says; the last one counts */
   void *(*alloc)(void *context, size_t bytes, size_t alignment); /* host memory until the call returns; null: none left */
-  int32_t (*should_cancel)(void *context); /* not 0: return soon, with any code */
+  /* Not 0: the user interrupted the run, or the case is over its --timeout; return soon, with any code: nobody reads the
+   * result. Where a kernel does not, its process is killed 2 s later. */
+  int32_t (*should_cancel)(void *context);
 } ac_host;
 
 /* Attributes of a call, in the order of the op. */
