@@ -34,6 +34,10 @@ reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& ca
   return out;
 }
 
+const std::vector<std::pair<std::string, Expr>>& nodes_of(const reference::Recording& recording, Pass pass) {
+  return pass == Pass::forward ? recording.outputs : pass == Pass::jvp ? recording.jvps : recording.gradients;
+}
+
 CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs)
     : op_(op), call_(call), inputs_(std::move(inputs)), evaluated_(op.forms.size()) {
   for (const auto& [name, values] : inputs_)
@@ -66,10 +70,7 @@ CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
 namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
-                                              const OpCall& call, const NamedValues& inputs) {
-  std::vector<Expr> targets = recording.output_nodes();
-  for (const auto& [name, node] : recording.stored) targets.push_back(node);
-  for (const Expr& node : recording.gradient_nodes()) targets.push_back(node);
+                                              const OpCall& call, const NamedValues& inputs, const std::vector<Expr>& targets) {
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
   auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets);
@@ -78,13 +79,28 @@ std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& record
   return out;
 }
 
+/// What both directions need.
+std::vector<Expr> outputs_and_gradients(const reference::Recording& recording) {
+  std::vector<Expr> targets = recording.output_nodes();
+  for (const auto& [name, node] : recording.stored) targets.push_back(node);
+  for (const Expr& node : recording.gradient_nodes()) targets.push_back(node);
+  return targets;
+}
+
 }  // namespace
 
 BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass) {
+  if (pass == Pass::jvp) {
+    if (!form.jvp) {
+      form.jvp = make_evaluator(form.recording, op_.signature, call_, inputs_, form.recording.jvp_nodes());
+      for (const auto& [key, node] : form.recording.tangents) form.jvp->borrow(node, tangents_.at(key));
+    }
+    return *form.jvp;
+  }
   const bool at_saved = pass == Pass::backward_at_saved;
   std::unique_ptr<BallEvaluator>& balls = at_saved ? form.at_saved : form.balls;
   if (!balls) {
-    balls = make_evaluator(form.recording, op_.signature, call_, inputs_);
+    balls = make_evaluator(form.recording, op_.signature, call_, inputs_, outputs_and_gradients(form.recording));
     for (const auto& [key, node] : form.recording.stored)
       if (at_saved && saved_.contains(key)) balls->borrow(node, saved_.at(key));
   }
@@ -97,12 +113,12 @@ BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass) {
 }
 
 Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string& name) {
-  for (const auto& [key, node] : pass == Pass::forward ? form.recording.outputs : form.recording.gradients)
+  for (const auto& [key, node] : nodes_of(form.recording, pass))
     if (key == name) return node;
   const auto stored = form.recording.stored.find(name);
   if (pass != Pass::forward || stored == form.recording.stored.end())
     throw Error("[reference] form '" + form.recording.form + "' has no tensor named '" + name + "', wanted for " +
-                (pass == Pass::forward ? "the forward" : "the backward"));
+                (pass == Pass::forward ? "the forward" : pass == Pass::jvp ? "forward mode" : "the backward"));
   return stored->second;
 }
 
@@ -112,6 +128,13 @@ void CaseReference::set_cotangents(NamedValues cotangents) {
   for (const auto& [name, values] : cotangents_)
     for (const double v : values) cotangents_finite_ &= std::isfinite(v);
   ++probe_;
+}
+
+void CaseReference::set_tangents(NamedValues tangents) {
+  tangents_ = std::move(tangents);
+  tangents_finite_ = true;
+  for (const auto& [name, values] : tangents_)
+    for (const double v : values) tangents_finite_ &= std::isfinite(v);
 }
 
 void CaseReference::set_saved(NamedValues saved) { saved_ = std::move(saved); }
@@ -146,7 +169,8 @@ const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const st
   BallEvaluator& balls = ready(at, pass);
   const Expr node = node_of(at, pass, name);
   if (balls.known(node)) return balls.result(node);
-  std::vector<Expr> targets = pass == Pass::forward ? at.recording.output_nodes() : at.recording.gradient_nodes();
+  std::vector<Expr> targets;
+  for (const auto& [key, target] : nodes_of(at.recording, pass)) targets.push_back(target);
   for (const auto& [key, stored] : at.recording.stored)
     if (pass == Pass::forward) targets.push_back(stored);
   balls.run(targets);
@@ -156,7 +180,7 @@ const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const st
 Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held) {
   const std::string& words = form_at(form).recording.form;
   if (!held.empty()) return interval_of_sum(part, held, dtype, words, inputs_finite_);
-  return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || cotangents_finite_));
+  return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
 }
 
 Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held) {

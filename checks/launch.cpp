@@ -135,7 +135,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   for (const auto& [name, tensor] : out.written)
     if (tensor.changed_outside(tensors.write.at(name)) > 0) out.overrun.push_back(name);
   for (const auto& [name, tensor] : read) {
-    const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&](const auto& p) { return p.second == name; });
+    const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&, input = std::string_view(name)](const auto& p) { return p.second == input; });
     if (overwritten ? tensor.changed_outside(tensors.read.at(name)) > 0 : !tensor.same_bytes(tensors.read.at(name)))
       (overwritten ? out.overrun : out.clobbered).push_back(name);
   }

@@ -43,6 +43,7 @@ using KernelFn = std::function<void(const KernelCall&)>;
 struct Kernel {
   KernelFn forward;
   KernelFn backward;
+  KernelFn jvp = nullptr;  ///< forward mode: reads inputs, saved tensors and tangents, writes the tangents of the outputs; may be null
 };
 
 }  // namespace ampcheck::kernels

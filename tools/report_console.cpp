@@ -160,6 +160,13 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
     out += fmt::format("{}All clear{}{} in {}.{}\n", style.green, style.reset, which, duration(report.seconds), certificate_text(report));
     if (!facts.hint.empty()) out += facts.hint;
   }
+  if (totals.sampled != 0) {
+    std::int64_t judged = 0;
+    for (const CaseResult& result : report.cases)
+      if (result.unjudged() > 0) judged += result.elements();
+    out += fmt::format("{}Sampled{}: {} case{} too large to judge whole; {} of the elements there ({}) were not judged.\n", style.yellow, style.reset, grouped(totals.sampled),
+                       totals.sampled == 1 ? " was" : "s were", unjudged_share(totals.unjudged, judged), grouped(totals.unjudged));
+  }
   if (totals.skipped != 0) out += skipped_text(report, totals.skipped);
   if (totals.unusual != 0)
     out += fmt::format("{} unusual element{}: allowed by the derived interval, outside the one calibrated by replays.\n",
@@ -290,6 +297,7 @@ std::string console_checks(const CaseResult& result, const Style& style) {
                        bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
                        check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
+    if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
   return out;
 }

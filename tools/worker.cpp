@@ -7,9 +7,11 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
+#include "checks/sampled.h"
 #include "src/parallel.h"
 #include "tools/isolation.h"
 #include "tools/plugins.h"
@@ -54,14 +56,15 @@ extern "C" void on_terminate(int) { cancel.store(true); }
   _exit(128 + SIGTERM);
 }
 
+/// The supervisor waits for an answer before it asks again: what is read at a time is one request, or a part of one.
 bool read_line(std::string& line) {
   line.clear();
-  for (char c = 0;;) {
-    const ssize_t got = read(kRequests, &c, 1);
+  for (char buffer[4096];;) {
+    const ssize_t got = read(kRequests, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR && !cancel.load()) continue;
     if (got <= 0) return false;
-    if (c == '\n') return true;
-    line += c;
+    line.append(buffer, static_cast<std::size_t>(got));
+    if (line.back() == '\n') return line.pop_back(), true;
   }
 }
 
@@ -98,15 +101,20 @@ ExitCode worker_main(int argc, char** argv) {
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
-    const checks::Case item = parse_case(options, line);
+    const bool sampled = line.starts_with(kSampled);
+    const checks::Case item = parse_case(options, line.substr(1));
     std::optional<CaseResult> result;
     try {
-      result = checks::run_case(*item.op, item.call, run);
+      result = sampled ? checks::run_sampled(*item.op, item.call, run) : checks::run_case(*item.op, item.call, run);
     } catch (const checks::Interrupted&) {
     }
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
     if (!result) end_by_terminate();
-    if (!write_all(wire_text(*result) + "\n")) break;
+    std::string reply(sizeof(std::uint64_t), '\0');
+    reply += wire_text(*result);
+    const std::uint64_t size = reply.size() - sizeof size;
+    std::memcpy(reply.data(), &size, sizeof size);
+    if (!write_all(reply)) break;
   }
   _exit(0);  // the library's destructors are its own affair
 }
