@@ -105,6 +105,7 @@ class Sampled {
   void run(CaseResult& result) {
     const LaunchResult forward = run_->run_forward(forward_tensors());
     judge_all("forward ", "", outputs_, run_->outputs, forward, Pass::forward);
+    find_dependent_gradients();
     for (int probe = 0; probe < probe_count(call_); ++probe) {
       const LaunchResult backward = run_->run_backward(backward_tensors(forward, probe));
       judge_all("backward ", " probe " + std::to_string(probe), gradients_, run_->gradients, backward, Pass::backward);
@@ -190,6 +191,24 @@ class Sampled {
     return fewer.value.count <= all.value.count && std::equal(fewer.value.begin(), fewer.value.end(), all.value.begin(), same);
   }
 
+  /// At dense cotangents: zeros hide what depends on the number of rows.
+  void find_dependent_gradients() {
+    OpCall dense = sub_call_;
+    dense.cotangent = "normal";
+    NamedValues sampled, fewer;
+    for (std::size_t k = 0; k < outputs_.size(); ++k) {
+      const Written& output = run_->outputs[k];
+      if (output.saved) continue;
+      const std::string name = gradient_name(output.name);
+      sampled[name] = cotangent_values(dense, output.name, output.shape, output.dtype, 0);
+      fewer[name] = sampled[name];
+      fewer[name].resize(static_cast<std::size_t>(fewer_->outputs[k].shape.count()));  // the first rows
+    }
+    run_->reference.set_cotangents(std::move(sampled)), fewer_->reference.set_cotangents(std::move(fewer));
+    for (const Written& gradient : run_->gradients)
+      if (!rows_alone(gradient, Pass::backward)) dependent_.insert(gradient.name);
+  }
+
   void judge_all(const std::string& before, const std::string& after, const std::vector<Written>& wholes, const std::vector<Written>& sampled, const LaunchResult& result, Pass pass) {
     std::vector<GuardedTensor> rows;
     std::vector<Subject> subjects;
@@ -202,7 +221,7 @@ class Sampled {
       const int axis = row_axis(sampled[k].shape, wholes[k].shape);
       if (axis != 0) add_unjudged(name, wholes[k], axis > 0 ? "its rows do not lie in front" : "it has no rows of its own: it sums over them");
       else if (run_->accumulates(wholes[k].name)) add_unjudged(name, wholes[k], "it is added to what its buffer held");
-      else if (!rows_alone(sampled[k], pass)) add_unjudged(name, wholes[k], "a row of it depends on the other rows or on their number");
+      else if (dependent_.contains(wholes[k].name) || !rows_alone(sampled[k], pass)) add_unjudged(name, wholes[k], "a row of it depends on the other rows or on their number");
       else rows.push_back(gathered(got, sampled[k])), subjects.push_back({name, &sampled[k], rows.back().view()}), counts.push_back(wholes[k].shape.count());
     }
     std::vector<CheckResult> checks = judge(*run_, subjects, pass);
@@ -217,7 +236,7 @@ class Sampled {
 
   void add_unjudged(const std::string& name, const Written& tensor, const char* why) {
     CheckResult check;
-    check.name = name, check.dtype = tensor.dtype, check.unjudged = tensor.shape.count(), check.note = std::string("not judged: ") + why;
+    check.name = name, check.dtype = tensor.dtype, check.verdict = Verdict::skipped, check.unjudged = tensor.shape.count(), check.note = std::string("not judged: ") + why;
     run_->add(std::move(check));
   }
 
@@ -240,6 +259,7 @@ class Sampled {
   std::map<std::string, GuardedTensor> inputs_;
   std::optional<CaseRun> run_, fewer_;  ///< of the sampled rows, and of the first of them
   std::vector<Written> outputs_, gradients_;  ///< at the full size
+  std::set<std::string> dependent_;           ///< gradients whose rows depend on the other rows or on their number
   bool judged_ = false;
 };
 

@@ -57,6 +57,7 @@ TEST(Sampled, WhatSumsOverRowsIsNotJudged) {
   const CheckResult& dweight = check_named(norm, "backward dweight probe 0");
   EXPECT_EQ(dweight.compared, 0);
   EXPECT_EQ(dweight.unjudged, 33);
+  EXPECT_EQ(dweight.verdict, Verdict::skipped) << "not judged is not right";
   EXPECT_TRUE(contains(dweight.note, "it sums over them")) << dweight.note;
   EXPECT_GT(check_named(norm, "backward dx probe 0").compared, 0);
 }
@@ -126,18 +127,19 @@ TEST(Sampled, SaysWhatCannotBe) {
 }
 
 TEST(Sampled, TheReportShowsTheShareThatNobodyJudged) {
-  const std::string name = "'softmax(x=bf16[60000,257],seed=1)'";
-  const ProgramResult run = testing::ampcheck("check " + name + " --memory 700MB");
+  const std::string name = "'softmax(x=bf16[20000,257],seed=1)'";
+  const ProgramResult run = testing::ampcheck("check " + name + " --memory 300MB");
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
-  EXPECT_TRUE(contains(run.out, "Sampled: 1 case was too large to judge whole; 99.")) << run.out;
+  EXPECT_TRUE(contains(run.out, "Sampled: 1 case was too large to judge whole; 97.")) << run.out;
+  EXPECT_TRUE(contains(run.out, "ROUNDING (rows sampled)")) << run.out;
   testing::TemporaryFolder folder;
-  const ProgramResult machine = testing::ampcheck("check " + name + " --memory 700MB --json -o lines:" + folder.path() + "/lines");
+  const ProgramResult machine = testing::ampcheck("check " + name + " --memory 300MB --json -o lines:" + folder.path() + "/lines");
   const json out = json::parse(machine.out);
   EXPECT_EQ(out.at("summary").at("sampled"), 1);
-  EXPECT_GT(out.at("summary").at("unjudged"), 100'000'000);
-  EXPECT_LT(out.at("summary").at("elements"), 3'000'000);
+  EXPECT_GT(out.at("summary").at("unjudged"), 20'000'000);
+  EXPECT_LT(out.at("summary").at("elements"), 1'000'000);
   const std::string lines = testing::read_text(folder.path() + "/lines");
-  EXPECT_TRUE(contains(lines, "were judged; 99.")) << lines;
+  EXPECT_TRUE(contains(lines, "were judged; 97.")) << lines;
   const ProgramResult small = testing::ampcheck("check " + name + " --memory 100MB");
   EXPECT_EQ(small.exit_code, 5) << small.out << "beyond that it is skipped";
 }

@@ -22,6 +22,7 @@ struct OpRow {
   std::string op;
   std::vector<std::string> dtypes = {};
   std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
+  bool sampled = false;
   double max_ratio = 0, visible = 0;  ///< visible: largest of the checks without a formula
   std::map<std::string, std::int64_t> found = {};  ///< "BUG AC101" -> cases
 
@@ -33,6 +34,7 @@ struct OpRow {
     elements += result.elements();
     blind += result.blind();
     convicted += convicts(result.verdict);
+    sampled |= result.unjudged() > 0;
     for (const CheckResult& check : result.checks) max_ratio = std::max(max_ratio, check.max_ratio), visible = std::max(visible, check.visible);
     // RANGE and EMPTY cases are no news.
     if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), result.code)];
@@ -71,7 +73,7 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
 
 std::string verdict_text(const OpRow& row, const Style& style) {
   if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
-  if (row.convicted == 0) return fmt::format("{}ROUNDING{}{}", style.green, style.reset, row.visible > 0 ? " (weak mode)" : "");
+  if (row.convicted == 0) return fmt::format("{}ROUNDING{}{}", style.green, style.reset, row.visible > 0 ? " (weak mode)" : row.sampled ? " (rows sampled)" : "");
   const auto usual = std::max_element(row.found.begin(), row.found.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const std::string others = row.found.size() == 1 ? "" : fmt::format(" and {} other kind{}", row.found.size() - 1, plural(std::ssize(row.found) - 1));
   return fmt::format("{}{}{}{} in {} of {}", style.red, usual->first, style.reset, others, row.convicted, row.cases);
