@@ -346,6 +346,7 @@ class OpReader {
 
   void read_kinks() {
     const auto kinks = array(op_.kinks, op_.kink_count, "kink", place_);
+    if (!kinks.empty() && op_.form_count == 0) place_.fail("kinks, got some for an op without a form, want one whose gradient is the convention");
     for (std::size_t i = 0; i < kinks.size(); ++i) {
       const Place at = place_.entry("kink", static_cast<int>(i));
       const std::string input = name_of(kinks[i].input, "input", at);

@@ -84,7 +84,7 @@ reference::Recording recorded(const OpDef& op, const OpCall& call) {
 class Sampled {
  public:
   Sampled(const OpDef& op, const OpCall& call, const RunOptions& options)
-      : op_(op), call_(call), options_(options), rows_(rows_of(op.signature, call)), sizes_(sample_sizes(op.signature, call)),
+      : op_(op), call_(call), rows_(rows_of(op.signature, call)), sizes_(sample_sizes(op.signature, call)),
         which_(drawn_rows(call, rows_, sizes_.first)), sub_call_(with_rows(op.signature, call, sizes_.first)), fewer_call_(with_rows(op.signature, call, sizes_.second)) {
     NamedValues sampled, fewer;
     for (const TensorSpec& spec : op.signature.inputs) {
@@ -251,7 +251,6 @@ class Sampled {
 
   const OpDef& op_;
   const OpCall& call_;
-  const RunOptions& options_;
   const std::int64_t rows_;
   const std::pair<std::int64_t, std::int64_t> sizes_;
   const std::vector<std::int64_t> which_;

@@ -209,6 +209,10 @@ TEST(Kinks, ThatAreNoneAreRefused) {
     return refusal(op.finish());
   };
   EXPECT_NE(refused("w", 1).find("kink 1] input, got 'w'"), std::string::npos) << refused("w", 1);
+  op::Op plain("plain");
+  plain.input("x", "N"), plain.output("y").dims("N"), plain.dim("N", 2, 3, 4), plain.kink("x", 0);
+  plain.forward([](const op::Call&) {}), plain.backward([](const op::Call&) {});
+  EXPECT_NE(refusal(plain.finish()).find("kinks, got some for an op without a form"), std::string::npos);
   EXPECT_NE(refused("x", std::nan("")).find("at, got"), std::string::npos) << refused("x", std::nan(""));
 }
 
