@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -90,7 +91,7 @@ void list_ops(benchmark::State& state) {
 /// What a case spends outside its own check: the time between its two lines of the journal, less the seconds that it reports. The
 /// middle one of all cases, in microseconds.
 double overhead_of_cases(const std::string& isolation) {
-  const std::string journal = "/tmp/ampcheck_bench." + std::to_string(getpid()) + ".journal";
+  const std::string journal = (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + ".journal")).string();
   run_program({"check", AMPCHECK_PLUGIN, "prints", "--regimes", "quick", "--shapes", "N=2,D=3", "--seeds", "100", "-j", "1", "--isolation", isolation, "--journal", journal});
   std::ifstream file(journal);
   const auto number = [](const std::string& line, const std::string& key) { return std::stod(line.substr(line.find("\"" + key + "\":") + key.size() + 3)); };
