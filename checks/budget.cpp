@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "checks/case_reference.h"
+#include "checks/sampled.h"
 
 namespace ampcheck::checks {
 
@@ -99,14 +100,20 @@ Budget::Budget(const RunOptions& options)
 Budget::Share Budget::share(const Case& item) {
   if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > seconds_)
     return {*this, 0, fmt::format("not started within {:.0f} s (--time-budget)", seconds_)};
-  const std::int64_t need = memory_need(*item.op, item.call, memory_);
-  if (need > memory_) return {*this, 0, fmt::format("its check would take about {}, and may take {} (--memory)", size_text(need), size_text(memory_))};
+  std::int64_t need = memory_need(*item.op, item.call, memory_);
+  bool sampled = false;
+  if (need > memory_) {
+    const std::string refused = fmt::format("its check would take about {}, and may take {} (--memory)", size_text(need), size_text(memory_));
+    if (const std::string why = why_not_sampled(*item.op, item.call); !why.empty()) return {*this, 0, refused + "; it cannot be judged on sampled rows: " + why};
+    need = sampled_need(*item.op, item.call), sampled = true;
+    if (need > memory_) return {*this, 0, refused + fmt::format("; on sampled rows {}", size_text(need))};
+  }
   if (need > 0) {
     std::unique_lock lock(mutex_);
     freed_.wait(lock, [&] { return taken_ + need <= memory_; });
     taken_ += need;
   }
-  return {*this, need, {}};
+  return {*this, need, {}, sampled};
 }
 
 void Budget::give(std::int64_t bytes) {

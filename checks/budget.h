@@ -28,18 +28,20 @@ class Budget {
   /// A case's share of the memory, until it goes. `refused` says why the case is not to run; otherwise it is empty.
   class Share {
    public:
-    Share(Budget& budget, std::int64_t bytes, std::string refused) : refused(std::move(refused)), budget_(budget), bytes_(bytes) {}
+    Share(Budget& budget, std::int64_t bytes, std::string refused, bool sampled = false)
+        : refused(std::move(refused)), sampled(sampled), budget_(budget), bytes_(bytes) {}
     ~Share() { budget_.give(bytes_); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
     const std::string refused;
+    const bool sampled;  ///< the share is for sampled rows alone
 
    private:
     Budget& budget_;
     std::int64_t bytes_;
   };
-  /// Waits until the cases that run leave enough. A case that needs more than there is at all is refused, as is one that would
-  /// start after the time is up.
+  /// Waits until the cases that run leave enough. A case that needs more than there is at all is judged on sampled rows
+  /// (checks/sampled.h), or refused where that cannot be, as is one that would start after the time is up.
   Share share(const Case& item);
 
  private:

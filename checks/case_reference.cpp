@@ -45,6 +45,10 @@ bool all_finite(const std::vector<double>& values) {
 
 }  // namespace
 
+const std::vector<std::pair<std::string, Expr>>& nodes_of(const reference::Recording& recording, Pass pass) {
+  return pass == Pass::forward ? recording.outputs : pass == Pass::jvp ? recording.jvps : recording.gradients;
+}
+
 CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs)
     : op_(op), call_(call), inputs_(std::move(inputs)), evaluated_(op.forms.size()) {
   for (const auto& [name, values] : inputs_) inputs_finite_ &= all_finite(values);
@@ -76,10 +80,8 @@ CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
 namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
-                                              const OpCall& call, const NamedValues& inputs, reference::Radii radii, bool flushes = false) {
-  std::vector<Expr> targets = recording.output_nodes();
-  for (const auto& [name, node] : recording.stored) targets.push_back(node);
-  for (const Expr& node : recording.gradient_nodes()) targets.push_back(node);
+                                              const OpCall& call, const NamedValues& inputs, const std::vector<Expr>& targets, reference::Radii radii,
+                                              bool flushes = false) {
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
   arithmetic.flushes_subnormals |= flushes;
@@ -89,22 +91,32 @@ std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& record
   return out;
 }
 
+/// Forward mode alone, or what both directions need.
+std::vector<Expr> targets_of(const reference::Recording& recording, Pass pass) {
+  if (pass == Pass::jvp) return recording.jvp_nodes();
+  std::vector<Expr> targets = recording.output_nodes();
+  for (const auto& [name, node] : recording.stored) targets.push_back(node);
+  for (const Expr& node : recording.gradient_nodes()) targets.push_back(node);
+  return targets;
+}
+
 }  // namespace
 
 CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass pass, reference::Radii radii) {
-  const bool at_saved = pass == Pass::backward_at_saved, uniform = radii == reference::Radii::uniform;
-  Evaluated::Balls& balls = uniform ? (at_saved ? form.uniform_at_saved : form.uniform) : (at_saved ? form.at_saved : form.balls);
+  Evaluated::Balls& balls = form.at(pass, radii);
   if (!balls.of) {
-    balls.of = make_evaluator(form.recording, op_.signature, call_, inputs_, radii);
+    balls.of = make_evaluator(form.recording, op_.signature, call_, inputs_, targets_of(form.recording, pass), radii);
+    if (pass == Pass::jvp)
+      for (const auto& [key, node] : form.recording.tangents) balls.of->borrow(node, tangents_.at(key));
     for (const auto& [key, node] : form.recording.stored)
-      if (at_saved && saved_.contains(key)) balls.of->borrow(node, saved_.at(key));
+      if (pass == Pass::backward_at_saved && saved_.contains(key)) balls.of->borrow(node, saved_.at(key));
   }
   return balls;
 }
 
 BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass, reference::Radii radii) {
   Evaluated::Balls& balls = evaluator(form, pass, radii);
-  if (pass != Pass::forward && balls.probe != probe_) {
+  if (pass != Pass::forward && pass != Pass::jvp && balls.probe != probe_) {
     for (const auto& [key, node] : form.recording.cotangents) balls.of->borrow(node, cotangents_.at(key));
     balls.probe = probe_;
   }
@@ -112,12 +124,12 @@ BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass, reference::Radii
 }
 
 Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string& name) {
-  for (const auto& [key, node] : pass == Pass::forward ? form.recording.outputs : form.recording.gradients)
+  for (const auto& [key, node] : nodes_of(form.recording, pass))
     if (key == name) return node;
   const auto stored = form.recording.stored.find(name);
   if (pass != Pass::forward || stored == form.recording.stored.end())
     throw Error("[reference] form '" + form.recording.form + "' has no tensor named '" + name + "', wanted for " +
-                (pass == Pass::forward ? "the forward" : "the backward"));
+                (pass == Pass::forward ? "the forward" : pass == Pass::jvp ? "forward mode" : "the backward"));
   return stored->second;
 }
 
@@ -126,6 +138,12 @@ void CaseReference::set_cotangents(NamedValues cotangents) {
   cotangents_finite_ = true;
   for (const auto& [name, values] : cotangents_) cotangents_finite_ &= all_finite(values);
   ++probe_;
+}
+
+void CaseReference::set_tangents(NamedValues tangents) {
+  tangents_ = std::move(tangents);
+  tangents_finite_ = true;
+  for (const auto& [name, values] : tangents_) tangents_finite_ &= all_finite(values);
 }
 
 void CaseReference::set_saved(NamedValues saved) { saved_ = std::move(saved); }
@@ -167,7 +185,8 @@ const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const st
   BallEvaluator& balls = ready(at, pass);
   const Expr node = node_of(at, pass, name);
   if (balls.known(node)) return balls.result(node);
-  std::vector<Expr> targets = pass == Pass::forward ? at.recording.output_nodes() : at.recording.gradient_nodes();
+  std::vector<Expr> targets;
+  for (const auto& [key, target] : nodes_of(at.recording, pass)) targets.push_back(target);
   for (const auto& [key, stored] : at.recording.stored)
     if (pass == Pass::forward) targets.push_back(stored);
   balls.run(targets);
@@ -177,7 +196,7 @@ const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const st
 Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held) {
   const std::string& words = form_at(form).recording.form;
   if (!held.empty()) return interval_of_sum(part, held, dtype, words, inputs_finite_);
-  return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || cotangents_finite_));
+  return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
 }
 
 Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held) {
@@ -186,7 +205,7 @@ Interval CaseReference::interval(std::size_t form, Pass pass, const std::string&
 
 Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype) {
   Evaluated& at = form_at(form);
-  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, reference::Radii::each, true);
+  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, targets_of(at.recording, pass), reference::Radii::each, true);
   if (pass != Pass::forward)
     for (const auto& [key, node] : at.recording.cotangents) balls->borrow(node, cotangents_.at(key));
   const Expr node = node_of(at, pass, name);
@@ -196,9 +215,11 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
 
 bool CaseReference::tame() {
   Evaluated& first = form_at(op_.tried_first);
-  const bool bounded = first.uniform.of != nullptr && !first.uniform.of->gave_up();  // it holds as long as the plain mode does
-  if (!bounded && first.balls.of == nullptr) ball(op_.tried_first, Pass::forward, first.recording.outputs.front().first);
-  return first.balls.of == nullptr || !first.balls.of->full();
+  const auto& each = first.at(Pass::forward, reference::Radii::each).of;
+  const auto& uniform = first.at(Pass::forward, reference::Radii::uniform).of;
+  const bool bounded = uniform != nullptr && !uniform->gave_up();  // it holds as long as the plain mode does
+  if (!bounded && each == nullptr) ball(op_.tried_first, Pass::forward, first.recording.outputs.front().first);
+  return each == nullptr || !each->full();
 }
 
 }  // namespace ampcheck::checks

@@ -23,8 +23,12 @@ reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& 
 /// Shapes of floating inputs and values of integer inputs, from the exact values of all inputs of a case.
 reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& call, const NamedValues& inputs);
 
-/// What of a case is evaluated: outputs and saved tensors, gradients, or gradients from the kernel's own saved values.
-enum class Pass { forward, backward, backward_at_saved };
+/// What of a case is evaluated: outputs and saved tensors, gradients, gradients from the kernel's own saved values, or the
+/// tangents of the outputs.
+enum class Pass { forward, backward, backward_at_saved, jvp };
+
+/// The tensors of a pass by name: outputs, gradients or tangents.
+const std::vector<std::pair<std::string, reference::Expr>>& nodes_of(const reference::Recording& recording, Pass pass);
 
 class CaseReference {
  public:
@@ -38,6 +42,8 @@ class CaseReference {
 
   /// Starts a new probe: cotangents by name ("dy").
   void set_cotangents(NamedValues cotangents);
+  /// Gives the tangents of the inputs by name ("x.tangent"), once.
+  void set_tangents(NamedValues tangents);
   /// Gives the kernel's own saved values; gradients of `at_saved` then start from them.
   void set_saved(NamedValues saved);
 
@@ -69,6 +75,7 @@ class CaseReference {
   bool inputs_finite() const { return inputs_finite_; }
   const NamedValues& inputs() const { return inputs_; }
   const NamedValues& cotangents() const { return cotangents_; }
+  const NamedValues& tangents() const { return tangents_; }
   const OpDef& op() const { return op_; }
   const OpCall& call() const { return call_; }
 
@@ -81,7 +88,10 @@ class CaseReference {
       std::unique_ptr<reference::BallEvaluator> of;
       int probe = 0;
     };
-    Balls balls, at_saved, uniform, uniform_at_saved;
+    Balls balls[3][2];  ///< from the inputs, at saved values, forward mode; radii of each element, uniform
+    Balls& at(Pass pass, reference::Radii radii) {
+      return balls[pass == Pass::jvp ? 2 : pass == Pass::backward_at_saved][radii == reference::Radii::uniform];
+    }
   };
   Evaluated& form_at(std::size_t form);
   /// The evaluator of a pass, with whatever cotangents it had last.
@@ -93,10 +103,10 @@ class CaseReference {
 
   const OpDef& op_;
   OpCall call_;
-  NamedValues inputs_, cotangents_, saved_;
+  NamedValues inputs_, cotangents_, saved_, tangents_;
   std::vector<std::unique_ptr<Evaluated>> evaluated_;
   int probe_ = 0;
-  bool inputs_finite_ = true, cotangents_finite_ = true;
+  bool inputs_finite_ = true, cotangents_finite_ = true, tangents_finite_ = true;
 };
 
 }  // namespace ampcheck::checks

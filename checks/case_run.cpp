@@ -31,7 +31,10 @@ Layout tensor_layout(const OpCall& call, const std::string& tensor) {
 }  // namespace
 
 CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in)
-    : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, all_inputs(op_in.signature, call_in)) {
+    : CaseRun(op_in, call_in, options_in, all_inputs(op_in.signature, call_in)) {}
+
+CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in, NamedValues inputs)
+    : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, std::move(inputs)) {
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
   if (op.forms.empty()) {
@@ -50,6 +53,9 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
     const TensorSpec& spec = *op.signature.input(name.substr(1));
     gradients.push_back({name, call.dtype(spec), node.shape()});
   }
+  for (const auto& [name, node] : recording.jvps)
+    for (const OutputSpec& spec : op.signature.outputs)
+      if (tangent_name(spec.name) == name) tangents.push_back({name, dtype_of(spec.type, call.storage), node.shape()});
 }
 
 GuardedTensor CaseRun::input_tensor(const TensorSpec& spec, const NamedValues& inputs) const {
@@ -126,19 +132,25 @@ void CaseRun::stop_if_cancelled() const {
   if (options.cancel != nullptr && options.cancel->load()) throw Interrupted{};
 }
 
-LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) {
+/// What a kernel wrote or said after it was asked to stop is no result.
+LaunchResult CaseRun::launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass) {
   stop_if_cancelled();
-  LaunchResult result = launch(op.kernel.forward, tensors, call.attributes, options.device);
-  note_memory(result, "forward");
+  LaunchResult result;
+  try {
+    result = launch(kernel, tensors, call.attributes, options.device, options.cancel);
+  } catch (const std::exception&) {
+    stop_if_cancelled();
+    throw;
+  }
+  stop_if_cancelled();
+  note_memory(result, pass);
   return result;
 }
 
-LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) {
-  stop_if_cancelled();
-  LaunchResult result = launch(op.kernel.backward, tensors, call.attributes, options.device);
-  note_memory(result, "backward");
-  return result;
-}
+LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) { return launched(op.kernel.forward, tensors, "forward"); }
+LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) { return launched(op.kernel.backward, tensors, "backward"); }
+
+LaunchResult CaseRun::run_jvp(const LaunchTensors& tensors) { return launched(op.kernel.jvp, tensors, "jvp"); }
 
 const NamedValues& CaseRun::cotangents(int probe) {
   if (probe == cotangents_probe_) return reference.cotangents();

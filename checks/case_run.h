@@ -37,6 +37,8 @@ struct Replayed {
 class CaseRun {
  public:
   CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options);
+  /// At other values than the call's own.
+  CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options, NamedValues inputs);
 
   const OpDef& op;
   const OpCall& call;
@@ -44,6 +46,7 @@ class CaseRun {
   CaseReference reference;
   std::vector<Written> outputs;    ///< outputs and saved tensors
   std::vector<Written> gradients;
+  std::vector<Written> tangents;   ///< of the outputs, "y.tangent"; empty without forward mode
   std::vector<CheckResult> checks;
   std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
 
@@ -53,6 +56,7 @@ class CaseRun {
   LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
   LaunchResult run_forward(const LaunchTensors& tensors);
   LaunchResult run_backward(const LaunchTensors& tensors);
+  LaunchResult run_jvp(const LaunchTensors& tensors);
   /// The cotangents of a probe, which the reference gets too. Valid until the next call.
   const NamedValues& cotangents(int probe);
 
@@ -68,6 +72,7 @@ class CaseRun {
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
   void stop_if_cancelled() const;
+  LaunchResult launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass);
   void note_memory(const LaunchResult& result, const std::string& where);
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
@@ -89,6 +94,13 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
 
 /// Every exact relation of the op (poison, repeats, homogeneity, row independence), at the probe of relations_probe().
 void check_relations(CaseRun& run, const LaunchResult& forward, const BackwardRun& backward);
+/// Adds a judged tensor to a replay's tensors: got, want and the ends of the interval. Nothing without a dump.
+void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass);
+
+/// Forward mode: <v, J u> = <J^T v, u> for every cotangent v, since J u is judged element by element against the interval of the
+/// formula's own jvp, which is the adjoint of its gradients by their cotangents. Nothing for an op without one.
+void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump);
+
 /// The last probe with full mantissas, on which the order of a sum shows; 0 if there is none.
 int relations_probe(const OpCall& call);
 

@@ -148,10 +148,14 @@ std::vector<Scope> scopes_of(CaseRun& run, std::size_t form, const Written& tens
   const reference::Recording& recording = run.reference.recording(form);
   Scope scope{&recording, {}, {}};
   for (const auto& [name, node] : recording.inputs) scope.leaves.emplace_back(node, run.reference.inputs().at(name));
-  for (const auto& [name, node] : pass == Pass::forward ? recording.outputs : recording.gradients)
+  for (const auto& [name, node] : nodes_of(recording, pass))
     if (name == tensor.name) scope.target = node;
   if (!scope.target.defined()) return {};
   if (pass == Pass::forward) return {scope};
+  if (pass == Pass::jvp) {
+    for (const auto& [name, node] : recording.tangents) scope.leaves.emplace_back(node, run.reference.tangents().at(name));
+    return {scope};
+  }
   for (const auto& [name, node] : recording.cotangents) scope.leaves.emplace_back(node, run.reference.cotangents().at(name));
   std::vector<Scope> out{scope, scope};
   give_forward(recording, out[1].leaves);

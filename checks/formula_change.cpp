@@ -85,7 +85,7 @@ Agreement agreement(const Tolerance& tolerance, const Interval& interval, const 
 }  // namespace
 
 bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison) {
-  if (run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return false;
+  if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return false;
   std::vector<std::int64_t> left = comparison.outside;
   for (const std::size_t form : run.reference.forms()) {
     const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
@@ -98,7 +98,7 @@ bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                              const Interval& interval) {
   Replayed out;
-  if (tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return out;
+  if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return out;
   const Tolerance tolerance(interval);
   const double bits = bits_outside(tolerance, interval, comparison, got);
   Agreement best;

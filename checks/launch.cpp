@@ -114,7 +114,8 @@ std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
   return changed;
 }
 
-LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device) {
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
+                    const std::atomic<bool>* cancel) {
   LaunchResult out;
   std::map<std::string, GuardedTensor> read;
   for (const auto& [name, tensor] : tensors.read) read[name] = tensor.clone();
@@ -124,6 +125,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   kernels::KernelCall call;
   call.attributes = &attributes;
   call.device = device;
+  call.cancel = cancel;
   std::vector<GuardedTensor*> all;
   for (auto& [name, tensor] : read) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
   for (auto& [name, tensor] : out.written) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
@@ -133,7 +135,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   for (const auto& [name, tensor] : out.written)
     if (tensor.changed_outside(tensors.write.at(name)) > 0) out.overrun.push_back(name);
   for (const auto& [name, tensor] : read) {
-    const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&](const auto& p) { return p.second == name; });
+    const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&, input = std::string_view(name)](const auto& p) { return p.second == input; });
     if (overwritten ? tensor.changed_outside(tensors.read.at(name)) > 0 : !tensor.same_bytes(tensors.read.at(name)))
       (overwritten ? out.overrun : out.clobbered).push_back(name);
   }

@@ -2,6 +2,7 @@
 // Runs a kernel on tensors in guarded buffers of a chosen layout, and sees what it did to memory.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
@@ -56,7 +57,9 @@ struct LaunchTensors {
   std::map<std::string, std::string> in_place; ///< written name -> read name
 };
 
-/// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after.
-LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device);
+/// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after. `cancel`: what
+/// the kernel may ask whether its result is still wanted.
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
+                    const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace ampcheck::checks

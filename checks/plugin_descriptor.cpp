@@ -40,7 +40,7 @@ class Place {
 };
 
 // Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
-static_assert(sizeof(ac_plugin) == 40 && sizeof(ac_op) == 144 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
+static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 && sizeof(ac_extension) == 24 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
               sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && sizeof(ac_contract) == 48 && sizeof(ac_form) == 24);
 
 /// The size of a struct in the first plug-ins: fields that were appended since may be missing.
@@ -48,6 +48,8 @@ template <class T>
 constexpr std::size_t kFirstSize = sizeof(T);
 template <>
 constexpr std::size_t kFirstSize<ac_output> = offsetof(ac_output, dims);
+template <>
+constexpr std::size_t kFirstSize<ac_op> = offsetof(ac_op, jvp);
 
 /// A struct as this program knows it: fields beyond the plug-in's struct_size are zero. Sizes are those of version 1 or larger.
 template <class T>
@@ -55,7 +57,7 @@ T sized(const T* from, const Place& place) {
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
   if (size < kFirstSize<T> || size > kMostStructSize)
-    place.fail("struct_size, got " + std::to_string(size) + ", want " + std::to_string(sizeof(T)) + " or more (sizeof the struct)");
+    place.fail("struct_size, got " + std::to_string(size) + ", want " + std::to_string(kFirstSize<T>) + " or more (sizeof the struct)");
   T out = {};
   std::memcpy(&out, from, std::min<std::size_t>(size, sizeof out));
   return out;
@@ -136,8 +138,11 @@ class OpReader {
     read_attributes();
     read_contract();
     read_rows();
+    read_kinks();
+    read_extensions();
     require_kernels();
     OpDef out;
+    signature_.forward_mode = op_.jvp != nullptr;
     out.signature = signature_;
     out.kernel = plugin_kernel(op_, signature_);
     read_forms(out);
@@ -339,10 +344,44 @@ class OpReader {
     if (launch.row_dim.empty() && !launch.row_independent.empty()) place_.fail("row_dim, got none, want the symbol of the rows that '" + launch.row_independent.front() + "' is independent along");
   }
 
+  void read_kinks() {
+    const auto kinks = array(op_.kinks, op_.kink_count, "kink", place_);
+    if (!kinks.empty() && op_.form_count == 0) place_.fail("kinks, got some for an op without a form, want one whose gradient is the convention");
+    for (std::size_t i = 0; i < kinks.size(); ++i) {
+      const Place at = place_.entry("kink", static_cast<int>(i));
+      const std::string input = name_of(kinks[i].input, "input", at);
+      const TensorSpec* spec = signature_.input(input);
+      if (spec == nullptr || !spec->has_gradient()) at.fail("input, got '" + input + "', want an input that has a gradient");
+      const double value = kinks[i].at;
+      const bool inside = spec->domain == Domain::any || (value > 0 && (spec->domain == Domain::positive || value < 1));
+      if (!std::isfinite(value) || !inside) at.fail("at, got " + number_text(value) + ", want a number of the domain of '" + input + "'");
+      signature_.kinks.push_back({input, value, one_line(kinks[i].convention, "convention", at)});
+    }
+  }
+
+  /// None is known: what is required cannot be given.
+  void read_extensions() const {
+    const auto extensions = array(op_.extensions, op_.extension_count, "extension", place_);
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < extensions.size(); ++i) {
+      const Place at = place_.entry("extension", static_cast<int>(i));
+      require_flags(extensions[i].flags, AC_EXTENSION_REQUIRED, at);
+      const std::string name = one_line(extensions[i].name, "name", at);
+      const std::size_t slash = name.rfind('/');
+      const bool version = slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
+                           std::all_of(name.begin() + static_cast<std::ptrdiff_t>(slash) + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+      if (!version) at.fail("name, got '" + name + "', want it with a version, as \"vendor.what/1\"");
+      if (!names.insert(name).second) at.fail("name, got '" + name + "' a second time");
+      if ((extensions[i].flags & AC_EXTENSION_REQUIRED) != 0)
+        at.fail("got '" + name + "', which is required and which this ampcheck does not know, want a newer ampcheck or an op without it");
+    }
+  }
+
   void require_kernels() const {
     if (op_.forward == nullptr) place_.fail("forward, got a null pointer");
     const bool differentiable = std::any_of(signature_.inputs.begin(), signature_.inputs.end(), [](const TensorSpec& s) { return s.has_gradient(); });
     if (differentiable && op_.backward == nullptr) place_.fail("backward, got a null pointer, want a function (or AC_NO_GRADIENT for every input)");
+    if (op_.jvp != nullptr && (op_.form_count == 0 || !differentiable)) place_.fail("jvp, got one for an op without " + std::string(differentiable ? "a form" : "gradients") + ", want what it can be judged by");
   }
 
   void read_forms(OpDef& out) {

@@ -29,6 +29,7 @@ std::string shown(const char* text) {
 /// What the host functions of one call work on.
 struct Context {
   std::string op, error;
+  const std::atomic<bool>* cancel = nullptr;
   std::vector<std::unique_ptr<void, decltype(&std::free)>> memory = {};
 };
 
@@ -48,7 +49,10 @@ void* host_alloc(void* context, std::size_t bytes, std::size_t alignment) {
   return memory;
 }
 
-std::int32_t host_should_cancel(void*) { return 0; }
+std::int32_t host_should_cancel(void* context) {
+  const std::atomic<bool>* const cancel = static_cast<Context*>(context)->cancel;
+  return cancel != nullptr && cancel->load(std::memory_order_relaxed) ? 1 : 0;
+}
 
 ac_dldtype dldtype_of(Dtype dtype) {
   const auto of = [](std::uint8_t code, std::uint8_t bits) { return ac_dldtype{code, bits, 1}; };
@@ -107,10 +111,12 @@ class PluginKernel {
     for (const TensorSpec& spec : signature.inputs) {
       inputs_.push_back(spec.name);
       gradients_.push_back(gradient_name(spec.name));
+      tangents_.push_back(tangent_name(spec.name));
     }
     for (const OutputSpec& spec : signature.outputs) {
       outputs_.push_back(spec.name);
       cotangents_.push_back(gradient_name(spec.name));
+      output_tangents_.push_back(tangent_name(spec.name));
     }
     for (const OutputSpec& spec : signature.saved) saved_.push_back(spec.name);
     for (const AttributeSpec& spec : signature.attributes) attributes_.push_back(spec.name);
@@ -119,13 +125,15 @@ class PluginKernel {
       if (signature.inputs[i].type == TypeRule::storage && !signature.inputs[i].optional) storage_input_ = i;
   }
 
-  void run(const KernelCall& call, bool backward) {
+  enum class Direction { forward, backward, jvp };
+
+  void run(const KernelCall& call, Direction direction) {
     const std::uint32_t wanted = call.device == Device::cpu ? std::uint32_t{AC_ON_CPU} : std::uint32_t{AC_ON_CUDA};
     if (((op_.devices == 0 ? std::uint32_t{AC_ON_CPU} : op_.devices) & wanted) == 0)
       throw EnvironmentError("[" + name_ + "] has no kernel for the device " + name(call.device));
     const ac_device device = {call.device == Device::cpu ? std::int32_t{AC_CPU} : std::int32_t{AC_CUDA}, 0};
     Arguments arguments(call, device);
-    Context context{name_, ""};
+    Context context{name_, "", call.cancel};
     const ac_host host = {sizeof(ac_host), AMPCHECK_OP_ABI, &context, host_log, host_set_error, host_alloc, host_should_cancel};
     std::vector<ac_attribute_value> values;
     for (const std::string& attribute : attributes_)
@@ -136,36 +144,40 @@ class PluginKernel {
     out.device = device, out.stream = call.stream, out.host = &host, out.user = op_.user;
     out.input_count = count(inputs_), out.output_count = count(outputs_), out.saved_count = count(saved_), out.attribute_count = count(attributes_);
     out.inputs = arguments.list(inputs_), out.saved = arguments.list(saved_), out.attributes = values.data();
-    if (backward) out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_);
-    else out.outputs = arguments.list(outputs_);
-    finish(invoke(backward ? op_.backward : op_.forward, out, backward), context, backward);
+    switch (direction) {
+      case Direction::forward: out.outputs = arguments.list(outputs_); break;
+      case Direction::backward: out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_); break;
+      case Direction::jvp: out.tangents = arguments.list(tangents_), out.output_tangents = arguments.list(output_tangents_); break;
+    }
+    const ac_kernel kernel = direction == Direction::forward ? op_.forward : direction == Direction::backward ? op_.backward : op_.jvp;
+    finish(invoke(kernel, out, direction), context, direction);
   }
 
  private:
   static std::int32_t count(const std::vector<std::string>& names) { return static_cast<std::int32_t>(names.size()); }
 
-  std::int32_t invoke(ac_kernel kernel, const ac_call& call, bool backward) {
+  std::int32_t invoke(ac_kernel kernel, const ac_call& call, Direction direction) {
     std::unique_lock lock(mutex_, std::defer_lock);
     if ((op_.flags & AC_OP_SERIAL) != 0) lock.lock();
     try {
       return kernel(&call);
     } catch (const std::exception& error) {
-      throw Error("[" + name_ + "] " + pass(backward) + " threw: " + shown(error.what()));
+      throw Error("[" + name_ + "] " + pass(direction) + " threw: " + shown(error.what()));
     } catch (...) {
-      throw Error("[" + name_ + "] " + pass(backward) + " threw something that is no std::exception");
+      throw Error("[" + name_ + "] " + pass(direction) + " threw something that is no std::exception");
     }
   }
 
-  void finish(std::int32_t code, const Context& context, bool backward) const {
+  void finish(std::int32_t code, const Context& context, Direction direction) const {
     if (code != 0)
-      throw Error("[" + name_ + "] " + pass(backward) + " returned " + std::to_string(code) + (context.error.empty() ? "" : ": " + context.error));
+      throw Error("[" + name_ + "] " + pass(direction) + " returned " + std::to_string(code) + (context.error.empty() ? "" : ": " + context.error));
   }
 
-  static const char* pass(bool backward) { return backward ? "backward" : "forward"; }
+  static const char* pass(Direction direction) { return direction == Direction::backward ? "backward" : direction == Direction::jvp ? "jvp" : "forward"; }
 
   ac_op op_;
   std::string name_;
-  std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, attributes_;
+  std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, tangents_, output_tangents_, attributes_;
   std::size_t storage_input_ = 0;
   std::mutex mutex_;
 };
@@ -190,10 +202,11 @@ int ac_dtype_of(Dtype dtype) {
 kernels::Kernel plugin_kernel(const ac_op& op, const OpSignature& signature) {
   const auto kernel = std::make_shared<PluginKernel>(op, signature);
   kernels::Kernel out;
-  out.forward = [kernel](const KernelCall& call) { kernel->run(call, false); };
+  out.forward = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::forward); };
   out.backward = [kernel, any = op.backward != nullptr](const KernelCall& call) {
-    if (any) kernel->run(call, true);
+    if (any) kernel->run(call, PluginKernel::Direction::backward);
   };
+  if (op.jvp != nullptr) out.jvp = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::jvp); };
   return out;
 }
 

@@ -230,7 +230,7 @@ const std::vector<RegimeText>& layouts() {
 
 namespace {
 
-std::vector<double> generated_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+std::vector<double> base_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
   const Range range = parse_range(call.range);
   const Shape shape = call.shape(spec);
   const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, call.dtype(spec), range.number);
@@ -247,6 +247,25 @@ std::vector<double> generated_values(const OpSignature& signature, const OpCall&
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
     values[static_cast<std::size_t>(i)] =
         into_domain(governed ? range.family->fill(fill, i) : default_value(fill, spec, i), spec);
+  return values;
+}
+
+/// An eighth of the elements at the places where the op has no derivative, in data of any regime but the constant ones.
+void draw_kinks(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, std::vector<double>& values) {
+  std::vector<double> at;
+  for (const Kink& kink : signature.kinks)
+    if (kink.input == spec.name) at.push_back(kink.at);
+  if (at.empty() || call.range == "zeros") return;
+  const Random random(call.seed, spec.name + "/kinks");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t draw = random.below(i, 8 * at.size());
+    if (draw < at.size()) values[i] = at[static_cast<std::size_t>(draw)];
+  }
+}
+
+std::vector<double> generated_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+  std::vector<double> values = base_values(signature, call, spec);
+  if (!signature.kinks.empty()) draw_kinks(signature, call, spec, values);
   return values;
 }
 

@@ -13,6 +13,7 @@
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/sampled.h"
 #include "reference/certify.h"
 #include "src/error.h"
 #include "src/parallel.h"
@@ -23,18 +24,6 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass) {
-  if (dump == nullptr) return;
-  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
-  const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
-  for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
-    if (interval.how[i] == Judgement::open) interval.low[i] = -HUGE_VAL, interval.high[i] = HUGE_VAL;
-  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got)});
-  dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
-  dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
-  dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
 }
 
 void dump_inputs(Dump* dump, const CaseRun& run, const NamedValues& cotangents) {
@@ -189,6 +178,18 @@ void require_certified(const Certificate& certificate) {
 
 }  // namespace
 
+void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass) {
+  if (dump == nullptr) return;
+  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
+  for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
+    if (interval.how[i] == Judgement::open) interval.low[i] = -HUGE_VAL, interval.high[i] = HUGE_VAL;
+  dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got)});
+  dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
+  dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
+  dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
+}
+
 void conclude(CaseRun& run, CaseResult& result) {
   settle_contract(run.checks);
   settle_layout(run.op, run.call, run.options, run.checks);
@@ -213,6 +214,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     try {
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
+      check_forward_mode(run, forward, dump);
       if (options.relations) check_relations(run, forward, backward);
       if (!op.forms.empty()) calibrate(run, forward);
     } catch (const EnvironmentError&) {
@@ -271,11 +273,12 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
         continue;
       }
       try {
-        results[i] = options.run ? options.run(*cases[i].op, cases[i].call) : run_case(*cases[i].op, cases[i].call, options);
+        const auto [op, call] = std::tie(*cases[i].op, cases[i].call);
+        results[i] = options.run ? options.run(op, call, share.sampled) : share.sampled ? run_sampled(op, call, options) : run_case(op, call, options);
       } catch (const Interrupted&) {
         return;
       }
-      const Coverage seen = coverage_of(*cases[i].op, cases[i].call);
+      const Coverage seen = share.sampled ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
       const std::lock_guard lock(mutex);
       ran[i] = 1;
       coverage[cases[i].op->signature.name].merge(seen);

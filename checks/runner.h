@@ -25,7 +25,8 @@ struct RunOptions {
   /// Called after each case from one thread at a time: number done, number of all.
   std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
   /// Runs a case instead of run_case (in a process of its own); null: here.
-  std::function<CaseResult(const OpDef&, const OpCall&)> run = nullptr;
+  /// `sampled`: as run_sampled would (checks/sampled.h).
+  std::function<CaseResult(const OpDef&, const OpCall&, bool sampled)> run = nullptr;
   /// Set from a signal handler: no further case starts, and one that runs ends at its next launch with Interrupted.
   const std::atomic<bool>* cancel = nullptr;
 };

@@ -19,6 +19,28 @@ std::vector<Expr> Recording::gradient_nodes() const {
   return nodes;
 }
 
+std::vector<Expr> Recording::jvp_nodes() const {
+  std::vector<Expr> nodes;
+  for (const auto& [name, node] : jvps) nodes.push_back(node);
+  return nodes;
+}
+
+namespace {
+
+/// The gradients are linear in the cotangents, so that their own adjoint by the cotangents is forward mode: J u.
+void record_jvps(Recording& out, const std::vector<Expr>& inputs) {
+  std::vector<Expr> tangents, cotangents;
+  for (const Expr& input : inputs) {
+    const std::string name = tangent_name(out.graph->node(input.id).name);
+    tangents.push_back(out.tangents[name] = out.graph->input(name, input.shape()));
+  }
+  for (const auto& [name, node] : out.outputs) cotangents.push_back(out.cotangents.at(gradient_name(name)));
+  const std::vector<Expr> jvps = out.graph->vjp(out.gradient_nodes(), tangents, cotangents);
+  for (std::size_t i = 0; i < jvps.size(); ++i) out.jvps.emplace_back(tangent_name(out.outputs[i].first), jvps[i]);
+}
+
+}  // namespace
+
 Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes, const CaseInputs& inputs) {
   Recording out;
   out.one_pass = form.one_pass;
@@ -51,6 +73,7 @@ Recording record(const OpSignature& signature, const Form& form, const Attribute
   }
   const std::vector<Expr> gradients = out.graph->vjp(out.output_nodes(), cotangents, wrt);
   for (std::size_t i = 0; i < names.size(); ++i) out.gradients.emplace_back(names[i], gradients[i]);
+  if (signature.forward_mode) record_jvps(out, wrt);
   return out;
 }
 

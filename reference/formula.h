@@ -62,11 +62,14 @@ struct Recording {
   std::map<std::string, Expr> stored;       ///< by name, what the kernel may save
   std::map<std::string, Expr> cotangents;   ///< "dy" by output
   std::vector<std::pair<std::string, Expr>> gradients;  ///< "dx", of the inputs that have one
+  std::map<std::string, Expr> tangents;     ///< "x.tangent" by input that has a gradient; of an op with forward mode alone
+  std::vector<std::pair<std::string, Expr>> jvps;  ///< "y.tangent": the adjoint of the gradients by the cotangents
   bool one_pass = false;
   std::string form;
 
   std::vector<Expr> output_nodes() const;
   std::vector<Expr> gradient_nodes() const;
+  std::vector<Expr> jvp_nodes() const;
 };
 
 /// Shapes of the floating inputs, values and shapes of the integer ones.
@@ -76,7 +79,8 @@ struct CaseInputs {
   std::map<std::string, Shape> integer_shapes;
 };
 
-/// Records forward and adjoint of a form. Gradients are recorded for the signature's differentiable inputs.
+/// Records forward and adjoint of a form. Gradients are recorded for the signature's differentiable inputs; with
+/// signature.forward_mode, the tangents of the outputs too.
 Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes, const CaseInputs& inputs);
 
 }  // namespace ampcheck::reference

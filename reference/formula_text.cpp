@@ -18,11 +18,27 @@ using Kind = FormulaTerm::Kind;
 /// Constants that 100 digits know under these names; in text sqrt(2*pi) stands for "sqrt(2 pi)".
 constexpr const char* kNamedConstants[] = {"1/sqrt(2)", "2/sqrt(pi)", "sqrt(2/pi)", "1/sqrt(2 pi)", "log(2)", "1/log(2)", "pi"};
 
-/// What is known once, when the text is read.
+/// A term that is a number whatever the case: a double, or one that 100 digits know by name.
+struct Constant {
+  enum class Kind : std::uint8_t { none, value, named, out_of_range, division_by_zero } kind = Kind::none;
+  double value = 0;
+  std::string name = {};
+};
+
+/// What is known once, when the text is read: a case only walks over it.
 struct Source {
   ParsedFormula formula;
   OpSignature signature;
-  std::vector<std::vector<std::string>> symbols;  ///< of each input
+  std::vector<std::vector<std::string>> symbols = {};  ///< of each input
+  std::vector<Constant> constants = {};                ///< of each term
+  std::map<std::string, int, std::less<>> slots = {};  ///< of every name of a value
+  std::vector<int> slot_of_term = {};                  ///< of terms that are names; -1
+
+  int slot(const std::string& name) { return slots.try_emplace(name, static_cast<int>(slots.size())).first->second; }
+  int slot_of(std::string_view name) const {
+    const auto found = slots.find(name);
+    return found == slots.end() ? -1 : found->second;
+  }
 };
 
 /// What is known of a case beside its tensors.
@@ -38,7 +54,7 @@ struct Scope {
   Graph* graph = nullptr;
   std::shared_ptr<const Source> source;
   std::shared_ptr<const CaseFacts> facts;
-  std::map<std::string, Expr> values;  ///< inputs and statements
+  std::vector<Expr> values;  ///< by slot: inputs and statements; undefined where there is none
 };
 
 /// Numerator and denominator of a decimal, where both fit; the value is exact.
@@ -73,33 +89,94 @@ bool is_double(std::int64_t above, std::int64_t below) {
   return (below & (below - 1)) == 0 && above <= (std::int64_t{1} << 53);
 }
 
+/// Finds the terms that are numbers.
+class Constants {
+ public:
+  explicit Constants(const ParsedFormula& formula) : formula_(formula) {}
+
+  Constant of(int index) const {
+    using K = Constant::Kind;
+    const FormulaTerm& term = formula_.term(index);
+    if (term.kind == Kind::number) return number(term);
+    const std::string text = text_of(index);
+    if (text.empty()) return {};
+    for (const char* name : kNamedConstants)
+      if (text == name) return {K::named, 0, name};
+    const auto whole = whole_fraction(term);
+    if (!whole) return {};
+    if (whole->second == 0) return {K::division_by_zero};
+    return {K::named, 0, std::to_string(whole->first) + "/" + std::to_string(whole->second)};
+  }
+
+ private:
+  static Constant number(const FormulaTerm& term) {
+    using K = Constant::Kind;
+    double value = 0;
+    const auto end = std::from_chars(term.text.data(), term.text.data() + term.text.size(), value);
+    if (end.ec != std::errc{}) return {K::out_of_range};
+    const auto exact = fraction(term.text);
+    if (!exact || is_double(exact->first, exact->second)) return {K::value, value};
+    return {K::named, 0, std::to_string(exact->first) + "/" + std::to_string(exact->second)};
+  }
+
+  /// "1/sqrt(2)" of a term made of numbers alone; empty for any other.
+  std::string text_of(int index) const {
+    const FormulaTerm& term = formula_.term(index);
+    if (term.kind == Kind::number) return term.text;
+    if (term.kind == Kind::name) return term.text == "pi" ? term.text : "";
+    if (term.kind == Kind::call && (term.text == "sqrt" || term.text == "log") && term.keywords.empty()) {
+      const std::string inner = text_of(term.args[0]);
+      return inner.empty() ? "" : term.text + "(" + inner + ")";
+    }
+    if (term.kind != Kind::binary || (term.text != "/" && term.text != "*")) return "";
+    const std::string left = text_of(term.args[0]);
+    if (left.empty()) return "";
+    const std::string right = text_of(term.args[1]);
+    return right.empty() ? "" : left + (term.text == "*" ? " " : "/") + right;
+  }
+
+  /// "1/3" of two whole numbers as written.
+  std::optional<std::pair<std::int64_t, std::int64_t>> whole_fraction(const FormulaTerm& term) const {
+    if (term.kind != Kind::binary || term.text != "/") return std::nullopt;
+    const FormulaTerm &above = formula_.term(term.args[0]), &below = formula_.term(term.args[1]);
+    if (above.kind != Kind::number || below.kind != Kind::number) return std::nullopt;
+    const auto a = fraction(above.text), b = fraction(below.text);
+    if (!a || !b || a->second != 1 || b->second != 1) return std::nullopt;
+    return std::pair{a->first, b->first};
+  }
+
+  const ParsedFormula& formula_;
+};
+
 class Evaluator {
  public:
-  explicit Evaluator(Scope scope) : scope_(std::move(scope)), formula_(scope_.source->formula), facts_(*scope_.facts) {}
+  explicit Evaluator(Scope scope) : scope_(std::move(scope)), source_(*scope_.source), formula_(source_.formula), facts_(*scope_.facts) {}
 
   void statement(const FormulaStatement& statement) {
     Expr out = value(statement.value);
     if (!statement.adjoints.empty()) out = with_adjoint(statement, out);
-    scope_.values[statement.target] = out;
+    at(statement.target) = out;
   }
 
-  const std::map<std::string, Expr>& values() const { return scope_.values; }
+  Expr output(const std::string& name) { return at(name); }
 
  private:
   Graph& graph() const { return *scope_.graph; }
+  Expr& at(const std::string& name) { return scope_.values[static_cast<std::size_t>(source_.slot_of(name))]; }
 
   Expr with_adjoint(const FormulaStatement& statement, Expr inner) {
     std::vector<Expr> arguments;
     std::vector<FormulaAdjoint> present;
     for (const FormulaAdjoint& adjoint : statement.adjoints) {
-      const auto found = scope_.values.find(adjoint.of);
-      if (found == scope_.values.end()) continue;  // an absent optional input
-      arguments.push_back(found->second);
+      const Expr argument = at(adjoint.of);
+      if (!argument.defined()) continue;  // an absent optional input
+      arguments.push_back(argument);
       present.push_back(adjoint);
     }
     Scope inside = scope_;
-    inside.values[statement.target] = inner;
-    return own_adjoint(inner, arguments, [inside, present, arguments, cotangent = "d" + statement.target](Expr g) {
+    inside.values[static_cast<std::size_t>(source_.slot_of(statement.target))] = inner;
+    const auto cotangent = static_cast<std::size_t>(source_.slot_of("d" + statement.target));
+    return own_adjoint(inner, arguments, [inside = std::move(inside), present = std::move(present), arguments, cotangent](Expr g) {
       Scope at = inside;
       at.graph = g.graph;
       at.values[cotangent] = g;
@@ -128,7 +205,7 @@ class Evaluator {
 
   Expr value(int index) {
     const FormulaTerm& term = formula_.term(index);
-    return pointed(term.at, [&] { return checked(term, constant_value(index, term)); });
+    return pointed(term.at, [&] { return checked(term, constant_value(index, term)); });  // costs nothing unless it throws
   }
 
   Expr checked(const FormulaTerm& term, Expr out) const {
@@ -137,51 +214,16 @@ class Evaluator {
     return out;
   }
 
-  /// "1/sqrt(2)" of a term made of numbers alone; empty for any other.
-  std::string constant_text(int index) const {
-    const FormulaTerm& term = formula_.term(index);
-    const auto arg = [&](std::size_t i) { return constant_text(term.args[i]); };
-    if (term.kind == Kind::number) return term.text;
-    if (term.kind == Kind::name) return term.text == "pi" ? term.text : "";
-    if (term.kind == Kind::call && (term.text == "sqrt" || term.text == "log") && term.keywords.empty()) {
-      const std::string inner = arg(0);
-      return inner.empty() ? "" : term.text + "(" + inner + ")";
-    }
-    if (term.kind != Kind::binary || (term.text != "/" && term.text != "*")) return "";
-    const std::string left = arg(0), right = arg(1);
-    return left.empty() || right.empty() ? "" : left + (term.text == "*" ? " " : "/") + right;
-  }
-
   Expr constant_value(int index, const FormulaTerm& term) {
-    if (term.kind == Kind::number) return number(term);
-    const std::string text = constant_text(index);
-    if (text.empty()) return plain_value(term);
-    for (const char* name : kNamedConstants)
-      if (text == name) return named_constant(graph(), name);
-    if (const auto whole = whole_fraction(term)) {
-      if (whole->second == 0) formula_.fail(term.at, "got a division by zero");
-      return named_constant(graph(), std::to_string(whole->first) + "/" + std::to_string(whole->second));
+    const Constant& known = source_.constants[static_cast<std::size_t>(index)];
+    switch (known.kind) {
+      case Constant::Kind::none: break;
+      case Constant::Kind::value: return constant(graph(), known.value);
+      case Constant::Kind::named: return named_constant(graph(), known.name);
+      case Constant::Kind::out_of_range: formula_.fail(term.at, "got '" + term.text + "', want a number in the range of fp64");
+      case Constant::Kind::division_by_zero: formula_.fail(term.at, "got a division by zero");
     }
     return plain_value(term);
-  }
-
-  /// "1/3" of two whole numbers as written.
-  std::optional<std::pair<std::int64_t, std::int64_t>> whole_fraction(const FormulaTerm& term) const {
-    if (term.kind != Kind::binary || term.text != "/") return std::nullopt;
-    const FormulaTerm &above = formula_.term(term.args[0]), &below = formula_.term(term.args[1]);
-    if (above.kind != Kind::number || below.kind != Kind::number) return std::nullopt;
-    const auto a = fraction(above.text), b = fraction(below.text);
-    if (!a || !b || a->second != 1 || b->second != 1) return std::nullopt;
-    return std::pair{a->first, b->first};
-  }
-
-  Expr number(const FormulaTerm& term) const {
-    double value = 0;
-    const auto end = std::from_chars(term.text.data(), term.text.data() + term.text.size(), value);
-    if (end.ec != std::errc{}) formula_.fail(term.at, "got '" + term.text + "', want a number in the range of fp64");
-    const auto exact = fraction(term.text);
-    if (!exact || is_double(exact->first, exact->second)) return constant(graph(), value);
-    return named_constant(graph(), std::to_string(exact->first) + "/" + std::to_string(exact->second));
   }
 
   Expr plain_value(const FormulaTerm& term) {
@@ -193,8 +235,10 @@ class Evaluator {
     }
   }
 
+  std::size_t slot(const FormulaTerm& term) const { return static_cast<std::size_t>(source_.slot_of_term[static_cast<std::size_t>(&term - formula_.terms.data())]); }
+
   Expr name(const FormulaTerm& term) const {
-    if (const auto found = scope_.values.find(term.text); found != scope_.values.end()) return found->second;
+    if (const Expr found = scope_.values[slot(term)]; found.defined()) return found;
     if (const auto found = facts_.integers.find(term.text); found != facts_.integers.end())
       return indicator(graph(), facts_.integer_shapes.at(term.text), found->second);
     if (const auto found = facts_.numbers.find(term.text); found != facts_.numbers.end()) return constant(graph(), found->second);
@@ -283,8 +327,8 @@ class Evaluator {
   Expr call(const FormulaTerm& term) {
     const std::string& f = term.text;
     if (f == "given") {
-      const std::string& input = formula_.term(term.args[0]).text;
-      return value(term.args[scope_.values.contains(input) || facts_.integers.contains(input) ? 1 : 2]);
+      const FormulaTerm& input = formula_.term(term.args[0]);
+      return value(term.args[scope_.values[slot(input)].defined() || facts_.integers.contains(input.text) ? 1 : 2]);
     }
     if (f == "stored") return stored(formula_.term(term.args[0]).text, value(term.args[1]));
     if (f == "size") return constant(graph(), static_cast<double>(size(term)));
@@ -464,6 +508,7 @@ class Evaluator {
   }
 
   Scope scope_;
+  const Source& source_;
   const ParsedFormula& formula_;
   const CaseFacts& facts_;
 };
@@ -482,19 +527,38 @@ Scope scope_of(const FormulaCall& call, const std::shared_ptr<const Source>& sou
     const Shape& shape = floating.defined() ? floating.shape() : integer->second;
     for (std::size_t i = 0; i < source->symbols[k].size(); ++i) facts->extents[source->symbols[k][i]] = shape[static_cast<int>(i)];
   }
-  return {&call.graph(), source, std::move(facts), call.inputs_};
+  Scope out{&call.graph(), source, std::move(facts), std::vector<Expr>(source->slots.size())};
+  for (const auto& [name, input] : call.inputs_)
+    if (const int slot = source->slot_of(name); slot >= 0) out.values[static_cast<std::size_t>(slot)] = input;
+  return out;
+}
+
+/// All that does not depend on a case.
+void prepare(Source& source) {
+  const ParsedFormula& formula = source.formula;
+  for (const TensorSpec& spec : source.signature.inputs) source.symbols.push_back(OpSignature::symbols(spec)), source.slot(spec.name);
+  for (const FormulaStatement& statement : formula.statements) {
+    source.slot(statement.target), source.slot("d" + statement.target);
+    for (const FormulaAdjoint& adjoint : statement.adjoints) source.slot(adjoint.of);
+  }
+  const Constants constants(formula);
+  for (std::size_t i = 0; i < formula.terms.size(); ++i) {
+    const FormulaTerm& term = formula.terms[i];
+    source.slot_of_term.push_back(term.kind == Kind::name ? source.slot(term.text) : -1);
+    source.constants.push_back(constants.of(static_cast<int>(i)));
+  }
 }
 
 }  // namespace
 
 Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass) {
-  const auto source = std::make_shared<Source>(Source{parse_formula(std::move(text)), signature, {}});
+  const auto source = std::make_shared<Source>(Source{parse_formula(std::move(text)), signature});
   resolve_formula(source->formula, signature);
-  for (const TensorSpec& spec : signature.inputs) source->symbols.push_back(OpSignature::symbols(spec));
+  prepare(*source);
   return {std::move(name), [source = std::shared_ptr<const Source>(source)](FormulaCall& call) {
             Evaluator evaluator(scope_of(call, source));
             for (const FormulaStatement& statement : source->formula.statements) evaluator.statement(statement);
-            for (const OutputSpec& output : source->signature.outputs) call.output(output.name, evaluator.values().at(output.name));
+            for (const OutputSpec& output : source->signature.outputs) call.output(output.name, evaluator.output(output.name));
           }, one_pass};
 }
 

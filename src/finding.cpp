@@ -34,6 +34,12 @@ std::int64_t CaseResult::blind() const {
   return n;
 }
 
+std::int64_t CaseResult::unjudged() const {
+  std::int64_t n = 0;
+  for (const CheckResult& check : checks) n += check.unjudged;
+  return n;
+}
+
 std::int64_t CaseResult::unusual() const {
   std::int64_t n = 0;
   for (const CheckResult& check : checks) n += check.unusual;

@@ -56,6 +56,7 @@ struct CheckResult {
   double visible = 0;         ///< without a formula: the relative error that would have shown at half of the judged coordinates
   std::string cause;          ///< likely cause in words
   std::string note;           ///< reason of a skip, or what else a reader should know
+  std::int64_t unjudged = 0;  ///< elements of the tensor beside the compared ones: of rows that were not sampled
 };
 
 /// Share of the radius that one primitive of the formula contributed; of "branch yes" and "branch no", 1 if a `where` took it.
@@ -78,6 +79,7 @@ struct CaseResult {
   std::int64_t elements() const;
   std::int64_t blind() const;
   std::int64_t unusual() const;
+  std::int64_t unjudged() const;
 };
 
 /// How surely an op's reference is right.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/npz.h"
 
-#include <zip.h>
-
 #include <algorithm>
 #include <memory>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "src/libzip.h"
 #include "src/npy.h"
 
 namespace ampcheck {
@@ -20,17 +19,17 @@ constexpr std::string_view kSuffix = ".npy";
 [[noreturn]] void fail(const std::string& where, const std::string& what) { throw Error("[npz] '" + where + "': " + what); }
 
 struct CloseArchive {
-  void operator()(zip_t* archive) const { zip_discard(archive); }
+  void operator()(zip_t* archive) const { libzip().discard(archive); }
 };
 struct CloseEntry {
-  void operator()(zip_file_t* file) const { zip_fclose(file); }
+  void operator()(zip_file_t* file) const { libzip().fclose(file); }
 };
 using Archive = std::unique_ptr<zip_t, CloseArchive>;
 using EntryFile = std::unique_ptr<zip_file_t, CloseEntry>;
 
 std::string words_of(zip_error_t* error) {
-  const std::string out = zip_error_strerror(error);
-  zip_error_fini(error);
+  const std::string out = libzip().error_strerror(error);
+  libzip().error_fini(error);
   return out;
 }
 
@@ -39,15 +38,15 @@ Archive open_archive(std::string_view bytes, const std::string& where) {
   constexpr std::size_t kSmallest = 22;  // libzip takes no bytes for an empty archive
   if (bytes.size() < kSmallest) fail(where, "got " + std::to_string(bytes.size()) + " bytes, want a zip archive");
   zip_error_t error;
-  zip_error_init(&error);
-  zip_source_t* const source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
+  libzip().error_init(&error);
+  zip_source_t* const source = libzip().source_buffer_create(bytes.data(), bytes.size(), 0, &error);
   if (source == nullptr) fail(where, words_of(&error));
-  Archive archive(zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error));
+  Archive archive(libzip().open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error));
   if (archive == nullptr) {
-    zip_source_free(source);
+    libzip().source_free(source);
     fail(where, "is no sound .npz file: " + words_of(&error));
   }
-  zip_error_fini(&error);
+  libzip().error_fini(&error);
   return archive;
 }
 
@@ -63,9 +62,9 @@ std::string tensor_name(const zip_stat_t& facts, std::span<const NamedTensor> be
 
 zip_stat_t facts_of(zip_t* archive, zip_uint64_t index, const std::string& where) {
   zip_stat_t facts;
-  zip_stat_init(&facts);
+  libzip().stat_init(&facts);
   // ENC_RAW: the name's bytes as they are, not as another code page would have them.
-  if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0) fail(where, std::string("entry ") + std::to_string(index + 1) + ": " + zip_strerror(archive));
+  if (libzip().stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0) fail(where, std::string("entry ") + std::to_string(index + 1) + ": " + libzip().strerror(archive));
   constexpr zip_uint64_t kWanted = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
   if ((facts.valid & kWanted) != kWanted) fail(where, "entry " + std::to_string(index + 1) + ", got no name, size or method");
   if (facts.encryption_method != ZIP_EM_NONE) fail(where, "got the entry " + quoted_text(facts.name) + " encrypted, want it plain");
@@ -79,8 +78,8 @@ void unpack_more(zip_file_t* file, std::size_t most, const std::string& what, st
   while (most > 0) {
     const std::size_t before = out.size(), step = std::min(most, kStep);
     out.resize(before + step);
-    const zip_int64_t got = zip_fread(file, out.data() + before, step);
-    if (got < 0) throw Error(what + "cannot be unpacked: " + zip_error_strerror(zip_file_get_error(file)));
+    const zip_int64_t got = libzip().fread(file, out.data() + before, step);
+    if (got < 0) throw Error(what + "cannot be unpacked: " + libzip().error_strerror(libzip().file_get_error(file)));
     out.resize(before + static_cast<std::size_t>(got));
     if (got == 0) return;
     most -= static_cast<std::size_t>(got);
@@ -89,9 +88,9 @@ void unpack_more(zip_file_t* file, std::size_t most, const std::string& what, st
 
 /// First the header, then what it says and no more.
 Tensor unpack(zip_t* archive, zip_uint64_t index, const zip_stat_t& facts, const std::string& where) {
-  const EntryFile file(zip_fopen_index(archive, index, 0));
+  const EntryFile file(libzip().fopen_index(archive, index, 0));
   const std::string entry = where + "', entry '" + facts.name, what = "[npz] '" + entry + "': ";
-  if (file == nullptr) throw Error(what + zip_strerror(archive));
+  if (file == nullptr) throw Error(what + libzip().strerror(archive));
   std::string bytes;
   unpack_more(file.get(), std::min<std::size_t>(facts.size, 12 + kMostNpyHeader), what, bytes);
   const NpyHeader header = parse_npy_header(bytes, entry);
@@ -108,7 +107,7 @@ Tensor unpack(zip_t* archive, zip_uint64_t index, const zip_stat_t& facts, const
 
 std::vector<NamedTensor> parse_npz(std::string_view bytes, const std::string& where) {
   const Archive archive = open_archive(bytes, where);
-  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  const zip_int64_t count = libzip().get_num_entries(archive.get(), 0);
   if (count > kMostNpzEntries) fail(where, "got " + std::to_string(count) + " entries, want at most " + std::to_string(kMostNpzEntries));
   const std::size_t most = std::max(kMostNpzUnpacked, bytes.size() / 64 * 64 * kMostNpzRatio);
   std::size_t total = 0;
@@ -125,14 +124,14 @@ std::vector<NamedTensor> parse_npz(std::string_view bytes, const std::string& wh
 
 std::string npz_bytes(std::span<const NamedTensor> tensors) {
   zip_error_t error;
-  zip_error_init(&error);
-  zip_source_t* const target = zip_source_buffer_create(nullptr, 0, 0, &error);
+  libzip().error_init(&error);
+  zip_source_t* const target = libzip().source_buffer_create(nullptr, 0, 0, &error);
   if (target == nullptr) throw Error("[npz] " + words_of(&error));
-  zip_source_keep(target);  // ours beyond zip_close
-  const std::unique_ptr<zip_source_t, void (*)(zip_source_t*)> ours(target, zip_source_free);
-  Archive archive(zip_open_from_source(target, ZIP_TRUNCATE, &error));
+  libzip().source_keep(target);  // ours beyond zip_close
+  const std::unique_ptr<zip_source_t, void (*)(zip_source_t*)> ours(target, libzip().source_free);
+  Archive archive(libzip().open_from_source(target, ZIP_TRUNCATE, &error));
   if (archive == nullptr) {
-    zip_source_free(target);
+    libzip().source_free(target);
     throw Error("[npz] " + words_of(&error));
   }
   std::vector<std::string> files;  // read by zip_close
@@ -142,27 +141,27 @@ std::string npz_bytes(std::span<const NamedTensor> tensors) {
     if (tensors[i].name.find_first_of("/\\") != std::string::npos || tensors[i].name.find("..") != std::string::npos)
       throw Error("[npz] got the name " + quoted_text(tensors[i].name) + ", want one without '/', '\\' and '..'");
     files.push_back(npy_bytes(tensors[i].tensor));
-    zip_source_t* const source = zip_source_buffer(archive.get(), files.back().data(), files.back().size(), 0);
+    zip_source_t* const source = libzip().source_buffer(archive.get(), files.back().data(), files.back().size(), 0);
     const std::string file = tensors[i].name + std::string(kSuffix);
-    const zip_int64_t index = source == nullptr ? -1 : zip_file_add(archive.get(), file.c_str(), source, ZIP_FL_ENC_UTF_8);
+    const zip_int64_t index = source == nullptr ? -1 : libzip().file_add(archive.get(), file.c_str(), source, ZIP_FL_ENC_UTF_8);
     if (index < 0) {
-      if (source != nullptr) zip_source_free(source);
-      throw Error(std::string("[npz] ") + zip_strerror(archive.get()));
+      if (source != nullptr) libzip().source_free(source);
+      throw Error(std::string("[npz] ") + libzip().strerror(archive.get()));
     }
     constexpr zip_uint16_t kFirstDay = 0x21;  // 1980-01-01: the same bytes at any time
-    zip_set_file_compression(archive.get(), static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
-    zip_file_set_dostime(archive.get(), static_cast<zip_uint64_t>(index), 0, kFirstDay, 0);
+    libzip().set_file_compression(archive.get(), static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
+    libzip().file_set_dostime(archive.get(), static_cast<zip_uint64_t>(index), 0, kFirstDay, 0);
   }
-  if (zip_close(archive.get()) != 0) throw Error(std::string("[npz] ") + zip_strerror(archive.get()));
+  if (libzip().close(archive.get()) != 0) throw Error(std::string("[npz] ") + libzip().strerror(archive.get()));
   static_cast<void>(archive.release());  // closed
   if (tensors.empty()) return std::string("PK\x05\x06", 4) + std::string(18, '\0');  // libzip writes no empty archive
   zip_stat_t facts;
-  zip_stat_init(&facts);
+  libzip().stat_init(&facts);
   std::string out;
-  if (zip_source_stat(target, &facts) != 0 || zip_source_open(target) != 0) throw Error("[npz] cannot read back what was written");
+  if (libzip().source_stat(target, &facts) != 0 || libzip().source_open(target) != 0) throw Error("[npz] cannot read back what was written");
   out.resize(facts.size);
-  const zip_int64_t got = zip_source_read(target, out.data(), out.size());
-  zip_source_close(target);
+  const zip_int64_t got = libzip().source_read(target, out.data(), out.size());
+  libzip().source_close(target);
   if (got != static_cast<zip_int64_t>(out.size())) throw Error("[npz] cannot read back what was written");
   return out;
 }

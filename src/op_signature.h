@@ -113,6 +113,14 @@ struct LaunchContract {
   bool strided = true;                   ///< takes any strides; otherwise dense row-major only
 };
 
+/// A value of an input at which the op has no derivative. The generator draws it, and the formula's gradient there is the
+/// convention that the kernel is held to.
+struct Kink {
+  std::string input;
+  double at = 0;
+  std::string convention = {};  ///< in words: "gradient 0"
+};
+
 /// torch's autocast classes.
 enum class CastPolicy { lower_precision_fp, fp32, promote };
 
@@ -129,6 +137,8 @@ struct OpSignature {
   CastPolicy cast = CastPolicy::lower_precision_fp;
   /// False for extents or attributes outside the op's domain (a window larger than the image); null: always true.
   std::function<bool(const Dims&, const Attributes&)> valid = nullptr;
+  bool forward_mode = false;  ///< it has a jvp, and formulas record theirs
+  std::vector<Kink> kinks = {};
 
   const TensorSpec* input(std::string_view name) const;
   /// Symbols of the dims string, split at blanks.
@@ -137,6 +147,9 @@ struct OpSignature {
 
 /// "dx" for "x": names of gradients and cotangents.
 inline std::string gradient_name(const std::string& tensor) { return "d" + tensor; }
+
+/// "x.tangent" for "x": what forward mode reads and writes. No tensor of an op can be named so.
+inline std::string tangent_name(const std::string& tensor) { return tensor + ".tangent"; }
 
 /// dtype of a tensor of that rule when the case stores in `storage`.
 Dtype dtype_of(TypeRule rule, Dtype storage);

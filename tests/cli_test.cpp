@@ -9,6 +9,7 @@
 #include <set>
 
 #include "src/npy.h"
+#include "src/tensor_file.h"
 #include "tests/run_program.h"
 
 namespace ampcheck::testing {
@@ -208,6 +209,16 @@ TEST(Cli, ReplaySavesWhatItJudged) {
                  high = read_npy(folder.path() + "/tensors/y.high.npy");
   for (std::size_t i = 0; i < got.values.size(); ++i) EXPECT_TRUE(low.values[i] <= got.values[i] && got.values[i] <= high.values[i]);
   EXPECT_EQ(ampcheck("replay '" + name + "' --save /proc/nothing").exit_code, 8);
+  for (const std::string file : {"t.safetensors", "t.npz"}) {
+    const ProgramResult one = ampcheck("replay '" + name + "' --save '" + folder.path() + "/" + file + "'");
+    ASSERT_EQ(one.exit_code, 0) << one.out << one.err;
+    const TensorFile tensors = read_tensors(folder.path() + "/" + file);
+    std::set<std::string> found;
+    for (const NamedTensor& tensor : tensors.tensors) found.insert(tensor.name);
+    EXPECT_EQ(found, names) << file;
+    EXPECT_EQ(to_doubles(tensors.find("y.got")->view()), got.values) << file;
+    EXPECT_EQ(tensors.find("x")->dtype(), file == "t.npz" ? Dtype::fp32 : Dtype::bf16) << "NumPy has no bf16";
+  }
 }
 
 TEST(Cli, FormatsKnowValuesByHeart) {

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "src/error.h"
+#include "src/tensor_file.h"
 #include "tests/run_program.h"
 #include "tools/wire.h"
 
@@ -80,6 +83,76 @@ TEST(Isolation, ACrashIsReplayedWithoutEndingTheProgram) {
   EXPECT_EQ(testing::ampcheck("replay " + kHostile + " 'segfault(x=fp32[17,7],seed=1)' --isolation none").exit_code, 128 + 11);
 }
 
+// A kernel that asks should_cancel ends by itself once its time is up; one that does not is killed.
+TEST(Isolation, ACoOperatingKernelReturnsAtItsTimeout) {
+  const testing::TemporaryFolder folder;
+  const std::string mark = folder.path() + "/mark";
+  const ProgramResult run = testing::ampcheck("replay " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --timeout 1", "AMPCHECK_TEST_MARK=" + mark);
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_TRUE(contains(run.out, "TIMEOUT  AC502")) << run.out;
+  EXPECT_TRUE(contains(run.out, "its kernel returned when asked to (should_cancel)")) << run.out;
+  EXPECT_TRUE(std::filesystem::exists(mark));
+  const ProgramResult deaf = testing::ampcheck("replay " + kHostile + " 'loops(x=fp32[17,7],seed=1)' --timeout 1");
+  EXPECT_TRUE(contains(deaf.out, "it did not within 2 s and was killed")) << deaf.out;
+}
+
+TEST(Isolation, ACoOperatingKernelReturnsOnAnInterrupt) {
+  for (const std::string isolation : {"worker", "none"}) {
+    const testing::TemporaryFolder folder;
+    const std::string mark = folder.path() + "/mark";
+    const ProgramResult run = testing::shell("AMPCHECK_TEST_MARK=" + mark + " $AMPCHECK check " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --isolation " + isolation +
+                                             " & pid=$!\nsleep 1; kill -INT $pid; wait $pid");
+    EXPECT_EQ(run.exit_code, 130) << isolation << run.out << run.err;
+    EXPECT_TRUE(contains(run.out, "Interrupted after 0 of 1 cases")) << isolation << run.out;
+    EXPECT_TRUE(std::filesystem::exists(mark)) << isolation;
+  }
+}
+
+// The journal has a line before and one after each case; of one that took the whole program with it, only the first.
+TEST(Isolation, TheJournalNamesWhatRan) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/journal";
+  const auto lines = [&] {
+    std::vector<json> out;
+    std::istringstream text(testing::read_text(file));
+    for (std::string line; std::getline(text, line);) out.push_back(json::parse(line));
+    return out;
+  };
+  const std::string cases = " 'segfault(x=fp32[2,5],seed=1)' 'segfault(x=fp32[17,7],seed=1)' 'segfault(x=fp32[3,4],seed=1)' -j 1 --journal " + file;
+  EXPECT_EQ(testing::ampcheck("check " + kHostile + cases).exit_code, 1);
+  const std::vector<json> run = lines();
+  ASSERT_EQ(run.size(), 8u);
+  EXPECT_EQ(run.front().at("schema"), "ampcheck.journal/1");
+  EXPECT_EQ(run.back().at("event"), "end");
+  for (std::size_t i = 1; i < 7; i += 2) {
+    EXPECT_EQ(run[i].at("event"), "start");
+    EXPECT_EQ(run[i + 1].at("event"), "done");
+    EXPECT_EQ(run[i].at("case"), run[i + 1].at("case"));
+    EXPECT_EQ(run[i + 1].at("verdict") == "CRASH", contains(run[i].at("case"), "[17,7]"));
+  }
+  EXPECT_EQ(testing::ampcheck("check " + kHostile + cases + " --isolation none").exit_code, 128 + 11);
+  const std::vector<json> more = lines();
+  ASSERT_GT(more.size(), run.size()) << "appended";
+  EXPECT_EQ(more.back().at("event"), "start");
+  EXPECT_TRUE(contains(more.back().at("case"), "[17,7]")) << more.back();
+  EXPECT_EQ(testing::ampcheck("check relu --regimes quick --shapes first --journal /proc/nothing").exit_code, 8);
+}
+
+TEST(Isolation, ACrashSaysWhereItsInputsAre) {
+  const std::string crash = kHostile + " 'segfault(x=fp32[17,7],seed=1)'";
+  const ProgramResult run = testing::ampcheck("replay " + crash);
+  EXPECT_TRUE(contains(run.out, "its inputs and cotangents follow from the case name, bit for bit")) << run.out;
+  const testing::TemporaryFolder folder;
+  EXPECT_EQ(testing::ampcheck("replay " + crash + " --save " + folder.path() + "/in.safetensors").exit_code, 128 + 11);
+  const TensorFile saved = read_tensors(folder.path() + "/in.safetensors");
+  ASSERT_NE(saved.find("x"), nullptr) << saved.names();
+  EXPECT_EQ(saved.find("x")->shape(), Shape({17, 7}));
+  // The same inputs from that file: the finding names it.
+  const ProgramResult again = testing::ampcheck("check " + kHostile + " segfault --inputs " + folder.path() + "/in.safetensors");
+  EXPECT_EQ(again.exit_code, 1) << again.out << again.err;
+  EXPECT_TRUE(contains(again.out, "its inputs are those of '" + folder.path() + "/in.safetensors'")) << again.out;
+}
+
 TEST(Isolation, ResultsAreThoseOfThisProcess) {
   const std::string selection = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so --regimes quick --shapes first --json ";
   const auto cases = [&](const std::string& options) {
@@ -97,18 +170,29 @@ TEST(Wire, KeepsEveryBit) {
   in.name = "op(x=fp32[2],seed=1)", in.op = "op", in.plugin = "./a b.so", in.dtype = "bf16", in.verdict = Verdict::structural, in.code = "AC402", in.note = "a \"note\"\n";
   in.seconds = 0.1;
   CheckResult check{.name = "forward y", .verdict = Verdict::bug, .code = "AC101", .dtype = Dtype::bf16, .compared = 5, .blind = 4, .unusual = 3, .range = 2, .failed = 1,
-                    .max_ratio = std::numeric_limits<double>::infinity(), .worst = {}, .cause = "c", .note = "n"};
+                    .max_ratio = std::numeric_limits<double>::infinity(), .worst = {}, .cause = "c", .note = "n", .unjudged = 17};
   check.worst.push_back({{1, 2}, -0.0, std::nan(""), 0xffffffffffffffffull, 7, 1e-310, 0.1, -std::numeric_limits<double>::infinity(), "from"});
   in.checks.push_back(check);
   const std::string text = wire_text(in);
-  EXPECT_EQ(text.find('\n'), std::string::npos);
   const CaseResult out = from_wire(text);
   EXPECT_EQ(wire_text(out), text);
   EXPECT_EQ(out.verdict, Verdict::structural);
   EXPECT_TRUE(std::signbit(out.checks.at(0).worst.at(0).got));
   EXPECT_TRUE(std::isnan(out.checks[0].worst[0].want));
   EXPECT_EQ(out.checks[0].worst[0].low, 0.1);
-  for (const char* wrong : {"", "{}", "[]", "[1,2,3]", "[\"a\",\"b\",\"c\",\"d\",99,\"e\",\"f\",[],0]", "\xff\xfe"}) EXPECT_THROW(from_wire(wrong), Error) << wrong;
+  EXPECT_EQ(out.checks[0].unjudged, 17);
+  // Cut anywhere, longer, or with a length, verdict or dtype that cannot be.
+  for (std::size_t size = 0; size < text.size(); ++size) EXPECT_THROW(from_wire(std::string_view(text).substr(0, size)), Error) << size;
+  EXPECT_THROW(from_wire(text + "x"), Error);
+  const auto spoiled = [&](std::size_t at) {
+    std::string copy = text;
+    copy.at(at + 6) = '\x7f';
+    return copy;
+  };
+  const std::size_t dtype = text.find("bf16", text.find("forward y"));
+  EXPECT_THROW(from_wire(spoiled(0)), Error);
+  EXPECT_THROW(from_wire(spoiled(text.find("AC402") - 16)), Error) << "the verdict";
+  EXPECT_THROW(from_wire(text.substr(0, dtype) + "bf61" + text.substr(dtype + 4)), Error);
 }
 
 }  // namespace

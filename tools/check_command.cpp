@@ -5,8 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <set>
 
+#include "checks/sampled.h"
 #include "src/error.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
@@ -16,6 +18,7 @@
 #include "tools/plugins.h"
 #include "tools/progress.h"
 #include "tools/reports.h"
+#include "tools/run_journal.h"
 #include "tools/selection.h"
 
 namespace ampcheck::tools {
@@ -77,12 +80,23 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.relations = options.relations;
   run.memory = options.memory, run.time_budget = options.time_budget;
   run.cancel = cancel;
-  run.run = isolated_run(options);
+  run.run = isolated_run(options, cancel);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);
   };
+  std::optional<RunJournal> lines;
+  if (!options.journal.empty()) {
+    lines.emplace(options.journal, selection.cases.size());
+    run.run = [inner = run.run, plain = run, &lines](const checks::OpDef& op, const OpCall& call, bool sampled) {
+      lines->start(call.str(op.signature), op.plugin, sampled);
+      CaseResult result = inner ? inner(op, call, sampled) : sampled ? checks::run_sampled(op, call, plain) : checks::run_case(op, call, plain);
+      lines->done(result);
+      return result;
+    };
+  }
   Report report = checks::run_cases(selection.cases, run);
+  if (lines) lines->end();
   // What an interrupted run did not reach is no result.
   std::erase_if(report.cases, [](const CaseResult& result) { return result.name.empty(); });
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 
+#include "checks/file_tensors.h"
 #include "src/error.h"
 #include "tools/output.h"
 #include "tools/wire.h"
@@ -58,12 +59,18 @@ std::string end_text(int status) {
   return "its process ended by itself with exit code " + std::to_string(WEXITSTATUS(status)) + " before the case was done";
 }
 
-CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const char* code, const std::string& cause, double seconds) {
+/// Where the inputs of a case are, after the process that held them is gone.
+std::string inputs_text(const OpCall& call, const Options& options) {
+  if (checks::is_file_range(call.range)) return "its inputs are those of '" + options.inputs + "', whose contents the case name states";
+  return "its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call";
+}
+
+CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, const char* code, const std::string& cause, double seconds) {
   CaseResult out;
   out.name = call.str(op.signature), out.op = op.signature.name, out.plugin = op.plugin, out.dtype = name(call.storage);
   out.verdict = find_code(code)->verdict, out.code = code, out.seconds = seconds;
   CheckResult check;
-  check.name = "call", check.verdict = out.verdict, check.code = code, check.compared = check.failed = 1, check.cause = cause;
+  check.name = "call", check.verdict = out.verdict, check.code = code, check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, options);
   out.checks.push_back(std::move(check));
   return out;
 }
@@ -72,7 +79,7 @@ CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const char* 
 
 class WorkerPool::Worker {
  public:
-  enum class Answer { reply, died, timeout, gone };  ///< gone: it was dead before the case
+  enum class Answer { reply, died, timeout, cancelled, gone };  ///< gone: it was dead before the case
 
   explicit Worker(const Options& options) {
     auto [request_read, request_write] = make_pipe();
@@ -108,8 +115,8 @@ class WorkerPool::Worker {
 
   ~Worker() { end(SIGKILL); }
 
-  Answer ask(const std::string& case_name, double timeout, std::string& reply) {
-    const std::string line = case_name + "\n";
+  Answer ask(const std::string& case_name, bool sampled, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
+    const std::string line = (sampled ? kSampled : kWhole) + case_name + "\n";
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
     const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
     bool told = false;
@@ -119,8 +126,14 @@ class WorkerPool::Worker {
       if (read_some(reply)) return Answer::reply;
       if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) return reap(), Answer::died;
       if (!told && Clock::now() - start > kSlow) write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n"), told = true;
+      if (cancel != nullptr && cancel->load()) return end(SIGTERM), Answer::cancelled;
       if (Clock::now() > deadline) return end(SIGTERM), Answer::timeout;
     }
+  }
+
+  /// How it took the end of its time. A worker ends by SIGTERM once its kernel returned; what does not return is killed.
+  const char* last_words() const {
+    return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGTERM ? "its kernel returned when asked to (should_cancel)" : "asked to end (should_cancel), it did not within 2 s and was killed";
   }
 
   /// Why it is no more; what it printed last.
@@ -137,7 +150,7 @@ class WorkerPool::Worker {
   }
 
  private:
-  /// True once a whole line is there.
+  /// True once a whole reply is there, and takes its length off.
   bool read_some(std::string& reply) {
     char buffer[1 << 16];
     for (;;) {
@@ -145,8 +158,11 @@ class WorkerPool::Worker {
       if (got < 0) return false;
       if (got == 0) return closed_ = true, false;
       reply.append(buffer, static_cast<std::size_t>(got));
-      if (reply.back() == '\n') return reply.pop_back(), true;
-      if (reply.size() > kMostReply) return closed_ = true, false;
+      std::uint64_t size = 0;
+      if (reply.size() < sizeof size) continue;
+      std::memcpy(&size, reply.data(), sizeof size);
+      if (size > kMostReply || reply.size() > size + sizeof size) return closed_ = true, false;
+      if (reply.size() == size + sizeof size) return reply.erase(0, sizeof size), true;
     }
   }
 
@@ -183,11 +199,14 @@ class WorkerPool::Worker {
 
 struct WorkerPool::State {
   Options options;
+  const std::atomic<bool>* cancel = nullptr;
   std::mutex mutex;
   std::vector<std::unique_ptr<Worker>> idle;
 };
 
-WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>()) { state_->options = options; }
+WorkerPool::WorkerPool(const Options& options, const std::atomic<bool>* cancel) : state_(std::make_unique<State>()) {
+  state_->options = options, state_->cancel = cancel;
+}
 WorkerPool::~WorkerPool() = default;
 
 std::unique_ptr<WorkerPool::Worker> WorkerPool::take() {
@@ -207,36 +226,37 @@ void WorkerPool::give(std::unique_ptr<Worker> worker) {
   state_->idle.push_back(std::move(worker));
 }
 
-CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call) {
+CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, bool sampled) {
   const auto start = Clock::now();
   const std::string case_name = call.str(op.signature);
   for (int attempt = 0;; ++attempt) {
     std::unique_ptr<Worker> worker = take();
     std::string reply;
-    const Worker::Answer answer = worker->ask(case_name, state_->options.timeout, reply);
+    const Worker::Answer answer = worker->ask(case_name, sampled, state_->options.timeout, state_->cancel, reply);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (answer == Worker::Answer::gone) {  // it died between two cases
       if (attempt == kMostAttempts) throw EnvironmentError("[worker] got none that lives");
       continue;
     }
     if (answer == Worker::Answer::timeout)
-      return broken_case(op, call, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout)", seconds);
-    if (answer != Worker::Answer::reply) return broken_case(op, call, "AC501", worker->obituary(), seconds);
+      return broken_case(op, call, state_->options, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout); " + worker->last_words(), seconds);
+    if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
+    if (answer != Worker::Answer::reply) return broken_case(op, call, state_->options, "AC501", worker->obituary(), seconds);
     try {
       CaseResult result = from_wire(reply);
       if (result.name != case_name) throw Error("[worker] got the result of another case");
       give(std::move(worker));
       return result;
     } catch (const Error& error) {
-      return broken_case(op, call, "AC501", std::string("its process sent no result: ") + error.what(), seconds);
+      return broken_case(op, call, state_->options, "AC501", std::string("its process sent no result: ") + error.what(), seconds);
     }
   }
 }
 
-std::function<CaseResult(const checks::OpDef&, const OpCall&)> isolated_run(const Options& options) {
+std::function<CaseResult(const checks::OpDef&, const OpCall&, bool)> isolated_run(const Options& options, const std::atomic<bool>* cancel) {
   if (options.plugin_ops.empty() || !options.isolation) return nullptr;
-  const auto pool = std::make_shared<WorkerPool>(options);
-  return [pool](const checks::OpDef& op, const OpCall& call) { return pool->run(op, call); };
+  const auto pool = std::make_shared<WorkerPool>(options, cancel);
+  return [pool](const checks::OpDef& op, const OpCall& call, bool sampled) { return pool->run(op, call, sampled); };
 }
 
 }  // namespace ampcheck::tools

@@ -3,6 +3,7 @@
 // goes on. A worker is this program again (posix_spawn, never fork), keeps its library loaded, and takes one case at a time.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -15,14 +16,16 @@ namespace ampcheck::tools {
 /// Workers of one library, started when they are needed, at most as many as threads ask at a time.
 class WorkerPool {
  public:
-  explicit WorkerPool(const Options& options);
+  /// Once `cancel` is set, cases that run are ended.
+  explicit WorkerPool(const Options& options, const std::atomic<bool>* cancel = nullptr);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in options.timeout seconds a TIMEOUT; either is
-  /// replaced. EnvironmentError if no worker can be started.
-  CaseResult run(const checks::OpDef& op, const OpCall& call);
+  /// replaced. Before a worker is killed, its kernel is asked to return (should_cancel). EnvironmentError if no worker can be started,
+  /// checks::Interrupted once cancelled.
+  CaseResult run(const checks::OpDef& op, const OpCall& call, bool sampled = false);
 
  private:
   class Worker;
@@ -34,9 +37,10 @@ class WorkerPool {
 };
 
 /// The hook of checks::RunOptions for a library; none for built-in ops and with --isolation none.
-std::function<CaseResult(const checks::OpDef&, const OpCall&)> isolated_run(const Options& options);
+std::function<CaseResult(const checks::OpDef&, const OpCall&, bool sampled)> isolated_run(const Options& options, const std::atomic<bool>* cancel = nullptr);
 
-/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3 and answers on 4.
+/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3, each behind
+/// kWhole or kSampled, and answers on 4.
 ExitCode worker_main(int argc, char** argv);
 
 }  // namespace ampcheck::tools

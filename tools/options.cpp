@@ -176,10 +176,14 @@ void add_run_options(CLI::App* verb, Options& o) {
                           "values only: leave out the exact relations");
 }
 
+void add_memory_option(CLI::App* verb, Options& o) {
+  each(verb, "--memory", "SIZE", "that the cases that run at a time may take, as 8GB or 500MB (4/5 of what is free); of a larger one rows are sampled, or it is skipped",
+       [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
+}
+
 /// Of a verb that runs many cases and says which it left out.
 void add_budget_options(CLI::App* verb, Options& o) {
-  each(verb, "--memory", "SIZE", "that the cases that run at a time may take, as 8GB or 500MB; a larger one is skipped (4/5 of what is free)",
-       [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
+  add_memory_option(verb, o);
   each(verb, "--time-budget", "S", "seconds after which no further case starts; of each op, what finds most comes first",
        [&o](const std::string& t) { o.time_budget = static_cast<double>(parse_count("--time-budget", t, 1, 1'000'000)); });
 }
@@ -222,14 +226,16 @@ void describe(CLI::App& app, Options& o) {
   add_budget_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE, junit:FILE or lines:FILE (may be repeated)",
        [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
+  check->add_option("--journal", o.journal, "append a JSON line before and after each case: what ran when the machine went down")->type_name("FILE");
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
 
   CLI::App* replay = add_verb(app, o, "replay", "Run one case again, and save its tensors");
   replay->add_option("CASE", o.words, "case name as printed by check; the library of the op first")->required()->expected(1, 2);
-  replay->add_option("--save", o.save, "folder for inputs, got, want and interval as .npy")->type_name("DIR");
+  replay->add_option("--save", o.save, "inputs, got, want and interval: to a folder as .npy, or to one FILE.safetensors or FILE.npz")->type_name("DIR");
   add_data_option(replay, o);
   add_inputs_option(replay, o);
   add_run_options(replay, o);
+  add_memory_option(replay, o);
 
   CLI::App* certify = add_verb(app, o, "certify", "How surely the reference is right: 100-digit differences");
   certify->add_option("OP", o.words, "op or pattern; none: all; a shared library first: its ops");

@@ -71,11 +71,12 @@ struct Options {
   double time_budget = 0;          ///< seconds after which no further case starts; 0: none
   double timeout = 60;             ///< seconds that a case may take in a worker
   std::vector<ReportFile> reports = {};
+  std::string journal = {};        ///< check: file to which each case is written before and after it runs
 
   bool cases = false;              ///< list: case names
   bool planted = false;            ///< list: the planted faults and correct variants
   std::string door = "cpp";        ///< new op: cpp, c or toml
-  std::string save = {};           ///< replay: folder for the tensors
+  std::string save = {};           ///< replay: folder, .safetensors or .npz file for the tensors
   int samples = 8;                 ///< certify: coordinates per input and form
   std::vector<std::string> formats = {};  ///< formats: only these
   RoundingMode rounding = {};

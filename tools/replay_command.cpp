@@ -3,9 +3,12 @@
 
 #include <filesystem>
 
+#include "checks/budget.h"
 #include "checks/real_tensors.h"
+#include "checks/sampled.h"
 #include "src/error.h"
 #include "src/npy.h"
+#include "src/npz.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
@@ -45,8 +48,36 @@ std::vector<std::string> save(const std::string& folder, const std::string& case
   return files;
 }
 
-std::string saved_text(const std::string& folder, const std::vector<std::string>& files) {
-  return fmt::format("\nSaved {} tensors in {}: {}\n", files.size(), folder, fmt::join(files, " "));
+bool is_file(const std::string& save) { return save.ends_with(".safetensors") || save.ends_with(".npz"); }
+
+/// One file with all tensors: safetensors keeps every dtype, npz widens what NumPy has not.
+std::vector<std::string> save_file(const std::string& path, const checks::Dump& dump) {
+  std::vector<NamedTensor> tensors;
+  std::vector<std::string> names;
+  for (const checks::Dump::Entry& entry : dump.entries) {
+    Tensor tensor(entry.dtype, entry.shape);
+    from_doubles(entry.values, tensor.view());
+    tensors.push_back({entry.name, std::move(tensor)}), names.push_back(entry.name);
+  }
+  write_file(path, path.ends_with(".npz") ? npz_bytes(tensors) : safetensors_bytes(tensors));
+  return names;
+}
+
+std::vector<std::string> save_as(const std::string& where, const std::string& case_name, const checks::Dump& dump) {
+  return is_file(where) ? save_file(where, dump) : save(where, case_name, dump);
+}
+
+/// What the kernel is given: saved before it runs, in case it takes the process with it.
+checks::Dump inputs_of(const checks::Case& item) {
+  checks::Dump out;
+  const OpSignature& signature = item.op->signature;
+  for (const TensorSpec& spec : signature.inputs)
+    if (item.call.has(spec)) out.entries.push_back({spec.name, item.call.shape(spec), item.call.dtype(spec), checks::input_values(signature, item.call, spec)});
+  return out;
+}
+
+std::string saved_text(const std::string& where, const std::vector<std::string>& files) {
+  return fmt::format("\nSaved {} tensors in {}: {}\n", files.size(), where, fmt::join(files, " "));
 }
 
 }  // namespace
@@ -60,7 +91,7 @@ ExitCode replay_command(const Options& options) {
   RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1, .data = options.data, .inputs = options.inputs};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
-  if (!options.save.empty()) make_folder(options.save);
+  if (!options.save.empty() && !is_file(options.save)) make_folder(options.save);
 
   checks::RunOptions run;
   run.device = options.device;
@@ -68,13 +99,19 @@ ExitCode replay_command(const Options& options) {
   run.relations = options.relations;
   checks::Dump dump;
   Report report;
+  const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
   const auto isolated = options.save.empty() ? isolated_run(options) : nullptr;  // tensors are saved from this process
-  report.cases.push_back(isolated ? isolated(*item.op, item.call) : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+  const bool sampled = checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
+  if (sampled && !options.save.empty()) throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
+  if (!options.save.empty()) save_as(options.save, item.call.str(item.op->signature), inputs_of(item));
+  report.cases.push_back(isolated ? isolated(*item.op, item.call, sampled)
+                         : sampled ? checks::run_sampled(*item.op, item.call, run)
+                                   : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
   const CaseResult& result = report.cases.front();
   report.seconds = result.seconds;
 
   std::vector<std::string> files;
-  if (!options.save.empty()) files = save(options.save, result.name, dump);
+  if (!dump.entries.empty()) files = save_as(options.save, result.name, dump);
   if (options.json) {
     write_stdout(json_report(report, facts));
   } else {

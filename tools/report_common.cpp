@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
 #include "checks/file_tensors.h"
 #include "checks/real_tensors.h"
 #include "tools/plugins.h"
@@ -28,6 +33,12 @@ std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   return out;
 }
 
+std::string unjudged_share(std::int64_t unjudged, std::int64_t judged) {
+  const double all = static_cast<double>(unjudged) + static_cast<double>(judged);
+  const double share = all == 0 ? 0 : 100 * static_cast<double>(unjudged) / all;
+  return fmt::format("{:.2f} %", judged == 0 ? share : std::min(std::floor(100 * share) / 100, 99.99));
+}
+
 Totals totals_of(const Report& report) {
   Totals totals;
   for (const CaseResult& result : report.cases) {
@@ -38,6 +49,7 @@ Totals totals_of(const Report& report) {
     totals.elements += result.elements();
     totals.blind += result.blind();
     totals.unusual += result.unusual();
+    totals.unjudged += result.unjudged(), totals.sampled += result.unjudged() > 0;
   }
   return totals;
 }

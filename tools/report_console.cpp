@@ -22,6 +22,7 @@ struct OpRow {
   std::string op;
   std::vector<std::string> dtypes = {};
   std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
+  bool sampled = false;
   double max_ratio = 0, visible = 0;  ///< visible: largest of the checks without a formula
   std::map<std::string, std::int64_t> found = {};  ///< "BUG AC101" -> cases
 
@@ -33,6 +34,7 @@ struct OpRow {
     elements += result.elements();
     blind += result.blind();
     convicted += convicts(result.verdict);
+    sampled |= result.unjudged() > 0;
     for (const CheckResult& check : result.checks) max_ratio = std::max(max_ratio, check.max_ratio), visible = std::max(visible, check.visible);
     // RANGE and EMPTY cases are no news.
     if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), result.code)];
@@ -71,7 +73,7 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
 
 std::string verdict_text(const OpRow& row, const Style& style) {
   if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
-  if (row.convicted == 0) return fmt::format("{}ROUNDING{}{}", style.green, style.reset, row.visible > 0 ? " (weak mode)" : "");
+  if (row.convicted == 0) return fmt::format("{}ROUNDING{}{}", style.green, style.reset, row.visible > 0 ? " (weak mode)" : row.sampled ? " (rows sampled)" : "");
   const auto usual = std::max_element(row.found.begin(), row.found.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const std::string others = row.found.size() == 1 ? "" : fmt::format(" and {} other kind{}", row.found.size() - 1, plural(std::ssize(row.found) - 1));
   return fmt::format("{}{}{}{} in {} of {}", style.red, usual->first, style.reset, others, row.convicted, row.cases);
@@ -159,6 +161,13 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
     const std::string which = totals.skipped == 0 ? "" : fmt::format(": the {} case{} that ran,", grouped(totals.passed), plural(totals.passed));
     out += fmt::format("{}All clear{}{} in {}.{}\n", style.green, style.reset, which, duration(report.seconds), certificate_text(report));
     if (!facts.hint.empty()) out += facts.hint;
+  }
+  if (totals.sampled != 0) {
+    std::int64_t judged = 0;
+    for (const CaseResult& result : report.cases)
+      if (result.unjudged() > 0) judged += result.elements();
+    out += fmt::format("{}Sampled{}: {} case{} too large to judge whole; {} of the elements there ({}) were not judged.\n", style.yellow, style.reset, grouped(totals.sampled),
+                       totals.sampled == 1 ? " was" : "s were", unjudged_share(totals.unjudged, judged), grouped(totals.unjudged));
   }
   if (totals.skipped != 0) out += skipped_text(report, totals.skipped);
   if (totals.unusual != 0)
@@ -290,6 +299,7 @@ std::string console_checks(const CaseResult& result, const Style& style) {
                        bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
                        check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
+    if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
   return out;
 }

@@ -30,6 +30,7 @@ Json check_json(const CheckResult& check) {
           {"compared", check.compared},   {"blind", check.blind},
           {"visible", json_number(check.visible)},
           {"unusual", check.unusual},     {"range", check.range},
+          {"unjudged", check.unjudged},
           {"failed", check.failed},       {"max_ratio", json_number(check.max_ratio)},
           {"cause", check.cause},         {"note", check.note},
           {"worst", std::move(worst)}};
@@ -40,7 +41,7 @@ Json case_json(const CaseResult& result) {
   for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
   Json out = {{"case", result.name},       {"op", result.op},     {"dtype", result.dtype},
               {"verdict", name(result.verdict)}, {"code", result.code}, {"note", result.note},
-              {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
+              {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
   if (!result.plugin.empty()) out["plugin"] = result.plugin;
   return out;
 }
@@ -49,7 +50,8 @@ Json summary_json(const Report& report, const RunFacts& facts) {
   const Totals totals = totals_of(report);
   return {{"cases", totals.cases},       {"passed", totals.passed}, {"failed", totals.failed},
           {"skipped", totals.skipped},   {"elements", totals.elements}, {"blind", totals.blind},
-          {"unusual", totals.unusual},   {"planned", facts.planned}, {"interrupted", report.interrupted}};
+          {"unusual", totals.unusual},   {"planned", facts.planned}, {"interrupted", report.interrupted},
+          {"sampled", totals.sampled},   {"unjudged", totals.unjudged}};
 }
 
 }  // namespace

@@ -19,6 +19,12 @@ std::string field(std::string_view text) {
   return out;
 }
 
+/// The note of a case, with the share of its elements that nobody judged.
+std::string sampled_text(const CaseResult& result) {
+  if (result.unjudged() == 0) return result.note;
+  return result.note + fmt::format("; {} of its elements were not judged", unjudged_share(result.unjudged(), result.elements()));
+}
+
 }  // namespace
 
 std::string lines_report(const Report& report, const RunFacts& facts) {
@@ -26,7 +32,7 @@ std::string lines_report(const Report& report, const RunFacts& facts) {
   for (const CaseResult& result : report.cases) {
     const bool failed = convicts(result.verdict), skipped = result.verdict == Verdict::skipped;
     out += fmt::format("{}\t{}\t{}\t{}\t{}\n", failed ? "fail" : skipped ? "skip" : "pass", name(result.verdict), field(result.code), field(result.name),
-                       field(failed ? console_failure(result, facts, Style{}) : skipped ? result.note : ""));
+                       field(failed ? console_failure(result, facts, Style{}) : skipped || result.unjudged() > 0 ? sampled_text(result) : ""));
   }
   return out;
 }

@@ -30,8 +30,12 @@ struct RunFacts {
 struct Totals {
   std::int64_t cases = 0, passed = 0, failed = 0, skipped = 0;
   std::int64_t elements = 0, blind = 0, unusual = 0;
+  std::int64_t sampled = 0, unjudged = 0;  ///< cases of which rows were sampled, and the elements that were not judged there
 };
 Totals totals_of(const Report& report);
+
+/// Of all elements that were written those that were not judged, as "99.97 %"; never 100 where any was judged.
+std::string unjudged_share(std::int64_t unjudged, std::int64_t judged);
 
 /// 0, 1, 4 or 5, from the verdicts and from what did not run.
 ExitCode exit_code_of(const Report& report, std::size_t planned);

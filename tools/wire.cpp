@@ -2,77 +2,132 @@
 #include "tools/wire.h"
 
 #include <bit>
+#include <cstring>
 
 #include "src/error.h"
-#include "tools/json.h"
 
 namespace ampcheck::tools {
 
 namespace {
 
-// A number travels as its bits: JSON has no infinities, and decimals would have to be read back.
-std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
-double number(const Json& json) { return std::bit_cast<double>(json.get<std::uint64_t>()); }
-
-// Arrays in the order of the struct's fields. A new field of these structs must be added here: the sizes say so.
+// Fields in the order of the struct's; numbers as 8 bytes, texts and lists behind their length. A new field of these structs
+// must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 224, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 232, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 232, "teach wire_text and from_wire the new field of CaseResult");
 #endif
 
-Json to_json(const Element& e) {
-  return Json::array({e.index, bits(e.got), bits(e.want), e.got_bits, e.want_bits, bits(e.ulp), bits(e.low), bits(e.high), e.interval_from});
+class Writer {
+ public:
+  void put(std::uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void put(std::int64_t value) { put(static_cast<std::uint64_t>(value)); }
+  void put(double value) { put(std::bit_cast<std::uint64_t>(value)); }
+  void put(const std::string& text) { put(std::uint64_t{text.size()}), out_ += text; }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+/// What a worker sent is not trusted: nothing is read or allocated beyond what is there.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : rest_(text) {}
+
+  void get(std::uint64_t& value) {
+    if (rest_.size() < sizeof value) fail();
+    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_.remove_prefix(sizeof value);
+  }
+  void get(std::int64_t& value) { value = static_cast<std::int64_t>(number()); }
+  void get(double& value) { value = std::bit_cast<double>(number()); }
+  void get(std::string& text) {
+    const std::uint64_t size = number();
+    if (size > rest_.size()) fail();
+    text = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+  }
+  /// Entries of a list; each takes at least `least` bytes.
+  std::size_t count(std::size_t least) {
+    const std::uint64_t n = number();
+    if (n > rest_.size() / least) fail();
+    return n;
+  }
+  void get(Verdict& verdict) {
+    const std::uint64_t value = number();
+    if (value > static_cast<std::uint64_t>(Verdict::crash)) fail();
+    verdict = static_cast<Verdict>(value);
+  }
+  void get(Dtype& dtype) {
+    std::string text;
+    get(text);
+    const DtypeInfo* const known = find_dtype(text);
+    if (known == nullptr) fail();
+    dtype = known->dtype;
+  }
+  void end() const {
+    if (!rest_.empty()) fail();
+  }
+
+ private:
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    get(value);
+    return value;
+  }
+  [[noreturn]] static void fail() { throw Error("[worker] got a result that cannot be read"); }
+
+  std::string_view rest_;
+};
+
+void put(Writer& w, const Element& e) {
+  w.put(std::uint64_t{e.index.size()});
+  for (const std::int64_t i : e.index) w.put(i);
+  w.put(e.got), w.put(e.want), w.put(e.got_bits), w.put(e.want_bits), w.put(e.ulp), w.put(e.low), w.put(e.high), w.put(e.interval_from);
 }
 
-Element element(const Json& j) {
-  return {j.at(0).get<std::vector<std::int64_t>>(), number(j.at(1)), number(j.at(2)), j.at(3), j.at(4), number(j.at(5)), number(j.at(6)), number(j.at(7)), j.at(8)};
+void get(Reader& r, Element& e) {
+  e.index.resize(r.count(8));
+  for (std::int64_t& i : e.index) r.get(i);
+  r.get(e.got), r.get(e.want), r.get(e.got_bits), r.get(e.want_bits), r.get(e.ulp), r.get(e.low), r.get(e.high), r.get(e.interval_from);
 }
 
-Json to_json(const CheckResult& c) {
-  Json worst = Json::array();
-  for (const Element& e : c.worst) worst.push_back(to_json(e));
-  return Json::array({c.name, static_cast<int>(c.verdict), c.code, name(c.dtype), c.compared, c.blind, c.unusual, c.range, c.failed, bits(c.max_ratio), std::move(worst), c.cause, c.note, bits(c.visible)});
+void put(Writer& w, const CheckResult& c) {
+  w.put(c.name), w.put(static_cast<std::uint64_t>(c.verdict)), w.put(c.code), w.put(std::string(name(c.dtype)));
+  w.put(c.compared), w.put(c.blind), w.put(c.unusual), w.put(c.range), w.put(c.failed), w.put(c.max_ratio);
+  w.put(std::uint64_t{c.worst.size()});
+  for (const Element& e : c.worst) put(w, e);
+  w.put(c.visible), w.put(c.cause), w.put(c.note), w.put(c.unjudged);
 }
 
-Verdict verdict(const Json& j) {
-  const int value = j.get<int>();
-  if (value < 0 || value > static_cast<int>(Verdict::crash)) throw Error("[worker] got verdict " + std::to_string(value));
-  return static_cast<Verdict>(value);
-}
-
-CheckResult check(const Json& j) {
-  CheckResult out;
-  out.name = j.at(0), out.verdict = verdict(j.at(1)), out.code = j.at(2);
-  const DtypeInfo* dtype = find_dtype(j.at(3).get<std::string>());
-  if (dtype == nullptr) throw Error("[worker] got an unknown dtype");
-  out.dtype = dtype->dtype;
-  out.compared = j.at(4), out.blind = j.at(5), out.unusual = j.at(6), out.range = j.at(7), out.failed = j.at(8), out.max_ratio = number(j.at(9));
-  for (const Json& e : j.at(10)) out.worst.push_back(element(e));
-  out.cause = j.at(11), out.note = j.at(12), out.visible = number(j.at(13));
-  return out;
+void get(Reader& r, CheckResult& c) {
+  r.get(c.name), r.get(c.verdict), r.get(c.code), r.get(c.dtype);
+  r.get(c.compared), r.get(c.blind), r.get(c.unusual), r.get(c.range), r.get(c.failed), r.get(c.max_ratio);
+  c.worst.resize(r.count(9 * 8));
+  for (Element& e : c.worst) get(r, e);
+  r.get(c.visible), r.get(c.cause), r.get(c.note), r.get(c.unjudged);
 }
 
 }  // namespace
 
-std::string wire_text(const CaseResult& r) {
-  Json checks = Json::array();
-  for (const CheckResult& c : r.checks) checks.push_back(to_json(c));
-  const Json out = Json::array({r.name, r.op, r.plugin, r.dtype, static_cast<int>(r.verdict), r.code, r.note, std::move(checks), bits(r.seconds)});
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string wire_text(const CaseResult& result) {
+  Writer w;
+  w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype), w.put(static_cast<std::uint64_t>(result.verdict));
+  w.put(result.code), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
+  for (const CheckResult& check : result.checks) put(w, check);
+  w.put(result.seconds);
+  return w.take();
 }
 
 CaseResult from_wire(std::string_view text) {
-  try {
-    const Json j = Json::parse(text);
-    CaseResult out;
-    out.name = j.at(0), out.op = j.at(1), out.plugin = j.at(2), out.dtype = j.at(3), out.verdict = verdict(j.at(4)), out.code = j.at(5), out.note = j.at(6);
-    for (const Json& c : j.at(7)) out.checks.push_back(check(c));
-    out.seconds = number(j.at(8));
-    return out;
-  } catch (const Json::exception& error) {
-    throw Error(std::string("[worker] got a result that cannot be read: ") + error.what());
-  }
+  Reader r(text);
+  CaseResult out;
+  r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code), r.get(out.note);
+  out.checks.resize(r.count(15 * 8));
+  for (CheckResult& check : out.checks) get(r, check);
+  r.get(out.seconds), r.end();
+  return out;
 }
 
 }  // namespace ampcheck::tools

@@ -9,9 +9,9 @@
 
 namespace ampcheck::tools {
 
-/// One line of text without its end.
+/// Its bytes; the channel carries their number in front.
 std::string wire_text(const CaseResult& result);
-/// Throws Error for a text that is none.
+/// Throws Error for bytes that are none.
 CaseResult from_wire(std::string_view text);
 
 }  // namespace ampcheck::tools

@@ -4,10 +4,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <string_view>
 
+#include "checks/sampled.h"
 #include "src/parallel.h"
 #include "tools/isolation.h"
 #include "tools/plugins.h"
@@ -42,14 +46,25 @@ void set_limits(Device device) {
   limit(RLIMIT_FSIZE, kMostOutput);
 }
 
+std::atomic<bool> cancel{false};  ///< asked to end: kernels hear of it by should_cancel
+extern "C" void on_terminate(int) { cancel.store(true); }
+
+/// Ends as SIGTERM ends a process that does not catch it: the supervisor sees that the kernel let go.
+[[noreturn]] void end_by_terminate() {
+  std::signal(SIGTERM, SIG_DFL);
+  raise(SIGTERM);
+  _exit(128 + SIGTERM);
+}
+
+/// The supervisor waits for an answer before it asks again: what is read at a time is one request, or a part of one.
 bool read_line(std::string& line) {
   line.clear();
-  for (char c = 0;;) {
-    const ssize_t got = read(kRequests, &c, 1);
-    if (got < 0 && errno == EINTR) continue;
+  for (char buffer[4096];;) {
+    const ssize_t got = read(kRequests, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR && !cancel.load()) continue;
     if (got <= 0) return false;
-    if (c == '\n') return true;
-    line += c;
+    line.append(buffer, static_cast<std::size_t>(got));
+    if (line.back() == '\n') return line.pop_back(), true;
   }
 }
 
@@ -76,16 +91,30 @@ ExitCode worker_main(int argc, char** argv) {
   run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
   run.relations = std::string_view(argv[4]) == "1";
   run.jobs = 1;
+  run.cancel = &cancel;
   set_limits(run.device);
   set_threads(1);
   open_plugin(options);
   open_inputs(options);
   const pid_t self = getpid();
+  struct sigaction action{};
+  action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
+  sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
-    const checks::Case item = parse_case(options, line);
-    const CaseResult result = checks::run_case(*item.op, item.call, run);
+    const bool sampled = line.starts_with(kSampled);
+    const checks::Case item = parse_case(options, line.substr(1));
+    std::optional<CaseResult> result;
+    try {
+      result = sampled ? checks::run_sampled(*item.op, item.call, run) : checks::run_case(*item.op, item.call, run);
+    } catch (const checks::Interrupted&) {
+    }
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
-    if (!write_all(wire_text(result) + "\n")) break;
+    if (!result) end_by_terminate();
+    std::string reply(sizeof(std::uint64_t), '\0');
+    reply += wire_text(*result);
+    const std::uint64_t size = reply.size() - sizeof size;
+    std::memcpy(reply.data(), &size, sizeof size);
+    if (!write_all(reply)) break;
   }
   _exit(0);  // the library's destructors are its own affair
 }

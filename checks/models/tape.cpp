@@ -166,7 +166,7 @@ void Tape::backward(Entry& entry) {
   auto& evaluator = *entry.evaluation->values;
   evaluator.set(recording.cotangents.begin()->second, cotangent(call.output));
   for (const auto& [name, node] : recording.gradients) {
-    const auto input = std::find_if(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return gradient_name(i.first) == name; });
+    const auto input = std::find_if(call.inputs.begin(), call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return gradient_name(i.first) == wanted; });
     const std::vector<double>& g = evaluator.value(node);
     std::vector<double>& to = cotangent(input->second);
     for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -87,6 +88,35 @@ void list_ops(benchmark::State& state) {
   record_figure("ampcheck list", Goal::at_most, 50, best * 1e3, "ms");
 }
 
+/// What a case spends outside its own check: the time between its two lines of the journal, less the seconds that it reports. The
+/// middle one of all cases, in microseconds.
+double overhead_of_cases(const std::string& isolation) {
+  const std::string journal = (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + ".journal")).string();
+  run_program({"check", AMPCHECK_PLUGIN, "prints", "--regimes", "quick", "--shapes", "N=2,D=3", "--seeds", "100", "-j", "1", "--isolation", isolation, "--journal", journal});
+  std::ifstream file(journal);
+  const auto number = [](const std::string& line, const std::string& key) { return std::stod(line.substr(line.find("\"" + key + "\":") + key.size() + 3)); };
+  std::vector<double> out;
+  double started = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("\"event\":\"start\"") != std::string::npos) started = number(line, "time");
+    if (line.find("\"event\":\"done\"") != std::string::npos) out.push_back(1e6 * (number(line, "time") - started - number(line, "seconds")));
+  }
+  std::remove(journal.c_str());
+  if (out.size() < 100) throw Error("[bench] cases in the journal, got " + std::to_string(out.size()) + ", want 100 or more");
+  std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(out.size() / 2), out.end());
+  return out[out.size() / 2];
+}
+
+void worker_overhead(benchmark::State& state) {
+  double best = 1e30;
+  for (auto _ : state) {
+    const double t = overhead_of_cases("worker") - overhead_of_cases("none");
+    best = std::min(best, t);
+    state.SetIterationTime(t * 1e-6);
+  }
+  record_figure("a case in a worker process, more than in-process", Goal::at_most, 50, best, "us");
+}
+
 /// Bytes of the tensors of a forward and a backward call in their storage types.
 double tensor_bytes(const checks::OpDef& op, const OpCall& call) {
   double total = 0;
@@ -123,6 +153,7 @@ void memory_of(benchmark::State& state, const std::string& case_name, bool row_w
 const bool registered = [] {
   add_figure("program/check", 1, check_all);
   add_figure("program/list", 20, list_ops);
+  add_figure("program/worker", 5, worker_overhead);
   const auto memory = [](const std::string& name, bool row_wise) {
     add_figure("memory/" + name, 1, [=](benchmark::State& state) { memory_of(state, name, row_wise); });
   };

@@ -94,6 +94,9 @@ class Description {
     op.row_dim = some(1) ? text() : nullptr;
     op.forward = some(15) ? nullptr : no_kernel;
     op.backward = some(3) ? nullptr : no_kernel;
+    op.jvp = some(3) ? no_kernel : nullptr;
+    op.kinks = list<ac_kink>(kinks_, op.kink_count, 2, [this](ac_kink& kink) { kink.input = text(), kink.at = from_.take<double>(), kink.convention = text(); });
+    op.extensions = list<ac_extension>(extensions_, op.extension_count, 2, [this](ac_extension& extension) { extension.flags = static_cast<std::uint32_t>(number()), extension.name = text(); });
   }
 
   fuzz::Bytes from_;
@@ -105,6 +108,8 @@ class Description {
   std::deque<std::vector<ac_output>> outputs_;
   std::deque<std::vector<ac_attribute>> attributes_;
   std::deque<std::vector<ac_form>> forms_;
+  std::deque<std::vector<ac_kink>> kinks_;
+  std::deque<std::vector<ac_extension>> extensions_;
   std::deque<std::vector<double>> values_;
   std::deque<std::vector<std::int32_t>> storage_;
   std::deque<ac_contract> contracts_;

@@ -61,20 +61,31 @@ std::int32_t floods(float*, std::int64_t) {
   for (;;) std::printf("all work and no play makes a dull kernel\n");
 }
 
+thread_local const ac_call* current = nullptr;
+
+/// Co-operates: works until the host says that nobody wants the result, and leaves a mark that it was told.
+std::int32_t returns_when_asked(float*, std::int64_t) {
+  while (current->host->should_cancel(current->host->context) == 0) usleep(1000);
+  if (const char* mark = std::getenv("AMPCHECK_TEST_MARK")) std::fclose(std::fopen(mark, "w"));
+  current->host->set_error(current->host->context, "cancelled");
+  return 5;
+}
+
 using Deed = std::int32_t (*)(float*, std::int64_t);
 
 std::int32_t doubled(const ac_tensor& from, const ac_tensor& to, const ac_call* call) {
   const std::int64_t rows = from.dl.shape[0], n = rows * from.dl.shape[1];
   auto* y = static_cast<float*>(to.dl.data);
+  current = call;
   for (std::int64_t i = 0; i < n; ++i) y[i] = 2 * static_cast<const float*>(from.dl.data)[i];
   return rows == 17 && call->outputs != nullptr ? (*static_cast<Deed*>(call->user))(y, n) : 0;
 }
 std::int32_t forward(const ac_call* call) { return doubled(*call->inputs[0], *call->outputs[0], call); }
 std::int32_t backward(const ac_call* call) { return doubled(*call->cotangents[0], *call->gradients[0], call); }
 
-Deed deeds[] = {segfault, aborts, exits, loops, overflows_stack, takes_memory, closes_descriptors, prints, forks, leaves_a_child, throws, writes_after, writes_before, returns_garbage, floods};
+Deed deeds[] = {segfault, aborts, exits, loops, overflows_stack, takes_memory, closes_descriptors, prints, forks, leaves_a_child, throws, writes_after, writes_before, returns_garbage, floods, returns_when_asked};
 const char* const names[] = {"segfault", "aborts", "exits", "loops", "overflows_stack", "takes_memory", "closes_descriptors", "prints", "forks", "leaves_a_child", "throws",
-                             "writes_after", "writes_before", "returns_garbage", "floods"};
+                             "writes_after", "writes_before", "returns_garbage", "floods", "returns_when_asked"};
 static_assert(std::size(deeds) == std::size(names));
 
 const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}, {sizeof(ac_dim), 0, "D", {7, 12, 5}, 0, 0}};

@@ -73,7 +73,9 @@ typedef struct ac_host {
   void (*log)(void *context, int32_t level, const char *message);
   void (*set_error)(void *context, const char *message); /* what the finding says; the last one counts */
   void *(*alloc)(void *context, size_t bytes, size_t alignment); /* host memory until the call returns; null: none left */
-  int32_t (*should_cancel)(void *context); /* not 0: return soon, with any code */
+  /* Not 0: the user interrupted the run, or the case is over its --timeout; return soon, with any code: nobody reads the
+   * result. Where a kernel does not, its process is killed 2 s later. */
+  int32_t (*should_cancel)(void *context);
 } ac_host;
 
 /* Attributes of a call, in the order of the op. */
@@ -86,7 +88,8 @@ typedef struct ac_attribute_value {
 
 /* Pointers to tensors in the order of the op; a null pointer is an absent optional input, its gradient, or a gradient
  * that an input does not have. Forward reads inputs and writes outputs and saved; backward reads inputs, saved and
- * cotangents (one for each output) and writes gradients (one for each input). */
+ * cotangents (one for each output) and writes gradients (one for each input); jvp reads inputs, saved and tangents (one for each
+ * input) and writes output_tangents. */
 typedef struct ac_call {
   uint32_t struct_size;
   int32_t storage; /* the storage dtype of the case */
@@ -96,11 +99,13 @@ typedef struct ac_call {
   void *user; /* of the op */
   int32_t input_count, output_count, saved_count, attribute_count;
   const ac_tensor *const *inputs;
-  const ac_tensor *const *outputs;    /* null in backward */
+  const ac_tensor *const *outputs;    /* null but in forward */
   const ac_tensor *const *saved;
-  const ac_tensor *const *cotangents; /* null in forward */
-  const ac_tensor *const *gradients;  /* null in forward */
+  const ac_tensor *const *cotangents; /* null but in backward */
+  const ac_tensor *const *gradients;  /* null but in backward */
   const ac_attribute_value *attributes;
+  const ac_tensor *const *tangents;        /* null but in jvp; a null pointer for an input without gradient */
+  const ac_tensor *const *output_tangents; /* null but in jvp */
 } ac_call;
 
 typedef int32_t (*ac_kernel)(const ac_call *call);
@@ -204,6 +209,28 @@ typedef struct ac_form {
   const char *formula; /* required */
 } ac_form;
 
+/* A value of an input at which the op has no derivative (0 of relu; 0 and 6 of relu6). An eighth of the drawn data lies at
+ * such values, and the gradient that the first form gives there is the convention that the kernel is held to; a further form with
+ * another one admits that too. */
+typedef struct ac_kink {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char *input; /* required: an input with a gradient */
+  double at;
+  const char *convention; /* in words, for reports: "gradient 0" */
+} ac_kink;
+
+/* What a later version or another tool knows of: a name with its version, "vendor.what/1", and data that its specification
+ * describes. A host ignores an extension that it does not know, unless it is marked as required: then it refuses the op. This version
+ * of ampcheck knows none. */
+enum { AC_EXTENSION_REQUIRED = 1u };
+typedef struct ac_extension {
+  uint32_t struct_size;
+  uint32_t flags;
+  const char *name; /* required: printable, ends with / and a version number */
+  const void *data;
+} ac_extension;
+
 enum {
   AC_OP_STRIDED = 1u, /* the kernel takes any strides; otherwise all tensors are dense and row-major */
   AC_OP_SERIAL = 2u   /* not re-entrant: one call at a time */
@@ -230,6 +257,11 @@ typedef struct ac_op {
   ac_kernel forward;    /* required */
   ac_kernel backward;   /* required unless no input has a gradient */
   void *user;
+  /* Fields since the first version. */
+  ac_kernel jvp; /* forward mode: output_tangents = J tangents; wants a form to be judged by */
+  int32_t kink_count, extension_count;
+  const ac_kink *kinks;
+  const ac_extension *extensions;
 } ac_op;
 
 typedef struct ac_plugin {

@@ -95,8 +95,8 @@ class Call {
  public:
   explicit Call(const ac_call* call) : call_(call) {}
 
-  /// A tensor of this call: input, output, saved, cotangent ("dy" of output y) or gradient ("dx" of input x). Throws if it
-  /// is absent or of another dtype.
+  /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), or in forward mode
+  /// "x.tangent" and "y.tangent". Throws if it is absent or of another dtype.
   template <class T>
   View<T> view(const std::string& name) const {
     if (View<T> found = find<T>(name)) return found;
@@ -138,7 +138,7 @@ class Call {
     };
     const ac_call& c = *call_;
     for (const ac_tensor* found : {in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count),
-                                   in(c.cotangents, c.output_count), in(c.gradients, c.input_count)})
+                                   in(c.cotangents, c.output_count), in(c.gradients, c.input_count), in(c.tangents, c.input_count), in(c.output_tangents, c.output_count)})
       if (found != nullptr) return found;
     return nullptr;
   }
@@ -259,6 +259,17 @@ class Op {
   template <class F>
   Op& backward(F kernel) { return op_.backward = &run_backward, backward_ = by_storage(std::move(kernel)), *this; }
 
+  /// Forward mode: reads "x.tangent" of each input that has a gradient, writes "y.tangent" of each output.
+  template <class F>
+  Op& jvp(F kernel) { return op_.jvp = &run_jvp, jvp_ = by_storage(std::move(kernel)), *this; }
+
+  /// A value at which the op has no derivative, where data is drawn; the formula's gradient there is the convention, `words` its name.
+  Op& kink(const char* input, double at, const char* words = nullptr) { return kinks_.push_back({sizeof(ac_kink), 0, input, at, words}), *this; }
+  /// What a later version or another tool knows of: "vendor.what/1".
+  Op& extension(const char* name, const void* data, bool required = false) {
+    return extensions_.push_back({sizeof(ac_extension), required ? static_cast<std::uint32_t>(AC_EXTENSION_REQUIRED) : 0u, name, data}), *this;
+  }
+
   // What the kernel promises. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any order, glibc's
   // functions, dense tensors, CPU.
   Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
@@ -282,6 +293,8 @@ class Op {
     op_.forms = forms_.data(), op_.form_count = static_cast<std::int32_t>(forms_.size());
     contract_.storage = storage_.data(), contract_.storage_count = static_cast<std::int32_t>(storage_.size());
     op_.contract = &contract_;
+    op_.kinks = kinks_.data(), op_.kink_count = static_cast<std::int32_t>(kinks_.size());
+    op_.extensions = extensions_.data(), op_.extension_count = static_cast<std::int32_t>(extensions_.size());
     return op_;
   }
 
@@ -316,6 +329,8 @@ class Op {
   }
   static std::int32_t run_forward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->forward_, call); }
   static std::int32_t run_backward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->backward_, call); }
+
+  static std::int32_t run_jvp(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->jvp_, call); }
 
   static Output added(std::deque<ac_output>& list, const char* name, int type) {
     list.push_back({});
@@ -364,7 +379,9 @@ class Op {
   std::deque<std::string> formulas_;
   std::vector<std::int32_t> storage_;
   std::vector<std::string> rows_, accumulates_;
-  KernelFn forward_, backward_;
+  std::vector<ac_kink> kinks_;
+  std::vector<ac_extension> extensions_;
+  KernelFn forward_, backward_, jvp_;
 };
 
 namespace detail {
