@@ -28,27 +28,23 @@ bool names_any(const std::string& words, const std::string& text) {
   return false;
 }
 
-/// What the report says of a convicted case: title and cause of the findings of the gravest verdict.
-std::string evidence(const CaseResult& result) {
-  std::string out;
+/// The finding that a report shows first of a convicted case: the only one whose words count.
+const CheckResult* deciding(const CaseResult& result) {
   for (const CheckResult& check : result.checks)
-    if (check.verdict == result.verdict && !check.code.empty()) out += std::string(find_code(check.code)->title) + "; " + check.cause + "\n";
-  return lower(out);
-}
-
-std::string first_cause(const CaseResult& result) {
-  for (const CheckResult& check : result.checks)
-    if (check.code == result.code) return check.name + ": " + check.cause;
-  return "";
+    if (check.code == result.code) return &check;
+  return nullptr;
 }
 
 void note_conviction(const CaseResult& result, Trial& trial) {
   if (trial.convicted++ > 0) return;
   const Specimen& specimen = *trial.specimen;
-  trial.case_name = result.name, trial.code = result.code, trial.verdict = result.verdict, trial.cause = first_cause(result);
+  trial.case_name = result.name, trial.code = result.code, trial.verdict = result.verdict;
   trial.exact_class = result.verdict == specimen.due;
   trial.right_class = trial.exact_class || result.verdict == specimen.also;
-  trial.right_cause = names_any(specimen.cause, evidence(result));
+  if (const CheckResult* check = deciding(result)) {
+    trial.cause = check->name + ": " + check->cause;
+    trial.right_cause = names_any(specimen.cause, lower(std::string(find_code(check->code)->title) + "; " + check->cause));
+  }
 }
 
 const OpDef& built_in(const Specimen& specimen) { return *find_op(specimen.name().substr(0, specimen.name().find('.'))); }

@@ -288,4 +288,37 @@ Kernel kernel_of(Body forward, Body backward, Slip slip) {
   return {runs(std::move(forward)), runs(std::move(backward))};
 }
 
+Kernel unary(float (*f)(float, Dtype), float (*df)(float, float, Dtype), Slip slip) {
+  const auto forward = [f](const Call& call) {
+    Values y = call.in("x");
+    for (float& v : y) v = f(v, call.dtype("x"));
+    call.out("y", y);
+  };
+  const auto backward = [df](const Call& call) {
+    const Values x = call.in("x");
+    Values dx = call.in("dy");
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = df(x[i], dx[i], call.dtype("x"));
+    call.out("dx", dx);
+  };
+  return kernel_of(forward, backward, std::move(slip));
+}
+
+Kernel binary(float (*f)(float, float, Dtype), BinaryGradient da, BinaryGradient db, Slip slip, BinaryNames names) {
+  const auto forward = [=](const Call& call) {
+    const Values a = call.in(names.a), b = call.in(names.b);
+    Values out(a.size());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = f(a[i], b[i], call.dtype(names.a));
+    call.out(names.out, out);
+  };
+  const auto backward = [=](const Call& call) {
+    const Values a = call.in(names.a), b = call.in(names.b), g = call.in(gradient_name(names.out));
+    Values out(a.size());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = da(a[i], b[i], g[i], call.dtype(names.a));
+    call.out(gradient_name(names.a), out);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = db(a[i], b[i], g[i], call.dtype(names.a));
+    call.out(gradient_name(names.b), out);
+  };
+  return kernel_of(forward, backward, std::move(slip));
+}
+
 }  // namespace ampcheck::checks::zoo

@@ -135,6 +135,17 @@ using Body = std::function<void(const Call&)>;
 /// A kernel of two bodies, with a slip.
 Kernel kernel_of(Body forward, Body backward, Slip slip = {});
 
+// ---- Elementwise kernels. The last argument is the storage type of the case. ----
+
+/// y = f(x), dx = df(x, dy).
+Kernel unary(float (*f)(float x, Dtype), float (*df)(float x, float g, Dtype), Slip slip = {});
+/// z = f(x, y) of two tensors a, b and their output.
+struct BinaryNames {
+  const char *a = "x", *b = "y", *out = "z";
+};
+using BinaryGradient = float (*)(float x, float y, float g, Dtype);
+Kernel binary(float (*f)(float x, float y, Dtype), BinaryGradient da, BinaryGradient db, Slip slip = {}, BinaryNames names = {});
+
 /// Row r of [.., D] values.
 inline std::span<const float> row_of(const Values& values, std::int64_t r, std::int64_t columns) {
   return std::span(values).subspan(index_of(r * columns), index_of(columns));

@@ -80,12 +80,11 @@ Stats stats_of(std::span<const float> x, const Style& style, bool centred, float
   return stats;
 }
 
-Values parameter(const Call& call, const char* name, std::int64_t columns, const Style& style) {
+Values parameter(const Call& call, const char* name, const Style& style) {
   if (!call.has(name)) return {};
   Values values = call.in(name);
   if (style.twist == Twist::parameter_in_storage)
     for (float& v : values) v = rounded(call.dtype("x"), v);
-  (void)columns;
   return values;
 }
 
@@ -97,7 +96,7 @@ struct Norm {
   void forward(const Call& call, const Style& style) const {
     const Values x = call.in("x");
     const std::int64_t rows = call.shape("x").rank == 0 ? 0 : call.shape("x")[0], n = call.columns("x");
-    const Values weight = parameter(call, "weight", n, style), bias = parameter(call, "bias", n, style);
+    const Values weight = parameter(call, "weight", style), bias = parameter(call, "bias", style);
     Values y(x.size()), means, invs;
     for (std::int64_t r = 0; r < rows; ++r) {
       const Stats stats = stats_of(row_of(x, r, n), style, centred, call.number("eps"));
@@ -119,7 +118,7 @@ struct Norm {
   void backward(const Call& call, const Style& style) const {
     const Values x = call.in("x"), dy = call.in("dy"), invs = call.in(saved_inv), means = centred ? call.in("mean") : Values(invs.size());
     const std::int64_t rows = static_cast<std::int64_t>(invs.size()), n = call.columns("x");
-    const Values weight = parameter(call, "weight", n, style);
+    const Values weight = parameter(call, "weight", style);
     Values dx(x.size()), normal(x.size());
     for (std::int64_t r = 0; r < rows; ++r) {
       Stats stats{means[index_of(r)], invs[index_of(r)]};
@@ -152,11 +151,12 @@ struct Norm {
     const float size = style.twist == Twist::gradient_of_n_minus_1 ? std::max(1.0f, static_cast<float>(n - 1)) : static_cast<float>(n);
     const float mean_g = style.twist == Twist::mean_term_missing || !centred ? 0.0f : total(style.sum, n, [&](std::int64_t i) { return Term{g(i)}; }) / size;
     const float mean_gn = style.twist == Twist::normal_term_missing ? 0.0f : total(style.sum, n, [&](std::int64_t i) { return Term{g(i), nn(i)}; }) / size;
-    const float mean_gx = style.twist == Twist::cubic ? total(style.sum, n, [&](std::int64_t i) { return Term{g(i), x[index_of(r * n + i)]}; }) / size : 0.0f;
+    const bool with_x = style.twist == Twist::cubic || style.twist == Twist::power_two;
+    const float mean_gx = with_x ? total(style.sum, n, [&](std::int64_t i) { return Term{g(i), x[index_of(r * n + i)]}; }) / size : 0.0f;
     for (std::int64_t i = 0; i < n; ++i) {
       float v = stats.inv * ((centred ? g(i) - mean_g : g(i)) - nn(i) * mean_gn);
       if (style.twist == Twist::cubic) v = stats.inv * g(i) - x[index_of(r * n + i)] * (stats.inv * stats.inv * stats.inv * mean_gx);
-      if (style.twist == Twist::power_two) v = stats.inv * g(i) - x[index_of(r * n + i)] * (stats.inv * stats.inv * mean_gn);
+      if (style.twist == Twist::power_two) v = stats.inv * g(i) - x[index_of(r * n + i)] * (stats.inv * stats.inv * mean_gx);
       if (style.twist == Twist::width_one && n == 1) v = stats.inv * g(i);
       dx[index_of(r * n + i)] = v;
     }
@@ -184,20 +184,20 @@ std::vector<Specimen> norm_specimens() {
        {"eps_outside", 6, "1/(sqrt(variance) + eps)", "small variance or large eps", V::bug, "eps", layer({Twist::eps_outside})},
        {"one_pass_variance", 31, "E[x^2] - mean^2", "mean much larger than the spread", V::bug, "variance|cancel|one pass", layer({Twist::one_pass}), kAllTypes, V::precision_contract},
        {"weight_not_applied", 7, "dx from dy, not from dy weight", "any weight", V::bug, "weight|factor", layer({Twist::weight_not_applied})},
-       {"stats_in_bf16", 27, "mean and inv_std saved in bf16", "any", V::precision_contract, "bf16|saved|lower precision", layer({Twist::stats_in_bf16})},
-       {"normal_from_stored", 27, "backward takes n rounded to the storage type", "any", V::precision_contract, "stored|saved|lower precision|rounded", layer({Twist::normal_from_stored}), kHalfTypes},
+       {"stats_in_bf16", 27, "mean and inv_std saved in bf16", "any", V::precision_contract, "saved|stored|rounded", layer({Twist::stats_in_bf16})},
+       {"normal_from_stored", 27, "backward takes n rounded to the storage type", "any", V::precision_contract, "stored|saved|rounded", layer({Twist::normal_from_stored}), kHalfTypes},
        {"dweight_in_bf16", 23, "parameter gradients accumulated in bf16", "many rows", V::precision_contract, "accumulates in bf16", layer({.columns = in_bf16})},
-       {"dweight_in_storage_blocks", 23, "row blocks of parameter gradients added up in a bf16 buffer", "more than 32 rows", V::precision_contract, "accumulates in bf16|rounded", layer({.columns = blocks_in_storage_bf16})},
+       {"dweight_in_storage_blocks", 23, "row blocks of parameter gradients added up in a bf16 buffer", "more than 32 rows", V::precision_contract, "accumulates in bf16", layer({.columns = blocks_in_storage_bf16})},
        {"dweight_drops_block", 11, "parameter gradients leave out the last, partial block of 32 rows", "rows no multiple of 32", V::bug, "tail|last full vector|zero", layer({.columns = without_tail_of_32}), kAllTypes, V::structural},
        {"dweight_last_block", 16, "row blocks overwrite each other's parameter gradients", "more than 32 rows", V::bug, "overwrit|block|lost", layer({.columns = last_block_alone}), kAllTypes, V::structural},
-       {"row_counted_twice", 40, "the last row counts twice in parameter gradients", "any", V::bug, "twice|duplicate|last term", layer({.columns = last_twice})},
+       {"row_counted_twice", 40, "the last row counts twice in parameter gradients", "any", V::bug, "twice|duplicate", layer({.columns = last_twice})},
        {"no_weight_no_dx", 41, "without weight, dx is not written", "weight absent", V::structural, "output buffer held|unwritten", layer({Twist::no_weight_no_dx}), kAllTypes, V::bug},
-       {"parameters_in_storage", 43, "fp32 parameters are rounded to the storage type of x", "fp32 parameters beside 16-bit data", V::precision_contract, "rounded|storage|lower precision", layer({Twist::parameter_in_storage}), kHalfTypes, V::bug},
-       {"width_one", 47, "dx of rows of one element is not zero", "D = 1", V::bug, "zero|does not depend|term", layer({Twist::width_one}), kAllTypes, V::structural},
+       {"parameters_in_storage", 43, "fp32 parameters are rounded to the storage type of x", "fp32 parameters beside 16-bit data", V::precision_contract, "rounded|stored", layer({Twist::parameter_in_storage}), kHalfTypes, V::bug},
+       {"width_one", 47, "dx of rows of one element is not zero", "D = 1", V::bug, "zero|does not depend", layer({Twist::width_one}), kAllTypes, V::structural},
        {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided", layer({.slip = {Io::read_dense, "dy"}})},
        {"grid_of_16_bits", 12, "elements beyond 65535 of y are not written", "large tensors", V::structural, "output buffer held|unwritten", layer({.slip = {Io::drop_beyond_16_bits, "y"}}), kFp32},
        {"padded_count", 13, "means divide by the width rounded up to 8", "rows that are no multiple of 8", V::bug, "factor|count", layer({Twist::padded_count}), kAllTypes, V::structural},
-       {"variance_about_bf16_mean", 25, "the mean is rounded to bf16 before it is subtracted in the variance", "mean away from zero", V::precision_contract, "bf16|rounded", layer({Twist::variance_about_stored_mean}), kAllTypes, V::bug}},
+       {"variance_about_bf16_mean", 25, "the mean is rounded to bf16 before it is subtracted in the variance", "mean away from zero", V::precision_contract, "rounded|stored|partial", layer({Twist::variance_about_stored_mean}), kAllTypes, V::bug}},
       {{"pairwise", "pairwise sums", layer({.sum = pairwise, .columns = pairwise})},
        {"reversed", "sums run backwards", layer({.sum = backwards, .columns = backwards})},
        {"blocked", "sums in blocks of 32", layer({.sum = in_blocks, .columns = in_blocks})},
@@ -212,11 +212,11 @@ std::vector<Specimen> norm_specimens() {
        {"eps_outside", 6, "1/(sqrt(mean x^2) + eps)", "small x or large eps", V::bug, "eps", rms({Twist::eps_outside})},
        {"eps_missing_in_backward", 6, "eps guards the value, not the gradient", "small x or large eps", V::bug, "eps", rms({Twist::eps_missing_in_backward}), kAllTypes, V::range},
        {"inv_rms_squared", 1, "dx has inv_rms^2 where inv_rms^3 is due", "any", V::bug, "factor|inv_rms", rms({Twist::power_two})},
-       {"normal_in_storage", 25, "n is rounded to the storage type before the weight", "any", V::precision_contract, "rounded|storage|lower precision", rms({Twist::normal_in_storage}), kHalfTypes, V::bug},
-       {"squares_in_fp16", 28, "squares computed in fp16", "x above 256 or below 2^-8", V::bug, "overflow|underflow|fp16|zero|infinite|NaN", rms({Twist::squares_in_fp16}), kAllTypes, V::precision_contract},
-       {"inverse_in_bf16", 27, "inv_rms is rounded to bf16", "any", V::precision_contract, "bf16|rounded|lower precision", rms({Twist::rounded_inverse}), kAllTypes, V::bug},
+       {"normal_in_storage", 25, "n is rounded to the storage type before the weight", "any", V::precision_contract, "rounded|stored", rms({Twist::normal_in_storage}), kHalfTypes, V::bug},
+       {"squares_in_fp16", 28, "squares computed in fp16", "x above 256 or below 2^-8", V::bug, "overflow|underflow|infinite|accumulates in fp16|zero", rms({Twist::squares_in_fp16}), kAllTypes, V::precision_contract},
+       {"inverse_in_bf16", 27, "inv_rms is rounded to bf16", "any", V::precision_contract, "rounded|stored|partial", rms({Twist::rounded_inverse}), kAllTypes, V::bug},
        {"dweight_drops_block", 11, "dweight leaves out the last, partial block of 32 rows", "rows no multiple of 32", V::bug, "tail|last full vector|zero", rms({.columns = without_tail_of_32}), kAllTypes, V::structural},
-       {"dweight_split_in_bf16", 23, "partial sums of dweight are stored in bf16", "many rows", V::precision_contract, "bf16|rounded", rms({.columns = split_in_bf16})},
+       {"dweight_split_in_bf16", 23, "partial sums of dweight are stored in bf16", "many rows", V::precision_contract, "rounded|stored|partial", rms({.columns = split_in_bf16})},
        {"clobbers_cotangent", 21, "backward writes into dy", "any", V::structural, "changes its inputs", rms({.slip = {Io::clobber, "dy"}})},
        {"padded_count", 13, "the mean divides by the width rounded up to 8", "rows that are no multiple of 8", V::bug, "factor|count", rms({Twist::padded_count}), kAllTypes, V::structural},
        {"dense_x", 19, "x is read as if row-major", "strided x", V::structural, "strided", rms({.slip = {Io::read_dense, "x"}})},
