@@ -51,6 +51,13 @@ std::string gate_table(const Scores& scores, const Style& style) {
     const auto of = [&](const Score& s) { return share(s, s.gates.empty() ? 0 : s.gates[g]); };
     line(gates[g].name, of(scores.all), of(scores.unseen), alarm_text(scores.clean.gate_alarms.empty() ? 0 : scores.clean.gate_alarms[g], scores.clean.gate_cases));
   }
+  const auto of_fp32 = [](std::int64_t rejected, std::int64_t asked) { return asked == 0 ? "-" : fmt::format("{:.1f} %", 100.0 * static_cast<double>(rejected) / static_cast<double>(asked)); };
+  const auto rules = gradcheck_rules();
+  for (std::size_t r = 0; r < rules.size(); ++r) {
+    const auto of = [&](const Score& s) { return of_fp32(s.gradcheck.empty() ? 0 : s.gradcheck[r], s.fp32); };
+    const std::int64_t alarms = scores.clean.gradcheck_alarms.empty() ? 0 : scores.clean.gradcheck_alarms[r];
+    line(rules[r].name, of(scores.all), of(scores.unseen), scores.clean.fp32 == 0 ? "-" : fmt::format("{} of {} kernels in fp32", alarms, scores.clean.fp32));
+  }
   return out;
 }
 
@@ -109,18 +116,23 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& scores, cons
 Json score_json(const Score& s) {
   Json out = {{"runs", s.trials}, {"found", s.found}, {"right_class", s.right_class}, {"exact_class", s.exact_class}, {"right_cause", s.right_cause}};
   for (std::size_t g = 0; g < s.gates.size(); ++g) out["rules"][usual_gates()[g].name] = s.gates[g];
+  out["fp32_runs"] = s.fp32;
+  for (std::size_t r = 0; r < s.gradcheck.size(); ++r) out["gradcheck"][gradcheck_rules()[r].name] = s.gradcheck[r];
   return out;
 }
 
 Json clean_json(const Clean& c) {
   Json out = {{"runs", c.variants}, {"cases", c.cases}, {"alarms", c.alarms}, {"rule_cases", c.gate_cases}};
   for (std::size_t g = 0; g < c.gate_alarms.size(); ++g) out["rule_alarms"][usual_gates()[g].name] = c.gate_alarms[g];
+  out["fp32_runs"] = c.fp32;
+  for (std::size_t r = 0; r < c.gradcheck_alarms.size(); ++r) out["gradcheck_alarms"][gradcheck_rules()[r].name] = c.gradcheck_alarms[r];
   return out;
 }
 
 Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seconds) {
   Json out = {{"schema", "ampcheck.audit_zoo/1"}, {"goals_met", all_well(scores)}, {"seconds", seconds}, {"all", score_json(scores.all)}, {"unseen", score_json(scores.unseen)},
               {"correct", clean_json(scores.clean)}, {"correct_unseen", clean_json(scores.clean_unseen)}, {"rules", Json::array()}, {"classes", Json::array()}, {"runs", Json::array()}};
+  for (const Gate& rule : gradcheck_rules()) out["gradcheck"].push_back({{"name", rule.name}, {"rule", rule.rule}});
   for (const Gate& gate : usual_gates()) out["rules"].push_back({{"name", gate.name}, {"rule", gate.rule}});
   for (const DefectClass& known : defect_classes()) {
     Json entry = {{"class", known.number}, {"what", known.what}, {"reports", known.reports}};

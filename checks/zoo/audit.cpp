@@ -84,6 +84,7 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
       // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
       if (options.gates && (specimen.correct() || convicted || (i == 0 && everyday(signature, call)))) ask_gates(call, trial);
     }
+  if (options.gates && dtype == Dtype::fp32) trial.gradcheck = rejected_by_gradcheck(specimen.op);
   trial.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return trial;
 }
@@ -122,13 +123,26 @@ std::vector<Trial> audit(const AuditOptions& options) {
   return out;
 }
 
+namespace {
+
+void count_gradcheck(const Trial& trial, std::int64_t& asked, std::vector<std::int64_t>& rejected) {
+  rejected.resize(gradcheck_rules().size(), 0);
+  if (trial.gradcheck.empty()) return;
+  ++asked;
+  for (std::size_t rule = 0; rule < rejected.size(); ++rule) rejected[rule] += trial.gradcheck[rule];
+}
+
+}  // namespace
+
 void Score::add(const Trial& trial) {
+  count_gradcheck(trial, fp32, gradcheck);
   ++trials, found += trial.found(), right_class += trial.right_class, exact_class += trial.exact_class, right_cause += trial.right_cause;
   gates.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gates.size(); ++gate) gates[gate] += trial.gate_rejections[gate] > 0;
 }
 
 void Clean::add(const Trial& trial) {
+  count_gradcheck(trial, fp32, gradcheck_alarms);
   ++variants, cases += trial.cases, alarms += trial.convicted, gate_cases += trial.gate_cases;
   gate_alarms.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gate_alarms.size(); ++gate) gate_alarms[gate] += trial.gate_rejections[gate];

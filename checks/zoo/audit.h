@@ -9,6 +9,7 @@
 
 #include "checks/regimes.h"
 #include "checks/zoo/gates.h"
+#include "checks/zoo/gradcheck.h"
 #include "checks/zoo/zoo.h"
 
 namespace ampcheck::checks::zoo {
@@ -36,6 +37,7 @@ struct Trial {
   bool right_cause = false;      ///< code or words name the cause
   std::int64_t gate_cases = 0;   ///< cases at which the usual rules were asked
   std::vector<std::int64_t> gate_rejections;  ///< by gate, of these cases
+  std::vector<char> gradcheck;   ///< by rule, whether it rejects; empty beside fp32
   double seconds = 0;
 
   bool found() const { return convicted > 0; }
@@ -47,12 +49,16 @@ std::vector<Trial> audit(const AuditOptions& options);
 struct Score {
   std::int64_t trials = 0, found = 0, right_class = 0, exact_class = 0, right_cause = 0;
   std::vector<std::int64_t> gates;   ///< defects that each gate rejects somewhere
+  std::int64_t fp32 = 0;             ///< trials at which gradcheck was asked
+  std::vector<std::int64_t> gradcheck;  ///< of these, rejected by each of its rules
   void add(const Trial& trial);
   double share(std::int64_t of) const { return trials == 0 ? 1.0 : static_cast<double>(of) / static_cast<double>(trials); }
 };
 struct Clean {
   std::int64_t variants = 0, cases = 0, alarms = 0, gate_cases = 0;
   std::vector<std::int64_t> gate_alarms;  ///< cases in which each gate rejects
+  std::int64_t fp32 = 0;
+  std::vector<std::int64_t> gradcheck_alarms;  ///< of these kernels
   void add(const Trial& trial);
 };
 struct Scores {

@@ -56,7 +56,8 @@ bool near_cosine(const Compared& t) {
     if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
     ab += t.got[i] * t.want[i], aa += t.got[i] * t.got[i], bb += t.want[i] * t.want[i];
   }
-  return (aa == 0 && bb == 0) || ab >= 0.999 * std::sqrt(aa) * std::sqrt(bb);
+  if (aa == 0 || bb == 0) return aa == bb;
+  return ab >= 0.999 * std::sqrt(aa) * std::sqrt(bb);
 }
 
 constexpr Gate kGates[] = {

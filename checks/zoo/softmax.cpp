@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax and log_softmax along the last axis. Backward: dx = y (g - sum g y), dx = g - exp(y) sum g.
+#include <algorithm>
+
 #include "checks/zoo/kit.h"
 
 namespace ampcheck::checks::zoo {
@@ -13,7 +15,7 @@ enum class Twist {
   // Wrong.
   no_shift, one_shift_for_all, no_rescaling, blocks_without_merge, exp_off, square_by_columns, half_exp,
   dot_missing, dot_added, dot_of_first_row, dot_of_row_before, y_in_bf16, y_in_storage, dot_times_n,
-  sum_missing, log_of_y, exp_of_stored,
+  sum_missing, log_of_y, exp_of_stored, masked_row_is_zero,
 };
 
 struct Style {
@@ -79,6 +81,7 @@ Values softmax_row(const Row& row, std::span<const float> x, const Style& style)
   Values y(x.size());
   const float lse = row.shift + std::log(row.l);
   for (std::size_t i = 0; i < x.size(); ++i) y[i] = style.twist == Twist::by_lse ? std::exp(x[i] - lse) : row.e[i] / row.l;
+  if (style.twist == Twist::masked_row_is_zero && row.shift == -INFINITY) std::fill(y.begin(), y.end(), 0.0f);
   return y;
 }
 
@@ -186,7 +189,7 @@ std::vector<Specimen> softmax_specimens() {
        {"stale_dot", 17, "the last row takes the dot product of the row before", "more than one row", V::structural, "rows are not independent|last row|stale", softmax({Twist::dot_of_row_before})},
        {"first_rows_dot", 9, "every row takes the dot product of the first", "more than one row", V::structural, "rows are not independent|every row but the first|another row", softmax({Twist::dot_of_first_row})},
        {"first_rows_cotangent", 9, "the cotangent of row 0 serves every row", "more than one row", V::structural, "rows are not independent|every row but the first|another row", softmax({.slip = {Io::first_row_for_all, "dy"}})},
-       {"unwritten_last", 15, "the last element of dx is never written", "any", V::structural, "output buffer held|unwritten", softmax({.slip = {Io::drop_last, "dx"}})},
+       {"last_unwritten", 15, "the last element of dx is never written", "any", V::structural, "output buffer held|unwritten", softmax({.slip = {Io::drop_last, "dx"}})},
        {"exp_table", 29, "exp with errors of up to 0.2 %, as from a short table", "any", V::precision_contract, "exp|fast", softmax({Twist::exp_off}), kAllTypes, V::bug},
        {"exp_of_bf16", 26, "x - max is rounded to bf16 before exp", "rows that spread", V::precision_contract, "rounded|stored|partial", softmax({Twist::half_exp}), kNotBf16, V::bug},
        {"no_shift", 28, "exp(x) without subtracting the maximum", "x above 88", V::bug, "overflow|inf-inf|infinite", softmax({Twist::no_shift}), kAllTypes, V::range},
@@ -196,6 +199,7 @@ std::vector<Specimen> softmax_specimens() {
        {"square_by_columns", 8, "a square tensor is reduced along the first axis", "N = D", V::structural, "axis|transpos|rows are not independent", softmax({Twist::square_by_columns}), kAllTypes, V::bug},
        {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided", softmax({.slip = {Io::read_dense, "dy"}})},
        {"dot_of_n_minus_1", 5, "the dot product is scaled by N/(N-1)", "any", V::bug, "factor|N-1|count", softmax({Twist::dot_times_n})},
+       {"masked_row_is_zero", 33, "a row of -inf gives zeros, not the NaN of the formula", "rows of -inf", V::bug, "finite where|hides", softmax({Twist::masked_row_is_zero})},
        {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ", softmax({.dot = racing}), kAllTypes, V::bug}},
       {{"reversed", "sums run backwards", softmax({.sum = backwards, .dot = backwards})},
        {"pairwise", "pairwise sums", softmax({.sum = pairwise, .dot = pairwise})},
