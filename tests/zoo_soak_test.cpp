@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every correct kernel of the zoo, in every storage type, at AMPCHECK_SOAK_SEEDS seeds (200): no conviction.
+// Every correct kernel of the zoo, in every storage type, at a twentieth of AMPCHECK_SOAK_SEEDS (200) seeds, 23,000 cases each: no conviction.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "checks/zoo/audit.h"
@@ -21,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Zoo, CorrectKernels, ::testing::ValuesIn(all_ops()), []
 
 TEST_P(CorrectKernels, AreNotConvicted) {
   AuditOptions options;
-  options.seeds = soak_seeds(), options.first_seed = 1000, options.gates = false;
+  options.seeds = std::max<std::uint64_t>(1, soak_seeds() / 20), options.first_seed = 1000, options.gates = false;
   for (const Specimen& specimen : specimens())
     if (specimen.correct() && !kKnownAlarms.contains(specimen.name()) && specimen.name().starts_with(GetParam().signature.name + ".")) options.patterns.push_back(specimen.name());
   ASSERT_FALSE(options.patterns.empty());
