@@ -85,7 +85,7 @@ void add_arithmetic(std::vector<Specimen>& out) {
       {{"rough_reciprocal", 29, "x times a reciprocal of 12 bits", "any", V::precision_contract, "fast|approx|reciprocal", binary([](float x, float y, Dtype) { return x * rough_reciprocal(y); }, over_y, minus_gz_over_y), kAllTypes, V::bug},
        {"dy_positive", 2, "dy without its minus sign", "any", V::bug, "sign", divides({Io::negate, "dy"})},
        {"dy_over_y", 1, "dy = -g x / y", "any", V::bug, "factor y|divided|missing factor", binary(quotient_of, over_y, [](float x, float y, float g, Dtype) { return -g * x / y; })},
-       {"guarded", 37, "0 where y is 0", "y = 0 where x is not", V::bug, "finite where|zero", binary([](float x, float y, Dtype) { return y == 0 ? 0.0f : x / y; }, over_y, minus_gz_over_y)},
+       {"guarded", 37, "0 where y is 0", "y = 0 where x is not (x/0 is open to the judge)", V::bug, "finite where|zero", binary([](float x, float y, Dtype) { return y == 0 ? 0.0f : x / y; }, over_y, minus_gz_over_y)},
        {"eps_in_divisor", 6, "x / (y + 1e-6)", "small y", V::bug, "eps", binary([](float x, float y, Dtype) { return x / (y + 1e-6f); }, over_y, minus_gz_over_y)},
        {"dense_y", 19, "y is read as if row-major", "strided y", V::structural, "strided", divides({Io::read_dense, "y"})},
        {"last_dx_unwritten", 15, "the last dx is not written", "any", V::structural, "output buffer held|unwritten", divides({Io::drop_last, "dx"})}},
