@@ -29,7 +29,7 @@ struct OpDef {
 
 /// Every op of the list in CMakeLists.txt, in that order.
 std::span<const OpDef> all_ops();
-/// The op of that name, or null; planted ones (checks/planted.h) by their full name "op.variant".
+/// The op of that name, or null; planted ones (checks/planted.h, checks/zoo/zoo.h) by their full name "op.variant".
 const OpDef* find_op(std::string_view name);
 
 /// The ulp bounds of kernels/math.h, as the math set of the built-in ops' contracts.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/op_list.h"
 #include "checks/planted.h"
+#include "checks/zoo/zoo.h"
 #include "kernels/math.h"
 
 namespace ampcheck::checks {
@@ -20,7 +21,7 @@ const OpDef* find_op(std::string_view name) {
   if (name.find('.') == std::string_view::npos) return nullptr;
   for (const PlantedOp& planted : planted_ops())
     if (planted.op.signature.name == name) return &planted.op;
-  return nullptr;
+  return zoo::find_specimen_op(name);
 }
 
 MathSet own_math() {

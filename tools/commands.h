@@ -19,5 +19,6 @@ ExitCode doctor_command(const Options& options);
 ExitCode version_command(const Options& options);
 ExitCode new_command(const Options& options);
 ExitCode compare_command(const Options& options);
+ExitCode audit_command(const Options& options);
 
 }  // namespace ampcheck::tools

@@ -148,26 +148,35 @@ void add_data_option(CLI::App* verb, Options& o) {
   verb->add_option("--data", o.data, "folder with the data of the real runs")->type_name("DIR");
 }
 
-void add_case_options(CLI::App* verb, Options& o) {
+/// Storage types, seeds and regimes.
+void add_set_options(CLI::App* verb, Options& o) {
   each(verb, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)",
        [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
   each(verb, "--seeds", "N", "number of seeds (1)",
        [&o](const std::string& t) { o.seeds = parse_count("--seeds", t, 1, 1'000'000); });
   each(verb, "--seed", "S", "the first seed (1)",
        [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });
-  each(verb, "--shapes", "WHICH", "first, standard or all (all); or extents of your own: N=64,D=1025",
-       [&o](const std::string& t) { o.shapes = parse_shapes(t); });
   each(verb, "--regimes", "SET", "quick, standard or all data and cotangent regimes (standard)",
        [&o](const std::string& t) { o.set = choose("--regimes", t, kSets); });
+}
+
+void add_case_options(CLI::App* verb, Options& o) {
+  add_set_options(verb, o);
+  each(verb, "--shapes", "WHICH", "first, standard or all (all); or extents of your own: N=64,D=1025",
+       [&o](const std::string& t) { o.shapes = parse_shapes(t); });
   each(verb, "--real", "WHEN", "tensors of real runs: on, only or off (on where their data is found)",
        [&o](const std::string& t) { o.real = choose("--real", t, kReal); });
   add_data_option(verb, o);
 }
 
-void add_run_options(CLI::App* verb, Options& o) {
-  each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
+void add_jobs_option(CLI::App* verb, Options& o) {
   each(verb, "--jobs,-j", "N", "cores to use (all)",
        [&o](const std::string& t) { o.jobs = static_cast<int>(parse_count("--jobs", t, 1, 4096)); });
+}
+
+void add_run_options(CLI::App* verb, Options& o) {
+  each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
+  add_jobs_option(verb, o);
   each(verb, "--isolation", "I", "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
        [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
   each(verb, "--timeout", "S", "seconds that a case may take in a worker (60)",
@@ -259,6 +268,12 @@ void describe(CLI::App& app, Options& o) {
   compare->add_option("A B SELECTOR", o.words, "two shared libraries or TOML files, then selectors")->required();
   add_case_options(compare, o);
   add_run_options(compare, o);
+
+  CLI::App* audit = add_verb(app, o, "audit", "How often ampcheck itself is right: audit zoo runs kernels with planted defects and correct variants");
+  audit->add_option("WHAT", o.words, "zoo, then names of its kernels or patterns with * and ?; none: all")->required();
+  add_set_options(audit, o);
+  add_jobs_option(audit, o);
+  audit->add_flag("-v,--verbose", o.verbose, "every kernel with what was due and what was found");
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");

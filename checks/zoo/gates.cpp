@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/zoo/gates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "checks/case_run.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks::zoo {
+
+namespace {
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+/// torch.testing.assert_close with equal_nan: |got - want| <= atol + rtol |want| everywhere.
+bool close(const Compared& t, double rtol, double atol) {
+  for (std::size_t i = 0; i < t.got.size(); ++i)
+    if (!same(t.got[i], t.want[i]) && !(std::fabs(t.got[i] - t.want[i]) <= atol + rtol * std::fabs(t.want[i]))) return false;
+  return true;
+}
+
+/// torch/testing/_comparison.py, default_tolerances.
+bool torch_close(const Compared& t) {
+  switch (t.dtype) {
+    case Dtype::fp16: return close(t, 1e-3, 1e-5);
+    case Dtype::bf16: return close(t, 1.6e-2, 1e-5);
+    default: return close(t, 1.3e-6, 1e-5);
+  }
+}
+
+/// Dao et al., tests/test_flash_attn.py: max |got - want| <= 2 max |eager - want|.
+bool factor_two(const Compared& t) {
+  double error = 0, eager = 0;
+  for (std::size_t i = 0; i < t.got.size(); ++i) {
+    if (!same(t.got[i], t.want[i])) error = std::isnan(t.got[i]) || std::isnan(t.want[i]) ? HUGE_VAL : std::max(error, std::fabs(t.got[i] - t.want[i]));
+    if (!same(t.eager[i], t.want[i]) && !std::isnan(t.eager[i])) eager = std::max(eager, std::fabs(t.eager[i] - t.want[i]));
+  }
+  return error <= 2 * eager;
+}
+
+/// ggml, tests/test-backend-ops.cpp: sum (got - want)^2 <= 5e-4 sum want^2, where both are finite and a difference of class fails.
+bool small_nmse(const Compared& t) {
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < t.got.size(); ++i) {
+    if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
+    if (!std::isfinite(t.got[i]) || !std::isfinite(t.want[i])) return false;
+    error += (t.got[i] - t.want[i]) * (t.got[i] - t.want[i]), size += t.want[i] * t.want[i];
+  }
+  return error <= 5e-4 * size;
+}
+
+bool near_cosine(const Compared& t) {
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < t.got.size(); ++i) {
+    if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
+    ab += t.got[i] * t.want[i], aa += t.got[i] * t.got[i], bb += t.want[i] * t.want[i];
+  }
+  if (aa == 0 || bb == 0) return aa == bb;
+  return ab >= 0.999 * std::sqrt(aa) * std::sqrt(bb);
+}
+
+constexpr Gate kGates[] = {
+    {"torch allclose", "torch.testing's default rtol and atol of the type: 1.3e-6 and 1e-5, fp16 1e-3, bf16 1.6e-2"},
+    {"KernelBench", "allclose with rtol = atol = 1e-2"},
+    {"FlashAttention", "largest error at most twice that of the eager kernel"},
+    {"NMSE", "sum of squared errors at most 5e-4 of the sum of squares (ggml)"},
+    {"cosine", "cosine of the angle to the reference at least 0.999"},
+};
+
+/// Elements that no interval judges are left out; the reference is rounded to the storage type.
+Compared compared(const std::vector<double>& got, const std::vector<double>& eager, const Interval& interval) {
+  Compared out{interval.dtype, {}, {}, {}};
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (!interval.how.empty() && interval.how[i] == Judgement::open) continue;
+    out.got.push_back(got[i]), out.eager.push_back(eager[i]), out.want.push_back(interval.value[i]);
+  }
+  if (interval.dtype != Dtype::fp64) round_values(format(interval.dtype), RoundingMode{}, out.want, out.want);
+  return out;
+}
+
+}  // namespace
+
+std::span<const Gate> usual_gates() { return kGates; }
+
+bool rejects(std::size_t gate, const Compared& tensor) {
+  switch (gate) {
+    case 0: return !torch_close(tensor);
+    case 1: return !close(tensor, 1e-2, 1e-2);
+    case 2: return !factor_two(tensor);
+    case 3: return !small_nmse(tensor);
+    case 4: return !near_cosine(tensor);
+    default: throw Error("[audit] no gate " + std::to_string(gate));
+  }
+}
+
+std::vector<char> rejected_by_gates(const OpDef& op, const OpDef& built_in, const OpCall& call) {
+  std::vector<char> out(usual_gates().size(), 0);
+  const RunOptions options;
+  CaseRun run(op, call, options);
+  const auto judge_tensor = [&](Pass pass, const Written& tensor, const LaunchResult& got, const LaunchResult& eager) {
+    const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+    const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
+    const Compared numbers = compared(to_doubles(got.written.at(tensor.name).view()), to_doubles(eager.written.at(tensor.name).view()), interval);
+    for (std::size_t gate = 0; gate < out.size(); ++gate) out[gate] = out[gate] || rejects(gate, numbers);
+  };
+  try {
+    const LaunchTensors tensors = run.forward_tensors(run.reference.inputs(), 0);
+    const LaunchResult forward = launch(op.kernel.forward, tensors, call.attributes, Device::cpu);
+    const LaunchResult eager = launch(built_in.kernel.forward, tensors, call.attributes, Device::cpu);
+    for (const Written& output : run.outputs)
+      if (!output.saved) judge_tensor(Pass::forward, output, forward, eager);
+    const NamedValues cotangents = run.cotangents(0);
+    const LaunchTensors own = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
+    const LaunchTensors others = run.backward_tensors(run.reference.inputs(), eager, cotangents, 0);
+    const LaunchResult backward = launch(op.kernel.backward, own, call.attributes, Device::cpu);
+    const LaunchResult eager_backward = launch(built_in.kernel.backward, others, call.attributes, Device::cpu);
+    for (const Written& gradient : run.gradients) judge_tensor(Pass::backward, gradient, backward, eager_backward);
+  } catch (const std::exception&) {  // every test sees a kernel that throws
+    out.assign(out.size(), 1);
+  }
+  return out;
+}
+
+}  // namespace ampcheck::checks::zoo

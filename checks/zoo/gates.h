@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The usual rules by which kernels are compared with a reference, as their projects state them, to be measured on the zoo beside
+// our own. Each gets the exact reference, more than it has in practice.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checks/op_def.h"
+#include "src/op_call.h"
+
+namespace ampcheck::checks::zoo {
+
+struct Gate {
+  const char* name;
+  const char* rule;
+};
+std::span<const Gate> usual_gates();
+
+/// Numbers of one tensor as a rule sees them: what the kernel gave, the reference, and what the built-in kernel gave, which
+/// stands for the eager one of the same storage type.
+struct Compared {
+  Dtype dtype = Dtype::fp32;
+  std::vector<double> got, want, eager;
+};
+/// Whether a gate rejects one tensor.
+bool rejects(std::size_t gate, const Compared& tensor);
+
+/// For each gate whether it rejects some output or gradient of this case. `built_in`: the op that the kernel is to compute.
+std::vector<char> rejected_by_gates(const OpDef& op, const OpDef& built_in, const OpCall& call);
+
+}  // namespace ampcheck::checks::zoo
