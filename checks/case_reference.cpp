@@ -88,6 +88,10 @@ std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& record
   auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets, reference::Switches{}, radii);
   for (const auto& [name, node] : recording.inputs) out->borrow(node, inputs.at(name));
   for (const auto& [name, node] : recording.cotangents) out->varies(node);
+  const auto& adding = signature.launch.accumulates;
+  for (const auto* list : {&recording.outputs, &recording.gradients})
+    for (const auto& [name, node] : *list)
+      if (std::find(adding.begin(), adding.end(), name) != adding.end()) out->adds_on(node);
   return out;
 }
 
@@ -195,7 +199,7 @@ const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const st
 
 Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held) {
   const std::string& words = form_at(form).recording.form;
-  if (!held.empty()) return interval_of_sum(part, held, dtype, words, inputs_finite_);
+  if (!held.empty()) return interval_of(evaluator(form_at(form), pass).of->added_to(part, held), dtype, words, inputs_finite_);
   return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
 }
 

@@ -66,6 +66,8 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
       out.how[i] = flags & reference::kMayBeNan ? Judgement::maybe_nan : Judgement::infinite;
     } else if (std::isinf(out.radius[i]) || holds_all(v, out.radius[i])) {
       out.how[i] = Judgement::open;
+    } else if ((flags & reference::kMayBeNan) && (std::isinf(out.low[i]) || std::isinf(out.high[i]))) {
+      out.how[i] = Judgement::interval_or_nan;
     }
   }
 }
@@ -90,26 +92,11 @@ Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string
   return finish(ball, std::move(out), leaves_finite);
 }
 
-Interval interval_of_sum(const reference::Ball& ball, std::span<const double> held, Dtype dtype, const std::string& form,
-                         bool leaves_finite) {
-  Interval out;
-  out.form = form, out.dtype = dtype, out.shape = ball.shape;
-  const auto n = static_cast<std::size_t>(ball.count());
-  out.value = numbers(n), out.radius = numbers(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const auto at = static_cast<std::ptrdiff_t>(i);
-    const double v = ball.v[at] + held[i], r = ball.r ? ball.r[at] : 0.0;
-    const bool exact = r == 0 && static_cast<double>(static_cast<float>(v)) == v;
-    out.value[i] = v;
-    out.radius[i] = exact || ball.v[at] == 0 ? r : r + kFp32.unit_roundoff() * (1 + 0x1p-20) * (std::fabs(v) + r);
-  }
-  return finish(ball, std::move(out), leaves_finite);
-}
-
 bool admits(const Interval& interval, std::int64_t at, double got) {
   const auto i = static_cast<std::size_t>(at);
   switch (interval.how.empty() ? Judgement::interval : interval.how[i]) {
     case Judgement::interval: return got >= interval.low[i] && got <= interval.high[i];
+    case Judgement::interval_or_nan: return std::isnan(got) || (got >= interval.low[i] && got <= interval.high[i]);
     case Judgement::infinite: return got == interval.low[i];
     case Judgement::maybe_nan: return got == interval.low[i] || std::isnan(got);
     case Judgement::non_finite: return !std::isfinite(got);

@@ -19,6 +19,7 @@ enum class Judgement : std::uint8_t {
   interval,     ///< got in [low, high]
   infinite,     ///< the reference is +-inf, which `low` holds
   maybe_nan,    ///< as infinite, and NaN is right too
+  interval_or_nan,  ///< the interval ends in infinity: a sum overflows, and a compensated one makes NaN of that
   non_finite,   ///< the reference is NaN: any non-finite is right
   open,         ///< unjudged: an intermediate leaves the range or may, or the formula itself has no value here
 };
@@ -46,10 +47,6 @@ struct Interval {
 
 /// The interval of a ball. `leaves_finite`: whether all inputs of the case are finite.
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite);
-
-/// The interval of `held + ball`: of an output that is added to what its buffer held.
-Interval interval_of_sum(const reference::Ball& ball, std::span<const double> held, Dtype dtype, const std::string& form,
-                         bool leaves_finite);
 
 /// Whether the interval admits this number as element i.
 bool admits(const Interval& interval, std::int64_t i, double got);

@@ -42,6 +42,32 @@ void BallEvaluator::mark_sums() {
   }
 }
 
+void BallEvaluator::adds_on(Expr target) {
+  wants_sum_[static_cast<std::size_t>(target.id)] = 1;
+  mark_sums();
+}
+
+Ball BallEvaluator::added_to(const Ball& part, std::span<const double> held) const {
+  const RuleContext c = context_of(Primitive::sum);
+  Ball out;
+  out.shape = part.shape;
+  out.v = make_channel(part.count()), out.r = make_channel(part.count());
+  out.flags = part.flags, out.replay = part.replay;
+  for (std::int64_t i = 0; i < part.count(); ++i) {
+    const double h = held[static_cast<std::size_t>(i)], v = part.v[i], r = part.r ? part.r[i] : 0.0, sum = v + h;
+    const double terms = part.terms ? part.terms[i] : (v != 0 || r != 0 ? 1.0 : 0.0), mass = part.mass ? part.mass[i] : std::fabs(v) + r;
+    const double base = part.base ? part.base[i] : r, grid = part.grid ? part.grid[i] : (r == 0 ? lowest_bit(v) : 0.0);
+    const double chained = summation_radius(c, terms + 1, mass + std::fabs(h), base, std::fmin(grid, lowest_bit(h)));
+    // A target whose sum has no state, or the sum first and what was held last.
+    const bool exact = r == 0 && representable(sum);
+    const double last = exact || terms == 0 ? r : r + c.u * (std::fabs(sum) + r);
+    out.v[i] = sum;
+    out.r[i] = settle(sum, std::fmax(chained, last));
+  }
+  measure(out);
+  return out;
+}
+
 /// Products of which a target is a view: where one factor nears zero the other's size matters.
 void BallEvaluator::mark_sharp() {
   sharp_.assign(balls_.size(), 0);

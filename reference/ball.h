@@ -112,6 +112,10 @@ class BallEvaluator {
   void borrow(Expr leaf, std::span<const double> values);
   /// Says that this leaf will be set again: a stream keeps nothing that follows from it.
   void varies(Expr leaf) { varies_[static_cast<std::size_t>(leaf.id)] = 1; }
+  /// Says that a kernel adds this target to what its buffer held: then it keeps the state of its sum (rule R3).
+  void adds_on(Expr target);
+  /// A target, or a part of one, added to what its buffer held: one more term of its sum, in any order.
+  Ball added_to(const Ball& part, std::span<const double> held) const;
   /// Undoes set() on a stored node.
   void release(Expr stored);
   /// Evaluates the targets for which everything that they need has been set.

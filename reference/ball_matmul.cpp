@@ -100,7 +100,7 @@ void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int6
         out.replay[to] = std::numeric_limits<double>::quiet_NaN();
       }
       if (finite && !(std::fabs(out.v[to]) + out.r[to] <= kMaxFinite)) flags |= kOverflowed;
-      if (std::isinf(out.v[to])) flags |= kMayBeNan;
+      if (std::isinf(out.v[to]) || (flags & kOverflowed)) flags |= kMayBeNan;
       out.flags[to] = flags;
     }
 }

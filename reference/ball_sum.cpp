@@ -82,7 +82,7 @@ void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int
     out.replay[at] = std::numeric_limits<double>::quiet_NaN();
   }
   if (finite && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags |= kOverflowed;
-  if (std::isinf(out.v[at])) flags |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
+  if (std::isinf(out.v[at]) || (flags & kOverflowed)) flags |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
   out.flags[at] = flags;
 }
 
@@ -152,7 +152,7 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
       out.replay[at] = std::numeric_limits<double>::quiet_NaN();
     }
     if (finite[j] && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags[j] |= kOverflowed;
-    if (std::isinf(out.v[at])) flags[j] |= kMayBeNan;
+    if (std::isinf(out.v[at]) || (flags[j] & kOverflowed)) flags[j] |= kMayBeNan;
     out.flags[at] = flags[j];
   }
 }

@@ -101,6 +101,7 @@ class Changes {
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) change(static_cast<int>(id));
     if (left_ < 0) going_ = true, left_ = most_;  // the other kind may still be small enough
+    if (going_) narrow_operands();
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) narrow(static_cast<int>(id));
   }
@@ -163,6 +164,9 @@ class Changes {
         Values turned = a;
         for (std::size_t i = 0; i < turned.size(); ++i) turned[i] -= sign * b[i];
         with(id, std::move(turned), "with the other sign of the term " + arg(1));
+        Values twice = a;
+        for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += 2 * sign * b[i];
+        with(id, std::move(twice), "with the term " + arg(1) + " twice");
         return;
       }
       case Primitive::mul:
@@ -175,6 +179,7 @@ class Changes {
       case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
       case Primitive::rsqrt:
         with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
+        outside_root(id, graph_.node(node.args[0]));
         with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
         return;
       case Primitive::erf:
@@ -194,6 +199,13 @@ class Changes {
       case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
       default: return;
     }
+  }
+
+  /// 1/(sqrt(v) + c) for 1/sqrt(v + c).
+  void outside_root(int id, const Node& sum) {
+    if (sum.primitive != Primitive::add || graph_.node(sum.args[1]).primitive != Primitive::constant) return;
+    const double c = graph_.node(sum.args[1]).value;
+    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }), "with " + text(sum.args[1]) + " outside the root");
   }
 
   /// Of terms that meet in one element, the last alone: what plain stores leave of a scatter.
@@ -302,16 +314,39 @@ class Changes {
     return node.primitive == Primitive::sum || node.primitive == Primitive::matmul || node.primitive == Primitive::put_add;
   }
 
-  /// An intermediate in 16 bits. Leaves are given in their storage type, and the target is stored anyway.
+  /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id) {
     const Node& node = graph_.node(id);
-    if (id == target_.id || node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored)) return;
+    const bool operand = node.primitive == Primitive::input && given(id);
+    if (!operand && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
     if (node.primitive == Primitive::take || node.primitive == Primitive::neg) return;
-    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
-      const FloatFormat& low = format(dtype);
+    for (const FloatFormat* low : formats(operand)) {
       Values rounded = values(id);
-      round_values(low, RoundingMode{}, rounded, rounded);
-      with(id, std::move(rounded), Change{fmt::format("keeps {} in {}", text(id), ampcheck::name(dtype)), &low, sums(id)});
+      round_values(*low, RoundingMode{}, rounded, rounded);
+      with(id, std::move(rounded), Change{fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low->name), low, sums(id)});
+    }
+  }
+  static std::vector<const FloatFormat*> formats(bool operand) {
+    if (operand) return {&kTf32, &kBf16, &kFp16};
+    return {&kBf16, &kFp16};
+  }
+
+  /// Every operand at once, as a product on tensor cores takes them.
+  void narrow_operands() {
+    for (const FloatFormat* low : formats(true)) {
+      std::vector<std::pair<Expr, Values>> kept;
+      for (const int id : given_) {
+        const Expr leaf{const_cast<Graph*>(&graph_), id};
+        if (!needed_[static_cast<std::size_t>(id)] || graph_.node(id).primitive != Primitive::input) continue;
+        kept.emplace_back(leaf, values(id));
+        Values rounded = values(id);
+        round_values(*low, RoundingMode{}, rounded, rounded);
+        evaluator_.set(leaf, std::move(rounded));
+      }
+      left_ -= cost_;
+      if (kept.size() > 1 && left_ >= 0) going_ = see_(Change{std::string("takes its operands in ") + low->name, low, false}, evaluator_.value(target_));
+      for (auto& [leaf, values] : kept) evaluator_.set(leaf, std::move(values));
+      if (!going_ || left_ < 0) return;
     }
   }
 

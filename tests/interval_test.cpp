@@ -227,14 +227,21 @@ TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
   EXPECT_LE(found.max_ratio, 1);
 }
 
-TEST(IntervalOfSum, AddsWhatTheBufferHeld) {
-  const Interval exact = interval_of_sum(ball({0.5, 0, 1}, {0, 0, 0x1p-20}), std::vector<double>{1.25, 3.75, 1}, Dtype::fp32, "form", true);
-  EXPECT_EQ(exact.low[0], 1.75);
-  EXPECT_EQ(exact.high[0], 1.75);
-  EXPECT_TRUE(admits(exact, 1, 3.75));
-  EXPECT_TRUE(admits(exact, 2, 2 + 0x1p-20));
-  EXPECT_FALSE(admits(exact, 2, 2 + 0x1p-18));
-  EXPECT_FALSE(admits(exact, 0, 0.5));  // overwritten
+TEST(AddedTo, WhatTheBufferHeldIsOneMoreTerm) {
+  reference::Graph graph;
+  const reference::Expr x = graph.input("x", Shape{3, 4}), y = reference::sum(x, 1);
+  reference::BallEvaluator balls(graph, {}, {y});
+  balls.adds_on(y);
+  balls.set(x, std::vector<double>{0.25, 0.25, 0, 0, 0, 0, 0, 0, 0.1, 0.2, 0.3, 0.4});
+  balls.run({y});
+  const std::vector<double> held{1.25, 3.75, 1};
+  const Interval got = interval_of(balls.added_to(balls.result(y), held), Dtype::fp32, "form", true);
+  EXPECT_EQ(got.low[0], 1.75);
+  EXPECT_EQ(got.high[0], 1.75);
+  EXPECT_TRUE(admits(got, 1, 3.75));
+  EXPECT_FALSE(admits(got, 0, 0.5));  // overwritten
+  EXPECT_GT(got.radius[2], 3 * kFp32.unit_roundoff());   // four roundings of numbers from 1 to 2, if it is added term by term
+  EXPECT_LT(got.radius[2], 9 * kFp32.unit_roundoff());
 }
 
 TEST(UlpDistance, CountsSteps) {
