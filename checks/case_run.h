@@ -3,6 +3,7 @@
 // exact relations (checks/relations.cpp) are written on top of it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -114,8 +115,12 @@ bool off_by_one_factor(const Comparison& comparison, const Interval& interval, c
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                              const Interval& interval);
 
+/// Words if `agrees` to the values of another activation of the inputs, or of its gradient; empty otherwise.
+std::string another_activation(CaseRun& run, const Written& tensor, Pass pass, const std::function<bool(const std::vector<double>&)>& agrees);
+
 /// Whether the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow.
-bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison);
+bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
+                           const Interval& interval);
 
 /// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <map>
 
 #include "reference/plain_evaluator.h"
 #include "src/rounding.h"
@@ -75,6 +75,9 @@ std::int64_t operand_index(const Shape& result, const Shape& operand, std::int64
   return at;
 }
 
+/// What kernels add so as not to divide by zero.
+constexpr double kEps[] = {1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5};
+
 class Changes {
  public:
   Changes(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target, const NodeNames& names, std::int64_t most,
@@ -100,10 +103,11 @@ class Changes {
     // The last nodes first: of two changes that give the same, the nearer one is the simpler to say.
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) change(static_cast<int>(id));
+    if (going_) shares_together();
     if (left_ < 0) going_ = true, left_ = most_;  // the other kind may still be small enough
-    if (going_) narrow_operands();
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) narrow(static_cast<int>(id));
+    if (going_) narrow_operands();
   }
 
  private:
@@ -173,7 +177,20 @@ class Changes {
         with(id, spread(node, 0), "without the factor " + arg(1));
         with(id, spread(node, 1), "without the factor " + arg(0));
         return;
-      case Primitive::div: with(id, spread(node, 0), "without dividing by " + arg(1)); return;
+      case Primitive::div: {
+        const Values a = spread(node, 0), b = spread(node, 1);
+        with(id, a, "without dividing by " + arg(1));
+        for (const double eps : kEps) {
+          Values guarded = a;
+          for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= b[i] + eps;
+          with(id, std::move(guarded), fmt::format("with an eps of {} added to {}", eps, arg(1)));
+        }
+        return;
+      }
+      case Primitive::log:
+        for (const double eps : kEps)
+          with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }), fmt::format("with an eps of {} added to {}", eps, arg(0)));
+        return;
       case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
       case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
       case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
@@ -205,7 +222,7 @@ class Changes {
   void outside_root(int id, const Node& sum) {
     if (sum.primitive != Primitive::add || graph_.node(sum.args[1]).primitive != Primitive::constant) return;
     const double c = graph_.node(sum.args[1]).value;
-    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }), "with " + text(sum.args[1]) + " outside the root");
+    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }), "with the eps " + text(sum.args[1]) + " outside the root");
   }
 
   /// Of terms that meet in one element, the last alone: what plain stores leave of a scatter.
@@ -222,13 +239,38 @@ class Changes {
     const double n = static_cast<double>(graph_.node(node.args[0]).shape[node.axis]);
     if (n < 2) return;
     const std::string what = text(node.args[0]);
+    const Values& terms = values(node.args[0]);
+    const Shape& shape = graph_.node(node.args[0]).shape;
+    const std::int64_t count = shape[node.axis];
+    with(id, picked(terms, shape, node.axis, 1, count), "without the first term of the sum of " + what);
+    Values twice = picked(terms, shape, node.axis, 0, count);
+    const Values last = picked(terms, shape, node.axis, count - 1, count);
+    for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += last[i];
+    with(id, std::move(twice), "with the last term of the sum of " + what + " twice");
+    for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256})
+      if (block < count)
+        with(id, picked(terms, shape, node.axis, (count - 1) / block * block, count), fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
     with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
+    with(id, map(values(id), [=](double v) { return v * n / (n - 1); }), fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
     for (int axis = 0; axis < node.shape.rank; ++axis) {
       if (node.shape[axis] < 2) continue;
       Values wider = summed(values(id), node.shape, axis);
       with(id, map(wider, [&](double v) { return v / static_cast<double>(node.shape[axis]); }), fmt::format("with the mean of {} over axis {} as well", what, axis));
       with(id, std::move(wider), fmt::format("with the sum of {} over axis {} as well", what, axis));
     }
+  }
+
+  /// Sums of the terms first, ..., end - 1 along an axis.
+  static Values picked(const Values& from, const Shape& shape, int axis, std::int64_t first, std::int64_t end) {
+    std::int64_t inner = 1;
+    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
+    const std::int64_t n = shape[axis];
+    Values out(from.size() / static_cast<std::size_t>(n), 0.0);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i), index = at / inner % n;
+      if (index >= first && index < end) out[static_cast<std::size_t>(at / (inner * n) * inner + at % inner)] += from[i];
+    }
+    return out;
   }
 
   static Values summed(const Values& from, const Shape& shape, int axis) {
@@ -249,8 +291,8 @@ class Changes {
       const bool share = node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
       if (share) {  // of a mean over n
         const double n = std::round(1 / node.value);
-        if (n > 1) with(id, {1 / (n - 1)}, fmt::format("with 1/{} for 1/{}", n - 1, n));
-        with(id, {1 / (n + 1)}, fmt::format("with 1/{} for 1/{}", n + 1, n));
+        if (n > 1) with(id, {1 / (n - 1)}, fmt::format("with 1/{} for 1/{}: the count is off by one", n - 1, n));
+        with(id, {1 / (n + 1)}, fmt::format("with 1/{} for 1/{}: the count is off by one", n + 1, n));
         return;
       }
       with(id, {0.0}, "without the constant " + text(id));
@@ -268,10 +310,25 @@ class Changes {
         with(id, rolled(from, node.shape, axis, by), fmt::format("with {} of the {} index along axis {}", what, by > 0 ? "next" : "previous", axis));
       with(id, first_for_all(from, node.shape, axis), fmt::format("with the first {} along axis {} for all", what, axis));
     }
+    const int rank = node.shape.rank;
+    for (int axis = 0; axis < rank; ++axis)
+      if (node.shape[axis] > 1) with(id, reversed(from, node.shape, axis), fmt::format("with {} reversed along axis {}", what, axis));
+    if (rank >= 2) with(id, reversed(reversed(from, node.shape, rank - 1), node.shape, rank - 2), fmt::format("with {} reversed along both last axes", what));
     if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1)) with(id, transposed(from, node.shape), "with " + what + " transposed");
     with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
     with(id, Values(from.size(), 0.0), "without " + what);
     with(id, Values(from.size(), 1.0), "with ones for " + what);
+  }
+
+  static Values reversed(const Values& from, const Shape& shape, int axis) {
+    std::int64_t inner = 1;
+    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
+    Values out(from.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i), index = at / inner % shape[axis];
+      out[i] = from[static_cast<std::size_t>(at + (shape[axis] - 1 - 2 * index) * inner)];
+    }
+    return out;
   }
 
   static Values first_for_all(const Values& from, const Shape& shape, int axis) {
@@ -320,33 +377,75 @@ class Changes {
     const bool operand = node.primitive == Primitive::input && given(id);
     if (!operand && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
     if (node.primitive == Primitive::take || node.primitive == Primitive::neg) return;
-    for (const FloatFormat* low : formats(operand)) {
+    for (const Narrow& low : narrows(operand)) {
       Values rounded = values(id);
-      round_values(*low, RoundingMode{}, rounded, rounded);
-      with(id, std::move(rounded), Change{fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low->name), low, sums(id)});
+      round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
+      with(id, std::move(rounded), Change{fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low.words), low.format, sums(id)});
     }
   }
-  static std::vector<const FloatFormat*> formats(bool operand) {
-    if (operand) return {&kTf32, &kBf16, &kFp16};
-    return {&kBf16, &kFp16};
+
+  struct Narrow {
+    const FloatFormat* format;
+    Rounding rounding;
+    const char* words;
+  };
+  /// cvt.rna.tf32 rounds ties away; tensor cores that are given fp32 leave the last bits out.
+  static std::span<const Narrow> narrows(bool operand) {
+    static constexpr Narrow kAll[] = {{&kBf16, Rounding::nearest_even, "bf16"}, {&kFp16, Rounding::nearest_even, "fp16"},
+                                      {&kTf32, Rounding::nearest_even, "tf32"}, {&kTf32, Rounding::nearest_away, "tf32"},
+                                      {&kTf32, Rounding::toward_zero, "tf32 (truncated)"}, {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
+    return operand ? std::span<const Narrow>(kAll) : std::span<const Narrow>(kAll, 2);
   }
 
-  /// Every operand at once, as a product on tensor cores takes them.
-  void narrow_operands() {
-    for (const FloatFormat* low : formats(true)) {
-      std::vector<std::pair<Expr, Values>> kept;
-      for (const int id : given_) {
-        const Expr leaf{const_cast<Graph*>(&graph_), id};
-        if (!needed_[static_cast<std::size_t>(id)] || graph_.node(id).primitive != Primitive::input) continue;
-        kept.emplace_back(leaf, values(id));
-        Values rounded = values(id);
-        round_values(*low, RoundingMode{}, rounded, rounded);
-        evaluator_.set(leaf, std::move(rounded));
+  /// The count of every mean over n off by one, or rounded up to a vector.
+  void shares_together() {
+    std::map<std::string, std::vector<int>> shares;
+    for (std::size_t id = 0; id < needed_.size(); ++id) {
+      const Node& node = graph_.node(static_cast<int>(id));
+      const bool share = node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
+      if (needed_[id] && share) shares[node.name].push_back(static_cast<int>(id));
+    }
+    for (const auto& [name, ids] : shares) {
+      const double n = std::round(1 / graph_.node(ids.front()).value);
+      for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
+        if (ids.size() < 2 || other < 1 || other == n || !going_ || (left_ -= cost_) < 0) continue;
+        for (const int id : ids) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
+        going_ = see_(Change{fmt::format("with 1/{} for 1/{} in every mean: the count is off", other, n), nullptr}, evaluator_.value(target_));
+        for (const int id : ids) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
       }
-      left_ -= cost_;
-      if (kept.size() > 1 && left_ >= 0) going_ = see_(Change{std::string("takes its operands in ") + low->name, low, false}, evaluator_.value(target_));
-      for (auto& [leaf, values] : kept) evaluator_.set(leaf, std::move(values));
-      if (!going_ || left_ < 0) return;
+    }
+  }
+
+  /// Several nodes in fewer bits at once.
+  void narrow_together(const std::vector<int>& ids, const std::string& words) {
+    for (const Narrow& low : narrows(true)) {
+      if (!going_ || (left_ -= cost_) < 0) return;
+      std::vector<std::pair<int, Values>> kept;
+      for (const int id : ids) {
+        kept.emplace_back(id, values(id));
+        Values rounded = kept.back().second;
+        round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
+        evaluator_.set({const_cast<Graph*>(&graph_), id}, std::move(rounded));
+      }
+      going_ = see_(Change{fmt::format("{} in {}", words, low.words), low.format, false}, evaluator_.value(target_));
+      for (auto& [id, whole] : kept) {
+        const bool was_given = given(id);
+        evaluator_.set({const_cast<Graph*>(&graph_), id}, std::move(whole));
+        if (!was_given) evaluator_.release({const_cast<Graph*>(&graph_), id});
+      }
+    }
+  }
+
+  /// The operands of a product, as tensor cores take them, and all operands.
+  void narrow_operands() {
+    std::vector<int> leaves;
+    for (const int id : given_)
+      if (needed_[static_cast<std::size_t>(id)] && graph_.node(id).primitive == Primitive::input) leaves.push_back(id);
+    if (leaves.size() > 1) narrow_together(leaves, "takes its operands");
+    for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
+      const Node& node = graph_.node(static_cast<int>(id));
+      if (!needed_[id] || given(static_cast<int>(id)) || node.primitive != Primitive::matmul || node.args[0] == node.args[1]) continue;
+      narrow_together(node.args, fmt::format("takes the operands of {}", text(static_cast<int>(id))));
     }
   }
 
@@ -362,6 +461,12 @@ class Changes {
 };
 
 }  // namespace
+
+std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node) {
+  Evaluator evaluator(graph);
+  for (const auto& [leaf, values] : leaves) evaluator.set(leaf, values);
+  return evaluator.value(node);
+}
 
 std::string text_of(const Graph& graph, int id, const NodeNames& names) { return text_at(graph, id, names, 4, false); }
 

@@ -28,6 +28,9 @@ using NodeNames = std::map<int, std::string>;
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
                      std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see);
 
+/// Values of a node in fp64, sums in order.
+std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node);
+
 /// A node as a reader would write it, with those names and names of leaves and of stored nodes; "..." below a few levels.
 std::string text_of(const Graph& graph, int id, const NodeNames& names = {});
 

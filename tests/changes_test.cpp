@@ -58,7 +58,7 @@ TEST(Changes, EachSlipIsAmongThem) {
   EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a + b * dot / 3; }), "with the other sign of the term x * mean(g * x)"));
   EXPECT_TRUE(says(slip([](double a, double, double, std::size_t) { return a; }), "without the term x * mean(g * x)"));
   EXPECT_TRUE(says(slip([](double a, double, double dot, std::size_t) { return a - dot / 3; }), "without the factor x"));
-  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 2; }), "with 1/2 for 1/3"));
+  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 2; }), "with 1/2 for 1/3: the count is off by one"));
   EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot; }), "without the factor 1/3"));
   EXPECT_TRUE(says(slip([&](double a, double b, double, std::size_t) {
                      double all = 0;

@@ -70,7 +70,7 @@ using V = Verdict;
 std::vector<Specimen> embedding_specimens() {
   std::vector<Specimen> out;
   add(out, "embedding",
-      {{"padding_counts", 34, "the row of padding_idx has a gradient", "padding_idx among the indices", V::bug, "padding|sentinel|accumulate", embedding({Twist::padding_counts}), kAllTypes, V::structural},
+      {{"padding_counts", 34, "the row of padding_idx has a gradient", "padding_idx among the indices", V::bug, "padding|sentinel|accumulate|for mask|mask", embedding({Twist::padding_counts}), kAllTypes, V::structural},
        {"duplicates_lost", 40, "of equal indices only the last counts, as without atomics", "equal indices", V::bug, "duplicate|lost|accumulate", embedding({Twist::duplicates_lost}), kAllTypes, V::structural},
        {"overwrites", 16, "the gradient overwrites what the buffer held", "buffers that are not zero", V::structural, "accumulate", embedding({Twist::overwrites})},
        {"in_bf16", 23, "dweight accumulated in bf16", "equal indices", V::precision_contract, "accumulates in bf16", embedding({.sum = in_bf16})},
