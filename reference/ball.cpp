@@ -15,7 +15,8 @@ BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vec
       given_(balls_.size(), 0), fresh_(balls_.size(), 0), wants_sum_(balls_.size(), 0), keep_(balls_.size(), 0),
       varies_(balls_.size(), 0), targets_(std::move(targets)) {
   rows_ = plan_rows(graph_, need(targets_, false));
-  if (radii_ == Radii::uniform) rows_.step *= 4, mark_sharp();  // values alone: more of them stay in cache
+  if (radii_ == Radii::uniform) mark_sharp();
+  if (radii_ == Radii::uniform && rows_.step > 1) rows_.step *= 4;  // values alone: more of them stay in cache
   mark_sums();
 }
 
@@ -310,8 +311,7 @@ void BallEvaluator::drop(std::size_t id) {
 
 void BallEvaluator::start_full() {
   full_ = true;  // the graph starts again, with range flags
-  for (std::size_t id = 0; id < balls_.size(); ++id)
-    if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+  forget();
 }
 
 void BallEvaluator::run(const std::vector<Expr>& targets) {

@@ -124,6 +124,8 @@ class BallEvaluator {
   /// keeping it. `rows`: evaluates these of rows() alone, where the targets allow it (needs_all_rows() is false).
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
   bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
+  /// Gives back what was kept for later streams.
+  void forget();
   /// How the graph falls into blocks of rows.
   const RowPlan& rows() const { return rows_; }
   /// Whether an element of a target follows from more than its own row.

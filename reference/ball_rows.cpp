@@ -327,13 +327,22 @@ class BallEvaluator::Pass {
   std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_;
 };
 
+void BallEvaluator::forget() {
+  for (std::size_t id = 0; id < balls_.size(); ++id)
+    if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+}
+
 bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows) {
   if (full_ || gave_up_) return false;
   if (rows == nullptr) keep_for_streams(targets);
   const std::vector<char> needed = need(targets, true);
   if (Pass(*this, needed, targets, sink).run(rows)) return true;
-  if (radii_ == Radii::uniform) gave_up_ = true;
-  else start_full();
+  if (radii_ == Radii::each) {
+    start_full();
+    return false;
+  }
+  gave_up_ = true;
+  forget();
   return false;
 }
 
