@@ -148,6 +148,7 @@ class BallEvaluator {
   /// `node` may be a part's; `id` is the graph's.
   bool compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const;
   bool compute_uniform(const Node& node, MapPart map, bool wants_sum, bool sharp, std::span<const Ball* const> in, Ball& out) const;
+  bool finish_uniform(const Node& node, std::span<const Ball* const> in, Ball& out) const;
   void mark_sharp();
   bool finish(const Node& node, std::span<const Ball* const> in, Ball& out) const;
   void drop(std::size_t id);

@@ -290,9 +290,7 @@ class BallEvaluator::Pass {
     if (!uniform_sums_[id]) uniform_sums_[id] = std::make_unique<UniformSums>(node.shape.count());
     const auto terms = static_cast<double>(of_.rows_.lead_extents[node.axis]);
     if (!store_uniform(of_.context_of(node.primitive), *uniform_sums_[id], terms, of_.wants_sum_[id] != 0, out)) return false;
-    if (out.range.smallest == kInfinity) out.range.smallest = 1.0;
-    bound_chain(node, {&in, 1}, out);
-    if (!far_from_the_ends(out)) return false;
+    if (!of_.finish_uniform(node, {&in, 1}, out)) return false;
     hand_over(id, 0, out);
     of_.balls_[id] = std::move(out);
     return true;

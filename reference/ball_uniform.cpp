@@ -281,8 +281,11 @@ bool BallEvaluator::compute_uniform(const Node& node, MapPart map, bool wants, b
       break;
     default: found = uniform_elementwise(c, node, in, wants, sharp, out);
   }
-  if (out.range.smallest == kInfinity) out.range.smallest = 1.0;
-  if (!found) return false;
+  return found && finish_uniform(node, in, out);
+}
+
+bool BallEvaluator::finish_uniform(const Node& node, std::span<const Ball* const> in, Ball& out) const {
+  if (out.range.smallest == kInfinity) out.range.smallest = 1.0;  // nothing but zeros was seen
   if (!in.empty()) bound_chain(node, in, out);
   return far_from_the_ends(out);
 }

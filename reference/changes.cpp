@@ -5,7 +5,9 @@
 
 #include <map>
 
+#include "reference/ball_rules.h"
 #include "reference/plain_evaluator.h"
+#include "reference/row_plan.h"
 #include "src/rounding.h"
 
 namespace ampcheck::reference {
@@ -15,14 +17,15 @@ namespace {
 using Values = std::vector<double>;
 using Evaluator = PlainEvaluator<Fp64Policy>;
 
-bool moves_nothing(Primitive p) {
-  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::no_gradient || p == Primitive::own_adjoint;
-}
-
 /// What was added up or repeated only so that shapes fit: nothing that a reader would write.
 bool silent(const Graph& graph, const Node& node) {
   if (moves_nothing(node.primitive)) return true;
   return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
+}
+
+/// The 1/n of a mean.
+bool is_share(const Node& node) {
+  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
 }
 
 const char* infix(Primitive p) {
@@ -52,7 +55,7 @@ std::string text_at(const Graph& graph, int id, const NodeNames& names, int dept
   if (const char* between = infix(node.primitive); between != nullptr) {
     // A mean was written as a sum times 1/n.
     const Node &a = graph.node(node.args[0]), &b = graph.node(node.args[1]);
-    if (node.primitive == Primitive::mul && a.primitive == Primitive::sum && b.primitive == Primitive::constant && b.name.starts_with("1/"))
+    if (node.primitive == Primitive::mul && a.primitive == Primitive::sum && is_share(b))
       return "mean(" + text_at(graph, a.args[0], names, depth - 1, false) + ")";
     const std::string text = arg(0, true) + between + arg(1, true);
     return inner ? "(" + text + ")" : text;
@@ -262,25 +265,23 @@ class Changes {
 
   /// Sums of the terms first, ..., end - 1 along an axis.
   static Values picked(const Values& from, const Shape& shape, int axis, std::int64_t first, std::int64_t end) {
-    std::int64_t inner = 1;
-    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    const std::int64_t n = shape[axis];
-    Values out(from.size() / static_cast<std::size_t>(n), 0.0);
+    const Axis a = split(shape, axis);
+    Values out(static_cast<std::size_t>(a.outer * a.inner), 0.0);
     for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i), index = at / inner % n;
-      if (index >= first && index < end) out[static_cast<std::size_t>(at / (inner * n) * inner + at % inner)] += from[i];
+      const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
+      if (index >= first && index < end) out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)] += from[i];
     }
     return out;
   }
 
+  /// The sum along an axis, repeated along it.
   static Values summed(const Values& from, const Shape& shape, int axis) {
-    std::int64_t inner = 1;
-    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    const std::int64_t n = shape[axis];
+    const Axis a = split(shape, axis);
+    const Values sums = picked(from, shape, axis, 0, a.n);
     Values out(from.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::int64_t first = static_cast<std::int64_t>(i) - static_cast<std::int64_t>(i) / inner % n * inner;
-      for (std::int64_t k = 0; k < n; ++k) out[i] += from[static_cast<std::size_t>(first + k * inner)];
+      const std::int64_t at = static_cast<std::int64_t>(i);
+      out[i] = sums[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
     }
     return out;
   }
@@ -288,8 +289,7 @@ class Changes {
   void leaf(int id) {
     const Node& node = graph_.node(id);
     if (node.primitive == Primitive::constant) {
-      const bool share = node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
-      if (share) {  // of a mean over n
+      if (is_share(node)) {
         const double n = std::round(1 / node.value);
         if (n > 1) with(id, {1 / (n - 1)}, fmt::format("with 1/{} for 1/{}: the count is off by one", n - 1, n));
         with(id, {1 / (n + 1)}, fmt::format("with 1/{} for 1/{}: the count is off by one", n + 1, n));
@@ -307,8 +307,8 @@ class Changes {
     for (int axis = 0; axis < node.shape.rank; ++axis) {
       if (node.shape[axis] < 2) continue;
       for (const int by : {1, -1})
-        with(id, rolled(from, node.shape, axis, by), fmt::format("with {} of the {} index along axis {}", what, by > 0 ? "next" : "previous", axis));
-      with(id, first_for_all(from, node.shape, axis), fmt::format("with the first {} along axis {} for all", what, axis));
+        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }), fmt::format("with {} of the {} index along axis {}", what, by > 0 ? "next" : "previous", axis));
+      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }), fmt::format("with the first {} along axis {} for all", what, axis));
     }
     const int rank = node.shape.rank;
     for (int axis = 0; axis < rank; ++axis)
@@ -320,37 +320,19 @@ class Changes {
     with(id, Values(from.size(), 1.0), "with ones for " + what);
   }
 
+  /// Elements from elsewhere along an axis: source(index, extent).
+  template <class F>
+  static Values along(const Values& from, const Shape& shape, int axis, F source) {
+    const Axis a = split(shape, axis);
+    Values out(from.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
+      out[i] = from[static_cast<std::size_t>(at + (source(index, a.n) - index) * a.inner)];
+    }
+    return out;
+  }
   static Values reversed(const Values& from, const Shape& shape, int axis) {
-    std::int64_t inner = 1;
-    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    Values out(from.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i), index = at / inner % shape[axis];
-      out[i] = from[static_cast<std::size_t>(at + (shape[axis] - 1 - 2 * index) * inner)];
-    }
-    return out;
-  }
-
-  static Values first_for_all(const Values& from, const Shape& shape, int axis) {
-    std::int64_t inner = 1;
-    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    Values out(from.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i);
-      out[i] = from[static_cast<std::size_t>(at - at / inner % shape[axis] * inner)];
-    }
-    return out;
-  }
-
-  static Values rolled(const Values& from, const Shape& shape, int axis, int by) {
-    std::int64_t inner = 1;
-    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    Values out(from.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i), index = at / inner % shape[axis], other = (index + by + shape[axis]) % shape[axis];
-      out[i] = from[static_cast<std::size_t>(at + (other - index) * inner)];
-    }
-    return out;
+    return along(from, shape, axis, [](std::int64_t i, std::int64_t n) { return n - 1 - i; });
   }
 
   static Values transposed(const Values& from, const Shape& shape) {
@@ -402,8 +384,7 @@ class Changes {
     std::map<std::string, std::vector<int>> shares;
     for (std::size_t id = 0; id < needed_.size(); ++id) {
       const Node& node = graph_.node(static_cast<int>(id));
-      const bool share = node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
-      if (needed_[id] && share) shares[node.name].push_back(static_cast<int>(id));
+      if (needed_[id] && is_share(node)) shares[node.name].push_back(static_cast<int>(id));
     }
     for (const auto& [name, ids] : shares) {
       const double n = std::round(1 / graph_.node(ids.front()).value);

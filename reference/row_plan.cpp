@@ -10,9 +10,6 @@ namespace {
 /// Elements of the largest tensor in one block: with a dozen nodes of two channels, about half a second-level cache.
 constexpr std::int64_t kBlockElements = 4096;
 
-bool moves_nothing(Primitive p) {
-  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::no_gradient || p == Primitive::own_adjoint;
-}
 bool elementwise(Primitive p) { return p >= Primitive::add && p <= Primitive::maximum; }
 
 /// Whether the first axes count rows: those of the row tensors, or (one leading axis) several of them to a row.
@@ -84,6 +81,10 @@ Shape row_tensor(const Graph& graph, const std::vector<char>& needed) {
 }
 
 }  // namespace
+
+bool moves_nothing(Primitive p) {
+  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::no_gradient || p == Primitive::own_adjoint;
+}
 
 Shape RowPlan::part(const Shape& shape, std::int64_t count) const {
   Shape out;

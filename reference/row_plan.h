@@ -35,6 +35,9 @@ struct RowPlan {
 /// The plan by which most nodes that `needed` marks go by rows, and its blocks stay in cache.
 RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed);
 
+/// Whether a primitive hands its operand on as it is, under another shape or mark.
+bool moves_nothing(Primitive primitive);
+
 /// What a node costs, about: 0 moves nothing, 1 is arithmetic, more is a function, a sum or a product.
 int node_cost(Primitive primitive);
 

@@ -12,6 +12,7 @@
 #include "reference/certify.h"
 #include "src/random.h"
 #include "src/rounding.h"
+#include "tests/cotangents_of.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -19,14 +20,6 @@ namespace {
 NamedValues inputs_of(const OpDef& op, const OpCall& call) {
   const RunOptions options;
   return CaseRun(op, call, options).reference.inputs();
-}
-
-NamedValues cotangents_of(CaseReference& reference, int probe) {
-  NamedValues out;
-  for (const OutputSpec& spec : reference.op().signature.outputs)
-    out[gradient_name(spec.name)] =
-        cotangent_values(reference.call(), spec.name, reference.output_shape(spec.name), dtype_of(spec.type, reference.call().storage), probe);
-  return out;
 }
 
 bool same(const double* a, const double* b, std::int64_t n) { return std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(double)) == 0; }

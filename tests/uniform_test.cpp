@@ -11,17 +11,10 @@
 #include "checks/runner.h"
 #include "reference/ball.h"
 #include "reference/certify.h"
+#include "tests/cotangents_of.h"
 
 namespace ampcheck::checks {
 namespace {
-
-NamedValues cotangents_of(CaseReference& reference, int probe) {
-  NamedValues out;
-  for (const OutputSpec& spec : reference.op().signature.outputs)
-    out[gradient_name(spec.name)] =
-        cotangent_values(reference.call(), spec.name, reference.output_shape(spec.name), dtype_of(spec.type, reference.call().storage), probe);
-  return out;
-}
 
 /// Whether the parts of some tensors hold the values of the whole and bounds of its radii; counts the elements.
 std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass, const std::vector<std::string>& names, const std::string& where) {
