@@ -70,6 +70,7 @@ struct CotangentRegime {
   bool full_mantissas = false;
   std::vector<const char*> probes = {};  ///< regimes of the probes, in order
   BulkFunction bulk = nullptr;            ///< where one element at a time would cost more than the check
+  bool representable = false;             ///< in every storage type: nothing to round
 };
 std::span<const CotangentRegime> cotangent_table();
 

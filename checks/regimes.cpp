@@ -308,7 +308,7 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
     if (row.bulk != nullptr) row.bulk(fill, values);
     else for (std::size_t i = 0; i < values.size(); ++i) values[i] = row.fill(fill, static_cast<std::int64_t>(i));
   }
-  if (is_float(dtype)) round_to(format(dtype), values);
+  if (is_float(dtype) && (given || !probe_regime(call, probe).representable)) round_to(format(dtype), values);
   return values;
 }
 

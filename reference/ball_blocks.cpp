@@ -332,35 +332,42 @@ void SettleChain(const RuleContext& context, int n, const double* v_in, const Su
   }
 }
 
-/// One contiguous run of n plain terms, eight chains wide so that it vectorises.
-void SumRun(const double* v, const double* r, std::int64_t n, SumState& out) {
-  double a[8] = {}, m[8] = {}, b[8] = {}, t[8] = {};
-  std::int64_t i = 0;
-  if (r != nullptr) {
-    for (; i + 8 <= n; i += 8)
-      for (int k = 0; k < 8; ++k) {
-        const double x = v[i + k], y = r[i + k];
-        a[k] += x, m[k] += std::fabs(x), b[k] += y, t[k] += (x != 0) | (y != 0) ? 1.0 : 0.0;
-      }
-  } else {
-    for (; i + 8 <= n; i += 8)
-      for (int k = 0; k < 8; ++k) {
-        const double x = v[i + k];
-        a[k] += x, m[k] += std::fabs(x), t[k] += x != 0 ? 1.0 : 0.0;
-      }
-  }
-  for (; i < n; ++i) {
-    const double y = r != nullptr ? r[i] : 0.0;
-    a[0] += v[i], m[0] += std::fabs(v[i]), b[0] += y, t[0] += v[i] != 0 || y != 0 ? 1.0 : 0.0;
-  }
-  for (int k = 0; k < 8; ++k) out.value += a[k], out.mass += m[k], out.base += b[k], out.terms += t[k];
-  out.mass += out.base;
-}
-
 /// A compiler without leave to ignore NaN does not vectorise a maximum: lanes by hand.
 constexpr int kLanes = HWY_TARGET == HWY_AVX2 ? 4 : 8;
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 using Masks = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
+
+/// One contiguous run of n plain terms, eight chains wide whatever the vectors, so that the sums are the same.
+template <bool with_radii>
+HWY_INLINE void sum_chains(const double* v, const double* r, std::int64_t n, SumState& out) {
+  constexpr int kVectors = 8 / kLanes;
+  Lanes a[kVectors] = {}, m[kVectors] = {}, b[kVectors] = {};
+  Masks t[kVectors] = {};  // counted downwards: a mask is minus one
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < kVectors; ++k) {
+      Lanes x, y{};
+      std::memcpy(&x, v + i + k * kLanes, sizeof x);
+      if (with_radii) std::memcpy(&y, r + i + k * kLanes, sizeof y);
+      a[k] += x, m[k] += (Lanes)((Masks)x & 0x7fffffffffffffffll);
+      if (with_radii) b[k] += y;
+      t[k] += with_radii ? (x != 0) | (y != 0) : x != 0;
+    }
+  for (; i < n; ++i) {
+    const double y = with_radii ? r[i] : 0.0;
+    a[0][0] += v[i], m[0][0] += std::fabs(v[i]), b[0][0] += y, t[0][0] -= v[i] != 0 || y != 0;
+  }
+  for (int k = 0; k < 8; ++k) {
+    const int j = k / kLanes, lane = k % kLanes;
+    out.value += a[j][lane], out.mass += m[j][lane], out.base += b[j][lane], out.terms += static_cast<double>(-t[j][lane]);
+  }
+  out.mass += out.base;
+}
+
+void SumRun(const double* v, const double* r, std::int64_t n, SumState& out) {
+  if (r != nullptr) sum_chains<true>(v, r, n, out);
+  else sum_chains<false>(v, nullptr, n, out);
+}
 
 /// Calls see() with some elements at a time; the last ones are filled up with one of them.
 template <class See>

@@ -73,17 +73,29 @@ void Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::si
   }
 }
 
-void Normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
+template <bool full>
+HWY_INLINE void normals_of(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
   const D32 d;
   const std::size_t lanes = hn::Lanes(d);
-  HWY_ALIGN std::uint32_t sum[kMost];
+  HWY_ALIGN std::uint32_t sum[kMost], rest[kMost];
   for (std::size_t start = 0; start < n; start += lanes) {
     const Block even = blocks(seed, stream, 2 * (first + start), 2), odd = blocks(seed, stream, 2 * (first + start) + 1, 2);
     hn::Store(hn::Add(six(even), six(odd)), d, sum);
+    if (full) hn::Store(even.word[3], d, rest);
     const std::size_t count = n - start < lanes ? n - start : lanes;
     // Whole numbers: the sum is exact in any order. Its twelve halves make the 6.
-    for (std::size_t i = 0; i < count; ++i) out[start + i] = (static_cast<double>(static_cast<std::int32_t>(sum[i])) + 6.0) * 0x1p-16 - 6.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double normal = (static_cast<double>(static_cast<std::int32_t>(sum[i])) + 6.0) * 0x1p-16 - 6.0;
+      out[start + i] = full ? normal + Random::filling(rest[i]) : normal;
+    }
   }
+}
+
+void Normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
+  normals_of<false>(seed, stream, first, n, out);
+}
+void FullNormals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
+  normals_of<true>(seed, stream, first, n, out);
 }
 
 }  // namespace
@@ -96,6 +108,7 @@ namespace ampcheck {
 
 HWY_EXPORT(Bits);
 HWY_EXPORT(Normals);
+HWY_EXPORT(FullNormals);
 
 void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
   HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, first, out.size(), out.data());
@@ -103,6 +116,10 @@ void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
 
 void Random::normals(std::uint64_t first, std::span<double> out) const {
   HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, first, out.size(), out.data());
+}
+
+void Random::full_normals(std::uint64_t first, std::span<double> out) const {
+  HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, first, out.size(), out.data());
 }
 
 }  // namespace ampcheck

@@ -59,9 +59,17 @@ class Random {
     return sum * 0x1p-16 - 6.0;
   }
 
-  /// bits() and normal() of first, first + 1, ...: the same numbers, many at a time.
+  /// normal() is a multiple of 2^-16: hundreds of them add up exactly in fp32, in any order. This one has all its bits: what
+  /// lies between two multiples is filled from a word that normal() leaves.
+  constexpr double full_normal(std::uint64_t index) const { return normal(index) + filling(block(2 * index)[3]); }
+
+  /// bits(), normal() and full_normal() of first, first + 1, ...: the same numbers, many at a time.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   void normals(std::uint64_t first, std::span<double> out) const;
+  void full_normals(std::uint64_t first, std::span<double> out) const;
+
+  /// 32 bits as a number in [-2^-17, 2^-17).
+  static constexpr double filling(std::uint32_t word) { return (static_cast<double>(word) - 0x1p31) * 0x1p-48; }
 
  private:
   constexpr Philox block(std::uint64_t index) const {

@@ -88,6 +88,9 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   const bool plain = !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
   p.simple = plain && p.infinity_code == p.limit_positive;
   p.inward = plain && p.infinity_code == p.limit_positive + 1;
+  // Up to max_finite nothing overflows; zeros and subnormals of formats without their own rules go the common way.
+  if (source == kFp64 && !p.scale && !p.drop_negative_zero && !p.nan_positive && p.shift > 0)
+    p.most_normal = std::bit_cast<std::uint64_t>(format.max_finite());
   if (p.shift == 0 && p.constant_shift) p.rounding = Rounding::toward_zero;  // nothing to round; the limits stay
   return p;
 }

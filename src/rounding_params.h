@@ -33,6 +33,7 @@ struct EncodeParams {
   int max_shift;  ///< from here on nothing but a sticky rest is left (v < 2^(M+1), so v / 2^n < 1/2)
   int storage_shift;
   std::uint64_t first_exponent;  ///< E0 << M
+  std::uint64_t most_normal;     ///< the largest magnitude up to which rounding to nearest is plain; 0: nowhere
   std::uint64_t smallest;        ///< a magnitude with n = shift + M + 2
   std::uint64_t rebase;          ///< constant shift: subtracted from mag
   std::uint64_t min_magnitude;   ///< e8m0: smaller magnitudes are raised to this

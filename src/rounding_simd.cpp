@@ -149,6 +149,16 @@ HWY_INLINE V Encode(D d, const EncodeParams& p, V x, V random) {
   using W = Wide<hn::TFromD<D>>;
   const V infinity = Constant(d, W::kInfinity);
   const V mag = hn::And(x, Constant(d, (std::uint64_t{1} << (sizeof(hn::TFromD<D>) * 8 - 1)) - 1));
+  if constexpr (R == Rounding::nearest_even && !kConst && sizeof(hn::TFromD<D>) == 8) {  // nearly always: numbers in the normal range, or zeros
+    const auto zero = hn::Eq(mag, hn::Zero(d));
+    const auto normal = hn::AndNot(Greater(d, mag, Constant(d, p.most_normal)), Greater(d, mag, Constant(d, p.first_exponent - 1)));
+    if (HWY_LIKELY(p.most_normal != 0 && hn::AllTrue(d, hn::Or(zero, normal)))) {
+      const V v = hn::Sub(mag, Constant(d, p.first_exponent - (std::uint64_t{1} << W::kFraction)));  // its code, with more bits below
+      const V odd = hn::And(hn::ShiftRightSame(v, p.shift), Constant(d, 1));
+      const V code = hn::ShiftRightSame(hn::Add(hn::Add(v, Constant(d, (std::uint64_t{1} << (p.shift - 1)) - 1)), odd), p.shift);
+      return hn::OrAnd(hn::IfThenZeroElse(zero, code), SignMask(d, x), Constant(d, p.sign_code));
+    }
+  }
   if (HWY_UNLIKELY(p.scale)) x = mag;
   const V sign = SignMask(d, x);
   V v, n;
@@ -201,6 +211,12 @@ HWY_INLINE V Decode(D d, const DecodeParams& p, V code) {
   const V sign_code = Constant(d, p.sign_code);
   const V mag = hn::And(code, Constant(d, p.magnitude_mask));
   V value = hn::Add(hn::ShiftLeftSame(mag, p.shift), Constant(d, p.rebase));
+  if constexpr (sizeof(T) == 8) {  // nearly always all lanes are normal numbers or zeros
+    const auto zero = hn::Eq(mag, hn::Zero(d));
+    const auto normal = hn::AndNot(Greater(d, mag, Constant(d, p.max_code)), Greater(d, mag, Constant(d, p.min_normal_code - 1)));
+    if (HWY_LIKELY(!p.one_nan && !p.constant_shift && hn::AllTrue(d, hn::Or(zero, normal))))
+      return hn::Or(hn::IfThenZeroElse(zero, value), hn::ShiftLeftSame(hn::And(code, sign_code), 64 - p.code_bits));
+  }
   if (!p.constant_shift) {
     // Subnormals: mag as an integer times the smallest number. Exact, so no rounding mode matters; x - x is -0 when
     // rounding down, hence Abs.

@@ -22,7 +22,7 @@ double headroom(const OpDef& op, const std::string& name) {
 // The interval of the first form admits these gradients too, some of them near its end (0.93), or only with the help of the
 // second one's (0.9988); in the kernel's own form they use a third.
 TEST(Headroom, IsMeasuredInTheFormOfTheKernel) {
-  for (const char* name : {"rms_norm(x=fp32[5,7],weight=none,seed=1)", "rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=1)",
+  for (const char* name : {"rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=21)", "rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=27)",
                            "layer_norm(x=fp32[5,67],range=mean300,seed=1)"}) {
     OpDef op = *find_op(op_of(name));
     EXPECT_LT(headroom(op, name), 0.6) << name;

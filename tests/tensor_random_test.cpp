@@ -146,12 +146,15 @@ TEST(Random, ManyAtATimeAreTheSameNumbers) {
     for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{200}}) {
       set_simd_target(target);
       std::vector<std::uint64_t> bits(n);
-      std::vector<double> normals(n);
+      std::vector<double> normals(n), full(n);
       random.bits(first, bits);
       random.normals(first, normals);
+      random.full_normals(first, full);
       for (std::size_t i = 0; i < n; ++i) {
         ASSERT_EQ(bits[i], random.bits(first + i));
         ASSERT_EQ(normals[i], random.normal(first + i)) << target;
+        ASSERT_EQ(full[i], random.full_normal(first + i)) << target;
+        ASSERT_LE(std::fabs(full[i] - normals[i]), 0x1p-17);
       }
     }
   set_simd_target("");

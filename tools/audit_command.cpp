@@ -152,8 +152,13 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
 }  // namespace
 
 ExitCode audit_command(const Options& options) {
+  if (!options.words.empty() && options.words.front() == "gate") {
+    Options gate = options;
+    gate.words.erase(gate.words.begin());
+    return audit_gate_command(std::move(gate));
+  }
   if (options.words.empty() || options.words.front() != "zoo")
-    throw UsageError("[audit] got '" + (options.words.empty() ? "" : options.words.front()) + "', want zoo");
+    throw UsageError("[audit] got '" + (options.words.empty() ? "" : options.words.front()) + "', want zoo or gate");
   AuditOptions run;
   run.set = options.set, run.seeds = options.seeds, run.first_seed = options.first_seed, run.dtypes = options.dtypes, run.jobs = options.jobs;
   run.patterns.assign(options.words.begin() + 1, options.words.end());

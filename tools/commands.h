@@ -20,5 +20,7 @@ ExitCode version_command(const Options& options);
 ExitCode new_command(const Options& options);
 ExitCode compare_command(const Options& options);
 ExitCode audit_command(const Options& options);
+/// `audit gate`: options.words without the first.
+ExitCode audit_gate_command(Options options);
 
 }  // namespace ampcheck::tools

@@ -36,20 +36,15 @@ const checks::OpDef& named_op(const Options& options) {
   return *ops.front();
 }
 
-/// The op and its call at the dump's tensors.
-struct Judged {
-  checks::OpDef op;
-  OpCall call;
-  Certificate certificate;
-};
+}  // namespace
 
-Judged judged_op(const Options& options, const TensorFile& dump, std::vector<std::string>& notes) {
+DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<std::string>& notes) {
   checks::DumpContract contract{.storage = std::nullopt, .accumulate = options.accumulate, .math = {}};
   if (options.dtypes.size() > 1) throw UsageError("[--dump] got --dtype more than once, want the one type that is stored");
   if (!options.dtypes.empty()) contract.storage = options.dtypes.front();
   contract.math = options.math == "cuda" ? checks::cuda_math() : options.math == "glibc" ? checks::glibc_math() : checks::own_math();
   const bool known = is_op(options.formula);
-  Judged out{known ? checks::op_with_contract(named_op(options), contract) : checks::op_of_formula(dump, options.formula, contract), {}, {}};
+  DumpedOp out{known ? checks::op_with_contract(named_op(options), contract) : checks::op_of_formula(dump, options.formula, contract), {}, {}};
   out.call = checks::file_call(out.op, known ? contract.storage : std::optional<Dtype>(out.op.signature.precision.storage.front()));
   if (known) out.call = parse_call(with_fields(out.call, out.op.signature, options.formula), out.op.signature);
   checks::require_file_call(out.op, out.call, true);
@@ -66,6 +61,8 @@ Judged judged_op(const Options& options, const TensorFile& dump, std::vector<std
   return out;
 }
 
+namespace {
+
 std::string again_line(const Options& options) {
   std::string out = "ampcheck check";
   if (!options.plugin_ops.empty()) out += " " + shell_word(options.plugin_ops.front()->plugin);
@@ -80,7 +77,7 @@ Report judged_report(const Options& options) {
   Report report;
   const TensorFile dump = read_tensors(options.dump);
   checks::set_inputs(dump);
-  const Judged judged = judged_op(options, dump, report.notes);
+  const DumpedOp judged = dumped_op(options, dump, report.notes);
   checks::DumpResult found = checks::judge_dump(judged.op, judged.call, dump);
   report.seconds = found.result.seconds;
   report.cases.push_back(std::move(found.result));

@@ -144,6 +144,27 @@ void add_dump_options(CLI::App* verb, Options& o) {
        [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
 }
 
+/// A rule; without one of these it is torch's default for the type.
+void add_gate_options(CLI::App* verb, Options& o) {
+  const auto number = [&](const char* flag, const char* help, std::optional<double>& to) {
+    each(verb, flag, "X", help, [flag, &to](const std::string& t) {
+      to = parse_number(t);
+      if (!to) throw UsageError(std::string("[") + flag + "] got '" + t + "', want a number");
+    });
+  };
+  number("--atol", "of gate: |got - want| <= atol + rtol |want|; without any rule torch's default of the type", o.gate.atol);
+  number("--rtol", "of gate: see --atol", o.gate.rtol);
+  number("--matched", "of gate: atol and rtol must hold at this share of the elements", o.gate.matched);
+  number("--mean", "of gate: mean |got - want| at most this", o.gate.mean);
+  number("--nmse", "of gate: sum (got - want)^2 at most this share of sum want^2", o.gate.nmse);
+  number("--cosine", "of gate: cosine of the angle between got and want at least this", o.gate.cosine);
+  number("--factor", "of gate: largest error at most this many times that of the op's own kernel", o.gate.factor);
+  verb->add_option("--rules", o.gate.rules, "of gate: TOML file with tables [fp32], [fp16], [bf16] of atol and rtol, or of rule and limit")->type_name("FILE");
+  verb->add_option("--range", o.gate.range, "of gate: data regime of the cases (normal)")->type_name("R");
+  verb->add_flag("--rounded-reference", o.gate.rounded_reference, "of gate: the rule compares with the reference rounded to the storage type");
+  add_dump_options(verb, o);
+}
+
 void add_data_option(CLI::App* verb, Options& o) {
   verb->add_option("--data", o.data, "folder with the data of the real runs")->type_name("DIR");
 }
@@ -269,11 +290,12 @@ void describe(CLI::App& app, Options& o) {
   add_case_options(compare, o);
   add_run_options(compare, o);
 
-  CLI::App* audit = add_verb(app, o, "audit", "How often ampcheck itself is right: audit zoo runs kernels with planted defects and correct variants");
-  audit->add_option("WHAT", o.words, "zoo, then names of its kernels or patterns with * and ?; none: all")->required();
+  CLI::App* audit = add_verb(app, o, "audit", "Tests the judges: audit zoo how often ampcheck is right, audit gate what a tolerance rule of yours lets pass");
+  audit->add_option("WHAT", o.words, "zoo, then names of its kernels or patterns (none: all); or gate, then ops or case names, a library or TOML file first if they are of one")->required();
   add_set_options(audit, o);
   add_jobs_option(audit, o);
-  audit->add_flag("-v,--verbose", o.verbose, "every kernel with what was due and what was found");
+  audit->add_flag("-v,--verbose", o.verbose, "of zoo: every kernel with what was due and what was found");
+  add_gate_options(audit, o);
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");

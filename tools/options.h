@@ -41,6 +41,14 @@ enum class RealTensors {
   off,
 };
 
+/// A tolerance rule that `audit gate` tests.
+struct GateFlags {
+  std::optional<double> atol, rtol, matched, mean, nmse, cosine, factor;
+  std::string rules;  ///< TOML file with a rule for each storage type
+  std::string range;  ///< data regime of the cases; empty: normal
+  bool rounded_reference = false;
+};
+
 struct Options {
   std::string verb;
   std::vector<std::string> words;  ///< selectors, ops, values or codes, as the verb has them
@@ -61,6 +69,8 @@ struct Options {
   std::string formula = {};        ///< check --dump: an op, or a formula as text
   Dtype accumulate = Dtype::fp32;  ///< check --dump: of the contract
   std::string math = "cuda";       ///< check --dump: functions of the contract, cuda, glibc or own
+
+  GateFlags gate = {};
 
   // How they run, and where the results go.
   Device device = Device::cpu;

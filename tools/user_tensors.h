@@ -2,6 +2,7 @@
 // `--inputs FILE`: one op at the user's own tensors.
 #pragma once
 
+#include "src/tensor_file.h"
 #include "tools/selection.h"
 
 namespace ampcheck::tools {
@@ -13,6 +14,15 @@ void open_inputs(const Options& options);
 /// The cases of the one op among options.words at the tensors of options.inputs: one for each seed, and for each --dtype or in
 /// the file's own. The word may name attributes, cotangents and layout: 'layer_norm(eps=0.001)'. Throws UsageError.
 Selection cases_at_inputs(const Options& options);
+
+/// The op that --formula names or writes, and its call at a dump's tensors, which set_inputs() holds. Throws UsageError for a formula
+/// whose gradient is not that of its differences, Error for a dump that does not fit.
+struct DumpedOp {
+  checks::OpDef op;
+  OpCall call;
+  Certificate certificate;  ///< no points: not certified, and `notes` says why
+};
+DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<std::string>& notes);
 
 /// What `ampcheck explain dump` prints.
 std::string dump_text();

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "checks/runner.h"
+#include "checks/zoo/gate_audit.h"
 #include "src/parallel.h"
 
 namespace ampcheck::checks::zoo {
@@ -53,16 +54,6 @@ void ask_gates(const OpCall& call, Trial& trial) {
   const std::vector<char> rejected = rejected_by_gates(trial.specimen->op, built_in(*trial.specimen), call);
   ++trial.gate_cases;
   for (std::size_t gate = 0; gate < rejected.size(); ++gate) trial.gate_rejections[gate] += rejected[gate];
-}
-
-/// What a project's test of the kernel looks like: normal data at the three standard shapes.
-bool everyday(const OpSignature& signature, const OpCall& call) {
-  if (call.range != "normal" || call.cotangent != "mixed" || call.layout != "dense" || !call.absent.empty() || !call.dtypes.empty()) return false;
-  for (const AttributeSpec& attribute : signature.attributes)
-    if (call.attributes.all().at(attribute.name) != attribute.default_value) return false;
-  for (const std::size_t k : {0u, 1u, 2u})
-    if (std::all_of(signature.dims.begin(), signature.dims.end(), [&](const DimSpec& dim) { return call.dims.at(dim.symbol) == dim.standard[k]; })) return true;
-  return false;
 }
 
 Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& options) {

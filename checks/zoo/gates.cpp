@@ -1,64 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/zoo/gates.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "checks/case_run.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks::zoo {
 
 namespace {
-
-bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
-/// torch.testing.assert_close with equal_nan: |got - want| <= atol + rtol |want| everywhere.
-bool close(const Compared& t, double rtol, double atol) {
-  for (std::size_t i = 0; i < t.got.size(); ++i)
-    if (!same(t.got[i], t.want[i]) && !(std::fabs(t.got[i] - t.want[i]) <= atol + rtol * std::fabs(t.want[i]))) return false;
-  return true;
-}
-
-/// torch/testing/_comparison.py, default_tolerances.
-bool torch_close(const Compared& t) {
-  switch (t.dtype) {
-    case Dtype::fp16: return close(t, 1e-3, 1e-5);
-    case Dtype::bf16: return close(t, 1.6e-2, 1e-5);
-    default: return close(t, 1.3e-6, 1e-5);
-  }
-}
-
-/// Dao et al., tests/test_flash_attn.py: max |got - want| <= 2 max |eager - want|.
-bool factor_two(const Compared& t) {
-  double error = 0, eager = 0;
-  for (std::size_t i = 0; i < t.got.size(); ++i) {
-    if (!same(t.got[i], t.want[i])) error = std::isnan(t.got[i]) || std::isnan(t.want[i]) ? HUGE_VAL : std::max(error, std::fabs(t.got[i] - t.want[i]));
-    if (!same(t.eager[i], t.want[i]) && !std::isnan(t.eager[i])) eager = std::max(eager, std::fabs(t.eager[i] - t.want[i]));
-  }
-  return error <= 2 * eager;
-}
-
-/// ggml, tests/test-backend-ops.cpp: sum (got - want)^2 <= 5e-4 sum want^2, where both are finite and a difference of class fails.
-bool small_nmse(const Compared& t) {
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < t.got.size(); ++i) {
-    if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
-    if (!std::isfinite(t.got[i]) || !std::isfinite(t.want[i])) return false;
-    error += (t.got[i] - t.want[i]) * (t.got[i] - t.want[i]), size += t.want[i] * t.want[i];
-  }
-  return error <= 5e-4 * size;
-}
-
-bool near_cosine(const Compared& t) {
-  double ab = 0, aa = 0, bb = 0;
-  for (std::size_t i = 0; i < t.got.size(); ++i) {
-    if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
-    ab += t.got[i] * t.want[i], aa += t.got[i] * t.got[i], bb += t.want[i] * t.want[i];
-  }
-  if (aa == 0 || bb == 0) return aa == bb;
-  return ab >= 0.999 * std::sqrt(aa) * std::sqrt(bb);
-}
 
 constexpr Gate kGates[] = {
     {"torch allclose", "torch.testing's default rtol and atol of the type: 1.3e-6 and 1e-5, fp16 1e-3, bf16 1.6e-2"},
@@ -84,12 +32,13 @@ Compared compared(const std::vector<double>& got, const std::vector<double>& eag
 std::span<const Gate> usual_gates() { return kGates; }
 
 bool rejects(std::size_t gate, const Compared& tensor) {
+  using Kind = GateRule::Kind;
   switch (gate) {
-    case 0: return !torch_close(tensor);
-    case 1: return !close(tensor, 1e-2, 1e-2);
-    case 2: return !factor_two(tensor);
-    case 3: return !small_nmse(tensor);
-    case 4: return !near_cosine(tensor);
+    case 0: return !accepts(torch_default(tensor.dtype), tensor);
+    case 1: return !accepts({Kind::close, 1e-2, 1e-2, 0}, tensor);
+    case 2: return !accepts({Kind::factor, 0, 0, 2}, tensor);
+    case 3: return !accepts({Kind::nmse, 0, 0, 5e-4}, tensor);
+    case 4: return !accepts({Kind::cosine, 0, 0, 0.999}, tensor);
     default: throw Error("[audit] no gate " + std::to_string(gate));
   }
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/gate_rules.h"
 #include "checks/op_def.h"
 #include "src/op_call.h"
 
@@ -18,12 +19,6 @@ struct Gate {
 };
 std::span<const Gate> usual_gates();
 
-/// Numbers of one tensor as a rule sees them: what the kernel gave, the reference, and what the built-in kernel gave, which
-/// stands for the eager one of the same storage type.
-struct Compared {
-  Dtype dtype = Dtype::fp32;
-  std::vector<double> got, want, eager;
-};
 /// Whether a gate rejects one tensor.
 bool rejects(std::size_t gate, const Compared& tensor);
 
