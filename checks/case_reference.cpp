@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
+#include "reference/replay.h"
 #include "src/error.h"
 
 namespace ampcheck::checks {
@@ -47,6 +49,19 @@ bool all_finite(const std::vector<double>& values) {
 
 const std::vector<std::pair<std::string, Expr>>& nodes_of(const reference::Recording& recording, Pass pass) {
   return pass == Pass::forward ? recording.outputs : pass == Pass::jvp ? recording.jvps : recording.gradients;
+}
+
+void give_forward(const reference::Recording& recording, Leaves& leaves) {
+  int first = static_cast<int>(recording.graph->nodes().size());
+  for (const auto& [name, node] : recording.cotangents) first = std::min(first, node.id);
+  std::set<int> taken;
+  for (std::size_t id = static_cast<std::size_t>(first); id < recording.graph->nodes().size(); ++id)
+    for (const int arg : recording.graph->node(static_cast<int>(id)).args)
+      if (arg < first && !recording.graph->node(arg).args.empty()) taken.insert(arg);
+  std::vector<reference::Expr> nodes;
+  for (const int id : taken) nodes.push_back(recording.graph->at(id));
+  std::vector<std::vector<double>> values = reference::replay(*recording.graph, leaves, nodes, {});
+  for (std::size_t k = 0; k < nodes.size(); ++k) leaves.emplace_back(nodes[k], std::move(values[k]));
 }
 
 CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs)

@@ -30,6 +30,11 @@ enum class Pass { forward, backward, backward_at_saved, jvp };
 /// The tensors of a pass by name: outputs, gradients or tangents.
 const std::vector<std::pair<std::string, reference::Expr>>& nodes_of(const reference::Recording& recording, Pass pass);
 
+/// Values of nodes, to replay from.
+using Leaves = std::vector<std::pair<reference::Expr, std::vector<double>>>;
+/// Adds what the backward takes from the forward, replayed in fp32: then only sums of the backward are narrowed.
+void give_forward(const reference::Recording& recording, Leaves& leaves);
+
 class CaseReference {
  public:
   /// `inputs`: exact values of every present input, integers too.

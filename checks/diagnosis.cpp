@@ -91,21 +91,6 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
 
 namespace {
 
-using Leaves = std::vector<std::pair<reference::Expr, std::vector<double>>>;
-
-/// Adds what the backward takes from the forward, in fp32, as given: then only sums of the backward are narrowed.
-void give_forward(const reference::Recording& recording, Leaves& leaves) {
-  int first = static_cast<int>(recording.graph->nodes().size());
-  for (const auto& [name, node] : recording.cotangents) first = std::min(first, node.id);
-  std::set<int> taken;
-  for (std::size_t id = static_cast<std::size_t>(first); id < recording.graph->nodes().size(); ++id)
-    for (const int arg : recording.graph->node(static_cast<int>(id)).args)
-      if (arg < first && !recording.graph->node(arg).args.empty()) taken.insert(arg);
-  std::vector<reference::Expr> nodes;
-  for (const int id : taken) nodes.push_back(recording.graph->at(id));
-  std::vector<std::vector<double>> values = reference::replay(*recording.graph, leaves, nodes, {});
-  for (std::size_t k = 0; k < nodes.size(); ++k) leaves.emplace_back(nodes[k], std::move(values[k]));
-}
 
 /// How well accumulation in one format explains the elements outside: the typical size of the kernel's error in units of
 /// the replays' error; 0 if such an accumulator would not leave the interval there.

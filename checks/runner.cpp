@@ -14,6 +14,7 @@
 #include "checks/case_run.h"
 #include "checks/coverage.h"
 #include "checks/sampled.h"
+#include "checks/shrink.h"
 #include "reference/certify.h"
 #include "src/error.h"
 #include "src/parallel.h"
@@ -231,6 +232,13 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
   return result;
 }
 
+CaseResult run_one(const Case& item, const How& how, const RunOptions& options) {
+  if (options.run) return options.run(*item.op, item.call, how);
+  RunOptions own = options;
+  own.explain = how.explain;
+  return how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
+}
+
 Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Budget budget(options);
@@ -273,8 +281,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
         continue;
       }
       try {
-        const auto [op, call] = std::tie(*cases[i].op, cases[i].call);
-        results[i] = options.run ? options.run(op, call, share.sampled) : share.sampled ? run_sampled(op, call, options) : run_case(op, call, options);
+        results[i] = run_one(cases[i], {share.sampled, options.explain && !options.brief}, options);
       } catch (const Interrupted&) {
         return;
       }
@@ -288,7 +295,9 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (ran[i]) report.cases.push_back(std::move(results[i]));
   convict_unseen_outputs(report.cases);
+  if (options.brief && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
+  if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
   for (auto& [op, list] : report.coverage) list = coverage[op].contributions();
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
   for (const OpDef* op : ops)

@@ -16,17 +16,27 @@
 
 namespace ampcheck::checks {
 
+/// How one case is to be judged.
+struct How {
+  bool sampled = false;  ///< on sampled rows (checks/sampled.h)
+  bool explain = true;   ///< replays and changed formulas for what is wrong; they take longer than the judging
+  bool again = false;    ///< to explain a case that was judged, or in search of a smaller one
+};
+
 struct RunOptions {
   Device device = Device::cpu;
   int jobs = 0;          ///< cases at a time; 0: one per core
   bool relations = true;
+  bool explain = true;   ///< of run_case: as How::explain
+  /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look for the smallest
+  /// case that fails alike. Otherwise every failing case is explained by itself.
+  bool brief = false;
   std::int64_t memory = 0;   ///< bytes that the cases that run at a time may take; 0: four fifths of what is available
   double time_budget = 0;    ///< seconds after which no further case starts; 0: none
   /// Called after each case from one thread at a time: number done, number of all.
   std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
   /// Runs a case instead of run_case (in a process of its own); null: here.
-  /// `sampled`: as run_sampled would (checks/sampled.h).
-  std::function<CaseResult(const OpDef&, const OpCall&, bool sampled)> run = nullptr;
+  std::function<CaseResult(const OpDef&, const OpCall&, const How&)> run = nullptr;
   /// Set from a signal handler: no further case starts, and one that runs ends at its next launch with Interrupted.
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -54,6 +64,9 @@ struct Interrupted {};
 /// Judges one case. Exceptions of the kernel become a CRASH finding. `dump`, if given, receives the tensors of the
 /// first probe.
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump = nullptr);
+
+/// Runs a case where and how it is to run: by options.run, on sampled rows, or here.
+CaseResult run_one(const Case& item, const How& how, const RunOptions& options);
 
 /// Judges cases in parallel; results stand in the order of the cases, whatever the number of jobs. Certifies each op
 /// first.

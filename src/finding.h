@@ -75,6 +75,7 @@ struct CaseResult {
   std::string note;
   std::vector<CheckResult> checks;
   double seconds = 0;
+  std::string smallest = {};  ///< name of the smallest case that fails alike, where one was looked for and found
 
   std::int64_t elements() const;
   std::int64_t blind() const;

@@ -42,7 +42,7 @@ std::vector<Case> cases_named(const std::vector<std::string>& names) {
 /// Runs cases with a stand-in for the check, and sees how many are under way at a time.
 Report run_counting(const std::vector<Case>& cases, RunOptions options, int& most) {
   std::atomic<int> now = 0, top = 0;
-  options.run = [&](const OpDef& op, const OpCall& call, bool) {
+  options.run = [&](const OpDef& op, const OpCall& call, const How&) {
     const int here = ++now;
     for (int seen = top; here > seen && !top.compare_exchange_weak(seen, here);) {}
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -120,7 +120,13 @@ TEST(Isolation, TheJournalNamesWhatRan) {
   };
   const std::string cases = " 'segfault(x=fp32[2,5],seed=1)' 'segfault(x=fp32[17,7],seed=1)' 'segfault(x=fp32[3,4],seed=1)' -j 1 --journal " + file;
   EXPECT_EQ(testing::ampcheck("check " + kHostile + cases).exit_code, 1);
-  const std::vector<json> run = lines();
+  std::vector<json> run = lines();
+  std::string again;  // what ran in search of a smaller case stands there too, and says so
+  std::erase_if(run, [&](const json& line) {
+    if (line.value("again", false)) again = line.at("case");
+    else if (again.empty() || line.value("case", "") != again) return false;
+    return true;
+  });
   ASSERT_EQ(run.size(), 8u);
   EXPECT_EQ(run.front().at("schema"), "ampcheck.journal/1");
   EXPECT_EQ(run.back().at("event"), "end");

@@ -31,14 +31,15 @@ ExitCode run(int argc, char** argv) {
       {"list", list_command},       {"check", check_command},     {"replay", replay_command},
       {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
       {"doctor", doctor_command},   {"version", version_command}, {"new", new_command},
-      {"compare", compare_command},   {"audit", audit_command}};
+      {"compare", compare_command},   {"audit", audit_command},
+      {"contract", contract_command}};
   std::optional<std::string> help;
   Options options = parse_options(argc, argv, help);
   if (help) {
     write_stdout(*help);
     return ExitCode::passed;
   }
-  static const std::set<std::string> kOfOps = {"list", "check", "replay", "certify"};
+  static const std::set<std::string> kOfOps = {"list", "check", "replay", "certify", "contract"};
   if (kOfOps.contains(options.verb)) open_plugin(options);
   return kVerbs.at(options.verb)(options);
 }

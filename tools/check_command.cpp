@@ -78,6 +78,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.device = options.device;
   run.jobs = options.jobs;
   run.relations = options.relations;
+  run.brief = true;
   run.memory = options.memory, run.time_budget = options.time_budget;
   run.cancel = cancel;
   run.run = isolated_run(options, cancel);
@@ -88,9 +89,9 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   std::optional<RunJournal> lines;
   if (!options.journal.empty()) {
     lines.emplace(options.journal, selection.cases.size());
-    run.run = [inner = run.run, plain = run, &lines](const checks::OpDef& op, const OpCall& call, bool sampled) {
-      lines->start(call.str(op.signature), op.plugin, sampled);
-      CaseResult result = inner ? inner(op, call, sampled) : sampled ? checks::run_sampled(op, call, plain) : checks::run_case(op, call, plain);
+    run.run = [plain = run, &lines](const checks::OpDef& op, const OpCall& call, const checks::How& how) {
+      lines->start(call.str(op.signature), op.plugin, how);
+      CaseResult result = checks::run_one({&op, call}, how, plain);
       lines->done(result);
       return result;
     };

@@ -19,6 +19,8 @@ ExitCode doctor_command(const Options& options);
 ExitCode version_command(const Options& options);
 ExitCode new_command(const Options& options);
 ExitCode compare_command(const Options& options);
+/// `contract OP`: what the bits of a kernel say of its precision contract.
+ExitCode contract_command(const Options& options);
 ExitCode audit_command(const Options& options);
 /// `audit gate`: options.words without the first.
 ExitCode audit_gate_command(Options options);

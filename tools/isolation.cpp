@@ -115,8 +115,8 @@ class WorkerPool::Worker {
 
   ~Worker() { end(SIGKILL); }
 
-  Answer ask(const std::string& case_name, bool sampled, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
-    const std::string line = (sampled ? kSampled : kWhole) + case_name + "\n";
+  Answer ask(const std::string& case_name, const checks::How& how, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
+    const std::string line = std::string{how.sampled ? kSampled : kWhole, how.explain ? kExplained : kJudged} + case_name + "\n";
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
     const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
     bool told = false;
@@ -226,13 +226,13 @@ void WorkerPool::give(std::unique_ptr<Worker> worker) {
   state_->idle.push_back(std::move(worker));
 }
 
-CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, bool sampled) {
+CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const checks::How& how) {
   const auto start = Clock::now();
   const std::string case_name = call.str(op.signature);
   for (int attempt = 0;; ++attempt) {
     std::unique_ptr<Worker> worker = take();
     std::string reply;
-    const Worker::Answer answer = worker->ask(case_name, sampled, state_->options.timeout, state_->cancel, reply);
+    const Worker::Answer answer = worker->ask(case_name, how, state_->options.timeout, state_->cancel, reply);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (answer == Worker::Answer::gone) {  // it died between two cases
       if (attempt == kMostAttempts) throw EnvironmentError("[worker] got none that lives");
@@ -253,10 +253,10 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, bool sam
   }
 }
 
-std::function<CaseResult(const checks::OpDef&, const OpCall&, bool)> isolated_run(const Options& options, const std::atomic<bool>* cancel) {
+std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(const Options& options, const std::atomic<bool>* cancel) {
   if (options.plugin_ops.empty() || !options.isolation) return nullptr;
   const auto pool = std::make_shared<WorkerPool>(options, cancel);
-  return [pool](const checks::OpDef& op, const OpCall& call, bool sampled) { return pool->run(op, call, sampled); };
+  return [pool](const checks::OpDef& op, const OpCall& call, const checks::How& how) { return pool->run(op, call, how); };
 }
 
 }  // namespace ampcheck::tools

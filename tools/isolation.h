@@ -25,7 +25,7 @@ class WorkerPool {
   /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in options.timeout seconds a TIMEOUT; either is
   /// replaced. Before a worker is killed, its kernel is asked to return (should_cancel). EnvironmentError if no worker can be started,
   /// checks::Interrupted once cancelled.
-  CaseResult run(const checks::OpDef& op, const OpCall& call, bool sampled = false);
+  CaseResult run(const checks::OpDef& op, const OpCall& call, const checks::How& how = {});
 
  private:
   class Worker;
@@ -37,10 +37,10 @@ class WorkerPool {
 };
 
 /// The hook of checks::RunOptions for a library; none for built-in ops and with --isolation none.
-std::function<CaseResult(const checks::OpDef&, const OpCall&, bool sampled)> isolated_run(const Options& options, const std::atomic<bool>* cancel = nullptr);
+std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(const Options& options, const std::atomic<bool>* cancel = nullptr);
 
 /// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3, each behind
-/// kWhole or kSampled, and answers on 4.
+/// two letters of worker_channel.h, and answers on 4.
 ExitCode worker_main(int argc, char** argv);
 
 }  // namespace ampcheck::tools

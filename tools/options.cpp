@@ -290,6 +290,11 @@ void describe(CLI::App& app, Options& o) {
   add_case_options(compare, o);
   add_run_options(compare, o);
 
+  CLI::App* contract = add_verb(app, o, "contract", "What a kernel's bits say of its precision contract, and the line to declare it by");
+  contract->add_option("OP", o.words, "ops or patterns; a library or TOML file first if they are of one")->required();
+  each(contract, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)", [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
+  each(contract, "--seed", "S", "seed of the data (1)", [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });
+
   CLI::App* audit = add_verb(app, o, "audit", "Tests the judges: audit zoo how often ampcheck is right, audit gate what a tolerance rule of yours lets pass");
   audit->add_option("WHAT", o.words, "zoo, then names of its kernels or patterns (none: all); or gate, then ops or case names, a library or TOML file first if they are of one")->required();
   add_set_options(audit, o);

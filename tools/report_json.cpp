@@ -43,6 +43,7 @@ Json case_json(const CaseResult& result) {
               {"verdict", name(result.verdict)}, {"code", result.code}, {"note", result.note},
               {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
   if (!result.plugin.empty()) out["plugin"] = result.plugin;
+  if (!result.smallest.empty()) out["smallest"] = result.smallest;
   return out;
 }
 

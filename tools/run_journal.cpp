@@ -30,10 +30,11 @@ RunJournal::RunJournal(const std::string& path, std::size_t cases) : path_(path)
 
 RunJournal::~RunJournal() { close(fd_); }
 
-void RunJournal::start(std::string_view case_name, std::string_view plugin, bool sampled) {
+void RunJournal::start(std::string_view case_name, std::string_view plugin, const checks::How& how) {
   Json json = {{"event", "start"}, {"time", now()}, {"case", case_name}};
   if (!plugin.empty()) json["plugin"] = plugin;
-  if (sampled) json["sampled"] = true;
+  if (how.sampled) json["sampled"] = true;
+  if (how.again) json["again"] = true;
   write(line(json));
 }
 

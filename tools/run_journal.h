@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/finding.h"
+#include "checks/runner.h"
 
 namespace ampcheck::tools {
 
@@ -21,7 +21,7 @@ class RunJournal {
   RunJournal(const RunJournal&) = delete;
   RunJournal& operator=(const RunJournal&) = delete;
 
-  void start(std::string_view case_name, std::string_view plugin, bool sampled);
+  void start(std::string_view case_name, std::string_view plugin, const checks::How& how);
   void done(const CaseResult& result);
   /// The run ended by itself. Throws WriteError if any line could not be written.
   void end();

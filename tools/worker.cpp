@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -101,11 +102,11 @@ ExitCode worker_main(int argc, char** argv) {
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
-    const bool sampled = line.starts_with(kSampled);
-    const checks::Case item = parse_case(options, line.substr(1));
+    const checks::How how{line.starts_with(kSampled), line.size() > 1 && line[1] == kExplained};
+    const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
     std::optional<CaseResult> result;
     try {
-      result = sampled ? checks::run_sampled(*item.op, item.call, run) : checks::run_case(*item.op, item.call, run);
+      result = checks::run_one(item, how, run);
     } catch (const checks::Interrupted&) {
     }
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker

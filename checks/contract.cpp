@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/contract.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "checks/case_run.h"
+#include "checks/regimes.h"
+#include "src/error.h"
+#include "src/rounding.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+using reference::SumOrder;
+
+constexpr double kImpossible = -30;      ///< log10 of how likely an element outside is: the bounds are certain, our reading of the cases nearly
+constexpr std::size_t kMostCases = 24;
+constexpr std::int64_t kLargest = 16384;  ///< elements of a tensor
+
+/// One tensor that the kernel wrote, and how to ask for its interval again.
+struct Wrote {
+  const OpCall* call;
+  Pass pass;
+  Written tensor;
+  std::vector<double> got;
+  NamedValues cotangents;
+};
+
+OpDef with(const OpDef& op, const PrecisionContract& contract) {
+  OpDef out = op;
+  out.signature.precision = contract;
+  return out;
+}
+
+/// log10 of the number of storage numbers from low to high.
+double numbers_between(const FloatFormat& f, double low, double high) {
+  const double steps = ulp_distance(f, low, high);
+  return std::isfinite(steps) ? std::log10(steps + 1) : f.bits() * std::log10(2.0);
+}
+
+constexpr double kUnjudged = 1;  ///< in place of a log10 of a likelihood, which is never positive
+
+/// log10 of how likely each number of the kernel is under a contract, all tensors one after the other: it is any of those in its
+/// interval. kUnjudged where no form says anything of it.
+std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& all) {
+  const OpDef read = with(op, contract);
+  const RunOptions options;
+  const OpCall* known = nullptr;
+  std::unique_ptr<CaseRun> run;
+  std::vector<double> out;
+  for (const Wrote& w : all) {
+    if (w.call != known) run = std::make_unique<CaseRun>(read, *w.call, options), known = w.call;
+    if (w.pass == Pass::backward && run->reference.cotangents().empty()) run->reference.set_cotangents(w.cotangents);
+    std::vector<Interval> forms;
+    for (const std::size_t form : run->reference.forms()) forms.push_back(run->reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
+    const FloatFormat& f = format(w.tensor.dtype);
+    for (std::size_t i = 0; i < w.got.size(); ++i) {
+      double best = kImpossible;
+      for (const Interval& form : forms) {
+        if (!form.how.empty() && form.how[i] != Judgement::interval) best = kUnjudged;
+        else if (best != kUnjudged && admits(form, static_cast<std::int64_t>(i), w.got[i])) best = std::max(best, -numbers_between(f, form.low[i], form.high[i]));
+      }
+      out.push_back(best);
+    }
+  }
+  return out;
+}
+
+/// Adds up what was judged under every contract of the field.
+void add_up(const std::vector<std::vector<double>>& each, std::vector<Reading>& readings) {
+  for (std::size_t i = 0; !each.empty() && i < each.front().size(); ++i) {
+    if (std::any_of(each.begin(), each.end(), [&](const auto& l) { return l[i] == kUnjudged; })) continue;
+    for (std::size_t k = 0; k < each.size(); ++k) readings[k].likelihood += each[k][i], readings[k].outside += each[k][i] == kImpossible;
+  }
+}
+
+/// The likeliest first; readings were listed with the narrower promise first.
+void rank(std::vector<Reading>& readings) {
+  std::stable_sort(readings.begin(), readings.end(), [](const Reading& a, const Reading& b) { return a.likelihood > b.likelihood + 1e-9; });
+}
+
+template <class Set>
+std::vector<Reading> readings(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote, std::size_t count, const Set& set) {
+  std::vector<Reading> out(count);
+  std::vector<std::vector<double>> each;
+  for (std::size_t k = 0; k < count; ++k) {
+    PrecisionContract contract = base;
+    set(k, contract, out[k]);
+    each.push_back(likelihoods(op, contract, wrote));
+  }
+  add_up(each, out);
+  return out;
+}
+
+constexpr Dtype kAccumulators[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+constexpr SumOrder kOrders[] = {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed};
+
+/// All forms in every order, rounded to storage: [form * orders + order][element].
+std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wrote& w, Dtype accumulate, std::vector<std::pair<std::string, int>>& which) {
+  std::vector<std::vector<double>> values;
+  for (std::size_t form = 0; form < op.forms.size(); ++form) {
+    const reference::Recording& recording = run.reference.recording(form);
+    Leaves leaves;
+    for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
+    if (w.pass == Pass::backward)
+      for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, w.cotangents.at(name));
+    if (w.pass == Pass::backward && accumulate != Dtype::fp32) give_forward(recording, leaves);
+    for (const auto& [name, node] : nodes_of(recording, w.pass)) {
+      if (name != w.tensor.name) continue;
+      for (const SumOrder order : kOrders) {
+        values.push_back(reference::replay(*recording.graph, leaves, {node}, {order, accumulate == Dtype::fp32 ? nullptr : &format(accumulate), 0}).front());
+        round_values(format(w.tensor.dtype), RoundingMode{}, values.back(), values.back());
+        which.emplace_back(recording.form, static_cast<int>(order));
+      }
+    }
+  }
+  return values;
+}
+
+/// How likely the kernel's errors are if sums run in this type: Laplace's distribution about the reference, as wide as the errors of
+/// replays. An interval holds the worst errors, and those of a wider accumulator are often no larger than the usual ones of a shorter.
+std::vector<double> likelihoods_by_replays(const OpDef& op, const std::vector<Wrote>& wrote, Dtype accumulate) {
+  const RunOptions options;
+  std::vector<double> out;
+  for (const Wrote& w : wrote) {
+    CaseRun run(op, *w.call, options);
+    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
+    const Interval interval = run.reference.interval(run.reference.forms().front(), w.pass, w.tensor.name, w.tensor.dtype);
+    std::vector<std::pair<std::string, int>> which;
+    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, which);
+    const FloatFormat& f = format(w.tensor.dtype);
+    for (std::size_t i = 0; i < w.got.size(); ++i) {
+      const double value = interval.value[i];
+      const bool judged = (interval.how.empty() || interval.how[i] == Judgement::interval) && std::isfinite(value) && std::isfinite(w.got[i]);
+      double square = std::pow(std::max(f.unit_roundoff() * std::fabs(value), f.min_subnormal() / 2), 2);  // of storage
+      bool finite = judged;
+      for (const std::vector<double>& v : values) finite &= std::isfinite(v[i]), square += finite ? std::pow(v[i] - value, 2) / static_cast<double>(values.size()) : 0.0;
+      if (!finite || !std::isfinite(square)) {
+        out.push_back(kUnjudged);
+        continue;
+      }
+      const double width = std::sqrt(square);
+      // In numbers of the storage type, so that it is a likelihood and no density.
+      const double step = std::max(2 * f.unit_roundoff() * std::fabs(value), f.min_subnormal());
+      out.push_back(std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
+    }
+  }
+  return out;
+}
+
+/// The accumulators of each tensor: intervals say which cannot be, replays which is likely.
+std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& all) {
+  std::vector<TensorReading> out;
+  for (const Wrote& first : all) {
+    if (std::any_of(out.begin(), out.end(), [&](const TensorReading& t) { return t.tensor == first.tensor.name; })) continue;
+    std::vector<Wrote> wrote;
+    for (const Wrote& w : all)
+      if (w.tensor.name == first.tensor.name) wrote.push_back(w);
+    TensorReading t{first.tensor.name, {}};
+    t.accumulators = readings(op, base, wrote, std::size(kAccumulators), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+      c.accumulate = kAccumulators[k], r.words = name(kAccumulators[k]), r.declared = op.signature.precision.accumulate == kAccumulators[k];
+    });
+    std::vector<std::vector<double>> each;
+    for (const Dtype dtype : kAccumulators) each.push_back(likelihoods_by_replays(op, wrote, dtype));
+    std::vector<Reading> likely(std::size(kAccumulators));
+    add_up(each, likely);
+    for (std::size_t k = 0; k < likely.size(); ++k) t.accumulators[k].likelihood = likely[k].likelihood + kImpossible * static_cast<double>(t.accumulators[k].outside);
+    rank(t.accumulators);
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+/// Replays of the forms in every order, against the kernel's bits.
+void read_orders(const OpDef& op, const std::vector<Wrote>& wrote, Dtype accumulate, ContractReading& out) {
+  const RunOptions options;
+  std::map<std::pair<std::string, int>, std::int64_t> equal;
+  std::vector<std::pair<std::string, int>> order_of_listing;
+  for (const Wrote& w : wrote) {
+    CaseRun run(op, *w.call, options);
+    std::vector<std::pair<std::string, int>> which;
+    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, which);
+    for (const auto& key : which)
+      if (equal.try_emplace(key, 0).second) order_of_listing.push_back(key);
+    for (std::size_t i = 0; i < w.got.size(); ++i) {
+      const bool tells = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v[i] != values.front()[i]; });
+      if (!tells) continue;
+      ++out.told;
+      for (std::size_t k = 0; k < values.size(); ++k) equal[which[k]] += values[k][i] == w.got[i];
+    }
+  }
+  for (const auto& key : order_of_listing) out.orders.push_back({key.first, static_cast<SumOrder>(key.second), accumulate, equal[key]});
+  std::stable_sort(out.orders.begin(), out.orders.end(), [](const OrderReading& a, const OrderReading& b) { return a.equal > b.equal; });
+  if (out.told == 0) out.orders.clear();
+}
+
+/// Runs the kernel: finite data, every output and gradient, full mantissas.
+std::vector<Wrote> run_kernel(const OpDef& op, const std::vector<OpCall>& calls, ContractReading& out) {
+  const RunOptions options;
+  std::vector<Wrote> wrote;
+  for (const OpCall& call : calls) {
+    CaseRun run(op, call, options);
+    if (!run.reference.inputs_finite()) continue;
+    const LaunchTensors tensors = run.forward_tensors(run.reference.inputs(), 0);
+    const LaunchResult forward = launch(op.kernel.forward, tensors, call.attributes, Device::cpu), again = launch(op.kernel.forward, tensors, call.attributes, Device::cpu);
+    const auto take = [&](const Written& tensor, Pass pass, const LaunchResult& result, const LaunchResult& second, const NamedValues& cotangents) {
+      if (tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return;
+      std::vector<double> got = to_doubles(result.written.at(tensor.name).view());
+      out.repeats &= result.written.at(tensor.name).same_bytes(second.written.at(tensor.name));
+      out.elements += std::ssize(got);
+      wrote.push_back({&call, pass, tensor, std::move(got), cotangents});
+    };
+    for (const Written& output : run.outputs)
+      if (!output.saved) take(output, Pass::forward, forward, again, {});
+    if (!run.gradients.empty()) {
+      const NamedValues cotangents = run.cotangents(0);
+      const LaunchTensors given = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
+      const LaunchResult backward = launch(op.kernel.backward, given, call.attributes, Device::cpu), second = launch(op.kernel.backward, given, call.attributes, Device::cpu);
+      for (const Written& gradient : run.gradients) take(gradient, Pass::backward, backward, second, cotangents);
+    }
+    ++out.cases;
+  }
+  return wrote;
+}
+
+/// Cases of dense tensors that are small enough, the standard set's most productive ones first, with cotangents of full mantissas; before
+/// them the standard shapes with data of full mantissas too, on which the order of a sum shows.
+std::vector<OpCall> cases_for(const OpDef& op, Dtype storage, std::uint64_t seed) {
+  std::vector<OpCall> out;
+  for (const std::size_t k : {0u, 1u, 2u}) {
+    OpCall call = default_call(op.signature, storage);
+    call.seed = seed, call.cotangent = "normal", call.range = "loguniform8";
+    for (const DimSpec& dim : op.signature.dims) call.dims[dim.symbol] = dim.standard[k];
+    if (!op.signature.valid || op.signature.valid(call.dims, call.attributes)) out.push_back(std::move(call));
+  }
+  for (OpCall call : cases_of(op.signature, storage, CaseSet::quick, seed)) {
+    if (call.layout != "dense" || !call.dtypes.empty() || out.size() == kMostCases) continue;
+    call.cotangent = "normal";
+    const bool known = std::any_of(out.begin(), out.end(), [&](const OpCall& c) { return c.str(op.signature) == call.str(op.signature); });
+    if (!known) out.push_back(std::move(call));
+  }
+  return out;
+}
+
+void find_narrow(const std::vector<Wrote>& wrote, ContractReading& out) {
+  std::map<std::string, std::pair<std::int64_t, std::map<Dtype, bool>>> seen;  // numbers that are not zero; fits a type so far
+  for (const Wrote& w : wrote) {
+    if (w.tensor.dtype != Dtype::fp32) continue;
+    auto& [count, fits] = seen[w.tensor.name];
+    for (const double v : w.got) count += v != 0;
+    for (const Dtype shorter : {Dtype::bf16, Dtype::fp16}) {
+      std::vector<double> rounded = w.got;
+      round_values(format(shorter), RoundingMode{}, rounded, rounded);
+      bool& fit = fits.try_emplace(shorter, true).first->second;
+      for (std::size_t i = 0; i < rounded.size(); ++i) fit &= rounded[i] == w.got[i] || w.got[i] != w.got[i];
+    }
+  }
+  for (const auto& [name, found] : seen)
+    for (const auto& [shorter, fit] : found.second)
+      if (fit && found.first > 64) out.narrow.emplace_back(name, shorter);
+}
+
+}  // namespace
+
+double ContractReading::surety(const std::vector<Reading>& readings) {
+  return readings.size() < 2 ? HUGE_VAL : readings[0].likelihood - readings[1].likelihood;
+}
+
+ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
+  if (op.forms.empty()) throw Error("[contract] got '" + op.signature.name + "', which has no formula, want an op with one: without, nothing says what its bits should be");
+  ContractReading out;
+  out.op = op.signature.name, out.storage = storage;
+  const PrecisionContract& declared = op.signature.precision;
+  const std::vector<OpCall> calls = cases_for(op, storage, seed);
+  const std::vector<Wrote> wrote = run_kernel(op, calls, out);
+
+  PrecisionContract best = declared;
+  best.summation_depth = 0, best.accumulate = Dtype::fp32;
+  for (TensorReading& t : read_accumulators(op, best, wrote)) {
+    const Reading& likeliest = t.accumulators.front();
+    // The contract has one accumulator: the shortest that some tensor needs.
+    if (ContractReading::surety(t.accumulators) > 0.5)
+      for (const Dtype dtype : kAccumulators)
+        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision) best.accumulate = dtype;
+    out.tensors.push_back(std::move(t));
+  }
+
+  out.subnormals = readings(op, best, wrote, 2, [&](std::size_t k, PrecisionContract& c, Reading& r) {
+    c.flushes_subnormals = k == 1, r.words = k == 1 ? "flushed" : "kept", r.declared = declared.flushes_subnormals == c.flushes_subnormals;
+  });
+  rank(out.subnormals);
+  best.flushes_subnormals = out.subnormals.front().words == "flushed";
+
+  const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), {.name = "16 ulp", .exp = 16, .expm1 = 16, .log = 16, .log1p = 16, .tanh = 16, .erf = 16, .erfc = 16, .rsqrt = 16, .sqrt = 16}};
+  out.functions = readings(op, best, wrote, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+    c.math = sets[k], r.words = sets[k].name, r.declared = declared.math.name == sets[k].name;
+  });
+  const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) { return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9; });
+  if (!functions_matter) out.functions.clear();
+  rank(out.functions);
+  for (const MathSet& set : sets)
+    if (!out.functions.empty() && out.functions.front().words == set.name) best.math = set;
+
+  read_orders(op, wrote, best.accumulate, out);
+  find_narrow(wrote, out);
+  best.atomics = !out.repeats;
+  out.best = best;
+  return out;
+}
+
+}  // namespace ampcheck::checks

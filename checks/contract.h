@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel's bits say of its precision contract, for an author who does not know it: which accumulator, functions, order of
+// summation and form explain them, and how surely.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checks/op_def.h"
+#include "reference/replay.h"
+#include "src/op_call.h"
+
+namespace ampcheck::checks {
+
+/// One value that a field of the contract may have.
+struct Reading {
+  std::string words;            ///< "fp32", "kept", "CUDA"
+  std::int64_t outside = 0;     ///< elements that no form's interval admits under this reading
+  /// log10 of how likely the kernel's bits are: an element is any of the numbers in its interval; 10^-30 outside.
+  double likelihood = 0;
+  bool declared = false;
+};
+
+/// One order of summation replayed in fp32 along one form.
+struct OrderReading {
+  std::string form;
+  reference::SumOrder order = reference::SumOrder::sequential;
+  Dtype accumulate = Dtype::fp32;
+  std::int64_t equal = 0;  ///< of the elements that tell, as the kernel has them bit for bit
+};
+
+/// The accumulators of one output or gradient.
+struct TensorReading {
+  std::string tensor;
+  std::vector<Reading> accumulators;
+};
+
+struct ContractReading {
+  std::string op;
+  Dtype storage = Dtype::fp32;
+  std::int64_t cases = 0, elements = 0;
+  // Best first; of equal ones the narrower promise.
+  std::vector<Reading> functions, subnormals;
+  std::vector<TensorReading> tensors;
+  std::vector<OrderReading> orders;      ///< empty where no sum of these cases depends on its order
+  std::int64_t told = 0;                 ///< elements at which orders, forms and accumulators give different bits
+  std::vector<std::pair<std::string, Dtype>> narrow;  ///< tensors whose every number fits a shorter type than the one that stores them
+  bool repeats = true;                   ///< the same call gives the same bits
+  PrecisionContract best;
+
+  /// log10 of the likelihood of the first reading against the second; infinite if there is no second.
+  static double surety(const std::vector<Reading>& readings);
+};
+
+/// Runs the kernel at cases of one storage type, in this process. Throws Error for an op without a formula.
+ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed);
+
+}  // namespace ampcheck::checks

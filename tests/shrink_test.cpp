@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// A failing case is brought down to the smallest that fails alike, and what explains the first failing cases explains those like them.
+#include "checks/shrink.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "checks/planted.h"
+#include "tests/run_program.h"
+
+namespace ampcheck::checks {
+namespace {
+
+using testing::contains;
+
+/// A result that fails with this code on the gradient of x, or not at all.
+CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, const char* code = "AC101", const char* check = "backward dx probe 0") {
+  CaseResult out;
+  out.name = call.str(op.signature), out.op = op.signature.name, out.dtype = name(call.storage);
+  CheckResult result;
+  result.name = check;
+  if (fails) result.code = out.code = code, result.verdict = out.verdict = find_code(code)->verdict;
+  out.checks.push_back(result);
+  return out;
+}
+
+const OpDef& softmax() { return *find_op("softmax"); }
+
+OpCall large() { return parse_call("softmax(x=bf16[64,129],range=spike,cotangent=zero_sum,layout=padded,seed=7)", softmax().signature); }
+
+std::string smallest(const RunOne& run, const CaseResult& result) {
+  const auto found = shrink(softmax(), large(), result, run);
+  return found ? found->str(softmax().signature) : "";
+}
+
+TEST(Shrink, FindsTheSmallestShape) {
+  const CaseResult first = outcome(softmax(), large(), true);
+  int runs = 0;
+  const auto wide = [&](const OpDef& op, const OpCall& call) { return ++runs, outcome(op, call, call.dims.at("D") >= 13); };
+  EXPECT_EQ(smallest(wide, first), "softmax(x=bf16[1,13],range=zeros,cotangent=ones,seed=7)");
+  EXPECT_LE(runs, 30);
+  const auto spiked = [&](const OpDef& op, const OpCall& call) { return outcome(op, call, call.range == "spike" && call.dims.at("N") >= 2); };
+  EXPECT_EQ(smallest(spiked, first), "softmax(x=bf16[2,1],range=spike,cotangent=ones,seed=7)");
+  const auto padded = [&](const OpDef& op, const OpCall& call) { return outcome(op, call, call.layout == "padded" && call.dims.at("D") * call.dims.at("N") > 5); };
+  EXPECT_EQ(smallest(padded, first), "softmax(x=bf16[6,1],range=zeros,cotangent=ones,layout=padded,seed=7)");
+}
+
+TEST(Shrink, KeepsToTheSameFailure) {
+  const CaseResult first = outcome(softmax(), large(), true);
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, false); }, first), "");
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC102"); }, first), "") << "NaN is another failure";
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC101", "forward y"); }, first), "") << "so is the forward";
+  EXPECT_NE(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC301"); }, first), "") << "wrong numbers, explained";
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) -> CaseResult { throw Error("[" + op.signature.name + "] no such shape " + call.str(op.signature)); }, first), "");
+}
+
+TEST(Shrink, StopsAfterSomeRuns) {
+  int runs = 0;
+  const auto never = [&](const OpDef& op, const OpCall& call) { return ++runs, outcome(op, call, call.dims.at("D") >= 100 && call.dims.at("N") >= 50); };
+  shrink(softmax(), large(), outcome(softmax(), large(), true), never, 5);
+  EXPECT_EQ(runs, 5);
+}
+
+/// The kernels themselves: what is found fails, and whatever is smaller in either extent does not.
+TEST(Shrink, OfAKernelThatDropsItsTail) {
+  const OpDef& op = *find_op("softmax.dropped_tail");
+  const OpCall call = parse_call("softmax.dropped_tail(x=fp32[64,129],seed=1)", op.signature);
+  const CaseResult result = run_case(op, call, {});
+  ASSERT_TRUE(convicts(result.verdict));
+  const RunOne run = [](const OpDef& of, const OpCall& at) { return run_case(of, at, {}); };
+  const auto small = shrink(op, call, result, run);
+  ASSERT_TRUE(small);
+  EXPECT_LE(small->dims.at("N") * small->dims.at("D"), 9);
+  EXPECT_TRUE(fails_alike(result, run_case(op, *small, {})));
+}
+
+/// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance explains.
+TEST(Brief, SaysWhatTheCasesSayByThemselves) {
+  for (const char* name : {"softmax.bf16_accumulation", "softmax.dropped_tail", "softmax"}) {
+    const OpDef& op = *find_op(name);
+    std::vector<Case> cases;
+    for (OpCall& call : cases_of(op.signature, Dtype::fp32, CaseSet::quick, 1)) cases.push_back({&op, std::move(call)});
+    RunOptions brief;
+    brief.brief = true;
+    const Report each = run_cases(cases, {}), short_one = run_cases(cases, brief);
+    ASSERT_EQ(each.cases.size(), short_one.cases.size());
+    std::size_t differ = 0, smaller = 0;
+    for (std::size_t i = 0; i < each.cases.size(); ++i) {
+      EXPECT_EQ(convicts(each.cases[i].verdict), convicts(short_one.cases[i].verdict)) << each.cases[i].name;
+      differ += each.cases[i].verdict != short_one.cases[i].verdict;
+      smaller += !short_one.cases[i].smallest.empty();
+      EXPECT_TRUE(each.cases[i].smallest.empty());
+    }
+    EXPECT_LE(10 * differ, each.cases.size()) << name;
+    EXPECT_EQ(smaller > 0, op.signature.name != "softmax");
+  }
+}
+
+TEST(Brief, TheReportNamesTheSmallerCase) {
+  const auto run = testing::ampcheck("check 'softmax.dropped_tail(x=fp32[64,129],seed=1)'");
+  EXPECT_EQ(run.exit_code, 1);
+  const std::size_t at = run.out.find("  smaller '");
+  ASSERT_NE(at, std::string::npos) << run.out;
+  const std::size_t start = at + 11, end = run.out.find('\'', start);
+  const auto again = testing::ampcheck("replay '" + run.out.substr(start, end - start) + "'");
+  EXPECT_EQ(again.exit_code, 1) << again.out;
+  EXPECT_TRUE(contains(again.out, "backward dx")) << again.out;
+  EXPECT_FALSE(contains(testing::ampcheck("check 'softmax(x=fp32[64,129],seed=1)'").out, "smaller"));
+}
+
+}  // namespace
+}  // namespace ampcheck::checks

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ampcheck contract OP`: what the kernel's bits say of its precision contract, and the line to declare it by.
+#include "checks/contract.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/error.h"
+#include "tools/commands.h"
+#include "tools/json.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
+#include "tools/plugins.h"
+#include "tools/selection.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+using checks::ContractReading;
+using checks::OrderReading;
+using checks::Reading;
+
+const char* order_name(reference::SumOrder order) {
+  switch (order) {
+    case reference::SumOrder::sequential: return "one after the other";
+    case reference::SumOrder::lanes32: return "32 lanes, then a butterfly";
+    case reference::SumOrder::pairwise: return "pairwise";
+    case reference::SumOrder::reversed: return "backwards";
+  }
+  return "";
+}
+
+/// "10^412 : 1 against bf16", or how little it says.
+std::string surety_text(const std::vector<Reading>& readings) {
+  if (readings.size() < 2) return "";
+  const double surety = ContractReading::surety(readings);
+  if (surety < 0.5) return fmt::format("no more likely than {}: these cases do not tell", readings[1].words);
+  return fmt::format("10^{:.0f} : 1 against {}", std::min(surety, 1e9), readings[1].words);
+}
+
+std::string outside_text(const Reading& reading) {
+  return reading.outside == 0 ? "explains every element" : fmt::format("leaves {} elements unexplained", grouped(reading.outside));
+}
+
+std::string reading_line(const char* field, const std::vector<Reading>& readings, const char* before = "") {
+  if (readings.empty()) return fmt::format("  {:<14}no function of the formula shows in the bits\n", field);
+  const auto declared = std::find_if(readings.begin(), readings.end(), [](const Reading& r) { return r.declared; });
+  const std::string but = declared != readings.end() && declared != readings.begin() && readings.front().likelihood > declared->likelihood + 0.5
+                              ? fmt::format("; declared: {}, which {}", declared->words, outside_text(*declared))
+                              : "";
+  return fmt::format("  {:<14}{}{}: {}; {}{}\n", field, before, readings.front().words, outside_text(readings.front()), surety_text(readings), but);
+}
+
+std::string order_lines(const ContractReading& r) {
+  if (r.orders.empty()) return "  order         no sum of these cases depends on its order\n";
+  const OrderReading& best = r.orders.front();
+  const auto share = [&](const OrderReading& o) { return fmt::format("{:.0f} %", 100.0 * static_cast<double>(o.equal) / static_cast<double>(r.told)); };
+  const auto other = std::find_if(r.orders.begin(), r.orders.end(), [&](const OrderReading& o) { return o.order != best.order; });
+  const bool none = 2 * best.equal < r.told;
+  std::string out = fmt::format("  {:<14}{}{}: gives {} of the {} elements that tell bit for bit", "order", none ? "none of those known; nearest: " : "", order_name(best.order), share(best),
+                                grouped(r.told));
+  if (other != r.orders.end()) out += fmt::format(" ({}: {})", order_name(other->order), share(*other));
+  out += none || best.equal * 10 >= r.told * 9 ? "\n" : "; the others may come of other functions or fused operations\n";
+  if (none) return out;
+  const auto form = std::find_if(r.orders.begin(), r.orders.end(), [&](const OrderReading& o) { return o.form != best.form; });
+  if (form != r.orders.end()) out += fmt::format("  {:<14}'{}' ({} against {} of '{}')\n", "form", best.form, share(best), share(*form), form->form);
+  return out;
+}
+
+/// The contract as the TOML and C++ doors have it; of a built-in op as its definition.
+std::string paste_lines(const ContractReading& r) {
+  const PrecisionContract& c = r.best;
+  const std::string math = c.math.name == "CUDA" ? "cuda" : c.math.name == "glibc" ? "glibc" : "";
+  std::string toml = fmt::format("[contract]\n    accumulate = \"{}\"\n", name(c.accumulate));
+  std::string cpp = fmt::format("op.accumulate(AC_{})", c.accumulate == Dtype::fp32 ? "FP32" : c.accumulate == Dtype::fp16 ? "FP16" : "BF16");
+  if (c.flushes_subnormals) toml += "    flushes_subnormals = true\n", cpp += ".flushes_subnormals()";
+  if (c.atomics) toml += "    atomics = true\n", cpp += ".atomics()";
+  if (!r.functions.empty() && math == "cuda") toml += "    math = \"cuda\"\n", cpp += ";\n    op.math().cuda = 1";
+  if (!r.functions.empty() && c.math.name == "16 ulp") toml += "    math = { exp = 16, tanh = 16 }  # or what your functions' documentation says\n", cpp += ";\n    op.math().exp = 16";
+  return fmt::format("  paste into the op (C++)\n    {};\n  or into its TOML file\n    {}", cpp, toml);
+}
+
+std::string text_of(const ContractReading& r, const Style& style) {
+  std::string out = fmt::format("{}{}{} in {}: {} cases, {} elements\n", style.bold, r.op, style.reset, name(r.storage), r.cases, grouped(r.elements));
+  for (const checks::TensorReading& t : r.tensors) out += reading_line(t.tensor.c_str(), t.accumulators, "accumulates in ");
+  out += reading_line("subnormals", r.subnormals) + reading_line("functions", r.functions);
+  out += order_lines(r);
+  for (const auto& [tensor, shorter] : r.narrow) out += fmt::format("  {:<14}every number of {} is one of {}: it is rounded to that before it is stored\n", "stored", tensor, name(shorter));
+  out += fmt::format("  {:<14}{}\n", "repeats", r.repeats ? "the same bits" : "differ from call to call: atomics");
+  return out + paste_lines(r);
+}
+
+Json readings_json(const std::vector<Reading>& readings) {
+  Json out = Json::array();
+  for (const Reading& r : readings) out.push_back({{"value", r.words}, {"log10_likelihood", json_number(r.likelihood)}, {"outside", r.outside}, {"declared", r.declared}});
+  return out;
+}
+
+Json json_of(const ContractReading& r) {
+  Json orders = Json::array(), narrow = Json::array(), tensors = Json::array();
+  for (const checks::TensorReading& t : r.tensors) tensors.push_back({{"tensor", t.tensor}, {"readings", readings_json(t.accumulators)}});
+  for (const OrderReading& o : r.orders) orders.push_back({{"form", o.form}, {"order", order_name(o.order)}, {"accumulate", name(o.accumulate)}, {"equal", o.equal}});
+  for (const auto& [tensor, shorter] : r.narrow) narrow.push_back({{"tensor", tensor}, {"fits", name(shorter)}});
+  return {{"op", r.op}, {"dtype", name(r.storage)}, {"cases", r.cases}, {"elements", r.elements}, {"accumulate", std::move(tensors)}, {"best_accumulate", name(r.best.accumulate)}, {"subnormals", readings_json(r.subnormals)},
+          {"functions", readings_json(r.functions)}, {"told", r.told}, {"orders", std::move(orders)}, {"narrow", std::move(narrow)}, {"repeats", r.repeats}};
+}
+
+}  // namespace
+
+ExitCode contract_command(const Options& options) {
+  if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
+  std::vector<ContractReading> found;
+  for (const checks::OpDef* op : select_ops(options)) {
+    if (!op->plugin.empty()) require_certified(*op);
+    for (const Dtype storage : op->signature.precision.storage) {
+      if (!options.dtypes.empty() && std::find(options.dtypes.begin(), options.dtypes.end(), storage) == options.dtypes.end()) continue;
+      if (op->forms.empty()) throw UsageError("[contract] got '" + op->signature.name + "', which has no formula, want an op with one: without, nothing says what its bits should be");
+      found.push_back(checks::read_contract(*op, storage, options.first_seed));
+    }
+  }
+  if (found.empty()) {
+    write_stderr("ampcheck: nothing selected: these ops have none of the storage types\n");
+    return ExitCode::nothing_ran;
+  }
+  if (options.json) {
+    Json json = {{"schema", "ampcheck.contract/1"}, {"ops", Json::array()}};
+    for (const ContractReading& r : found) json["ops"].push_back(json_of(r));
+    write_stdout(json_text(json));
+  } else {
+    for (std::size_t i = 0; i < found.size(); ++i) write_stdout((i == 0 ? "" : "\n") + text_of(found[i], stdout_style()));
+  }
+  return ExitCode::passed;
+}
+
+}  // namespace ampcheck::tools
