@@ -270,6 +270,27 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
   return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.outside.empty(); });
 }
 
+/// Errors of either sign, in numbers of the storage type; of elements that are zero nothing relative can be said.
+std::vector<double> power_of(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held) {
+  const Interval interval = run.reference.interval(run.reference.forms().front(), pass, tensor.name, tensor.dtype, held);
+  std::vector<double> seen(4, 0);
+  double all = 0;
+  for (std::size_t i = 0; i < interval.value.size(); ++i) {
+    const double v = interval.value[i];
+    if ((!interval.how.empty() && interval.how[i] != Judgement::interval) || v == 0 || !std::isfinite(v)) continue;
+    ++all;
+    for (std::size_t k = 0; k < seen.size(); ++k) {
+      const double error = std::pow(10.0, static_cast<double>(k) - 3);
+      double ends[2] = {v * (1 - error), v * (1 + error)};
+      round_values(format(tensor.dtype), RoundingMode{}, ends, ends);
+      const auto at = static_cast<std::int64_t>(i);
+      seen[k] += !admits(interval, at, ends[0]) && !admits(interval, at, ends[1]);
+    }
+  }
+  for (double& share : seen) share = all == 0 ? 0 : share / all;
+  return all == 0 ? std::vector<double>() : seen;
+}
+
 }  // namespace
 
 std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) {
@@ -288,6 +309,7 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
     check.name = subjects[k].name, check.dtype = subjects[k].tensor->dtype;
     conclude(comparisons[k], check);
   }
+  for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k) out[k].power = power_of(run, *subjects[k].tensor, pass, held[k]);
   return out;
 }
 

@@ -235,7 +235,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
 CaseResult run_one(const Case& item, const How& how, const RunOptions& options) {
   if (options.run) return options.run(*item.op, item.call, how);
   RunOptions own = options;
-  own.explain = how.explain;
+  own.explain = how.explain, own.power = how.power;
   return how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
 }
 

@@ -20,6 +20,7 @@ namespace ampcheck::checks {
 struct How {
   bool sampled = false;  ///< on sampled rows (checks/sampled.h)
   bool explain = true;   ///< replays and changed formulas for what is wrong; they take longer than the judging
+  bool power = false;    ///< measure how small an error would be seen (CheckResult::power)
   bool again = false;    ///< to explain a case that was judged, or in search of a smaller one
 };
 
@@ -28,6 +29,7 @@ struct RunOptions {
   int jobs = 0;          ///< cases at a time; 0: one per core
   bool relations = true;
   bool explain = true;   ///< of run_case: as How::explain
+  bool power = false;    ///< of run_case: as How::power
   /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look for the smallest
   /// case that fails alike. Otherwise every failing case is explained by itself.
   bool brief = false;

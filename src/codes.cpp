@@ -10,66 +10,95 @@ const std::vector<CodeText>& code_texts() {
        "No order of evaluation of any declared form, in the declared precisions, can give this value: the interval\n"
        "holds everything that rounding may do to this element at these inputs.",
        "Look at the cause line, then replay with --save DIR and compare its .got.npy with .low.npy and .high.npy. If\n"
-       "the kernel follows another algebra on purpose, declare it as a form of the op."},
+       "the kernel follows another algebra on purpose, declare it as a form of the op.",
+       "softmax.missing_factor(x=bf16[5,7],seed=1)"},
       {"AC102", Verdict::bug, "NaN or infinity where a finite value is due",
        "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
-       "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read."},
+       "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read.",
+       "silu.overflows(x=bf16[5,67],range=spike,seed=1)"},
       {"AC103", Verdict::bug, "finite where NaN or infinity is due",
        "The inputs hold non-finite values that reach this element in every declared form; the kernel hides them.",
-       "Comparisons with NaN are false: a max or clamp written with < may drop it."},
+       "Comparisons with NaN are false: a max or clamp written with < may drop it.",
+       "relu.drops_nan(x=bf16[2,1025],range=specials,seed=1)"},
       {"AC104", Verdict::bug, "gradient differs from differences of the op itself",
        "The op has no formula: its backward is compared with centred differences of its own forward. The bound holds\n"
        "the measured noise of both, the rounding of what they store, and the truncation that three steps show.",
        "Forward and backward do not belong together: look for a sign, a factor or a term. With a formula ampcheck says\n"
-       "which of the two is wrong (ampcheck explain formula)."},
+       "which of the two is wrong (ampcheck explain formula).", nullptr,
+       "BUG  AC104  plain_softmax_sign backward dx probe 0                    gradient differs from differences of the op itself\n"
+       "  case    'plain_softmax_sign(x=fp32[5,7],seed=1)'\n"
+       "  worst   [4,6]   got 0.39276373 (0x3ec91854)   want 0.013915315 (0x3c63fd10)   off by 1.27e+07 ulp\n"
+       "  right   [0.013907629, 0.0139230015]   differences of the op itself, step 0.125\n"
+       "  where   6 of 6 elements"},
       {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
        "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
        "element is not judged.",
-       "Nothing to do unless the inputs are ones your model meets."},
+       "Nothing to do unless the inputs are ones your model meets.",
+       "mul(x=fp32[5,67],range=near_max,seed=1)"},
       {"AC202", Verdict::ill_conditioned, "a whole output is blind",
        "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
-       "Use another data regime or a smaller shape; the other cases of the op judge it."},
+       "Use another data regime or a smaller shape; the other cases of the op judge it.",
+       "softmax(x=fp32[5,67],range=near_max,seed=1)"},
       {"AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
        "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
        "explains it.",
-       "Accumulate in the declared type, or declare what the kernel does."},
+       "Accumulate in the declared type, or declare what the kernel does.",
+       "softmax.bf16_accumulation(x=bf16[64,129],seed=1)"},
       {"AC302", Verdict::precision_contract, "keeps an intermediate in a lower precision than declared",
        "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a 16-bit\n"
        "format gives nearly all of the kernel's numbers.",
-       "Keep the intermediate in the declared type, or declare what the kernel does."},
+       "Keep the intermediate in the declared type, or declare what the kernel does.",
+       "softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)"},
       {"AC303", Verdict::precision_contract, "flushes subnormals although the contract keeps them",
        "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below the\n"
        "smallest normal one for zero, as -ffast-math and --ftz=true do.",
-       "Build without flushing, or declare it (flushes_subnormals)."},
+       "Build without flushing, or declare it (flushes_subnormals).",
+       "add.flushes(x=fp32[5,67],range=subnormal,seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
        "or is read before it is written.",
-       "Check the tail of each row and the bounds of the launch."},
+       "Check the tail of each row and the bounds of the launch.",
+       "softmax.unwritten_last(x=bf16[5,7],seed=1)"},
       {"AC402", Verdict::structural, "writes outside its tensors",
        "The guard bytes around an output or in the gaps of a strided one changed.",
-       "Check the bounds of the launch and the strides that the stores use."},
+       "Check the bounds of the launch and the strides that the stores use.",
+       "softmax.overrun(x=bf16[5,7],seed=1)"},
       {"AC403", Verdict::structural, "changes its inputs",
        "An input, a saved tensor or a cotangent holds other bits after the call.",
-       "Write to the declared outputs only, or declare the output as in place."},
+       "Write to the declared outputs only, or declare the output as in place.",
+       "softmax.clobbers_cotangent(x=bf16[5,7],seed=1)"},
       {"AC404", Verdict::structural, "repeats differ",
        "The same call gave different bits although the contract declares no atomics.",
-       "Look for a race or unordered accumulation; declare atomics if they are meant."},
+       "Look for a race or unordered accumulation; declare atomics if they are meant.",
+       "softmax.alternating_order(x=fp32[5,7],seed=1)"},
       {"AC405", Verdict::structural, "rows are not independent",
        "Changing other rows changed this row's result, though the contract names the output as row-independent.",
-       "Look for state carried from one row to the next, or a reduction over the wrong axis."},
+       "Look for state carried from one row to the next, or a reduction over the wrong axis.",
+       "softmax.stale_maximum(x=fp32[5,7],seed=1)"},
       {"AC406", Verdict::structural, "wrong for strided tensors",
        "The same values in another memory layout leave the interval.",
-       "Use each tensor's own strides; reject layouts that are not supported in the contract (strided = false)."},
+       "Use each tensor's own strides; reject layouts that are not supported in the contract (strided = false).",
+       "softmax.ignores_strides(x=bf16[5,7],layout=last2,seed=1)"},
       {"AC407", Verdict::structural, "backward is not linear in the cotangent",
        "backward(2^k g) is not 2^k backward(g), bit for bit, where every intermediate stays normal.",
-       "Something other than the cotangent enters: |g|, g^2, an additive epsilon, or no g at all."},
+       "Something other than the cotangent enters: |g|, g^2, an additive epsilon, or no g at all.",
+       "softmax.nonlinear(x=fp32[5,7],seed=1)"},
       {"AC408", Verdict::structural, "does not accumulate as declared",
        "A gradient declared as accumulating does not equal what its buffer held plus the gradient.",
-       "Add to the buffer, or declare that it is overwritten."},
+       "Add to the buffer, or declare that it is overwritten.",
+       "add.overwrites(x=bf16[5,7],seed=1)"},
       {"AC501", Verdict::crash, "the kernel threw or crashed",
-       "The call did not return normally.", "Replay the case under a debugger."},
+       "The call did not return normally.", "Replay the case under a debugger.", nullptr,
+       "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"
+       "  case    'segfault(x=fp32[17,7],seed=1)'\n"
+       "  cause   its process was killed by signal 11 (Segmentation fault)\n"
+       "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
       {"AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
-       "Replay the case under a debugger."},
+       "Replay the case under a debugger.", nullptr,
+       "TIMEOUT  AC502  loops call                                            the kernel did not return in time\n"
+       "  case    'loops(x=fp32[17,7],seed=1)'\n"
+       "  cause   no answer in 1 s (--timeout); asked to end (should_cancel), it did not within 2 s and was killed\n"
+       "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
   };
   return kTexts;
 }

@@ -56,6 +56,8 @@ struct CheckResult {
   double visible = 0;         ///< without a formula: the relative error that would have shown at half of the judged coordinates
   std::string cause;          ///< likely cause in words
   std::string note;           ///< reason of a skip, or what else a reader should know
+  /// Share of the compared elements at which an error of 1e-3, 1e-2, 1e-1 and 1 times the value would leave the interval; empty where not asked for.
+  std::vector<double> power = {};
   std::int64_t unjudged = 0;  ///< elements of the tensor beside the compared ones: of rows that were not sampled
 };
 
@@ -111,6 +113,8 @@ struct CodeText {
   const char* title;
   const char* meaning;
   const char* remedy;
+  const char* example = nullptr;     ///< a case of a kernel in the program that shows it: `explain` runs it
+  const char* transcript = nullptr;  ///< what a library showed, where no kernel in the program does
 };
 const std::vector<CodeText>& code_texts();
 const CodeText* find_code(std::string_view code);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "src/finding.h"
 #include "src/npy.h"
 #include "src/tensor_file.h"
 #include "tests/run_program.h"
@@ -315,6 +316,13 @@ TEST(Cli, ExplainDoctorVersionSpeakJson) {
   EXPECT_EQ(json::parse(ampcheck("explain AC101 --json").out).at("codes").at(0).at("verdict"), "BUG");
   EXPECT_GE(json::parse(ampcheck("explain --json").out).at("codes").size(), 10u);
   EXPECT_TRUE(contains(ampcheck("explain ac101").out, "What to do"));
+  for (const CodeText& code : code_texts()) {  // each page has an example, which shows that code
+    const std::string page = ampcheck(std::string("explain ") + code.code).out;
+    const std::size_t example = page.find("  Example, ");
+    ASSERT_NE(example, std::string::npos) << page;
+    EXPECT_TRUE(contains(page.substr(example), std::string(name(code.verdict)) + "  " + code.code) || contains(page.substr(example), std::string("ROUNDING  ") + code.code)) << page;
+    EXPECT_TRUE(contains(page.substr(example), "  case    '")) << page;
+  }
   EXPECT_TRUE(json::parse(ampcheck("doctor --json").out).contains("cuda"));
   EXPECT_TRUE(json::parse(ampcheck("version --json").out).contains("version"));
   EXPECT_TRUE(ampcheck("--version").out.starts_with("ampcheck "));

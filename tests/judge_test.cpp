@@ -133,5 +133,28 @@ TEST(Certificate, ThatDoesNotHoldJudgesNothing) {
       Error);
 }
 
+/// How small an error would show: all of it where the interval is one number, nothing where it is blind.
+TEST(Power, GrowsWithTheError) {
+  RunOptions options;
+  options.power = true;
+  const auto power = [&](const char* name, const char* check) {
+    const OpDef& op = *find_op(op_of(name));
+    const CaseResult result = run_case(op, parse_call(name, op.signature), options);
+    const CheckResult* const found = check_named(result, check);
+    return found == nullptr ? std::vector<double>() : found->power;
+  };
+  const std::vector<double> fp32 = power("softmax(x=fp32[64,129],seed=1)", "forward y"), bf16 = power("softmax(x=bf16[64,129],seed=1)", "forward y");
+  ASSERT_EQ(fp32.size(), 4u);
+  ASSERT_EQ(bf16.size(), 4u);
+  EXPECT_EQ(fp32[0], 1) << "a thousandth is 2^14 ulp of fp32";
+  EXPECT_LT(bf16[0], 0.1) << "and less than half an ulp of bf16";
+  EXPECT_EQ(bf16[1], 1) << "a hundredth is more than one";
+  for (std::size_t k = 1; k < 4; ++k) EXPECT_GE(bf16[k], bf16[k - 1]);
+  const std::vector<double> blind = power("softmax(x=fp32[5,67],range=near_max,seed=1)", "backward dx probe 0");
+  for (const double share : blind) EXPECT_LT(share, 0.5);
+  const OpDef& op = *find_op("softmax");
+  EXPECT_TRUE(run_case(op, parse_call("softmax(x=fp32[5,7],seed=1)", op.signature), {}).checks.front().power.empty()) << "only where asked for";
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

@@ -6,11 +6,13 @@
 #include <cctype>
 
 #include "checks/op_def.h"
+#include "checks/runner.h"
 #include "reference/formula_text.h"
 #include "src/finding.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
+#include "tools/reports.h"
 #include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
@@ -18,7 +20,7 @@ namespace ampcheck::tools {
 namespace {
 
 Json code_json(const CodeText& text) {
-  return {{"code", text.code}, {"verdict", name(text.verdict)}, {"title", text.title}, {"meaning", text.meaning}, {"remedy", text.remedy}};
+  return {{"code", text.code}, {"verdict", name(text.verdict)}, {"title", text.title}, {"meaning", text.meaning}, {"remedy", text.remedy}, {"example", text.example == nullptr ? "" : text.example}};
 }
 
 std::string indented(const char* text) {
@@ -34,6 +36,19 @@ const CodeText& require_code(const std::string& word) {
   std::vector<std::string> codes;
   for (const CodeText& text : code_texts()) codes.push_back(text.code);
   throw UsageError("[explain] got unknown code '" + word + "'" + did_you_mean(upper, codes) + " (ampcheck explain lists all)");
+}
+
+/// The example of a code as `check` shows it: run now, where a kernel in the program shows it.
+std::string example_text(const CodeText& text) {
+  if (text.transcript != nullptr) return std::string("  Example, of a library\n") + indented(text.transcript);
+  if (text.example == nullptr) return "";
+  const checks::OpDef& op = *checks::find_op(op_of(text.example));
+  const CaseResult result = checks::run_case(op, parse_call(text.example, op.signature), {});
+  const RunFacts facts{.build = build_facts(), .machine = {}, .device = Device::cpu, .device_text = {}};
+  std::string shown = console_failure(result, facts, Style{});
+  shown.erase(shown.rfind("  why "));
+  while (!shown.empty() && shown.back() == '\n') shown.pop_back();
+  return "  Example, run just now\n" + indented(shown.c_str());
 }
 
 /// A thing that this build or machine leaves out, and why.
@@ -89,7 +104,7 @@ ExitCode explain_command(const Options& options) {
   for (const CodeText* text : texts) {
     if (options.words.empty()) out += fmt::format("{}  {:<18}  {}\n", text->code, name(text->verdict), text->title);
     else out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->code, name(text->verdict), text->title,
-                            indented(text->meaning), indented(text->remedy));
+                            indented(text->meaning), indented(text->remedy)) + example_text(*text);
   }
   write_stdout(out);
   return ExitCode::passed;

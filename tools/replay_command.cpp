@@ -97,6 +97,7 @@ ExitCode replay_command(const Options& options) {
   run.device = options.device;
   run.jobs = options.jobs;
   run.relations = options.relations;
+  run.power = true;
   checks::Dump dump;
   Report report;
   const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
@@ -104,7 +105,7 @@ ExitCode replay_command(const Options& options) {
   const bool sampled = checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
   if (sampled && !options.save.empty()) throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
   if (!options.save.empty()) save_as(options.save, item.call.str(item.op->signature), inputs_of(item));
-  report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled})
+  report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled, .power = true})
                          : sampled ? checks::run_sampled(*item.op, item.call, run)
                                    : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
   const CaseResult& result = report.cases.front();

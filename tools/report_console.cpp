@@ -291,13 +291,15 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
 std::string console_checks(const CaseResult& result, const Style& style) {
   std::size_t widest = 5;
   for (const CheckResult& check : result.checks) widest = std::max(widest, check.name.size());
-  std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}    verdict{}\n", style.bold, "check", widest, "compared", "headroom",
-                                "blind", "unusual", style.reset);
+  // How many elements would show an error of 1 % of themselves.
+  const bool measured = std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return !c.power.empty(); });
+  std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}{}    verdict{}\n", style.bold, "check", widest, "compared", "headroom",
+                                "blind", "unusual", measured ? "    1 %" : "", style.reset);
   for (const CheckResult& check : result.checks) {
     const double blind = check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
     const bool bad = convicts(check.verdict);
-    out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
-                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), bad ? style.red : "", name(check.verdict),
+    out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
+                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), measured ? fmt::format("{:>7}", check.power.empty() ? "" : fmt::format("{:.0f} %", 100 * check.power[1])) : "", bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
                        check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));

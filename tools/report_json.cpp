@@ -28,7 +28,7 @@ Json check_json(const CheckResult& check) {
   return {{"name", check.name},           {"verdict", name(check.verdict)},
           {"code", check.code},           {"dtype", name(check.dtype)},
           {"compared", check.compared},   {"blind", check.blind},
-          {"visible", json_number(check.visible)},
+          {"visible", json_number(check.visible)}, {"power", check.power},
           {"unusual", check.unusual},     {"range", check.range},
           {"unjudged", check.unjudged},
           {"failed", check.failed},       {"max_ratio", json_number(check.max_ratio)},

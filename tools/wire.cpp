@@ -14,7 +14,7 @@ namespace {
 // must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 232, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 256, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 264, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest`, which the supervisor finds
 #endif
 
@@ -98,7 +98,9 @@ void put(Writer& w, const CheckResult& c) {
   w.put(c.compared), w.put(c.blind), w.put(c.unusual), w.put(c.range), w.put(c.failed), w.put(c.max_ratio);
   w.put(std::uint64_t{c.worst.size()});
   for (const Element& e : c.worst) put(w, e);
-  w.put(c.visible), w.put(c.cause), w.put(c.note), w.put(c.unjudged);
+  w.put(c.visible), w.put(c.cause), w.put(c.note), w.put(std::uint64_t{c.power.size()});
+  for (const double share : c.power) w.put(share);
+  w.put(c.unjudged);
 }
 
 void get(Reader& r, CheckResult& c) {
@@ -106,7 +108,10 @@ void get(Reader& r, CheckResult& c) {
   r.get(c.compared), r.get(c.blind), r.get(c.unusual), r.get(c.range), r.get(c.failed), r.get(c.max_ratio);
   c.worst.resize(r.count(9 * 8));
   for (Element& e : c.worst) get(r, e);
-  r.get(c.visible), r.get(c.cause), r.get(c.note), r.get(c.unjudged);
+  r.get(c.visible), r.get(c.cause), r.get(c.note);
+  c.power.resize(r.count(8));
+  for (double& share : c.power) r.get(share);
+  r.get(c.unjudged);
 }
 
 }  // namespace

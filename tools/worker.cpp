@@ -102,7 +102,8 @@ ExitCode worker_main(int argc, char** argv) {
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
-    const checks::How how{line.starts_with(kSampled), line.size() > 1 && line[1] == kExplained};
+    const char what = line.size() > 1 ? line[1] : kExplained;
+    const checks::How how{.sampled = line.starts_with(kSampled), .explain = what != kJudged, .power = what == kMeasured};
     const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
     std::optional<CaseResult> result;
     try {
