@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens in a training step, in its order: each tensor that an op, a cast, the unscaling, the clipping or the optimizer
+// wrote, as an observer sees it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "src/tensor.h"
+
+namespace ampcheck::checks::train {
+
+enum class Phase : std::uint8_t { forward, backward, unscale, clip, optimizer };
+inline constexpr int kPhases = 5;
+/// "forward", "backward", ...
+const char* name(Phase phase);
+
+/// One tensor that was just written. Views are valid during the call alone.
+struct Event {
+  int step = 0;
+  Phase phase = Phase::forward;
+  bool cast = false;              ///< the tensor is another one in another dtype; `op` is the op that asked for it
+  std::string_view op;            ///< "linear_1", or a parameter's name from unscale on
+  std::string_view layer;         ///< name of the op's trained tensors, "layer0"; empty without one
+  std::string_view tensor;        ///< "y", "dweight"; of a cast what is cast
+  TensorView got;
+  Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
+  std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs; empty where it did not run
+  double scale = 1;               ///< gradients: what they are multiplied by
+  bool inputs_finite = true;      ///< every element of every input is finite
+};
+
+class Observer {
+ public:
+  Observer() = default;
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  virtual ~Observer() = default;
+  /// Whether see() is to be called for the tensors of this op now, and whether with a local shadow.
+  virtual bool wants(std::string_view op) const = 0;
+  virtual bool wants_exact(std::string_view op) const = 0;
+  virtual void see(const Event& event) = 0;
+};
+
+
+}  // namespace ampcheck::checks::train
