@@ -107,12 +107,13 @@ void Fp64Tape::backward(Entry& entry) {
     const std::vector<double>& g = entry.evaluation->gradient(name);
     std::vector<double>& to = cotangent(id);
     for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
+    if (keep_gradients_) record_.gradients[call.name + " " + gradient_name(name)] = g;
   }
   entry.evaluation.reset();
 }
 
-void Fp64Tape::backward() {
-  for (const auto& [id, weight] : losses_) cotangent(id).front() += weight;
+void Fp64Tape::backward(double weight_of_all) {
+  for (const auto& [id, weight] : losses_) cotangent(id).front() += weight_of_all * weight;
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) backward(*entry);
 }
 
@@ -124,6 +125,14 @@ std::map<std::string, std::vector<double>> Fp64Tape::gradients() {
     sum.resize(g.size(), 0.0);
     for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
   }
+  return out;
+}
+
+std::vector<std::pair<std::string, Shape>> Fp64Tape::trained_shapes() const {
+  std::vector<std::pair<std::string, Shape>> out;
+  for (const auto& [id, name] : trained_)
+    if (std::none_of(out.begin(), out.end(), [&, wanted = std::string_view(name)](const auto& known) { return known.first == wanted; }))
+      out.emplace_back(name, record_.shapes[at(id)]);
   return out;
 }
 

@@ -40,6 +40,7 @@ struct StepRecord {
   std::vector<std::vector<double>> values;
   std::vector<std::vector<double>> cotangents;  ///< of the loss; empty for integers and what the loss does not see
   double loss = 0;
+  std::map<std::string, std::vector<double>> gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
 
   const RecordedCall* find(std::string_view name) const;
 };
@@ -58,12 +59,16 @@ class Fp64Tape final : public Tape {
   const Shape& shape(Var x) const override { return record_.shapes[static_cast<std::size_t>(x.id)]; }
   void add_loss(Var value, double weight) override;
 
-  /// Cotangents of everything the loss depends on.
-  void backward();
+  /// Cotangents, of `weight` times the loss, of everything the loss depends on.
+  void backward(double weight = 1);
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
   /// After backward(): gradients of the trained tensors by name.
   std::map<std::string, std::vector<double>> gradients();
+  /// Puts StepRecord::gradients on record too.
+  void keep_call_gradients() { keep_gradients_ = true; }
+  /// Names and shapes of the trained tensors, in the order of their use.
+  std::vector<std::pair<std::string, Shape>> trained_shapes() const;
   const StepRecord& record() const { return record_; }
   StepRecord take_record() { return std::move(record_); }
 
@@ -84,6 +89,7 @@ class Fp64Tape final : public Tape {
   std::vector<std::pair<int, std::string>> trained_;
   std::vector<std::pair<int, double>> losses_;
   std::map<std::string, int> counts_;
+  bool keep_gradients_ = false;
 };
 
 }  // namespace ampcheck::checks::models

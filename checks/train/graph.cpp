@@ -167,7 +167,7 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
   entry.label = label;
   if (watched(op) || options_.fault) {
     std::vector<double> exact;
-    if (shadowed(op)) exact = to_doubles(slot(id).view);
+    exact = to_doubles(slot(id).view);
     tell(entry, Phase::forward, label, slot(out).view, exact, finite(id));
   }
   entries_.push_back(std::move(entry));
@@ -315,7 +315,7 @@ void Graph::backward_cast(Entry& entry) {
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   if (watched(entry.name) || options_.fault) {
     std::vector<double> exact;
-    if (shadowed(entry.name)) exact = to_doubles(g.view());
+    exact = to_doubles(g.view());
     tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to));
   }
   add_grad(entry.from, out);
@@ -349,12 +349,12 @@ void Graph::backward_call(Entry& entry) {
   entry.exact.reset();
 }
 
-void Graph::backward(float scale) {
+void Graph::backward(float seed_value, double scale) {
   scale_ = scale;
   for (const auto& [id, weight] : losses_) {
     if (!slot(id).needs_grad) continue;
     Tensor seed(slot(id).view.dtype, slot(id).view.shape);
-    const float value = scale * static_cast<float>(weight);
+    const float value = seed_value * static_cast<float>(weight);
     store_block(seed.view(), 0, 1, &value);
     add_grad(id, seed);
   }

@@ -47,8 +47,9 @@ class Graph final : public models::Tape {
 
   /// The weighted losses so far, in fp32.
   float loss() const { return loss_; }
-  /// Gradients of `scale` times the loss: adds those of the parameters to Parameter::grad. Once.
-  void backward(float scale);
+  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. Once. `scale`: the part of the seed that
+  /// is a loss scale, for events.
+  void backward(float seed, double scale);
 
   /// For tests and reports: the tensors by number, and their gradients after backward().
   std::size_t size() const { return slots_.size(); }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/parallel.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+std::vector<double> grad_norms(ParameterSet& parameters) {
+  std::vector<double> out;
+  for (const Parameter& parameter : parameters.all()) {
+    double sum = 0;
+    if (parameter.grad.defined())
+      for (const double g : to_doubles(parameter.grad.view())) sum += g * g;
+    out.push_back(std::sqrt(sum));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool StepResult::left() const {
+  return !std::isfinite(loss) || (fp64_loss && spread && std::fabs(loss - *fp64_loss) > *spread);
+}
+
+/// The trainer's own watch, and whoever else wants to see.
+struct Trainer::Tee final : Observer {
+  std::vector<Observer*> all;
+
+  bool wants(std::string_view op) const override {
+    return std::any_of(all.begin(), all.end(), [&](const Observer* o) { return o->wants(op); });
+  }
+  bool wants_exact(std::string_view op) const override {
+    return std::any_of(all.begin(), all.end(), [&](const Observer* o) { return o->wants_exact(op); });
+  }
+  void see(const Event& event) override {
+    for (Observer* o : all)
+      if (o->wants(event.op)) o->see(event);
+  }
+};
+
+Trainer::Trainer(const TrainOptions& options)
+    : options_(options), net_(make_net(options.net)), parameters_(net_.name, options.seed), scaler_(options.scaler) {
+  if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
+  if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
+  if (options_.shadows.local || options_.shadows.carried) watch_ = std::make_unique<Watch>(options_.shadows.local);
+  tee_ = std::make_unique<Tee>();
+  if (watch_) tee_->all.push_back(watch_.get());
+  if (options_.also != nullptr) tee_->all.push_back(options_.also);
+}
+
+Trainer::~Trainer() = default;
+
+/// A first forward says which parameters the net has.
+void Trainer::prepare() {
+  if (optimizer_) return;
+  Graph graph(parameters_, recordings_, {});
+  net_.forward(graph, 0);
+  optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+  if (!options_.shadows.carried) return;
+  for (int k = 0; k < kSeeds; ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
+  reference_.front()->start_from(parameters_);
+}
+
+void Trainer::run_fp64(StepResult& result) {
+  if (reference_.empty()) return;
+  std::vector<double> losses(reference_.size());
+  parallel_for(std::ssize(reference_), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) losses[k] = reference_[k]->step();
+  });
+  const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
+  result.fp64_loss = losses.front();
+  result.spread = *most - *least;
+}
+
+double Trainer::run_micro_batches() {
+  GraphOptions options;
+  if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
+  if (!tee_->all.empty()) options.observer = tee_.get();
+  options.fault = options_.fault;
+  options.step = step_;
+  const int micro_batches = options_.rule.accumulate;
+  const float share = 1.0f / static_cast<float>(micro_batches);
+  float loss = 0;
+  for (int micro = 0; micro < micro_batches; ++micro) {
+    if (watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(micro)], micro == 0);
+    Graph graph(parameters_, recordings_, options);
+    net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches + micro);
+    Tensor total(Dtype::fp32, {});
+    const float part = share * graph.loss();
+    total.span<float>()[0] = part;
+    loss += part;
+    const float scale = scaler_.loss_gradient(total).span<float>()[0];
+    graph.backward(scale * share, scale);
+  }
+  return loss;
+}
+
+StepResult Trainer::step() {
+  prepare();
+  StepResult result;
+  result.step = step_;
+  run_fp64(result);
+  parameters_.clear_grads();
+  optimizer_->reset_counts();
+  result.loss = run_micro_batches();
+  result.scale = scaler_.get_scale();
+  result.scaled_norms = grad_norms(parameters_);
+  if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);
+  result.norms = grad_norms(parameters_);
+  for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
+  const std::int64_t before = optimizer_->updates();
+  scaler_.step(*optimizer_);
+  scaler_.update();
+  result.stepped = optimizer_->updates() > before;
+  skips_ += result.stepped ? 0 : 1;
+  result.skips = skips_;
+  result.scale_after = scaler_.get_scale();
+  result.tracker = scaler_.is_enabled() ? scaler_.get_growth_tracker() : 0;
+  const UpdateCounts& counts = optimizer_->counts();
+  if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
+  ++step_;
+  return result;
+}
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of the AMP tutorials: forward under autocast, scaled backward, unscale, clip, step, update; beside it the same training
+// in fp64.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checks/train/fp64_run.h"
+#include "checks/train/graph.h"
+#include "checks/train/watch.h"
+#include "src/amp/grad_scaler.h"
+
+namespace ampcheck::checks::train {
+
+struct Shadows {
+  bool local = false;    ///< each op's formula on the op's own inputs
+  bool carried = false;  ///< the whole run in fp64, and four more from other seeds for the spread of its loss
+};
+
+struct TrainOptions {
+  NetOptions net;
+  Dtype dtype = Dtype::fp16;  ///< of autocast; fp32: no autocast
+  GradScalerOptions scaler = {};
+  StepRule rule = {};
+  std::uint64_t seed = 1;
+  Shadows shadows = {};
+  Observer* also = nullptr;  ///< sees every event besides the trainer's own watch
+  std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
+};
+
+struct StepResult {
+  int step = 0;
+  double loss = 0;
+  std::optional<double> fp64_loss, spread;  ///< spread: largest less smallest loss of the fp64 runs of kSeeds seeds
+  double scale = 1;                         ///< of this step's backward
+  bool found_inf = false, stepped = true;
+  double scale_after = 1;
+  std::int32_t tracker = 0;
+  int skips = 0;                            ///< so far
+  std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
+  double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
+  /// |loss - fp64 loss| beyond the spread, or no finite loss.
+  bool left() const;
+};
+
+class Trainer {
+ public:
+  static constexpr int kSeeds = 5;
+  explicit Trainer(const TrainOptions& options);
+  ~Trainer();
+
+  /// Starts from these values instead of the seed's; before the first step.
+  void set_parameter(const std::string& name, const Shape& shape, const std::vector<double>& values) { parameters_.set(name, shape, values); }
+  StepResult step();
+  int steps() const { return step_; }
+  ParameterSet& parameters() { return parameters_; }
+  GradScaler& scaler() { return scaler_; }
+  BlockOptimizer& optimizer() { return *optimizer_; }
+  const Watch* watch() const { return watch_.get(); }
+  const Net& net() const { return net_; }
+  const TrainOptions& options() const { return options_; }
+
+ private:
+  struct Tee;
+  void prepare();
+  void run_fp64(StepResult& result);
+  double run_micro_batches();
+
+  TrainOptions options_;
+  Net net_;
+  ParameterSet parameters_;
+  models::Recordings recordings_;
+  GradScaler scaler_;
+  std::unique_ptr<BlockOptimizer> optimizer_;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Tee> tee_;
+  std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
+  int step_ = 0, skips_ = 0;
+};
+
+}  // namespace ampcheck::checks::train
