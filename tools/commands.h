@@ -20,5 +20,6 @@ ExitCode version_command(const Options& options);
 ExitCode new_command(const Options& options);
 ExitCode compare_command(const Options& options);
 ExitCode audit_command(const Options& options);
+ExitCode train_command(const Options& options);
 
 }  // namespace ampcheck::tools

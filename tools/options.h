@@ -41,6 +41,18 @@ enum class RealTensors {
   off,
 };
 
+/// train: what is trained and how.
+struct TrainChoices {
+  std::string model = "mlp", loss = "cross_entropy", optimizer = "sgd", shadow = "both";
+  std::string scaler = "torch";    ///< torch or none
+  double init_scale = 65536, growth_interval = 2000;
+  double lr = -1, momentum = -1, weight_decay = -1;  ///< negative: the model's or optimizer's own
+  double clip_norm = 0, clip_value = 0;
+  bool nesterov = false;
+  int steps = 50, accumulate = 1;
+  std::int64_t batch = 0, width = 0;
+};
+
 struct Options {
   std::string verb;
   std::vector<std::string> words;  ///< selectors, ops, values or codes, as the verb has them
@@ -80,6 +92,7 @@ struct Options {
   int samples = 8;                 ///< certify: coordinates per input and form
   std::vector<std::string> formats = {};  ///< formats: only these
   RoundingMode rounding = {};
+  TrainChoices train = {};
 };
 
 /// The options of a command line. Text for the user (help, version) is returned in `help`, and nothing is to be run then.

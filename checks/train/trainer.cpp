@@ -74,7 +74,9 @@ void Trainer::run_fp64(StepResult& result) {
   });
   const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
   result.fp64_loss = losses.front();
-  result.spread = *most - *least;
+  spreads_.push_back(*most - *least);
+  if (spreads_.size() > kSpreadSteps) spreads_.erase(spreads_.begin());
+  result.spread = *std::max_element(spreads_.begin(), spreads_.end());
 }
 
 double Trainer::run_micro_batches() {

@@ -34,7 +34,7 @@ struct TrainOptions {
 struct StepResult {
   int step = 0;
   double loss = 0;
-  std::optional<double> fp64_loss, spread;  ///< spread: largest less smallest loss of the fp64 runs of kSeeds seeds
+  std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
@@ -49,6 +49,7 @@ struct StepResult {
 class Trainer {
  public:
   static constexpr int kSeeds = 5;
+  static constexpr std::size_t kSpreadSteps = 5;  ///< curves cross: at one step alone they may meet
   explicit Trainer(const TrainOptions& options);
   ~Trainer();
 
@@ -78,6 +79,7 @@ class Trainer {
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Tee> tee_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
+  std::vector<double> spreads_;
   int step_ = 0, skips_ = 0;
 };
 
