@@ -97,6 +97,8 @@ std::string advice(const Trainer& trainer, const Diagnosis& d) {
   const bool scaler = trainer.options().scaler.enabled;
   if (d.producer && d.producer->where.phase == Phase::forward) return dtype == Dtype::fp16 ? "--dtype bf16: the values of the forward pass leave fp16, and no loss scale changes them" : "a smaller --lr";
   if (dtype == Dtype::fp16 && !scaler && d.vanished_share > 0) return "--scaler torch";
+  if (scaler && d.skipped.size() > 1 && trainer.options().scaler.growth_interval < 2000)
+    return fmt::format("a longer --growth-interval: the scale grew back to where it overflows, and {} steps were skipped", d.skipped.size());
   if (dtype == Dtype::fp16 && scaler && d.scale.known && !d.skipped.empty() && d.scale.overflows_at <= 24 && d.scale.overflows_at > 0)
     return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(std::ldexp(1.0, d.scale.overflows_at - 1)), d.skipped.size(), d.skipped.size() == 1 ? " was" : "s were");
   if (d.left_at && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";

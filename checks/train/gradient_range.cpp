@@ -33,11 +33,11 @@ void GradientRange::add(std::span<const double> values, double scale) {
   }
 }
 
-std::int64_t GradientRange::flushed(const FloatFormat& format, int k) const {
+std::int64_t GradientRange::flushed(const FloatFormat& format, int k, int floor) const {
   // Half of the smallest subnormal is 2^edge.
   const int edge = std::ilogb(format.min_subnormal()) - 1;
   std::int64_t out = 0;
-  for (int e = kLow; e < kHigh; ++e) {
+  for (int e = std::max(floor, kLow); e < kHigh; ++e) {
     const auto bin = static_cast<std::size_t>(e - kLow);
     if (e + k < edge) out += counts_[bin];
     else if (e + k == edge) out += powers_[bin];
@@ -54,15 +54,18 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
   ScaleAdvice out;
   out.overflows_at = kMostScale + 1;
   std::int64_t all = 0;
-  for (const auto& [name, range] : ranges) all += range.nonzero();
+  double largest = 0;
+  for (const auto& [name, range] : ranges) all += range.nonzero(), largest = std::max(largest, range.amax());
+  const int floor = largest > 0 ? std::ilogb(largest) - kFp64.precision + 1 : GradientRange::kLow;
   out.known = all > 0;
   if (!out.known) return out;
   std::int64_t least = -1;
   for (int k = 0; k <= kMostScale; ++k) {
-    std::int64_t lost = 0;
+    std::int64_t lost = 0, nearly = 0;
     bool over = false;
     for (const auto& [name, range] : ranges) {
-      lost += range.flushed(format, k);
+      lost += range.flushed(format, k, floor);
+      nearly += range.flushed(format, k - 1, floor);
       if (!range.overflows(format, k)) continue;
       over = true;
       if (k < out.overflows_at) out.overflows_at = k, out.overflows = name;
@@ -70,7 +73,7 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
     if (k == 0) out.unscaled_share = static_cast<double>(lost) / static_cast<double>(all);
     if (over) break;
     if (least < 0 || lost < least) least = lost, out.best = k;
-    if (lost == 0) {
+    if (nearly == 0) {
       if (out.low > out.high) out.low = k;
       out.high = k;
     }
@@ -80,7 +83,7 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
   double worst = 0;
   for (const auto& [name, range] : ranges) {
     if (range.nonzero() == 0 || at < 0) continue;
-    const double share = static_cast<double>(range.flushed(format, at)) / static_cast<double>(range.nonzero());
+    const double share = static_cast<double>(range.flushed(format, at, floor)) / static_cast<double>(range.nonzero());
     if (share > worst) worst = share, out.flushes = name;
   }
   return out;

@@ -25,20 +25,23 @@ class GradientRange {
   double amax() const { return amax_; }
   double amin() const { return amin_; }  ///< of what is not zero
   /// How many of the non-zero elements round to zero, to nearest, when multiplied by 2^k: magnitudes up to half the smallest
-  /// subnormal, a tie included, since zero is even.
-  std::int64_t flushed(const FloatFormat& format, int k) const;
+  /// subnormal, a tie included, since zero is even. Magnitudes below 2^floor are not counted.
+  std::int64_t flushed(const FloatFormat& format, int k, int floor = kLow) const;
   /// Whether the largest becomes infinite: from max_finite plus half its ulp on.
   bool overflows(const FloatFormat& format, int k) const;
 
- private:
   static constexpr int kLow = -400, kHigh = 400;
+
+ private:
   std::array<std::int64_t, kHigh - kLow> counts_{};  ///< by exponent
   std::array<std::int64_t, kHigh - kLow> powers_{};  ///< of these, exact powers of two
   std::int64_t nonzero_ = 0, not_finite_ = 0;
   double amax_ = 0, amin_ = 0;
 };
 
-/// What the loss scales 2^0 ... 2^24 would have done to a run.
+/// What the loss scales 2^0 ... 2^24 would have done to a run. A scale loses nothing if half of it would flush nothing: near the edge
+/// the values that go into an op are rounded coarsely themselves. What is smaller than the fp64 rounding of the largest gradient is not
+/// counted: a gradient that is zero by a symmetry (the bias of a softmax's input) is such noise in fp64.
 struct ScaleAdvice {
   bool known = false;                 ///< some gradient was looked at
   int low = 0, high = -1;             ///< 2^low .. 2^high lose nothing; low > high: each loses something

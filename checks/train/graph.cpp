@@ -331,7 +331,9 @@ void Graph::backward_call(Entry& entry) {
     if (told) inputs_finite &= finite(id);
   }
   for (const auto& [name, tensor] : entry.saved) kernel.tensors.emplace_back(name, tensor.view());
-  kernel.tensors.emplace_back(gradient_name(entry.call.output_name), slot(entry.to).grad.view());
+  TensorView cotangent = slot(entry.to).grad.view();  // which a reshape may have left in another shape
+  cotangent.shape = slot(entry.to).view.shape, cotangent.strides = slot(entry.to).view.strides;
+  kernel.tensors.emplace_back(gradient_name(entry.call.output_name), cotangent);
   std::vector<std::pair<std::string, Tensor>> gradients;  // by input
   for (const auto& [name, id] : entry.call.inputs) {
     if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient()) continue;

@@ -44,7 +44,7 @@ struct Trainer::Tee final : Observer {
 };
 
 Trainer::Trainer(const TrainOptions& options)
-    : options_(options), net_(make_net(options.net)), parameters_(net_.name, options.seed), scaler_(options.scaler) {
+    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed), scaler_(options.scaler) {
   if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
   if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
   if (options_.shadows.local || options_.shadows.carried) watch_ = std::make_unique<Watch>(options_.shadows.local);

@@ -22,6 +22,7 @@ struct Shadows {
 
 struct TrainOptions {
   NetOptions net;
+  std::optional<Net> own_net = {};  ///< instead of `net`
   Dtype dtype = Dtype::fp16;  ///< of autocast; fp32: no autocast
   GradScalerOptions scaler = {};
   StepRule rule = {};
