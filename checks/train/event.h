@@ -17,6 +17,14 @@ inline constexpr int kPhases = 5;
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
+/// Which steps and ops are looked at.
+struct Sampling {
+  int every = 1, from = 0;  ///< steps from, from + every, ...
+  std::string ops = "*";    ///< pattern with * and ? of op or layer names ("linear_1", "layer0")
+
+  bool step(int number) const { return number >= from && (number - from) % every == 0; }
+};
+
 /// One tensor that was just written. Views are valid during the call alone.
 struct Event {
   int step = 0;
@@ -28,7 +36,9 @@ struct Event {
   TensorView got;
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
   std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs; empty where it did not run
+  std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
+  std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
   bool inputs_finite = true;      ///< every element of every input is finite
 };
 

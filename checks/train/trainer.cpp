@@ -27,30 +27,11 @@ bool StepResult::left() const {
   return !std::isfinite(loss) || (fp64_loss && spread && std::fabs(loss - *fp64_loss) > *spread);
 }
 
-/// The trainer's own watch, and whoever else wants to see.
-struct Trainer::Tee final : Observer {
-  std::vector<Observer*> all;
-
-  bool wants(std::string_view op) const override {
-    return std::any_of(all.begin(), all.end(), [&](const Observer* o) { return o->wants(op); });
-  }
-  bool wants_exact(std::string_view op) const override {
-    return std::any_of(all.begin(), all.end(), [&](const Observer* o) { return o->wants_exact(op); });
-  }
-  void see(const Event& event) override {
-    for (Observer* o : all)
-      if (o->wants(event.op)) o->see(event);
-  }
-};
-
 Trainer::Trainer(const TrainOptions& options)
     : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed), scaler_(options.scaler) {
   if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
   if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
-  if (options_.shadows.local || options_.shadows.carried) watch_ = std::make_unique<Watch>(options_.shadows.local);
-  tee_ = std::make_unique<Tee>();
-  if (watch_) tee_->all.push_back(watch_.get());
-  if (options_.also != nullptr) tee_->all.push_back(options_.also);
+  if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
 }
 
 Trainer::~Trainer() = default;
@@ -82,7 +63,7 @@ void Trainer::run_fp64(StepResult& result) {
 double Trainer::run_micro_batches() {
   GraphOptions options;
   if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
-  if (!tee_->all.empty()) options.observer = tee_.get();
+  options.observer = watch_.get();
   options.fault = options_.fault;
   options.step = step_;
   const int micro_batches = options_.rule.accumulate;
@@ -102,6 +83,35 @@ double Trainer::run_micro_batches() {
   return loss;
 }
 
+void Trainer::tell(Phase phase, double scale, const std::vector<std::vector<float>>& before) {
+  if (!watch_) return;
+  std::size_t index = 0;
+  for (Parameter& parameter : parameters_.all()) {
+    const std::size_t at = index++;
+    if (!parameter.grad.defined() || !watch_->wants(parameter.name)) continue;
+    const bool moves = phase == Phase::optimizer;
+    Event event;
+    event.step = step_;
+    event.phase = phase;
+    event.op = event.layer = parameter.name;
+    event.tensor = moves ? "value" : "grad";
+    event.got = (moves ? parameter.value : parameter.grad).view();
+    event.scale = scale;
+    std::vector<double> carried;
+    if (!reference_.empty()) {
+      const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
+      carried = to_doubles((moves ? fp64.value : fp64.grad).view());
+      event.carried = carried;
+    }
+    for (std::size_t i = 0; moves && i < before[at].size(); ++i) {
+      if (parameter.grad.span<float>()[i] == 0) continue;
+      ++event.intended;
+      event.stagnant += parameter.value.span<float>()[i] == before[at][i];
+    }
+    watch_->see(event);
+  }
+}
+
 StepResult Trainer::step() {
   prepare();
   StepResult result;
@@ -114,11 +124,16 @@ StepResult Trainer::step() {
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);
   result.norms = grad_norms(parameters_);
+  tell(Phase::unscale, 1);
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   const std::int64_t before = optimizer_->updates();
+  std::vector<std::vector<float>> values;
+  if (watch_)
+    for (const Parameter& parameter : parameters_.all()) values.emplace_back(parameter.value.span<float>().begin(), parameter.value.span<float>().end());
   scaler_.step(*optimizer_);
   scaler_.update();
   result.stepped = optimizer_->updates() > before;
+  if (result.stepped) tell(Phase::optimizer, 1, values);
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
   result.scale_after = scaler_.get_scale();

@@ -28,7 +28,8 @@ struct TrainOptions {
   StepRule rule = {};
   std::uint64_t seed = 1;
   Shadows shadows = {};
-  Observer* also = nullptr;  ///< sees every event besides the trainer's own watch
+  Sampling sampling = {};    ///< of the shadows and of what is recorded
+  bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
 };
 
@@ -61,15 +62,17 @@ class Trainer {
   ParameterSet& parameters() { return parameters_; }
   GradScaler& scaler() { return scaler_; }
   BlockOptimizer& optimizer() { return *optimizer_; }
+  Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
 
  private:
-  struct Tee;
   void prepare();
   void run_fp64(StepResult& result);
   double run_micro_batches();
+  /// Tells the watch of every gradient or value.
+  void tell(Phase phase, double scale, const std::vector<std::vector<float>>& before = {});
 
   TrainOptions options_;
   Net net_;
@@ -78,7 +81,6 @@ class Trainer {
   GradScaler scaler_;
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<Watch> watch_;
-  std::unique_ptr<Tee> tee_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
   std::vector<double> spreads_;
   int step_ = 0, skips_ = 0;

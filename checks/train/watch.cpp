@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/op_call.h"
+
 namespace ampcheck::checks::train {
 
 namespace {
@@ -22,6 +24,7 @@ const char* name(FaultRole role) {
 void Tally::add(const Tally& other) {
   tensors += other.tensors, elements += other.elements, nonzero += other.nonzero, flushed += other.flushed, overflowed += other.overflowed;
   error2 += other.error2, exact2 += other.exact2, carried_error2 += other.carried_error2, carried2 += other.carried2;
+  intended += other.intended, stagnant += other.stagnant;
 }
 
 double Tally::local_error() const { return relative(error2, exact2); }
@@ -42,6 +45,7 @@ void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_
 
 /// The values of the fp64 run for this tensor: of an op's output or input, or what the op added to a gradient.
 const std::vector<double>* Watch::carried_of(const Event& event) const {
+  if (event.phase > Phase::backward) return nullptr;
   if (carried_ == nullptr) return nullptr;
   const models::RecordedCall* call = carried_->find(event.op);
   if (call == nullptr) return nullptr;
@@ -56,19 +60,23 @@ const std::vector<double>* Watch::carried_of(const Event& event) const {
   return nullptr;
 }
 
-void Watch::note_fault(const Event& event, const TensorKey& key) {
-  const std::vector<double> got = to_doubles(event.got);
+bool Watch::wants(std::string_view op) const {
+  return sampling_.step(step_) && (sampling_.ops == "*" || matches(sampling_.ops, op));
+}
+
+FaultRole Watch::note_fault(const Event& event, const TensorKey& key, const std::vector<double>& got) {
   const bool finite = std::all_of(got.begin(), got.end(), [](double v) { return std::isfinite(v); });
   FaultRole role = FaultRole::none;
   if (!finite) role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
   else if (!event.inputs_finite) role = FaultRole::killer;
   if (role != FaultRole::none && faults_.size() < kMostFaults) faults_.push_back({event.step, role, key});
+  return role;
 }
 
 void Watch::see(const Event& event) {
   const TensorKey key{event.phase, event.cast, event.got.dtype, std::string(event.op), std::string(event.layer), std::string(event.tensor)};
-  note_fault(event, key);
   const std::vector<double> got = to_doubles(event.got);
+  const FaultRole role = note_fault(event, key, got);
   Tally tally;
   tally.tensors = 1;
   tally.elements = std::ssize(got);
@@ -83,20 +91,23 @@ void Watch::see(const Event& event) {
     }
     tally.error2 += (x - r) * (x - r), tally.exact2 += r * r;
   }
-  const std::vector<double>* carried = carried_of(event);
+  tally.intended = event.intended, tally.stagnant = event.stagnant;
+  const std::vector<double>* of_record = carried_of(event);
+  const std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   const double inverse = 1 / event.scale;
-  if (carried != nullptr && carried->size() == got.size())
+  if (carried.size() == got.size())
     for (std::size_t i = 0; i < got.size(); ++i) {
-      const double x = got[i] * inverse, r = (*carried)[i];
+      const double x = got[i] * inverse, r = carried[i];
       if (!std::isfinite(x) || !std::isfinite(r)) continue;
       tally.carried_error2 += (x - r) * (x - r), tally.carried2 += r * r;
     }
   if (event.phase == Phase::backward && is_16_bit(event.got.dtype)) {
-    if (carried != nullptr && carried->size() == got.size()) ranges_[key.str()].add(*carried, 1);
+    if (carried.size() == got.size()) ranges_[key.str()].add(carried, 1);
     else if (!event.exact.empty()) ranges_[key.str()].add(event.exact, event.scale);
   }
   of_step_[key].add(tally);
   of_run_[key].add(tally);
+  if (listener_) listener_(event, key, tally, role);
 }
 
 }  // namespace ampcheck::checks::train

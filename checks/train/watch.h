@@ -26,6 +26,7 @@ struct Tally {
   std::int64_t overflowed = 0;  ///< elements that are not finite where the exact value is
   double error2 = 0, exact2 = 0;            ///< sums of squares of the local error and of the exact values, of finite elements
   double carried_error2 = 0, carried2 = 0;  ///< the same against the fp64 run, gradients without their scale
+  std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that did not move
 
   void add(const Tally& other);
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
@@ -53,13 +54,17 @@ struct FaultEvent {
 
 class Watch final : public Observer {
  public:
+  /// Hears of each tensor after it was looked at.
+  using Listener = std::function<void(const Event&, const TensorKey&, const Tally&, FaultRole)>;
+
   /// `exact`: local shadows; without them casts alone are compared.
-  explicit Watch(bool exact) : exact_(exact) {}
+  explicit Watch(bool exact, Sampling sampling = {}) : exact_(exact), sampling_(std::move(sampling)) {}
+  void listen(Listener listener) { listener_ = std::move(listener); }
 
   /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step.
   void begin(int step, const models::StepRecord* carried, bool first_micro_batch);
-  bool wants(std::string_view) const override { return true; }
-  bool wants_exact(std::string_view) const override { return exact_; }
+  bool wants(std::string_view op) const override;
+  bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   void see(const Event& event) override;
 
   const std::map<TensorKey, Tally>& of_step() const { return of_step_; }
@@ -73,9 +78,11 @@ class Watch final : public Observer {
 
  private:
   const std::vector<double>* carried_of(const Event& event) const;
-  void note_fault(const Event& event, const TensorKey& key);
+  FaultRole note_fault(const Event& event, const TensorKey& key, const std::vector<double>& got);
 
   bool exact_;
+  Sampling sampling_;
+  Listener listener_;
   int step_ = 0;
   const models::StepRecord* carried_ = nullptr;
   std::map<TensorKey, Tally> of_step_, of_run_;
