@@ -102,6 +102,9 @@ void Sgd::apply(const UpdateBlock<T>& block) const {
   if (options_.momentum != 0.0) {
     if (first_) {
       ops.copy(buf, g);
+    } else if (common_.fused) {
+      const T momentum = static_cast<T>(options_.momentum), fresh = static_cast<T>(1.0 - options_.dampening);
+      for (std::int64_t i = 0; i < block.n; ++i) buf[i] = std::fma(buf[i], momentum, g[i] * fresh);
     } else {
       ops.mul(buf, options_.momentum);
       ops.add(buf, g, 1.0 - options_.dampening);

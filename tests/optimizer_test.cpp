@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers, clipping and schedules against torch's recorded trajectories (optimizers.json), and their rules by hand.
+#include "src/amp/optimizers.h"
+
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "src/amp/clip.h"
+#include "src/amp/error.h"
+#include "src/amp/lr_schedule.h"
+#include "tests/golden_optimizers.h"
+#include "tests/goldens.h"
+
+namespace ampcheck {
+namespace {
+
+using tests::after_sqrt;
+using tests::Golden;
+using tests::real;
+using tests::same_tensor;
+using tests::tensor_of;
+
+std::vector<Parameter> parameters_of(const Golden& init) {
+  std::vector<Parameter> params(init.size());
+  for (std::size_t i = 0; i < init.size(); ++i) {
+    params[i].name = init.keys[i];
+    params[i].value = tensor_of(init[i]);
+  }
+  return params;
+}
+
+std::vector<Parameter*> pointers(std::vector<Parameter>& params) {
+  std::vector<Parameter*> all;
+  for (Parameter& parameter : params) all.push_back(&parameter);
+  return all;
+}
+
+Tensor widened(const Tensor& tensor) {
+  Tensor wide(Dtype::fp64, tensor.shape());
+  from_doubles(to_doubles(tensor.view()), wide.view());
+  return wide;
+}
+
+bool has_root(const Golden& trajectory) { return trajectory.at("class").text != "SGD"; }
+
+/// Fields of the state that no root has touched.
+bool before_root(const std::string& kind, const std::string& field) { return kind == "SGD" || field != "momentum_buffer"; }
+
+void load(Optimizer& optimizer, std::vector<Parameter>& params, const Golden& step) {
+  for (std::size_t k = 0; k < params.size(); ++k) {
+    params[k].value = tensor_of(step.at("params").at(params[k].name));
+    const Golden& state = step.at("state").at(params[k].name);
+    for (std::size_t f = 0; f < state.size(); ++f)
+      if (state[f].is_object()) optimizer.state(k)[state.keys[f]] = tensor_of(state[f]);
+  }
+}
+
+/// Largest |got - want| / bound over the elements.
+double worst_share(const Tensor& got, const Golden& want, const Tensor& before, double extra, double u) {
+  const std::vector<double> a = to_doubles(got.view()), b = to_doubles(tensor_of(want).view()), old = to_doubles(before.view());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    worst = std::max(worst, std::fabs(a[i] - b[i]) / after_sqrt(std::fabs(b[i] - old[i]) + extra, std::max(std::fabs(b[i]), std::fabs(old[i])), u));
+  return worst;
+}
+
+/// RMSprop's buffer holds roots of earlier steps: the update it is part of may be larger than what the weight moved.
+double buffered_update(const Golden& step, const std::string& name, double lr) {
+  const Golden* buffer = step.at("state").at(name).find("momentum_buffer");
+  double largest = 0.0;
+  if (buffer != nullptr && buffer->is_object())
+    for (const double value : to_doubles(tensor_of(*buffer).view())) largest = std::max(largest, lr * std::fabs(value));
+  return largest;
+}
+
+/// Each step from torch's own state before it. Returns the largest share of the bound that a parameter used.
+double replay_reference(const Golden& trajectory, std::int64_t& equal, std::int64_t& all) {
+  const std::string& kind = trajectory.at("class").text;
+  std::vector<Parameter> params = parameters_of(trajectory.at("init"));
+  const auto optimizer = tests::make_optimizer(kind, trajectory.at("args"), pointers(params));
+  double worst = 0.0;
+  for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
+    SCOPED_TRACE("step " + std::to_string(i));
+    if (i > 0) load(*optimizer, params, trajectory.at("steps")[i - 1]);
+    std::vector<Tensor> before;
+    for (Parameter& parameter : params) {
+      Tensor copy(parameter.value.dtype(), parameter.value.shape());
+      copy_elements(parameter.value.view(), copy.view());
+      before.push_back(copy);
+      parameter.grad = tensor_of(trajectory.at("grads")[i].at(parameter.name));
+    }
+    optimizer->step();
+    const Golden& step = trajectory.at("steps")[i];
+    for (std::size_t k = 0; k < params.size(); ++k) {
+      const Golden& want = step.at("params").at(params[k].name);
+      ++all;
+      if (same_tensor(params[k].value, want)) ++equal;
+      if (!has_root(trajectory)) {
+        EXPECT_TRUE(same_tensor(params[k].value, want)) << params[k].name;
+      }
+      const double extra = kind == "RMSprop" ? buffered_update(step, params[k].name, optimizer->lr()) : 0.0;
+      worst = std::max(worst, worst_share(params[k].value, want, before[k], extra, 0x1p-24));
+      const Golden& state = step.at("state").at(params[k].name);
+      for (std::size_t f = 0; f < state.size(); ++f) {
+        if (!state[f].is_object() || !before_root(kind, state.keys[f])) continue;
+        EXPECT_TRUE(same_tensor(optimizer->state(k).at(state.keys[f]), state[f])) << params[k].name << " " << state.keys[f];
+      }
+    }
+  }
+  return worst;
+}
+
+TEST(OptimizerGoldens, ReferenceTrajectories) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  std::int64_t equal = 0, all = 0;
+  for (const Golden& trajectory : golden.at("trajectories")) {
+    SCOPED_TRACE(trajectory.at("name").text);
+    EXPECT_LE(replay_reference(trajectory, equal, all), 1.0);
+  }
+  RecordProperty("tensors_bit_equal", static_cast<int>(equal));
+  RecordProperty("tensors", static_cast<int>(all));
+}
+
+TEST(OptimizerGoldens, TrajectoriesInFp64) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& trajectory : golden.at("trajectories")) {
+    SCOPED_TRACE(trajectory.at("name").text);
+    std::vector<Parameter> params = parameters_of(trajectory.at("init"));
+    for (Parameter& parameter : params) parameter.value = widened(parameter.value);
+    const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params));
+    std::vector<std::vector<double>> bound(params.size()), before(params.size());
+    for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
+      for (std::size_t k = 0; k < params.size(); ++k) {
+        params[k].grad = widened(tensor_of(trajectory.at("grads")[i].at(params[k].name)));
+        before[k] = to_doubles(params[k].value.view());
+        bound[k].resize(before[k].size());
+      }
+      optimizer->step();
+      for (std::size_t k = 0; k < params.size(); ++k) {
+        const Golden& want = trajectory.at("fp64_params")[i].at(params[k].name);
+        if (!has_root(trajectory)) {
+          ASSERT_TRUE(same_tensor(params[k].value, want)) << params[k].name << " step " << i;
+        }
+        const std::vector<double> got = to_doubles(params[k].value.view()), torch = to_doubles(tensor_of(want).view());
+        for (std::size_t e = 0; e < got.size(); ++e) {
+          bound[k][e] += after_sqrt(got[e] - before[k][e], std::max(std::fabs(got[e]), std::fabs(before[k][e])), 0x1p-53);
+          ASSERT_LE(std::fabs(got[e] - torch[e]), bound[k][e]) << params[k].name << "[" << e << "] step " << i;
+        }
+      }
+    }
+  }
+}
+
+/// Planted: a learning rate that is wrong by a thousandth, which no loss curve shows.
+TEST(OptimizerGoldens, PlantedFaultsLeaveTheBound) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& trajectory : golden.at("trajectories")) {
+    SCOPED_TRACE(trajectory.at("name").text);
+    Golden faulty = trajectory;
+    for (std::size_t i = 0; i < faulty.keys.size(); ++i)
+      if (faulty.keys[i] == "args")
+        for (std::size_t a = 0; a < faulty.items[i].keys.size(); ++a)
+          if (faulty.items[i].keys[a] == "lr") {
+            Golden lr;
+            lr.kind = Golden::Kind::number;
+            lr.value = real(faulty.items[i].items[a]) * (1.0 + 0x1p-10);
+            faulty.items[i].items[a] = lr;
+          }
+    std::int64_t equal = 0, all = 0;
+    testing::TestPartResultArray failures;
+    double worst = 0.0;
+    {
+      testing::ScopedFakeTestPartResultReporter quiet(testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+      worst = replay_reference(faulty, equal, all);
+    }
+    EXPECT_TRUE(worst > 1.0 || failures.size() > 0);
+  }
+}
+
+TEST(OptimizerGoldens, FusedTrajectoriesAreBitEqual) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& trajectory : golden.at("trajectories")) {
+    const Golden* fused = trajectory.find("fused");
+    if (fused == nullptr) continue;  // torch has no fused RMSprop
+    SCOPED_TRACE(trajectory.at("name").text);
+    std::vector<Parameter> params = parameters_of(trajectory.at("init"));
+    const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params), true);
+    for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
+      for (Parameter& parameter : params) parameter.grad = tensor_of(trajectory.at("grads")[i].at(parameter.name));
+      optimizer->step();
+      const Golden& want = fused->contains("params") ? fused->at("params")[i] : trajectory.at("steps")[i].at("params");
+      for (const Parameter& parameter : params)
+        ASSERT_TRUE(same_tensor(parameter.value, want.at(parameter.name))) << parameter.name << " step " << i;
+    }
+  }
+}
+
+/// torch's fused kernels skip on exactly 1; ours on anything but 0. Both rules are played.
+TEST(OptimizerGoldens, FusedFoundInf) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& entry : golden.at("fused_found_inf"))
+    for (const SkipRule rule : {SkipRule::torch_exactly_one, SkipRule::nonzero}) {
+      const double found = real(entry.at("found_inf"));
+      SCOPED_TRACE(entry.at("class").text + " found_inf " + std::to_string(found));
+      Parameter parameter{"p", tensor_of(entry.at("before").at("param"))};
+      parameter.grad = tensor_of(entry.at("grad_in"));
+      const auto optimizer = tests::make_optimizer(entry.at("class").text, entry.at("args"), {&parameter}, true, rule);
+      const Golden& before = entry.at("before").at("state");
+      for (std::size_t i = 0; i < before.size(); ++i)
+        if (before[i].is_object()) optimizer->state(0)[before.keys[i]] = tensor_of(before[i]);
+      optimizer->found_inf = static_cast<float>(found);
+      if (!entry.at("grad_scale").is_null()) optimizer->grad_scale = static_cast<float>(real(entry.at("grad_scale")));
+      optimizer->step();
+      // Where ours skips and torch's does not, nothing may have moved, the step counter included.
+      const bool ours_skips = rule == SkipRule::nonzero && found != 0.0;
+      const Golden& want = ours_skips ? entry.at("before") : entry.at("after");
+      EXPECT_TRUE(same_tensor(parameter.value, want.at("param")));
+      EXPECT_TRUE(same_tensor(parameter.grad, ours_skips ? entry.at("grad_in") : entry.at("grad_out")));
+      const Golden& state = want.at("state");
+      for (std::size_t i = 0; i < state.size(); ++i)
+        if (state[i].is_object()) {
+          EXPECT_TRUE(same_tensor(optimizer->state(0).at(state.keys[i]), state[i])) << state.keys[i];
+        }
+      if (rule == SkipRule::torch_exactly_one) {
+        EXPECT_EQ(optimizer->updates() == 0, entry.at("skipped").truth);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ampcheck
