@@ -254,6 +254,10 @@ void add_train_options(CLI::App* verb, Options& o) {
   whole("--batch", "rows of a batch (the model's own)", t.batch);
   whole("--width", "of the tutorial net's layers (4096)", t.width);
   each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });
+  verb->add_option("--record", t.record, "write a trace of every tensor (ampcheck trace FILE shows it)")->type_name("FILE");
+  whole("--every", "look at every N-th step alone (1)", t.every);
+  each(verb, "--from", "STEP", "look at nothing before this step (1)", [&t](const std::string& s) { t.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
+  verb->add_option("--ops", t.ops, "look at these ops alone: pattern with * and ?, as 'linear_*'")->type_name("GLOB");
   verb->add_option("--data", o.data, "digits, text or random, which the model decides; or the folder that holds digits and text")->type_name("DATA");
 }
 

@@ -8,6 +8,7 @@
 
 #include "checks/models/real_data.h"
 #include "checks/train/diagnosis.h"
+#include "checks/train/trace.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
 #include "tools/json.h"
@@ -44,6 +45,8 @@ TrainOptions train_options(const Options& options) {
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
   out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value;
   out.net.seed = out.seed = options.first_seed;
+  out.sampling = {.every = chosen.every, .from = chosen.from, .ops = chosen.ops};
+  out.watched = !chosen.record.empty();
   out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both", .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
   return out;
 }
@@ -171,8 +174,14 @@ ExitCode train_command(const Options& options) {
   ProgressLine progress;
   std::vector<StepResult> steps;
   const int count = options.train.steps;
+  std::optional<TraceWriter> trace;
+  if (!options.train.record.empty()) {
+    trace.emplace(options.train.record, trainer, count, false);
+    trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { trace->tensor(e, key, tally, role); });
+  }
   for (int i = 0; i < count; ++i) {
     steps.push_back(trainer.step());
+    if (trace) trace->step(steps.back());
     const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
     if (progress.on()) progress.show(static_cast<std::size_t>(i) + 1, static_cast<std::size_t>(count), 0, line);
     else if (!options.json) write_stdout(line + "\n");
@@ -180,6 +189,7 @@ ExitCode train_command(const Options& options) {
   progress.clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const Diagnosis diagnosis = diagnose(trainer, steps);
+  if (trace && !options.json) write_stdout(fmt::format("\nTrace: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record));
   write_stdout(options.json ? json_text(json_of(trainer, diagnosis, steps, seconds)) : summary(trainer, diagnosis, steps, stdout_style()));
   return diagnosis.left_at ? ExitCode::findings : ExitCode::passed;
 }

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/fp64_run.h"
 
+#include "src/amp/clip.h"
+
 namespace ampcheck::checks::train {
+
+bool clip(const StepRule& rule, const std::vector<Parameter*>& parameters) {
+  if (rule.clip_norm > 0) clip_grad_norm_(parameters, rule.clip_norm);
+  if (rule.clip_value > 0) clip_grad_value_(parameters, rule.clip_value);
+  return rule.clip_norm > 0 || rule.clip_value > 0;
+}
 
 Fp64Run::Fp64Run(const Net& net, const StepRule& rule, std::uint64_t seed)
     : net_(net), rule_(rule), values_(net.name, seed), parameters_(net.name, seed, Dtype::fp64) {}
@@ -45,6 +53,7 @@ double Fp64Run::step() {
     loss += share * tape.record().loss;
     records_.push_back(tape.take_record());
   }
+  clip(rule_, parameters_.pointers());
   optimizer_->step();
   ++steps_;
   return loss;

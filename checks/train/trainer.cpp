@@ -100,7 +100,8 @@ void Trainer::tell(Phase phase, double scale, const std::vector<std::vector<floa
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
-      carried = to_doubles((moves ? fp64.value : fp64.grad).view());
+      const bool clipped = options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;  // its gradients were clipped already
+      if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
       event.carried = carried;
     }
     for (std::size_t i = 0; moves && i < before[at].size(); ++i) {
@@ -125,6 +126,7 @@ StepResult Trainer::step() {
   if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);
   result.norms = grad_norms(parameters_);
   tell(Phase::unscale, 1);
+  if (clip(options_.rule, parameters_.pointers())) tell(Phase::clip, 1);
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   const std::int64_t before = optimizer_->updates();
   std::vector<std::vector<float>> values;

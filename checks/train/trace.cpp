@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/trace.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "src/error.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+/// As JSON: "nan", "inf" and "-inf" are text; shortest digits that read back.
+std::string json(double value) {
+  if (std::isnan(value)) return "\"nan\"";
+  if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
+  return fmt::format("{}", value);
+}
+std::string json(const std::optional<double>& value) { return value ? json(*value) : "null"; }
+
+/// Names hold letters, digits, points and underscores, or come from a user's net.
+std::string json(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    else out += c;
+  }
+  return out + "\"";
+}
+
+/// The statistics of one tensor by itself.
+std::string statistics(const TensorView& view) {
+  const FloatFormat& f = format(view.dtype);
+  std::int64_t zero = 0, subnormal = 0, inf = 0, nan = 0;
+  double amax = 0, amin = 0;
+  std::map<int, std::int64_t> exponents;
+  for (const double v : to_doubles(view)) {
+    const double x = std::fabs(v);
+    if (x == 0) ++zero;
+    else if (std::isnan(x)) ++nan;
+    else if (std::isinf(x)) ++inf;
+    else {
+      subnormal += x < f.min_normal();
+      amax = std::max(amax, x);
+      amin = amin == 0 ? x : std::min(amin, x);
+      ++exponents[std::ilogb(x)];
+    }
+  }
+  std::string histogram = "[0,[]]";
+  if (!exponents.empty()) {
+    const int first = exponents.begin()->first, last = exponents.rbegin()->first;
+    histogram = fmt::format("[{},[", first);
+    for (int e = first; e <= last; ++e) {
+      const auto found = exponents.find(e);
+      histogram += fmt::format("{}{}", e == first ? "" : ",", found == exponents.end() ? 0 : found->second);
+    }
+    histogram += "]]";
+  }
+  return fmt::format("\"elements\":{},\"zero\":{},\"subnormal\":{},\"inf\":{},\"nan\":{},\"amax\":{},\"amin\":{},\"exponents\":{}", view.count(), zero, subnormal, inf, nan, json(amax), json(amin),
+                     histogram);
+}
+
+[[noreturn]] void fail(const std::string& path, const char* what) {
+  throw WriteError("[trace] " + path + ", got " + std::strerror(errno) + " when " + what + ", want a file that can be written");
+}
+
+}  // namespace
+
+TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path) {
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (resumed ? 0 : O_TRUNC), 0644);
+  if (file_ < 0) fail(path_, "opening it");
+  if (resumed && ::lseek(file_, 0, SEEK_END) > 0) return;
+  const TrainOptions& o = trainer.options();
+  pending_ = fmt::format("{{\"schema\":\"ampcheck.trace/1\",\"model\":{},\"dtype\":\"{}\",\"scaler\":\"{}\",\"seed\":{},\"steps\":{},\"local\":{},\"carried\":{}}}\n", json(trainer.net().name), name(o.dtype),
+                         o.scaler.enabled ? "torch" : "none", o.seed, steps, o.shadows.local, o.shadows.carried);
+}
+
+TraceWriter::~TraceWriter() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role) {
+  const bool shadowed = t.error2 > 0 || t.exact2 > 0 || t.nonzero > 0;
+  const std::optional<double> local = shadowed ? std::optional(t.local_error()) : std::nullopt;
+  const std::optional<double> carried = t.carried2 > 0 || t.carried_error2 > 0 ? std::optional(t.carried_error()) : std::nullopt;
+  pending_ += fmt::format(
+      "{{\"step\":{},\"seq\":{},\"phase\":\"{}\",\"cast\":{},\"op\":{},\"layer\":{},\"tensor\":{},\"dtype\":\"{}\",\"from\":\"{}\",\"scale\":{},{},\"nonzero\":{},\"flushed\":{},\"overflowed\":{},"
+      "\"local_error\":{},\"carried_error\":{},\"intended\":{},\"stagnant\":{},\"role\":\"{}\"}}\n",
+      e.step, seq_++, train::name(e.phase), e.cast, json(key.op), json(key.layer), json(key.tensor), ampcheck::name(key.dtype), e.cast ? ampcheck::name(e.from) : "", json(e.scale), statistics(e.got),
+      t.nonzero, t.flushed, t.overflowed, json(local), json(carried), t.intended, t.stagnant, train::name(role));
+}
+
+void TraceWriter::step(const StepResult& s) {
+  pending_ += fmt::format("{{\"step\":{},\"loss\":{},\"fp64_loss\":{},\"spread\":{},\"scale\":{},\"scale_after\":{},\"found_inf\":{},\"stepped\":{},\"stagnant_share\":{}}}\n", s.step, json(s.loss),
+                          json(s.fp64_loss), json(s.spread), json(s.scale), json(s.scale_after), s.found_inf, s.stepped, json(s.stagnant_share));
+  seq_ = 0;
+  std::string_view rest = pending_;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(file_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(path_, "writing");
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  pending_.clear();
+}
+
+}  // namespace ampcheck::checks::train
