@@ -21,5 +21,6 @@ ExitCode new_command(const Options& options);
 ExitCode compare_command(const Options& options);
 ExitCode audit_command(const Options& options);
 ExitCode train_command(const Options& options);
+ExitCode trace_command(const Options& options);
 
 }  // namespace ampcheck::tools

@@ -92,11 +92,16 @@ ShapeFilter parse_shapes(const std::string& text) {
   return filter;
 }
 
-ReportFile parse_report(const std::string& text) {
+constexpr std::array kTraceReports = {Named<ReportFile::Format>{"html", ReportFile::Format::html},
+                                      Named<ReportFile::Format>{"csv", ReportFile::Format::csv},
+                                      Named<ReportFile::Format>{"json", ReportFile::Format::json}};
+
+template <std::size_t N>
+ReportFile parse_report(const std::string& text, const std::array<Named<ReportFile::Format>, N>& formats) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos || colon + 1 == text.size())
     throw UsageError("[-o] got '" + text + "', want FORMAT:FILE, as json:check.json or junit:check.xml");
-  ReportFile report{choose("-o", text.substr(0, colon), kReports), text.substr(colon + 1)};
+  ReportFile report{choose("-o", text.substr(0, colon), formats), text.substr(colon + 1)};
   if (report.path == "-") throw UsageError("[-o] got '-'; for JSON on standard output use --json");
   return report;
 }
@@ -287,7 +292,7 @@ void describe(CLI::App& app, Options& o) {
   add_run_options(check, o);
   add_budget_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE, junit:FILE or lines:FILE (may be repeated)",
-       [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
+       [&o](const std::string& t) { o.reports.push_back(parse_report(t, kReports)); });
   check->add_option("--journal", o.journal, "append a JSON line before and after each case: what ran when the machine went down")->type_name("FILE");
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
 
@@ -331,6 +336,12 @@ void describe(CLI::App& app, Options& o) {
   CLI::App* train = add_verb(app, o, "train", "Train a small net in mixed precision beside the same run in fp64, and say what low precision did");
   add_train_options(train, o);
   add_jobs_option(train, o);
+
+  CLI::App* trace = add_verb(app, o, "trace", "What a recorded training run met: tables, CSV, JSON, or one HTML file with plots");
+  trace->add_option("FILE", o.words, "as train --record wrote it")->required()->expected(1);
+  trace->add_flag("--csv", o.csv, "one row for each tensor of each step");
+  each(trace, "-o,--output", "FORMAT:FILE", "also write html:FILE, csv:FILE or json:FILE (may be repeated)",
+       [&o](const std::string& t) { o.reports.push_back(parse_report(t, kTraceReports)); });
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");

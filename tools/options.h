@@ -23,7 +23,7 @@ struct UsageError : std::runtime_error {
 
 /// "-o FORMAT:FILE"
 struct ReportFile {
-  enum class Format { json, junit, lines } format = Format::json;
+  enum class Format { json, junit, lines, html, csv } format = Format::json;
   std::string path;
 };
 
@@ -96,6 +96,7 @@ struct Options {
   std::vector<std::string> formats = {};  ///< formats: only these
   RoundingMode rounding = {};
   TrainChoices train = {};
+  bool csv = false;                ///< trace: rows on standard output
 };
 
 /// The options of a command line. Text for the user (help, version) is returned in `help`, and nothing is to be run then.
