@@ -13,6 +13,7 @@
 #include "src/amp/clip.h"
 #include "src/amp/error.h"
 #include "src/amp/lr_schedule.h"
+#include "src/parallel.h"
 #include "tests/golden_optimizers.h"
 #include "tests/goldens.h"
 
@@ -230,6 +231,105 @@ TEST(OptimizerGoldens, FusedFoundInf) {
         EXPECT_EQ(optimizer->updates() == 0, entry.at("skipped").truth);
       }
     }
+}
+
+// By hand ---------------------------------------------------------------------------------------------------------------------
+
+Tensor filled(Dtype dtype, std::int64_t n, double value) {
+  Tensor made(dtype, {n});
+  from_doubles(std::vector<double>(static_cast<std::size_t>(n), value), made.view());
+  return made;
+}
+
+TEST(Optimizer, Bf16WeightsStagnateAndMasterWeightsDoNot) {
+  SgdOptions options;
+  options.lr = 0x1p-10;  // below half the spacing of bf16 at 1, which is 2^-8 below it
+  options.fused = true;
+  options.count = true;
+  Parameter plain{"plain", filled(Dtype::bf16, 3, 1.0)};
+  Sgd without({&plain}, options);
+  options.master_weights = true;
+  Parameter copy{"copy", filled(Dtype::bf16, 3, 1.0)};
+  Sgd with({&copy}, options);
+  for (int step = 0; step < 8; ++step) {
+    plain.grad = filled(Dtype::bf16, 3, 1.0);
+    copy.grad = filled(Dtype::bf16, 3, 1.0);
+    without.step();
+    with.step();
+  }
+  EXPECT_EQ(to_doubles(plain.value.view())[0], 1.0);
+  EXPECT_EQ(without.counts().intended, 24);
+  EXPECT_EQ(without.counts().stagnant, 24);
+  EXPECT_EQ(to_doubles(copy.value.view())[0], 1.0 - 0x1p-7);
+  EXPECT_EQ(with.state(0).at("master_param").span<float>()[0], 1.0f - 0x1p-7f);
+  EXPECT_EQ(with.counts().stagnant, 0);
+  EXPECT_GT(with.counts().copy_stagnant, 0);
+  EXPECT_LT(with.counts().copy_stagnant, 24);
+}
+
+TEST(Optimizer, Fp16SecondMomentAndEpsilonVanish) {
+  Parameter low{"low", filled(Dtype::fp16, 4, 1.0)};
+  AdamOptions options;
+  options.count = true;
+  Adam adam({&low}, options);
+  low.grad = filled(Dtype::fp16, 4, 1e-4);
+  adam.step();
+  EXPECT_EQ(adam.counts().second_moment_zero, 4);
+  EXPECT_EQ(adam.counts().epsilon_zero, 4);
+  EXPECT_TRUE(std::isinf(to_doubles(low.value.view())[0]));  // 1e-5 / (0 + 0)
+  // fp32 moments keep both.
+  Parameter same{"same", filled(Dtype::fp16, 4, 1.0)};
+  options.fused = true;
+  options.master_weights = true;
+  Adam kept({&same}, options);
+  same.grad = filled(Dtype::fp16, 4, 1e-4);
+  kept.step();
+  EXPECT_EQ(kept.counts().second_moment_zero, 0);
+  EXPECT_EQ(kept.counts().epsilon_zero, 0);
+  EXPECT_NEAR(to_doubles(same.value.view())[0], 1.0 - 1e-3, format(Dtype::fp16).unit_roundoff());
+}
+
+/// One pass that unscales, skips and writes master, moments and copy equals the steps taken one by one.
+TEST(Optimizer, FusedPassEqualsItsPartsForAnyThreadCount) {
+  constexpr std::int64_t kCount = 100001;
+  std::vector<double> weights, grads;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    weights.push_back(std::sin(static_cast<double>(i)));
+    grads.push_back(std::cos(static_cast<double>(i) * 1.7) * 1e-2);
+  }
+  const auto run = [&](bool fused_unscale, int threads_used) {
+    set_threads(threads_used);
+    Parameter parameter{"p", Tensor(Dtype::fp16, {kCount})};
+    from_doubles(weights, parameter.value.view());
+    AdamWOptions options;
+    options.fused = options.master_weights = true;
+    options.moments = Dtype::bf16;
+    AdamW optimizer({&parameter}, options);
+    for (int step = 0; step < 3; ++step) {
+      parameter.grad = Tensor(fused_unscale ? Dtype::fp16 : Dtype::fp32, {kCount});
+      std::vector<double> scaled(grads);
+      for (double& g : scaled) g *= 1024.0;
+      Tensor rounded(Dtype::fp16, {kCount});
+      from_doubles(scaled, rounded.view());
+      std::vector<double> values = to_doubles(rounded.view());
+      if (!fused_unscale)
+        for (double& g : values) g /= 1024.0;
+      from_doubles(values, parameter.grad.view());
+      if (fused_unscale) optimizer.grad_scale = 1024.0f;
+      optimizer.found_inf = step == 1 ? 1.0f : 0.0f;
+      optimizer.step();
+    }
+    EXPECT_EQ(optimizer.updates(), 2);
+    EXPECT_EQ(optimizer.state(0).at("step").span<float>()[0], 2.0f);
+    std::vector<std::vector<double>> all{to_doubles(parameter.value.view())};
+    for (const auto& [name, tensor] : optimizer.state(0)) all.push_back(to_doubles(tensor.view()));
+    set_threads(0);
+    return all;
+  };
+  const auto expected = run(false, 1);
+  EXPECT_EQ(run(true, 1), expected);
+  EXPECT_EQ(run(true, 2), expected);
+  EXPECT_NE(expected[0], weights);
 }
 
 }  // namespace

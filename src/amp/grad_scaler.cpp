@@ -111,6 +111,8 @@ std::map<int, float> GradScaler::unscale_grads(Optimizer& optimizer, float inv_s
   return found;
 }
 
+void GradScaler::agree(std::map<int, float>&, bool) {}
+
 void GradScaler::unscale_(Optimizer& optimizer) {
   if (!options_.enabled) return;
   require_scale("unscale_");
@@ -119,13 +121,14 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     throw AmpError("RuntimeError", "unscale_() has already been called on this optimizer since the last update().");
   if (state.stage == OptimizerStage::STEPPED) throw AmpError("RuntimeError", "unscale_() is being called after step().");
   state.found_inf = unscale_grads(optimizer, inverse_scale(*scale_), allow_fp16());
-  agree(state.found_inf);
+  agree(state.found_inf, false);
   state.stage = OptimizerStage::UNSCALED;
 }
 
 std::optional<double> GradScaler::step_amp_scaling(Optimizer& optimizer, PerOptimizer& state, const Closure& closure) {
   if (state.stage == OptimizerStage::READY) {
     state.found_inf = unscale_grads(optimizer, 1.0f, true);
+    agree(state.found_inf, true);
     optimizer.grad_scale = *scale_ * optimizer.grad_scale.value_or(1.0f);
   }
   float found = 0.0f;

@@ -85,9 +85,9 @@ class GradScaler {
   bool is_enabled() const { return options_.enabled; }
 
   /// scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty if disabled. What was found is not in it.
-  StateDict state_dict() const;
+  virtual StateDict state_dict() const;
   /// Ignored if disabled. An empty dict throws (RuntimeError), a missing key too (KeyError), after the keys before it were taken.
-  void load_state_dict(const StateDict& state);
+  virtual void load_state_dict(const StateDict& state);
   /// What pickling and unpickling gives: the same fields, the scale not yet made. Throws inside an iteration (AssertionError).
   GradScaler pickled() const;
 
@@ -106,8 +106,8 @@ class GradScaler {
   };
   /// fp16 gradients are refused by unscale_ and accepted where they are only checked.
   virtual bool allow_fp16() const { return false; }
-  /// What all devices and ranks say; the base class knows one rank.
-  virtual void agree(std::map<int, float>&) {}
+  /// What all ranks say; the base class knows one. checked_only: on the way to an optimizer that unscales by itself.
+  virtual void agree(std::map<int, float>& found_inf, bool checked_only);
   virtual void move_scale(float& scale, std::int32_t& tracker, float found_inf);
 
   GradScalerOptions options_;
