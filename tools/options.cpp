@@ -242,7 +242,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   each(verb, "--model", "M", "mlp (default), conv, transformer or tutorial", [&t](const std::string& s) { t.model = choose("--model", s, kModels); });
   each(verb, "--loss", "L", "of mlp: cross_entropy (default) or mse", [&t](const std::string& s) { t.loss = choose("--loss", s, kLosses); });
   each(verb, "--dtype", "T", "autocast to fp16 (default) or bf16; fp32: no autocast", [&o](const std::string& s) { o.dtypes = {choose("--dtype", s, kTrainDtypes)}; });
-  each(verb, "--scaler", "RULE", "loss scale: torch (default; GradScaler's rules) or none", [&t](const std::string& s) { t.scaler = choose("--scaler", s, kScalers); });
+  each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's rules; default for fp16) or none", [&t](const std::string& s) { t.scaler = choose("--scaler", s, kScalers); });
   number("--init-scale", "first loss scale (65536)", t.init_scale);
   number("--growth-interval", "clean steps after which the scale doubles (2000)", t.growth_interval);
   whole("--steps", "how many (50)", t.steps);

@@ -22,7 +22,6 @@ namespace {
 
 using namespace checks::train;
 
-/// "fp64's loss", "2^11"
 std::string power(int k) { return fmt::format("2^{}", k); }
 
 std::string scale_text(double scale) {
@@ -39,7 +38,7 @@ TrainOptions train_options(const Options& options) {
   out.net.model = chosen.model, out.net.loss = chosen.loss, out.net.batch = chosen.batch, out.net.width = chosen.width;
   if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
-  out.scaler.enabled = chosen.scaler == "torch" && out.dtype != Dtype::fp32;
+  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler == "torch" && out.dtype != Dtype::fp32;
   out.scaler.init_scale = chosen.init_scale;
   out.scaler.growth_interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
@@ -70,7 +69,7 @@ std::string scale_advice(const ScaleAdvice& a) {
   std::string out;
   if (a.low <= a.high) {
     out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low)) : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
-    if (a.low > 0) out += fmt::format("; {} flushes part of {}", power(a.low - 1), a.flushes);
+    if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
   } else {
     out = fmt::format("each loses something; {} least, {} of the elements, most of them in {} (scale 1: {})", power(a.best), percent(a.best_share), a.flushes, percent(a.unscaled_share));
   }
@@ -117,7 +116,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
   for (std::size_t i = 0; i < std::min<std::size_t>(d.vanished.size(), 3); ++i)
     line(i == 0 ? "where" : "", fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(), percent(d.vanished[i].tally.flushed_share()),
                                             i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits", rounded_decimal(smallest, 2), percent(d.vanished_share)) : ""));
-  if (d.vanished.empty() && !d.least_exact.empty()) line("worst", place_text(d.least_exact.front()));
+  if (d.vanished.empty() && d.worst) line("worst", place_text(*d.worst));
   if (d.scale.known && trainer.options().dtype == Dtype::fp16) line("scale", scale_advice(d.scale));
   if (!d.skipped.empty()) {
     std::string list;

@@ -13,15 +13,26 @@ bool loses(const TensorKey& key) { return !key.cast || key.dtype != Dtype::fp32;
 
 }  // namespace
 
+/// Mean square of the exact values; 0 without a shadow.
+double mean_square(const Tally& tally) { return tally.elements > 0 ? tally.exact2 / static_cast<double>(tally.elements) : 0; }
+
 std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
+  double largest[kPhases] = {};
+  for (const auto& [key, tally] : tallies) largest[static_cast<int>(key.phase)] = std::max(largest[static_cast<int>(key.phase)], mean_square(tally));
   std::optional<Place> worst;
-  const auto beats = [](const Tally& a, const Tally& b) {
-    if (a.overflowed != b.overflowed) return a.overflowed > b.overflowed;
-    if (a.flushed_share() != b.flushed_share()) return a.flushed_share() > b.flushed_share();
-    return a.local_error() > b.local_error();
+  const auto flushed = [](const Place& p) { return p.where.phase == Phase::backward ? p.tally.flushed_share() : 0; };
+  const auto beats = [&](const Place& a, const Place& b) {
+    if (a.tally.overflowed != b.tally.overflowed) return a.tally.overflowed > b.tally.overflowed;
+    if (flushed(a) != flushed(b)) return flushed(a) > flushed(b);
+    return a.tally.local_error() > b.tally.local_error();
   };
-  for (const auto& [key, tally] : tallies)
-    if (loses(key) && (!worst || beats(tally, worst->tally))) worst = Place{key, tally};
+  // Below fp32's rounding of the largest: a gradient that is zero by a symmetry, and what it trains.
+  const double noise = kFp32.unit_roundoff() * kFp32.unit_roundoff();
+  for (const auto& [key, tally] : tallies) {
+    if (!loses(key) || mean_square(tally) <= noise * largest[static_cast<int>(key.phase)]) continue;
+    const Place place{key, tally};
+    if (!worst || beats(place, *worst)) worst = place;
+  }
   return worst;
 }
 
@@ -40,6 +51,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
     if (fault.role == FaultRole::killer && !out.killer) out.killer = fault;
   }
   std::int64_t nonzero = 0, flushed = 0;
+  out.worst = worst_of(watch->of_run());
   for (const auto& [key, tally] : watch->of_run()) {
     if (!loses(key)) continue;
     if (tally.exact2 > 0) out.least_exact.push_back({key, tally});

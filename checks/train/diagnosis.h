@@ -24,6 +24,7 @@ struct Diagnosis {
   std::optional<FaultEvent> killer;
   std::vector<Place> vanished;         ///< gradients with elements flushed to zero, largest share first
   std::vector<Place> least_exact;      ///< tensors by local error, largest first
+  std::optional<Place> worst;          ///< worst_of() the run
   ScaleAdvice scale;
   std::vector<int> skipped;            ///< steps
 
@@ -33,7 +34,8 @@ struct Diagnosis {
 
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps);
 
-/// The tensor that is worst in a step: the largest share flushed to zero; with none, the largest local error.
+/// The tensor that is worst: by what overflowed, then by the share of a gradient flushed to zero, then by local error. Tensors whose
+/// exact values are below fp32's rounding of the largest ones of the pass are left out.
 std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies);
 
 }  // namespace ampcheck::checks::train

@@ -12,10 +12,17 @@ constexpr int kMostScale = 24;
 
 }  // namespace
 
+double noise_of(std::span<const double> values) {
+  double most = 0;
+  for (const double v : values)
+    if (std::isfinite(v)) most = std::max(most, std::fabs(v));
+  return kNoiseShare * most;
+}
+
 void GradientRange::add(std::span<const double> values, double scale) {
-  const double inverse = 1 / scale;
+  const double inverse = 1 / scale, noise = noise_of(values);
   for (const double v : values) {
-    if (v == 0) continue;
+    if (std::fabs(v) <= noise) continue;
     const double g = std::fabs(v) * inverse;
     if (!std::isfinite(g)) {
       ++not_finite_;
@@ -79,7 +86,7 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
     }
   }
   out.best_share = least < 0 ? 1 : static_cast<double>(least) / static_cast<double>(all);
-  const int at = out.low <= out.high ? out.low - 1 : out.best;
+  const int at = out.low <= out.high ? out.low - 2 : out.best;  // where something is surely flushed
   double worst = 0;
   for (const auto& [name, range] : ranges) {
     if (range.nonzero() == 0 || at < 0) continue;

@@ -14,10 +14,16 @@
 
 namespace ampcheck::checks::train {
 
+/// Below this share of a tensor's largest element a value of the fp64 formula is taken for the formula's own rounding, 2^-53 with
+/// room for sums of 2^9 terms that cancel: what is zero by a symmetry, as dq of the first row of causal attention, is such a value.
+inline constexpr double kNoiseShare = 0x1p-44;
+/// kNoiseShare times the largest finite magnitude.
+double noise_of(std::span<const double> values);
+
 /// Counts the magnitudes of one tensor's gradients, over any number of steps.
 class GradientRange {
  public:
-  /// Exact values that hold the gradient times `scale`.
+  /// Exact values that hold the gradient times `scale`; those below noise_of() count as zero.
   void add(std::span<const double> values, double scale);
 
   std::int64_t nonzero() const { return nonzero_; }
@@ -48,7 +54,7 @@ struct ScaleAdvice {
   int best = 0;                       ///< of those without overflow the one that loses least, the smallest of equals
   double best_share = 0;              ///< of the non-zero elements that it flushes to zero
   double unscaled_share = 0;          ///< that scale 1 flushes
-  std::string flushes;                ///< the tensor of which scale 2^(low-1), or else `best`, loses the largest share
+  std::string flushes;                ///< the tensor of which scale 2^(low-2), or else `best`, loses the largest share
   std::string overflows;              ///< the tensor that overflows at the smallest scale, and
   int overflows_at = 0;               ///< that scale's exponent; more than 24 if none does
 };

@@ -30,6 +30,7 @@ bool all_finite(const TensorView& view) {
   return true;
 }
 
+/// Rounded to nearest even, into memory of its own.
 Tensor converted(const TensorView& from, Dtype to) {
   Tensor out = Tensor::uninitialized(to, from.shape);
   float buffer[kBlock];

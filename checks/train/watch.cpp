@@ -80,11 +80,14 @@ void Watch::see(const Event& event) {
   Tally tally;
   tally.tensors = 1;
   tally.elements = std::ssize(got);
+  const double noise = noise_of(event.exact), smallest = format(event.got.dtype).min_subnormal();
   for (std::size_t i = 0; i < event.exact.size(); ++i) {
     const double x = got[i], r = event.exact[i];
     if (!std::isfinite(r)) continue;
-    tally.nonzero += r != 0;
-    tally.flushed += r != 0 && x == 0;
+    if (std::fabs(r) > noise) {
+      ++tally.nonzero;
+      tally.flushed += x == 0 && std::fabs(r) < smallest;  // a zero for a larger value is an error, but no flush
+    }
     if (!std::isfinite(x)) {
       ++tally.overflowed;
       continue;

@@ -21,8 +21,8 @@ const char* name(FaultRole role);
 /// What one tensor met, against exact values: the formula at the op's own inputs, or of a cast the tensor before.
 struct Tally {
   std::int64_t tensors = 0, elements = 0;
-  std::int64_t nonzero = 0;     ///< exact values that are not zero
-  std::int64_t flushed = 0;     ///< of these, elements that are zero
+  std::int64_t nonzero = 0;     ///< exact values above noise_of()
+  std::int64_t flushed = 0;     ///< of these, zeros for what is smaller than the smallest subnormal
   std::int64_t overflowed = 0;  ///< elements that are not finite where the exact value is
   double error2 = 0, exact2 = 0;            ///< sums of squares of the local error and of the exact values, of finite elements
   double carried_error2 = 0, carried2 = 0;  ///< the same against the fp64 run, gradients without their scale
