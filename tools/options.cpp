@@ -260,6 +260,8 @@ void add_train_options(CLI::App* verb, Options& o) {
   whole("--width", "of the tutorial net's layers (4096)", t.width);
   each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });
   verb->add_option("--record", t.record, "write a trace of every tensor (ampcheck trace FILE shows it)")->type_name("FILE");
+  verb->add_option("--save", t.save, "write a checkpoint at the end, a safetensors file")->type_name("FILE");
+  verb->add_option("--resume", t.resume, "go on from a checkpoint, bit for bit; --steps counts from the start of the run")->type_name("FILE");
   whole("--every", "look at every N-th step alone (1)", t.every);
   each(verb, "--from", "STEP", "look at nothing before this step (1)", [&t](const std::string& s) { t.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
   verb->add_option("--ops", t.ops, "look at these ops alone: pattern with * and ?, as 'linear_*'")->type_name("GLOB");

@@ -52,6 +52,7 @@ struct TrainChoices {
   int steps = 50, accumulate = 1;
   std::int64_t batch = 0, width = 0;
   std::string record = {};         ///< file for the trace
+  std::string save = {}, resume = {};  ///< checkpoints
   std::string ops = "*";           ///< pattern of the ops that are looked at
   int every = 1, from = 0;         ///< and the steps
 };

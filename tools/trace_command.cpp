@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "checks/train/trace.h"
+#include "src/error.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
@@ -135,7 +135,14 @@ std::string json_of(const Trace& trace, const std::vector<TracedSum>& sums) {
 
 ExitCode trace_command(const Options& options) {
   for (const ReportFile& report : options.reports) require_writable(report.path);
-  const Trace trace = read_trace(options.words.front());
+  require_readable(options.words.front());
+  const Trace trace = [&] {
+    try {
+      return read_trace(options.words.front());
+    } catch (const Error& error) {  // no trace
+      throw UsageError(error.what());
+    }
+  }();
   const std::vector<TracedSum> sums = summed(trace);
   for (const ReportFile& report : options.reports)
     write_file(report.path, report.format == ReportFile::Format::html ? trace_html(trace) : report.format == ReportFile::Format::csv ? csv_of(trace) : json_of(trace, sums));

@@ -7,8 +7,10 @@
 #include <cmath>
 
 #include "checks/models/real_data.h"
+#include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
 #include "checks/train/trace.h"
+#include "src/file_bytes.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
 #include "tools/json.h"
@@ -81,7 +83,7 @@ std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vec
   const char* dtype = name(trainer.options().dtype);
   const StepResult& last = steps.back();
   if (d.left_at) {
-    const StepResult& at = steps[static_cast<std::size_t>(*d.left_at)];
+    const StepResult& at = *std::find_if(steps.begin(), steps.end(), [&](const StepResult& s) { return s.step == *d.left_at; });
     if (!std::isfinite(at.loss)) return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite", at.step + 1);
     return fmt::format("The {} run left the fp64 run's loss at step {}: {:.4f} against {:.4f} (spread of {} fp64 seeds: {}).", dtype, at.step + 1, at.loss, *at.fp64_loss, Trainer::kSeeds,
                        rounded_decimal(*at.spread, 2));
@@ -164,21 +166,41 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   return out;
 }
 
+/// A choice that the run refuses is the user's mistake.
+template <class F>
+auto as_usage(F work) {
+  try {
+    return work();
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
 }  // namespace
 
 ExitCode train_command(const Options& options) {
   set_threads(options.jobs);
   Trainer trainer(train_options(options));
+  as_usage([&] { trainer.prepare(); });
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
   std::vector<StepResult> steps;
   const int count = options.train.steps;
+  for (const std::string& path : {options.train.save, options.train.record})
+    if (!path.empty()) require_writable(path);
+  if (!options.train.resume.empty()) {
+    require_readable(options.train.resume);
+    as_usage([&] { resume(trainer, read_bytes(options.train.resume, "checkpoint"), options.train.resume); });
+  }
+  if (trainer.steps() >= count) throw UsageError(fmt::format("[--steps] got {}, want more than the {} that the checkpoint has done", count, trainer.steps()));
   std::optional<TraceWriter> trace;
   if (!options.train.record.empty()) {
-    trace.emplace(options.train.record, trainer, count, false);
+    trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
     trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { trace->tensor(e, key, tally, role); });
   }
-  for (int i = 0; i < count; ++i) {
+  for (int i = trainer.steps(); i < count; ++i) {
     steps.push_back(trainer.step());
     if (trace) trace->step(steps.back());
     const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
@@ -186,6 +208,7 @@ ExitCode train_command(const Options& options) {
     else if (!options.json) write_stdout(line + "\n");
   }
   progress.clear();
+  if (!options.train.save.empty()) write_file(options.train.save, checkpoint_bytes(trainer));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const Diagnosis diagnosis = diagnose(trainer, steps);
   if (trace && !options.json) write_stdout(fmt::format("\nTrace: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record));

@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "src/error.h"
+#include "src/file_bytes.h"
 
 namespace ampcheck::checks::train {
 
@@ -71,12 +74,32 @@ std::string statistics(const TensorView& view) {
   throw WriteError("[trace] " + path + ", got " + std::strerror(errno) + " when " + what + ", want a file that can be written");
 }
 
+/// Cuts a trace off before step `next`, or after its last whole step, and a torn last line with it. False: there is none.
+bool cut_after_step(const std::string& path, int next) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return false;
+  const std::string text = read_bytes(path, "trace");
+  std::size_t keep = text.find('\n') + 1, begin = 0;  // the first line
+  for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    int step = -1;
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    constexpr std::string_view kStart = "{\"step\":";
+    if (!line.starts_with(kStart)) continue;
+    std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
+    if (step >= next) break;
+    if (line.find("\"loss\":") != std::string_view::npos && line.find("\"seq\":") == std::string_view::npos) keep = end + 1;
+  }
+  std::filesystem::resize_file(path, keep);
+  return keep > 0;
+}
+
 }  // namespace
 
 TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path) {
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (resumed ? 0 : O_TRUNC), 0644);
+  const bool appends = resumed && cut_after_step(path, trainer.steps());
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (appends ? 0 : O_TRUNC), 0644);
   if (file_ < 0) fail(path_, "opening it");
-  if (resumed && ::lseek(file_, 0, SEEK_END) > 0) return;
+  if (appends) return;
   const TrainOptions& o = trainer.options();
   pending_ = fmt::format("{{\"schema\":\"ampcheck.trace/1\",\"model\":{},\"dtype\":\"{}\",\"scaler\":\"{}\",\"seed\":{},\"steps\":{},\"local\":{},\"carried\":{}}}\n", json(trainer.net().name), name(o.dtype),
                          o.scaler.enabled ? "torch" : "none", o.seed, steps, o.shadows.local, o.shadows.carried);

@@ -26,7 +26,7 @@ namespace ampcheck::checks::train {
 
 class TraceWriter {
  public:
-  /// Begins the file. WriteError if it cannot be written. With `resumed` it is appended to.
+  /// Begins the file. WriteError if it cannot be written. With `resumed` what it holds of earlier steps stays.
   TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed);
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;

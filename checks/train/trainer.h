@@ -64,11 +64,18 @@ class Trainer {
   BlockOptimizer& optimizer() { return *optimizer_; }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
+  // For checkpoints.
+  /// Makes parameters, optimizer and fp64 runs, which come to be with the first step otherwise.
+  void prepare();
+  int skips() const { return skips_; }
+  const std::vector<double>& spreads() const { return spreads_; }
+  std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
+  void resume_at(int step, int skips, std::vector<double> spreads) { step_ = step, skips_ = skips, spreads_ = std::move(spreads); }
+
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
 
  private:
-  void prepare();
   void run_fp64(StepResult& result);
   double run_micro_batches();
   /// Tells the watch of every gradient or value.
