@@ -16,6 +16,7 @@ namespace ampcheck {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 16;
+constexpr double kMax = std::numeric_limits<double>::max();
 constexpr double kBeyond = 32767.0;       // ulps; keeps the error below 2^31 units of 2^-16 ulp
 constexpr double kUnits = 65536.0;
 constexpr double kRound = 0x1.8p52;       // added and taken away: rounds to an integer in the low bits
@@ -33,44 +34,36 @@ struct Limits {
 
 struct Block {
   alignas(64) double x[kBlock], shadow[kBlock];
-  alignas(64) std::int64_t bucket[kBlock];  ///< -2 not judged, -1 exact, else the ulp bucket
+  alignas(64) double error[kBlock];  ///< in ulps; NaN where it cannot be judged
 };
 
-void count_block(Block& b, std::int64_t n, const Limits& limits, ShadowStats& stats) {
-  std::int64_t not_zero = 0, flushed = 0, loss = 0, became = 0, saturated = 0, made = 0, killed = 0, beyond = 0, toward = 0, away = 0;
-  std::int64_t errors = 0;
-  std::uint64_t squares_low = 0, squares_high = 0;
+// Each loop is small enough to become SIMD: doubles, and 64-bit integers as their masks and counters.
+
+void find_errors(Block& b, std::int64_t n, const Limits& limits) {
   for (std::int64_t i = 0; i < n; ++i) {
     const double x = b.x[i], r = b.shadow[i];
-    const double ax = std::fabs(x), ar = std::fabs(r);
-    const std::uint64_t r_code = std::bit_cast<std::uint64_t>(ar);
-    const bool x_finite = (std::bit_cast<std::uint64_t>(x) & ~kSign) < kInfinity, r_finite = r_code < kInfinity;
-    const bool judged = x_finite & r_finite;
-    const std::int64_t field = std::clamp(static_cast<std::int64_t>(r_code >> 52), limits.lowest, limits.highest);
-    const double per_ulp = std::bit_cast<double>(static_cast<std::uint64_t>(limits.ulp - field) << 52);
-    const double e = judged ? (x - r) * per_ulp : 0.0;
-    const double a = std::fabs(e);
-    const bool far = a > kBeyond;
-    const double units = far ? 0.0 : e * kUnits;
-    const std::int64_t q = std::bit_cast<std::int64_t>(units + kRound) - std::bit_cast<std::int64_t>(kRound);
-    const std::uint64_t square = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(q)} * static_cast<std::int32_t>(q));
-    errors += q;
-    squares_low += square & 0xffffffffu;
-    squares_high += square >> 32;
-    // ceil(log2 a) + 1: a power of two less one unit lies in the binade below.
-    const auto above = static_cast<std::int64_t>((std::bit_cast<std::uint64_t>(a) - 1) >> 52) - 1023 + 2;
-    const std::int64_t bucket = std::clamp<std::int64_t>(above, 0, kUlpBuckets - 1);
-    b.bucket[i] = !judged ? -2 : a == 0.0 ? -1 : bucket;
-    not_zero += r != 0.0;
-    flushed += (x == 0.0) & (r != 0.0);
-    loss += (ax < limits.min_normal) & (ax > 0.0) & (ar >= limits.min_normal);
-    became += (ar < limits.min_normal) & (ar > 0.0);
-    saturated += (ar > limits.max_finite) & r_finite & (ax >= limits.max_finite);
-    made += !x_finite & (ar <= limits.max_finite);
-    killed += x_finite & !r_finite;
-    beyond += far;
-    toward += judged & (ax < ar);
-    away += judged & (ax > ar);
+    const auto field = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(std::fabs(r)) >> 52);
+    const std::int64_t raised = field < limits.lowest ? limits.lowest : field, kept = raised > limits.highest ? limits.highest : raised;
+    const double per_ulp = std::bit_cast<double>(static_cast<std::uint64_t>(limits.ulp - kept) << 52);
+    const double finite_or_nan = (x - x) + (r - r);  // 0, or NaN where one of them is not finite
+    b.error[i] = (x - r) * per_ulp + finite_or_nan;
+  }
+}
+
+void count_classes(const Block& b, std::int64_t n, const Limits& limits, ShadowStats& stats) {
+  std::int64_t not_zero = 0, flushed = 0, loss = 0, became = 0, saturated = 0, made = 0, killed = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double ax = std::fabs(b.x[i]), ar = std::fabs(b.shadow[i]);
+    const std::int64_t r_not_zero = ar != 0.0 ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0, r_below = ar < limits.min_normal ? 1 : 0;
+    const std::int64_t x_below = ax < limits.min_normal ? 1 : 0, x_zero = ax == 0.0 ? 1 : 0, x_at_top = ax >= limits.max_finite ? 1 : 0;
+    const std::int64_t r_finite = ar <= kMax ? 1 : 0, x_finite = ax <= kMax ? 1 : 0, r_fits = ar <= limits.max_finite ? 1 : 0;
+    not_zero += r_not_zero;
+    flushed += x_zero & r_not_zero;
+    loss += (x_below - x_zero) & r_normal;
+    became += r_below & r_not_zero;
+    saturated += (r_finite - r_fits) & x_at_top;
+    made += (1 - x_finite) & r_fits;
+    killed += x_finite & (1 - r_finite);
   }
   stats.shadow_not_zero += not_zero;
   stats.flushed += flushed;
@@ -79,22 +72,65 @@ void count_block(Block& b, std::int64_t n, const Limits& limits, ShadowStats& st
   stats.saturated += saturated;
   stats.non_finite_made += made;
   stats.non_finite_killed += killed;
-  stats.beyond += beyond;
-  stats.toward_zero += toward;
-  stats.away_from_zero += away;
+}
+
+/// The integer value of a double with 0 <= value < 2^52.
+std::int64_t integer(double value) { return std::bit_cast<std::int64_t>(value + 0x1p52) - std::bit_cast<std::int64_t>(0x1p52); }
+
+void sum_errors(const Block& b, std::int64_t n, ShadowStats& stats) {
+  std::int64_t errors = 0, upper_squares = 0, middles = 0, lower_squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double e = b.error[i];
+    const double rounded = (std::fabs(e) <= kBeyond ? e * kUnits : 0.0) + kRound;
+    errors += std::bit_cast<std::int64_t>(rounded) - std::bit_cast<std::int64_t>(kRound);
+    // The square of fewer than 31 bits by parts of 16, each an exact double.
+    const double magnitude = std::fabs(rounded - kRound);
+    const double upper = std::floor(magnitude * 0x1p-16), lower = magnitude - upper * 0x1p16;
+    upper_squares += integer(upper * upper);
+    middles += integer(2.0 * upper * lower);
+    lower_squares += integer(lower * lower);
+  }
   stats.error_sum += errors;
-  const unsigned __int128 squares = (static_cast<unsigned __int128>(squares_high) << 32) + squares_low;
+  const auto squares = (static_cast<unsigned __int128>(upper_squares) << 32) + (static_cast<unsigned __int128>(middles) << 16) +
+                       static_cast<unsigned __int128>(lower_squares);
   const auto low = static_cast<std::uint64_t>(squares);
   stats.square_sum_low += low;
   stats.square_sum_high += static_cast<std::uint64_t>(squares >> 64) + (stats.square_sum_low < low ? 1 : 0);
 }
 
+void count_directions(const Block& b, std::int64_t n, ShadowStats& stats) {
+  std::int64_t far = 0, toward = 0, away = 0, judged = 0, exact = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double a = std::fabs(b.error[i]), ax = std::fabs(b.x[i]), ar = std::fabs(b.shadow[i]);
+    const std::int64_t finite = a >= 0.0 ? 1 : 0;
+    far += a > kBeyond ? 1 : 0;
+    exact += a == 0.0 ? 1 : 0;
+    judged += finite;
+    toward += finite & (ax < ar ? 1 : 0);
+    away += finite & (ax > ar ? 1 : 0);
+  }
+  stats.beyond += far;
+  stats.exact += exact;
+  stats.judged += judged;
+  stats.toward_zero += toward;
+  stats.away_from_zero += away;
+}
+
 void count_buckets(const Block& b, std::int64_t n, ShadowStats& stats) {
-  std::array<std::int64_t, kUlpBuckets + 2> table{};
-  for (std::int64_t i = 0; i < n; ++i) ++table[static_cast<std::size_t>(b.bucket[i] + 2)];
-  stats.exact += table[1];
-  stats.judged += n - table[0];
-  for (int k = 0; k < kUlpBuckets; ++k) stats.ulps[static_cast<std::size_t>(k)] += table[static_cast<std::size_t>(k) + 2];
+  // ceil(log2 a) + 1: a power of two less one unit lies in the binade below. Zero and NaN fall outside the buckets.
+  constexpr std::int64_t kFirst = 1023 - 2;
+  alignas(64) std::int64_t bucket[kBlock];
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t code = std::bit_cast<std::uint64_t>(b.error[i]) & ~kSign;
+    const auto found = static_cast<std::int64_t>((code - 1) >> 52) - kFirst;  // zero wraps to the highest
+    const std::int64_t raised = found < 0 ? 0 : found, kept = raised > kUlpBuckets - 1 ? kUlpBuckets - 1 : raised;
+    bucket[i] = static_cast<std::int64_t>(code - 1) < static_cast<std::int64_t>(kInfinity) ? kept : kUlpBuckets;
+    bucket[i] = code == 0 ? kUlpBuckets : bucket[i];
+  }
+  std::array<std::array<std::int32_t, kUlpBuckets + 1>, 4> tables{};  // equal neighbours do not wait for one another
+  for (std::int64_t i = 0; i < n; ++i) ++tables[static_cast<std::size_t>(i) % 4][static_cast<std::size_t>(bucket[i])];
+  for (const auto& table : tables)
+    for (std::size_t k = 0; k < kUlpBuckets; ++k) stats.ulps[k] += table[k];
 }
 
 /// n elements from row-major index `at` on, as doubles.
@@ -111,7 +147,10 @@ ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t beg
     const std::int64_t n = std::min<std::int64_t>(kBlock, end - at);
     load(x, at, n, block.x);
     load(shadow, at, n, block.shadow);
-    count_block(block, n, limits, stats);
+    find_errors(block, n, limits);
+    count_classes(block, n, limits, stats);
+    sum_errors(block, n, stats);
+    count_directions(block, n, stats);
     count_buckets(block, n, stats);
   }
   stats.count = end - begin;
