@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -54,9 +55,9 @@ class GradScaler {
   Container scale(const Container& outputs);
   template <class... Outputs>
   std::tuple<Outputs...> scale(const std::tuple<Outputs...>& outputs);
-  /// Scales when iterated, as torch does with a generator.
-  template <std::ranges::viewable_range Range>
-  auto scale_lazily(Range&& outputs);
+  /// Scales an element when it is looked at, as torch does with a generator. The tensors must outlive the result.
+  class Lazy;
+  Lazy scale_lazily(std::span<const Tensor> outputs);
 
   /// The gradient of sum(scale(loss)) with respect to the loss, in the loss's dtype: what backward starts from. For a 16-bit loss it is
   /// rounded to 16 bits: 65536 is infinite in fp16 while the scaled loss itself may be finite.
@@ -133,12 +134,34 @@ Container GradScaler::scale(const Container& outputs) {
 
 template <class... Outputs>
 std::tuple<Outputs...> GradScaler::scale(const std::tuple<Outputs...>& outputs) {
-  return std::apply([this](const auto&... output) { return std::tuple<Outputs...>{scale(output)...}; }, outputs);
+  return std::apply([this](const auto&... output) { return std::tuple<Outputs...>{this->scale(output)...}; }, outputs);
 }
 
-template <std::ranges::viewable_range Range>
-auto GradScaler::scale_lazily(Range&& outputs) {
-  return std::views::transform(std::forward<Range>(outputs), [this](const Tensor& output) { return scale(output); });
-}
+class GradScaler::Lazy {
+ public:
+  class Iterator {
+   public:
+    Iterator(GradScaler& scaler, const Tensor* at) : scaler_(&scaler), at_(at) {}
+    Tensor operator*() const { return scaler_->scale(*at_); }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return at_ == other.at_; }
+
+   private:
+    GradScaler* scaler_;
+    const Tensor* at_;
+  };
+  Lazy(GradScaler& scaler, std::span<const Tensor> outputs) : scaler_(scaler), outputs_(outputs) {}
+  Iterator begin() const { return {scaler_, outputs_.data()}; }
+  Iterator end() const { return {scaler_, outputs_.data() + outputs_.size()}; }
+
+ private:
+  GradScaler& scaler_;
+  std::span<const Tensor> outputs_;
+};
+
+inline GradScaler::Lazy GradScaler::scale_lazily(std::span<const Tensor> outputs) { return {*this, outputs}; }
 
 }  // namespace ampcheck
