@@ -22,5 +22,7 @@ ExitCode compare_command(const Options& options);
 ExitCode audit_command(const Options& options);
 ExitCode train_command(const Options& options);
 ExitCode trace_command(const Options& options);
+ExitCode facts_command(const Options& options);
+ExitCode memory_command(const Options& options);
 
 }  // namespace ampcheck::tools

@@ -345,6 +345,13 @@ void describe(CLI::App& app, Options& o) {
   each(trace, "-o,--output", "FORMAT:FILE", "also write html:FILE, csv:FILE or json:FILE (may be repeated)",
        [&o](const std::string& t) { o.reports.push_back(parse_report(t, kTraceReports)); });
 
+  CLI::App* facts = add_verb(app, o, "facts", "What is often written about mixed precision, and what this machine measures");
+  facts->add_option("--data", o.data, "folder with digits and text")->type_name("DIR");
+
+  CLI::App* memory = add_verb(app, o, "memory", "Bytes of weights, masters, gradients, moments and activations, by strategy");
+  memory->add_option("MODEL", o.words, "mlp, conv, transformer or tutorial")->required()->expected(1);
+  add_train_options(memory, o);
+
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");
 }

@@ -121,6 +121,24 @@ models::Var Graph::output_of(const std::string& call) const {
   return {found->second};
 }
 
+std::int64_t Graph::bytes_kept() const {
+  std::map<const void*, std::int64_t> held;  // a reshape shares its memory
+  const auto hold = [&](const Tensor& tensor) { held[tensor.data()] = tensor.count() * bytes(tensor.dtype()); };
+  for (const Slot& s : slots_)
+    if (s.parameter == nullptr) hold(s.memory);
+  for (const Entry& entry : entries_)
+    for (const auto& [name, tensor] : entry.saved) hold(tensor);
+  std::int64_t out = 0;
+  for (const auto& [address, size] : held) out += size;
+  return out;
+}
+
+std::int64_t Graph::bytes_of_weight_casts() const {
+  std::int64_t out = 0;
+  for (const auto& [key, id] : casts_) out += slots_[at(id)].memory.count() * bytes(key.second);
+  return out;
+}
+
 bool Graph::finite(int id) {
   Slot& s = slot(id);
   if (!is_float(s.view.dtype)) return true;

@@ -51,6 +51,11 @@ class Graph final : public models::Tape {
   /// is a loss scale, for events.
   void backward(float seed, double scale);
 
+  /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among them.
+  std::int64_t bytes_kept() const;
+  /// Of these, the parameters' casts.
+  std::int64_t bytes_of_weight_casts() const;
+
   /// For tests and reports: the tensors by number, and their gradients after backward().
   std::size_t size() const { return slots_.size(); }
   const TensorView& view(Var x) const { return slots_[static_cast<std::size_t>(x.id)].view; }
