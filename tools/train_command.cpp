@@ -28,7 +28,7 @@ std::string power(int k) { return fmt::format("2^{}", k); }
 
 std::string scale_text(double scale) {
   const int k = std::ilogb(scale);
-  return scale >= 16 && std::ldexp(1.0, k) == scale ? power(k) : number_text(scale);
+  return scale > 0 && (k > 3 || k < -3) && std::ldexp(1.0, k) == scale ? power(k) : rounded_decimal(scale, 6);
 }
 
 TrainOptions train_options(const Options& options) {
