@@ -29,18 +29,31 @@ TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
   for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:", "scale   ", "try     --scaler torch"}) EXPECT_TRUE(contains(run.out, word)) << word << run.out;
 }
 
-TEST(TrainCommand, ARunThatLeavesTheFp64RunEndsWithOne) {
-  const ProgramResult run = ampcheck("train --growth-interval 5 --steps 30 --json");
+/// Adam does not care how small all gradients are, fp16 does: the loss divided by a million, with and without a scaler.
+TEST(TrainCommand, ARunWhoseGradientsVanishLeavesTheFp64RunAndEndsWithOne) {
+  const std::string arguments = "train --steps 40 --json --optimizer adam --lr 0.003 --loss-weight 1e-6 --scaler ";
+  const ProgramResult run = ampcheck(arguments + "none");
   EXPECT_EQ(run.exit_code, 1) << run.err;
   const json j = json::parse(run.out);
   EXPECT_EQ(j["schema"], "ampcheck.train/1");
-  ASSERT_EQ(j["steps"].size(), 30u);
-  const int left = j["left_at"].get<int>();
-  const json& at = j["steps"][static_cast<std::size_t>(left)];
-  EXPECT_GT(std::abs(at["loss"].get<double>() - at["fp64_loss"].get<double>()), at["spread"].get<double>());
-  ASSERT_FALSE(j["skipped"].empty());
-  EXPECT_LE(j["skipped"][0].get<int>(), left) << "a skipped step is what moved it";
-  EXPECT_TRUE(contains(j["try"].get<std::string>(), "--growth-interval"));
+  ASSERT_EQ(j["steps"].size(), 40u);
+  const json& at = j["steps"][j["left_at"].get<std::size_t>()];
+  EXPECT_GT(std::abs(at["apart"].get<double>()), at["spread"].get<double>());
+  EXPECT_GT(j["vanished_share"].get<double>(), 0.5);
+  EXPECT_EQ(j["try"], "--scaler torch");
+  EXPECT_GT(j["loss_scale"]["best"].get<int>(), 8);
+
+  const ProgramResult scaled = ampcheck(arguments + "torch");
+  EXPECT_EQ(scaled.exit_code, 0) << scaled.out;
+  EXPECT_TRUE(json::parse(scaled.out)["left_at"].is_null());
+  EXPECT_LT(json::parse(scaled.out)["vanished_share"].get<double>(), 0.1);
+}
+
+TEST(TrainCommand, ALossThatIsNotFiniteIsTracedToItsProducer) {
+  const ProgramResult run = ampcheck("train --steps 4 --lr 1e9");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_TRUE(contains(run.out, "is NaN from step 2 on")) << run.out;
+  EXPECT_TRUE(contains(run.out, "fault   step 2: linear_1 (layer0) forward cast of weight to fp16 made finite values non-finite")) << run.out;
 }
 
 TEST(TrainCommand, WrongUseIsExitCodeTwo) {

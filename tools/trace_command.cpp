@@ -107,11 +107,11 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
 
 /// One row for each tensor of each step.
 std::string csv_of(const Trace& trace) {
-  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,local_error,carried_error,intended,stagnant,role\n";
+  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,intended,stagnant,role\n";
   const auto maybe = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string(); };
   for (const TracedTensor& t : trace.tensors)
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
-                       t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, maybe(t.local_error), maybe(t.carried_error), t.intended, t.stagnant, t.role);
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
+                       t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), t.intended, t.stagnant, t.role);
   return out;
 }
 

@@ -34,6 +34,9 @@ TracedTensor tensor_of(const Json& j) {
   t.nonzero = j.at("nonzero"), t.flushed = j.at("flushed"), t.overflowed = j.at("overflowed"), t.intended = j.at("intended"), t.stagnant = j.at("stagnant");
   t.first_exponent = j.at("exponents").at(0);
   t.exponents = j.at("exponents").at(1).get<std::vector<std::int64_t>>();
+  t.subnormal_loss = j.at("subnormal_loss"), t.saturated = j.at("saturated");
+  t.bias = maybe(j.at("bias")), t.bias_z = maybe(j.at("bias_z"));
+  t.ulps = j.at("ulps").get<std::vector<std::int64_t>>();
   t.local_error = maybe(j.at("local_error")), t.carried_error = maybe(j.at("carried_error"));
   return t;
 }
@@ -116,6 +119,7 @@ std::vector<TracedSum> summed(const Trace& trace) {
     if (t.local_error && std::isfinite(local)) squared.local += local * local, ++squared.locals;
     if (t.carried_error && std::isfinite(carried)) squared.carried += carried * carried, ++squared.carrieds;
     if (t.flushed_share() > s.worst_flushed || (s.worst_flushed == 0 && local > s.worst_local)) s.worst_step = t.step;
+    if (t.bias_z && std::fabs(*t.bias_z) > std::fabs(s.worst_bias_z)) s.worst_bias_z = *t.bias_z;
     s.worst_flushed = std::max(s.worst_flushed, t.flushed_share());
     s.worst_local = std::max(s.worst_local, local), s.worst_carried = std::max(s.worst_carried, carried);
     if (const auto room = t.headroom()) {
@@ -125,6 +129,9 @@ std::vector<TracedSum> summed(const Trace& trace) {
     if (fresh) continue;
     TracedTensor& sum = s.sum;
     sum.elements += t.elements, sum.zero += t.zero, sum.subnormal += t.subnormal, sum.inf += t.inf, sum.nan += t.nan;
+    sum.subnormal_loss += t.subnormal_loss, sum.saturated += t.saturated;
+    sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
+    for (std::size_t i = 0; i < t.ulps.size(); ++i) sum.ulps[i] += t.ulps[i];
     sum.nonzero += t.nonzero, sum.flushed += t.flushed, sum.overflowed += t.overflowed, sum.intended += t.intended, sum.stagnant += t.stagnant;
     sum.amax = std::max(sum.amax, t.amax);
     if (t.amin > 0) sum.amin = sum.amin > 0 ? std::min(sum.amin, t.amin) : t.amin;

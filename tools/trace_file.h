@@ -22,7 +22,9 @@ struct TracedTensor {
   std::int64_t elements = 0, zero = 0, subnormal = 0, inf = 0, nan = 0, nonzero = 0, flushed = 0, overflowed = 0, intended = 0, stagnant = 0;
   int first_exponent = 0;
   std::vector<std::int64_t> exponents;
-  std::optional<double> local_error, carried_error;
+  std::optional<double> local_error, carried_error, bias, bias_z;
+  std::int64_t subnormal_loss = 0, saturated = 0;
+  std::vector<std::int64_t> ulps;  ///< equal, up to 1/2 ulp, 1, 2, 4, ...
 
   /// "linear_1 (layer0) backward dweight": the same for all steps.
   std::string name() const;
@@ -55,7 +57,7 @@ Trace read_trace(const std::string& path);
 struct TracedSum {
   TracedTensor sum;
   int tensors = 0, worst_step = 0;  ///< worst: largest share flushed, or else largest local error
-  double worst_flushed = 0, worst_local = 0, worst_carried = 0, least_headroom = 0;
+  double worst_flushed = 0, worst_local = 0, worst_carried = 0, worst_bias_z = 0, least_headroom = 0;
   bool has_headroom = false;
 };
 /// By name, in the order of their first use.

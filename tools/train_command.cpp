@@ -44,7 +44,7 @@ TrainOptions train_options(const Options& options) {
   out.scaler.init_scale = chosen.init_scale;
   out.scaler.growth_interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
-  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value;
+  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight;
   out.net.seed = out.seed = options.first_seed;
   out.sampling = {.every = chosen.every, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
@@ -69,6 +69,7 @@ std::string step_line(const StepResult& s, int steps, const std::optional<Place>
 
 std::string scale_advice(const ScaleAdvice& a) {
   std::string out;
+  if (a.overflows_at <= 0) return "none from 1 on: " + a.overflows + " overflows without one";
   if (a.low <= a.high) {
     out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low)) : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
     if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
@@ -85,8 +86,8 @@ std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vec
   if (d.left_at) {
     const StepResult& at = *std::find_if(steps.begin(), steps.end(), [&](const StepResult& s) { return s.step == *d.left_at; });
     if (!std::isfinite(at.loss)) return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite", at.step + 1);
-    return fmt::format("The {} run left the fp64 run's loss at step {}: {:.4f} against {:.4f} (spread of {} fp64 seeds: {}).", dtype, at.step + 1, at.loss, *at.fp64_loss, Trainer::kSeeds,
-                       rounded_decimal(*at.spread, 2));
+    return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart in the mean of {} steps (spread of {} fp64 seeds: {}); at the end {:.4f} against {:.4f}.", dtype, at.step + 1,
+                       rounded_decimal(std::fabs(*at.apart), 2), Trainer::kSpreadSteps, Trainer::kSeeds, rounded_decimal(*at.spread, 2), last.loss, *last.fp64_loss);
   }
   if (!last.fp64_loss) return fmt::format("The {} run ended with loss {:.4f} (--shadow carried compares it with fp64).", dtype, last.loss);
   double most = 0;
@@ -106,6 +107,7 @@ std::string advice(const Trainer& trainer, const Diagnosis& d) {
   if (dtype == Dtype::fp16 && scaler && d.scale.known && !d.skipped.empty() && d.scale.overflows_at <= 24 && d.scale.overflows_at > 0)
     return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(std::ldexp(1.0, d.scale.overflows_at - 1)), d.skipped.size(), d.skipped.size() == 1 ? " was" : "s were");
   if (d.left_at && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
+  if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && d.scale.known && d.scale.best > 0) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
   return "";
 }
 
@@ -148,7 +150,7 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
                   {"stagnant_share", s.stagnant_share}};
-    if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread);
+    if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);
     out["steps"].push_back(std::move(entry));
   }
   out["left_at"] = d.left_at ? Json(*d.left_at) : Json();

@@ -31,8 +31,8 @@ Tensor text(const std::string& value) {
 std::string recipe_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   const OptimizerChoice& c = o.rule.optimizer;
-  return fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
-                     o.net.batch, o.net.width, name(o.dtype), o.scaler.enabled, c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.clip_norm, o.rule.clip_value, o.seed);
+  return fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
+                     o.net.batch, o.net.width, name(o.dtype), o.scaler.enabled, c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
 }
 
 /// A safetensors file holds dense tensors; copies do not share memory with what is still trained.
@@ -78,7 +78,8 @@ std::string fp64_prefix(std::size_t k) { return fmt::format("fp64.{}/", k); }
 std::string checkpoint_bytes(Trainer& trainer) {
   std::vector<NamedTensor> out = {{kRecipe, text(recipe_of(trainer))},
                                   {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
-                                  {"trainer/spreads", numbers(trainer.spreads())}};
+                                  {"trainer/spreads", numbers(trainer.spreads())},
+                                  {"trainer/differences", numbers(trainer.differences())}};
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
   put(out, "", trainer.parameters(), trainer.optimizer());
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer());
@@ -108,8 +109,8 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
     trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
   }
-  const auto spreads = find("trainer/spreads").span<double>();
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()});
+  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>();
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()});
 }
 
 }  // namespace ampcheck::checks::train

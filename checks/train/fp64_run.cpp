@@ -43,7 +43,7 @@ double Fp64Run::step() {
     models::Fp64Tape tape(values_);
     net_.forward(tape, steps_ * rule_.accumulate + micro);
     tape.keep_call_gradients();
-    tape.backward(share);
+    tape.backward(share * rule_.loss_weight);
     for (const auto& [name, gradient] : tape.gradients()) {
       Parameter& parameter = *parameters_.find(name);
       Tensor grad(Dtype::fp64, parameter.value.shape());

@@ -16,6 +16,7 @@ namespace ampcheck::checks::train {
 struct StepRule {
   OptimizerChoice optimizer;
   int accumulate = 1;     ///< micro-batches a step; the loss of each counts 1/accumulate
+  double loss_weight = 1; ///< the gradient is that of this times the loss
   double clip_norm = 0;   ///< of all gradients together; 0: not clipped
   double clip_value = 0;  ///< of each element; 0: not clipped
 };

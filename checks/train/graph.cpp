@@ -155,7 +155,7 @@ bool Graph::grad_finite(int id) {
 bool Graph::watched(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants(op); }
 bool Graph::shadowed(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants_exact(op); }
 
-void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite) {
+void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
   event.step = options_.step;
   event.phase = phase;
@@ -168,6 +168,7 @@ void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, con
   event.exact = exact;
   event.scale = phase == Phase::backward ? scale_ : 1;
   event.inputs_finite = inputs_finite;
+  event.cotangent_finite = cotangent_finite;
   if (options_.fault) options_.fault(event);
   if (watched(entry.name)) options_.observer->see(event);
 }
@@ -335,7 +336,7 @@ void Graph::backward_cast(Entry& entry) {
   if (watched(entry.name) || options_.fault) {
     std::vector<double> exact;
     exact = to_doubles(g.view());
-    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to));
+    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
   }
   add_grad(entry.from, out);
 }
@@ -344,7 +345,8 @@ void Graph::backward_call(Entry& entry) {
   kernels::KernelCall kernel;
   kernel.attributes = &entry.call.call.attributes;
   const bool told = watched(entry.name) || options_.fault != nullptr;
-  bool inputs_finite = !told || grad_finite(entry.to);
+  const bool cotangent_finite = !told || grad_finite(entry.to);
+  bool inputs_finite = cotangent_finite;
   for (const auto& [name, id] : entry.call.inputs) {
     kernel.tensors.emplace_back(name, slot(id).view);
     if (told) inputs_finite &= finite(id);
@@ -363,7 +365,7 @@ void Graph::backward_call(Entry& entry) {
   if (entry.exact) entry.exact->set_cotangent(to_doubles(slot(entry.to).grad.view()));
   for (const auto& [name, gradient] : gradients) {
     if (told)
-      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? std::span<const double>(entry.exact->gradient(name)) : std::span<const double>(), inputs_finite);
+      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? std::span<const double>(entry.exact->gradient(name)) : std::span<const double>(), inputs_finite, cotangent_finite);
     const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&](const auto& i) { return i.first == name; });
     add_grad(input->second, gradient);
   }

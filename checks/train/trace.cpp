@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "src/amp/tensor_stats.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
 
@@ -38,36 +39,34 @@ std::string json(std::string_view text) {
   return out + "\"";
 }
 
-/// The statistics of one tensor by itself.
+/// The statistics of one tensor by itself. The lowest exponent holds all subnormal numbers.
 std::string statistics(const TensorView& view) {
+  const TensorStats stats = tensor_stats(view);
   const FloatFormat& f = format(view.dtype);
-  std::int64_t zero = 0, subnormal = 0, inf = 0, nan = 0;
-  double amax = 0, amin = 0;
-  std::map<int, std::int64_t> exponents;
-  for (const double v : to_doubles(view)) {
-    const double x = std::fabs(v);
-    if (x == 0) ++zero;
-    else if (std::isnan(x)) ++nan;
-    else if (std::isinf(x)) ++inf;
-    else {
-      subnormal += x < f.min_normal();
-      amax = std::max(amax, x);
-      amin = amin == 0 ? x : std::min(amin, x);
-      ++exponents[std::ilogb(x)];
-    }
-  }
-  std::string histogram = "[0,[]]";
-  if (!exponents.empty()) {
-    const int first = exponents.begin()->first, last = exponents.rbegin()->first;
-    histogram = fmt::format("[{},[", first);
-    for (int e = first; e <= last; ++e) {
-      const auto found = exponents.find(e);
-      histogram += fmt::format("{}{}", e == first ? "" : ",", found == exponents.end() ? 0 : found->second);
-    }
-    histogram += "]]";
-  }
-  return fmt::format("\"elements\":{},\"zero\":{},\"subnormal\":{},\"inf\":{},\"nan\":{},\"amax\":{},\"amin\":{},\"exponents\":{}", view.count(), zero, subnormal, inf, nan, json(amax), json(amin),
-                     histogram);
+  std::vector<std::int64_t> counts = {stats.subnormals};
+  for (int e = f.min_exponent(); e <= f.max_exponent(); ++e) counts.push_back(stats.with_exponent(e));
+  int first = f.min_exponent() - 1;
+  const auto some = [](std::int64_t n) { return n > 0; };
+  const auto begin = std::find_if(counts.begin(), counts.end(), some);
+  first += static_cast<int>(begin - counts.begin());
+  const auto end = std::find_if(counts.rbegin(), counts.rend(), some).base();
+  std::string histogram;
+  for (auto n = begin; n < end; ++n) histogram += fmt::format("{}{}", histogram.empty() ? "" : ",", *n);
+  return fmt::format("\"elements\":{},\"zero\":{},\"subnormal\":{},\"inf\":{},\"nan\":{},\"amax\":{},\"amin\":{},\"exponents\":[{},[{}]]", stats.count, stats.zeros, stats.subnormals, stats.infinities(), stats.nans,
+                     json(stats.amax_finite()), json(stats.amin()), histogram.empty() ? 0 : first, histogram);
+}
+
+/// Against the local shadow, in ulps of the tensor's format.
+std::string shadow(const TensorView& got, std::span<const double> exact) {
+  if (exact.empty()) return "\"subnormal_loss\":0,\"saturated\":0,\"bias\":null,\"bias_z\":null,\"ulps\":[]";
+  TensorView of{const_cast<double*>(exact.data()), Dtype::fp64, got.shape, row_major_strides(got.shape)};  // it is only read
+  const ShadowStats s = shadow_stats(got, of);
+  std::string ulps = std::to_string(s.exact);
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < s.ulps.size(); ++i)
+    if (s.ulps[i] > 0) last = i + 1;
+  for (std::size_t i = 0; i < last; ++i) ulps += fmt::format(",{}", s.ulps[i]);
+  return fmt::format("\"subnormal_loss\":{},\"saturated\":{},\"bias\":{},\"bias_z\":{},\"ulps\":[{}]", s.subnormal_loss, s.saturated, json(s.bias()), json(s.bias_z()), ulps);
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
@@ -115,9 +114,9 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   const std::optional<double> carried = t.carried2 > 0 || t.carried_error2 > 0 ? std::optional(t.carried_error()) : std::nullopt;
   pending_ += fmt::format(
       "{{\"step\":{},\"seq\":{},\"phase\":\"{}\",\"cast\":{},\"op\":{},\"layer\":{},\"tensor\":{},\"dtype\":\"{}\",\"from\":\"{}\",\"scale\":{},{},\"nonzero\":{},\"flushed\":{},\"overflowed\":{},"
-      "\"local_error\":{},\"carried_error\":{},\"intended\":{},\"stagnant\":{},\"role\":\"{}\"}}\n",
+      "\"local_error\":{},{},\"carried_error\":{},\"intended\":{},\"stagnant\":{},\"role\":\"{}\"}}\n",
       e.step, seq_++, train::name(e.phase), e.cast, json(key.op), json(key.layer), json(key.tensor), ampcheck::name(key.dtype), e.cast ? ampcheck::name(e.from) : "", json(e.scale), statistics(e.got),
-      t.nonzero, t.flushed, t.overflowed, json(local), json(carried), t.intended, t.stagnant, train::name(role));
+      t.nonzero, t.flushed, t.overflowed, json(local), shadow(e.got, e.exact), json(carried), t.intended, t.stagnant, train::name(role));
 }
 
 void TraceWriter::step(const StepResult& s) {

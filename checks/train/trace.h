@@ -7,8 +7,11 @@
 // then for each step one line for each tensor, in the order in which they were written:
 //   {"step":0,"seq":17,"phase":"backward","cast":false,"op":"linear_3","layer":"layer2","tensor":"dx","dtype":"fp16","from":"",
 //    "scale":65536,"elements":4096,"zero":12,"subnormal":0,"inf":0,"nan":0,"amax":0.31,"amin":1.1e-05,
-//    "exponents":[-17,[3,8,...]],                      first exponent e, then how many magnitudes are in [2^e, 2^(e+1)), ...
+//    "exponents":[-15,[3,8,...]],          first exponent e, then how many magnitudes are in [2^e, 2^(e+1)), ...; an e below the
+//                                          format's smallest holds all subnormal numbers
 //    "nonzero":4090,"flushed":6,"overflowed":0,"local_error":2.1e-04,      against the local shadow (nonzero 0: none)
+//    "subnormal_loss":0,"saturated":0,"bias":-0.001,"bias_z":-0.4,"ulps":[2000,1900,190],    src/amp/tensor_stats.h: ShadowStats; ulps:
+//                                          how many are equal, off by up to 1/2 ulp, 1, 2, 4, ...
 //    "carried_error":1.3e-03,                                              against the fp64 run, relative in the 2-norm
 //    "intended":0,"stagnant":0,"role":"none"}                              optimizer; role in a non-finite fault
 // and at last

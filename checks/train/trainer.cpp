@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "src/parallel.h"
 
@@ -24,7 +25,7 @@ std::vector<double> grad_norms(ParameterSet& parameters) {
 }  // namespace
 
 bool StepResult::left() const {
-  return !std::isfinite(loss) || (fp64_loss && spread && std::fabs(loss - *fp64_loss) > *spread);
+  return !std::isfinite(loss) || (apart && spread && std::fabs(*apart) > *spread);
 }
 
 Trainer::Trainer(const TrainOptions& options)
@@ -78,7 +79,7 @@ double Trainer::run_micro_batches() {
     total.span<float>()[0] = part;
     loss += part;
     const float scale = scaler_.loss_gradient(total).span<float>()[0];
-    graph.backward(scale * share, scale);
+    graph.backward(scale * share * static_cast<float>(options_.rule.loss_weight), scale);
   }
   return loss;
 }
@@ -121,6 +122,11 @@ StepResult Trainer::step() {
   parameters_.clear_grads();
   optimizer_->reset_counts();
   result.loss = run_micro_batches();
+  if (result.fp64_loss) {
+    differences_.push_back(result.loss - *result.fp64_loss);
+    if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
+    result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
+  }
   result.scale = scaler_.get_scale();
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);

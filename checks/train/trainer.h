@@ -37,6 +37,7 @@ struct StepResult {
   int step = 0;
   double loss = 0;
   std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
+  std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
@@ -44,14 +45,15 @@ struct StepResult {
   int skips = 0;                            ///< so far
   std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
-  /// |loss - fp64 loss| beyond the spread, or no finite loss.
+  /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
+  /// the other.
   bool left() const;
 };
 
 class Trainer {
  public:
   static constexpr int kSeeds = 5;
-  static constexpr std::size_t kSpreadSteps = 5;  ///< curves cross: at one step alone they may meet
+  static constexpr std::size_t kSpreadSteps = 10;  ///< curves cross: at one step alone they may meet
   explicit Trainer(const TrainOptions& options);
   ~Trainer();
 
@@ -69,8 +71,11 @@ class Trainer {
   void prepare();
   int skips() const { return skips_; }
   const std::vector<double>& spreads() const { return spreads_; }
+  const std::vector<double>& differences() const { return differences_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
-  void resume_at(int step, int skips, std::vector<double> spreads) { step_ = step, skips_ = skips, spreads_ = std::move(spreads); }
+  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
+    step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
+  }
 
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
@@ -89,7 +94,7 @@ class Trainer {
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<Watch> watch_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
-  std::vector<double> spreads_;
+  std::vector<double> spreads_, differences_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
 };
 

@@ -68,7 +68,7 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key, const std:
   const bool finite = std::all_of(got.begin(), got.end(), [](double v) { return std::isfinite(v); });
   FaultRole role = FaultRole::none;
   if (!finite) role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
-  else if (!event.inputs_finite) role = FaultRole::killer;
+  else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite) role = FaultRole::killer;
   if (role != FaultRole::none && faults_.size() < kMostFaults) faults_.push_back({event.step, role, key});
   return role;
 }
