@@ -143,6 +143,12 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   EXPECT_EQ(count("<rect"), count("<title>step") + count("</title></rect>"));
 }
 
+TEST_F(TraceFile, ATensorThatIsCastAgainAndAgainIsNamed) {
+  const ProgramResult shown = ampcheck("trace " + record("--model transformer --dtype bf16 --shadow off"));
+  EXPECT_TRUE(contains(shown.out, "one tensor cast to bf16 3 times: the input 'x' of linear_1, linear_2, linear_3")) << shown.out;
+  EXPECT_FALSE(contains(ampcheck("trace " + record("--dtype bf16 --shadow off")).out, "one tensor cast"));
+}
+
 TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   const std::string at = folder_.path() + "/";
   const std::string common = "train --growth-interval 5 --accumulate 2 --clip-norm 0.5 --optimizer adam --lr 0.003 ";

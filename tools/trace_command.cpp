@@ -88,21 +88,33 @@ std::string faults_text(const Trace& trace) {
   return out.empty() ? out : "\nNon-finite values:\n" + out;
 }
 
-/// Narrowing casts of parameters and activations, which are the price of autocast, and casts to and fro.
-std::string casts_text(const std::vector<TracedSum>& sums) {
-  std::map<std::string, int> casts;
-  for (const TracedSum& s : sums)
-    if (s.sum.cast && s.sum.phase == "forward") ++casts[s.sum.from + " to " + name(s.sum.dtype)];
+/// Casts of the first step looked at, and which tensors are cast more than once: autocast keeps the casts of weights alone.
+std::string casts_text(const Trace& trace) {
+  std::map<std::string, int> kinds;
+  std::map<std::pair<int, Dtype>, std::vector<const TracedTensor*>> by_source;
+  for (const TracedTensor& t : trace.tensors) {
+    if (t.step != trace.tensors.front().step || !t.cast || t.phase != "forward") continue;
+    ++kinds[t.from + " to " + name(t.dtype)];
+    by_source[{t.source, t.dtype}].push_back(&t);
+  }
   std::string out;
-  for (const auto& [what, count] : casts) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
-  return out.empty() ? out : "\nCasts in a forward pass: " + out + "\n";
+  for (const auto& [what, count] : kinds) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
+  if (out.empty()) return out;
+  out = "\nCasts in a forward pass: " + out + "\n";
+  for (const auto& [source, casts] : by_source) {
+    if (casts.size() < 2) continue;
+    std::string ops;
+    for (const TracedTensor* t : casts) ops += fmt::format("{}{}", ops.empty() ? "" : ", ", t->op);
+    out += fmt::format("  one tensor cast to {} {} times: the input '{}' of {}\n", name(source.second), casts.size(), casts.front()->tensor, ops);
+  }
+  return out;
 }
 
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
   std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
-  return out + "\n" + ops_table(sums, style) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(sums);
+  return out + "\n" + ops_table(sums, style) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace);
 }
 
 /// One row for each tensor of each step.

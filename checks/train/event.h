@@ -35,6 +35,7 @@ struct Event {
   std::string_view tensor;        ///< "y", "dweight"; of a cast what is cast
   TensorView got;
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
+  int source = -1;                ///< of a cast of the forward: number of the tensor in its graph, the same if it is cast again
   std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs; empty where it did not run
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
@@ -42,6 +43,9 @@ struct Event {
   bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all
 };
+
+/// Every element is finite; any dtype of floating point.
+bool all_finite(const TensorView& view);
 
 class Observer {
  public:

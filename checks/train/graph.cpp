@@ -16,20 +16,6 @@ using models::Evaluation;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Every element is finite: the exponent of none is all ones.
-bool all_finite(const TensorView& view) {
-  const std::int64_t n = view.count();
-  float buffer[kBlock];
-  for (std::int64_t i = 0; i < n; i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, n - i);
-    load_block(view, i, part, buffer);
-    std::uint32_t bad = 0;
-    for (std::int64_t k = 0; k < part; ++k) bad |= (std::bit_cast<std::uint32_t>(buffer[k]) & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
-    if (bad != 0) return false;
-  }
-  return true;
-}
-
 /// Rounded to nearest even, into memory of its own.
 Tensor converted(const TensorView& from, Dtype to) {
   Tensor out = Tensor::uninitialized(to, from.shape);
@@ -65,6 +51,19 @@ Dtype autocast_dtype(CastPolicy policy, Dtype low, const std::vector<Dtype>& inp
 }
 
 }  // namespace
+
+bool all_finite(const TensorView& view) {
+  const std::int64_t n = view.count();
+  float buffer[kBlock];
+  for (std::int64_t i = 0; i < n; i += kBlock) {
+    const std::int64_t part = std::min<std::int64_t>(kBlock, n - i);
+    load_block(view, i, part, buffer);
+    std::uint32_t bad = 0;
+    for (std::int64_t k = 0; k < part; ++k) bad |= (std::bit_cast<std::uint32_t>(buffer[k]) & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+    if (bad != 0) return false;
+  }
+  return true;
+}
 
 const char* name(Phase phase) {
   constexpr const char* kNames[kPhases] = {"forward", "backward", "unscale", "clip", "optimizer"};
@@ -165,6 +164,7 @@ void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, con
   event.tensor = tensor;
   event.got = got;
   if (event.cast) event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
+  if (event.cast && phase == Phase::forward) event.source = entry.from;
   event.exact = exact;
   event.scale = phase == Phase::backward ? scale_ : 1;
   event.inputs_finite = inputs_finite;

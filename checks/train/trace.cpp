@@ -113,9 +113,9 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   const std::optional<double> local = shadowed ? std::optional(t.local_error()) : std::nullopt;
   const std::optional<double> carried = t.carried2 > 0 || t.carried_error2 > 0 ? std::optional(t.carried_error()) : std::nullopt;
   pending_ += fmt::format(
-      "{{\"step\":{},\"seq\":{},\"phase\":\"{}\",\"cast\":{},\"op\":{},\"layer\":{},\"tensor\":{},\"dtype\":\"{}\",\"from\":\"{}\",\"scale\":{},{},\"nonzero\":{},\"flushed\":{},\"overflowed\":{},"
+      "{{\"step\":{},\"seq\":{},\"phase\":\"{}\",\"cast\":{},\"op\":{},\"layer\":{},\"tensor\":{},\"dtype\":\"{}\",\"from\":\"{}\",\"source\":{},\"scale\":{},{},\"nonzero\":{},\"flushed\":{},\"overflowed\":{},"
       "\"local_error\":{},{},\"carried_error\":{},\"intended\":{},\"stagnant\":{},\"role\":\"{}\"}}\n",
-      e.step, seq_++, train::name(e.phase), e.cast, json(key.op), json(key.layer), json(key.tensor), ampcheck::name(key.dtype), e.cast ? ampcheck::name(e.from) : "", json(e.scale), statistics(e.got),
+      e.step, seq_++, train::name(e.phase), e.cast, json(key.op), json(key.layer), json(key.tensor), ampcheck::name(key.dtype), e.cast ? ampcheck::name(e.from) : "", e.source, json(e.scale), statistics(e.got),
       t.nonzero, t.flushed, t.overflowed, json(local), shadow(e.got, e.exact), json(carried), t.intended, t.stagnant, train::name(role));
 }
 

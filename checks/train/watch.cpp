@@ -64,8 +64,8 @@ bool Watch::wants(std::string_view op) const {
   return sampling_.step(step_) && (sampling_.ops == "*" || matches(sampling_.ops, op));
 }
 
-FaultRole Watch::note_fault(const Event& event, const TensorKey& key, const std::vector<double>& got) {
-  const bool finite = std::all_of(got.begin(), got.end(), [](double v) { return std::isfinite(v); });
+FaultRole Watch::note_fault(const Event& event, const TensorKey& key) {
+  const bool finite = all_finite(event.got);
   FaultRole role = FaultRole::none;
   if (!finite) role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
   else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite) role = FaultRole::killer;
@@ -75,11 +75,13 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key, const std:
 
 void Watch::see(const Event& event) {
   const TensorKey key{event.phase, event.cast, event.got.dtype, std::string(event.op), std::string(event.layer), std::string(event.tensor)};
-  const std::vector<double> got = to_doubles(event.got);
-  const FaultRole role = note_fault(event, key, got);
+  const FaultRole role = note_fault(event, key);
   Tally tally;
   tally.tensors = 1;
-  tally.elements = std::ssize(got);
+  tally.elements = event.got.count();
+  const std::vector<double>* of_record = carried_of(event);
+  const std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
+  const std::vector<double> got = event.exact.empty() && carried.empty() ? std::vector<double>() : to_doubles(event.got);
   const double noise = noise_of(event.exact), smallest = format(event.got.dtype).min_subnormal();
   for (std::size_t i = 0; i < event.exact.size(); ++i) {
     const double x = got[i], r = event.exact[i];
@@ -95,17 +97,15 @@ void Watch::see(const Event& event) {
     tally.error2 += (x - r) * (x - r), tally.exact2 += r * r;
   }
   tally.intended = event.intended, tally.stagnant = event.stagnant;
-  const std::vector<double>* of_record = carried_of(event);
-  const std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   const double inverse = 1 / event.scale;
-  if (carried.size() == got.size())
+  if (!carried.empty() && carried.size() == got.size())
     for (std::size_t i = 0; i < got.size(); ++i) {
       const double x = got[i] * inverse, r = carried[i];
       if (!std::isfinite(x) || !std::isfinite(r)) continue;
       tally.carried_error2 += (x - r) * (x - r), tally.carried2 += r * r;
     }
   if (event.phase == Phase::backward && is_16_bit(event.got.dtype)) {
-    if (carried.size() == got.size()) ranges_[key.str()].add(carried, 1);
+    if (!carried.empty() && carried.size() == got.size()) ranges_[key.str()].add(carried, 1);
     else if (!event.exact.empty()) ranges_[key.str()].add(event.exact, event.scale);
   }
   of_step_[key].add(tally);

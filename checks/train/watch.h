@@ -78,7 +78,7 @@ class Watch final : public Observer {
 
  private:
   const std::vector<double>* carried_of(const Event& event) const;
-  FaultRole note_fault(const Event& event, const TensorKey& key, const std::vector<double>& got);
+  FaultRole note_fault(const Event& event, const TensorKey& key);
 
   bool exact_;
   Sampling sampling_;
