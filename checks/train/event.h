@@ -36,7 +36,7 @@ struct Event {
   TensorView got;
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
   int source = -1;                ///< of a cast of the forward: number of the tensor in its graph, the same if it is cast again
-  std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs; empty where it did not run
+  std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs, of a narrowing cast what was cast; else empty
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were

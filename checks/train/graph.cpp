@@ -28,6 +28,9 @@ Tensor converted(const TensorView& from, Dtype to) {
   return out;
 }
 
+/// Whether a cast may change a value.
+bool narrows(Dtype from, Dtype to) { return bytes(to) < bytes(from); }
+
 /// sum += more, rounded to the dtype of both.
 void add_to(const TensorView& sum, const TensorView& more) {
   float a[kBlock], b[kBlock];
@@ -186,8 +189,7 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
   entry.layer = layer;
   entry.label = label;
   if (watched(op) || options_.fault) {
-    std::vector<double> exact;
-    exact = to_doubles(slot(id).view);
+    const std::vector<double> exact = narrows(slot(id).view.dtype, to) ? to_doubles(slot(id).view) : std::vector<double>();
     tell(entry, Phase::forward, label, slot(out).view, exact, finite(id));
   }
   entries_.push_back(std::move(entry));
@@ -334,8 +336,7 @@ void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   if (watched(entry.name) || options_.fault) {
-    std::vector<double> exact;
-    exact = to_doubles(g.view());
+    const std::vector<double> exact = narrows(g.dtype(), out.dtype()) ? to_doubles(g.view()) : std::vector<double>();
     tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
   }
   add_grad(entry.from, out);
