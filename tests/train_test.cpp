@@ -142,6 +142,18 @@ TEST(Train, ANonFiniteValueIsTracedToItsProducer) {
   EXPECT_FALSE(run(options_of(small_net(1), Dtype::fp16, 0), 4).producer);
 }
 
+/// An overflow that the scaler catches: the op is the producer, what comes after it passes on.
+TEST(Train, WhatUnscalesAndMovesIsNoProducer) {
+  TrainOptions options = options_of(small_net(1), Dtype::fp16, 65536);
+  options.scaler.init_scale = 0x1p24;
+  Trainer trainer(options);
+  EXPECT_FALSE(trainer.step().stepped);
+  ASSERT_FALSE(trainer.watch()->faults().empty());
+  EXPECT_EQ(trainer.watch()->faults().front().role, FaultRole::producer);
+  for (const FaultEvent& fault : trainer.watch()->faults())
+    EXPECT_TRUE(fault.role != FaultRole::producer || fault.where.phase == Phase::backward) << fault.where.str();
+}
+
 TEST(Train, AnOpThatHidesANonFiniteValueIsNamed) {
   TrainOptions options = options_of(small_net(1), Dtype::fp16, 0);
   // The gradient of an element that relu had cut off: its backward writes 0 there.

@@ -188,7 +188,7 @@ std::string trace_html(const Trace& trace) {
   const auto low = rows_of(sums, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.has_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
   if (!low.empty())
     out += "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and more, red: none.</p>" +
-           heat_svg(heat_map(trace, low, [](const TracedTensor& t) { return t.headroom(); }, false), [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
+           heat_svg(heat_map(trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); }, false), [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
   std::vector<const TracedSum*> worst;
   for (const TracedSum& s : sums)
     if (s.sum.dtype != Dtype::fp32 && !s.sum.exponents.empty()) worst.push_back(&s);

@@ -84,7 +84,7 @@ double Trainer::run_micro_batches() {
   return loss;
 }
 
-void Trainer::tell(Phase phase, double scale, const std::vector<std::vector<float>>& before) {
+void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const std::vector<std::vector<float>>& before) {
   if (!watch_) return;
   std::size_t index = 0;
   for (Parameter& parameter : parameters_.all()) {
@@ -97,7 +97,7 @@ void Trainer::tell(Phase phase, double scale, const std::vector<std::vector<floa
     event.op = event.layer = parameter.name;
     event.tensor = moves ? "value" : "grad";
     event.got = (moves ? parameter.value : parameter.grad).view();
-    event.scale = scale;
+    event.inputs_finite = phase == Phase::unscale ? finite_before[at] : all_finite(parameter.grad.view());
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
@@ -131,8 +131,10 @@ StepResult Trainer::step() {
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);
   result.norms = grad_norms(parameters_);
-  tell(Phase::unscale, 1);
-  if (clip(options_.rule, parameters_.pointers())) tell(Phase::clip, 1);
+  std::vector<bool> finite;
+  for (const double norm : result.scaled_norms) finite.push_back(std::isfinite(norm));
+  tell(Phase::unscale, finite);
+  if (clip(options_.rule, parameters_.pointers())) tell(Phase::clip);
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   const std::int64_t before = optimizer_->updates();
   std::vector<std::vector<float>> values;
@@ -141,7 +143,7 @@ StepResult Trainer::step() {
   scaler_.step(*optimizer_);
   scaler_.update();
   result.stepped = optimizer_->updates() > before;
-  if (result.stepped) tell(Phase::optimizer, 1, values);
+  if (result.stepped) tell(Phase::optimizer, {}, values);
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
   result.scale_after = scaler_.get_scale();

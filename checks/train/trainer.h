@@ -83,8 +83,9 @@ class Trainer {
  private:
   void run_fp64(StepResult& result);
   double run_micro_batches();
-  /// Tells the watch of every gradient or value.
-  void tell(Phase phase, double scale, const std::vector<std::vector<float>>& before = {});
+  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before unscaling, its values before the
+  /// optimizer moved them.
+  void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});
 
   TrainOptions options_;
   Net net_;
