@@ -263,6 +263,7 @@ TEST(Optimizer, Bf16WeightsStagnateAndMasterWeightsDoNot) {
   EXPECT_EQ(to_doubles(copy.value.view())[0], 1.0 - 0x1p-7);
   EXPECT_EQ(with.state(0).at("master_param").span<float>()[0], 1.0f - 0x1p-7f);
   EXPECT_EQ(with.counts().stagnant, 0);
+  EXPECT_EQ(with.state_bytes(), 12);  // three fp32 masters and no moments
   EXPECT_GT(with.counts().copy_stagnant, 0);
   EXPECT_LT(with.counts().copy_stagnant, 24);
 }

@@ -102,6 +102,14 @@ class BlockOptimizer : public Optimizer {
   bool prepare_state(std::size_t i);
   void update_parameter(std::size_t i, bool first);
   template <class T>
+  struct Buffers;
+  template <class T>
+  UpdateBlock<T> load(const Walk& tensors, std::int64_t at, std::int64_t n, Buffers<T>& buffers) const;
+  template <class T>
+  void store(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers, bool reload) const;
+  template <class T>
+  void count_update(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers, UpdateCounts& counts) const;
+  template <class T>
   void walk(const Walk& tensors, std::int64_t begin, std::int64_t end, UpdateCounts& counts) const;
   void update_sparse(std::size_t i);
 
