@@ -104,7 +104,7 @@ void adam_figure() {
         },
         [&] { adam.step(); });
     ampcheck::set_threads(0);
-    ampcheck::bench::record_figure("fused Adam, fp16 with fp32 master and moments / memcpy of as many bytes", Goal::at_least, 0.25,
+    ampcheck::bench::record_figure("fused Adam, fp16 with fp32 master and moments / memcpy of as many bytes", Goal::at_least, 0.7,
                                    pair.baseline / pair.subject, "x");
   });
 }
