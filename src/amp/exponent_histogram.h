@@ -78,21 +78,25 @@ class PairHistogram {
   static constexpr std::int64_t kWorthIt = kExponent == 5 ? 1 << 12 : 1 << 18;
 
   void add(const Code* x, std::int64_t n) {
-    constexpr std::int64_t kStep = 16 / static_cast<std::int64_t>(sizeof(Code));
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Code)), kWord = 8 / static_cast<std::int64_t>(sizeof(Code));
+    std::array<std::uint32_t*, kTables> tables;
+    for (std::size_t t = 0; t < kTables; ++t) tables[t] = tables_[t].data();
     std::int64_t i = 0;
-    for (; i + kStep <= n; i += kStep) {
+    for (; i + kLine <= n; i += kLine) {
       __builtin_prefetch(reinterpret_cast<const char*>(x + i) + kPrefetch);
-      std::uint64_t word[2];
-      std::memcpy(word, x + i, sizeof word);
-      const std::uint64_t first = extract_bits(word[0], kMask), second = extract_bits(word[1], kMask);
-      if constexpr (sizeof(Code) == 2) {
-        ++tables_[0][first & kPair];
-        ++tables_[1][first >> (2 * kExponent)];
-        ++tables_[2 % kTables][second & kPair];
-        ++tables_[3 % kTables][second >> (2 * kExponent)];
-      } else {
-        ++tables_[0][first];
-        ++tables_[1][second];
+      for (std::int64_t k = 0; k < kLine; k += 2 * kWord) {
+        std::uint64_t word[2];
+        std::memcpy(word, x + i + k, sizeof word);
+        const std::uint64_t first = extract_bits(word[0], kMask), second = extract_bits(word[1], kMask);
+        if constexpr (sizeof(Code) == 2) {
+          ++tables[0][first & kPair];
+          ++tables[1][first >> (2 * kExponent)];
+          ++tables[2 % kTables][second & kPair];
+          ++tables[3 % kTables][second >> (2 * kExponent)];
+        } else {
+          ++tables[0][first];
+          ++tables[1][second];
+        }
       }
     }
     for (; i < n; ++i) ++single_[(x[i] >> kFraction) & kField];

@@ -111,7 +111,7 @@ void adam_figure() {
 
 bool register_all() {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
-    stats_figure(dtype, 100'000'000, 0.5, 5);
+    stats_figure(dtype, 100'000'000, 0.5, 9);
     stats_figure(dtype, 1'000'000, 0.15, 20);
   }
   unscale_figure();
