@@ -314,6 +314,35 @@ TEST(AutocastGoldens, EveryFactIsPlayedOrLeftOutWithAReason) {
   }
 }
 
+/// nn modules by the op that decides their output; what is made of many ops is left out.
+TEST(AutocastGoldens, Modules) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "autocast_cpu.json");
+  const std::map<std::string, std::string> deciding = {{"module_Linear", "linear"},
+                                                       {"module_Conv2d_BatchNorm2d_ReLU", "conv2d"},
+                                                       {"module_Embedding_Linear", "linear"},
+                                                       {"module_LayerNorm", "layer_norm"},
+                                                       {"module_BatchNorm1d_train", "batch_norm"}};
+  const std::set<std::string> composites{"module_LSTM", "module_GRU", "module_RNN_tanh", "module_LSTMCell", "module_MultiheadAttention",
+                                         "module_TransformerEncoderLayer"};
+  for (const Golden& row : golden.at("modules")) {
+    const std::string& module = row.at("op").text;
+    if (composites.contains(module)) continue;
+    const Dtype low = tests::dtype_of(row.at("autocast_dtype").text);
+    const Golden& inside = row.at("in_region");
+    for (std::size_t i = 0; i < inside.size(); ++i) {
+      SCOPED_TRACE(module + " " + inside.keys[i]);
+      const std::vector<Dtype> inputs{inside.keys[i] == "low" ? low : inside.keys[i] == "fp64" ? Dtype::fp64 : Dtype::fp32, Dtype::fp32, Dtype::fp32};
+      const CastDecision decision = decide_casts(cast_policy(kCpu, deciding.at(module)), {true, low, true}, inputs);
+      // Native: fp64 meets nothing else, and a norm takes fp32 parameters beside 16-bit activations and keeps the latter's dtype.
+      const bool refused = decision.inputs[0] == Dtype::fp64;
+      EXPECT_EQ(refused, inside[i].contains("error"));
+      if (!refused) {
+        EXPECT_EQ(decision.inputs[0], tests::dtype_of(inside[i].at("out").text));
+      }
+    }
+  }
+}
+
 /// Without the decorators the forward sees the region and the backward, outside it, does not: mm then refuses the mixture.
 TEST(AutocastGoldens, CustomOpWithoutDecorators) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "autocast_cpu.json");

@@ -60,6 +60,33 @@ TEST(ClipGoldens, EveryCall) {
   }
 }
 
+TEST(Clip, NormsAndBoundsByHand) {
+  Parameter a{"a", Tensor(Dtype::fp32, {1})}, b{"b", Tensor(Dtype::fp32, {1})}, none{"none", Tensor(Dtype::fp32, {1})};
+  const std::vector<Parameter*> all{&a, &none, &b};
+  const auto set = [&](double x, double y) {
+    a.grad = b.grad = Tensor();
+    a.grad = Tensor(Dtype::fp32, {1});
+    b.grad = Tensor(Dtype::fp32, {1});
+    a.grad.span<float>()[0] = static_cast<float>(x);
+    b.grad.span<float>()[0] = static_cast<float>(y);
+  };
+  set(3.0, 4.0);
+  EXPECT_EQ(total_norm(all).span<float>()[0], 5.0f);
+  EXPECT_EQ(total_norm(all, 1.0).span<float>()[0], 7.0f);
+  EXPECT_EQ(total_norm(all, std::numeric_limits<double>::infinity()).span<float>()[0], 4.0f);
+  clip_grad_norm_(all, 10.0);
+  EXPECT_EQ(a.grad.span<float>()[0], 3.0f);  // never enlarged
+  clip_grad_norm_(all, 5.0);
+  EXPECT_LT(a.grad.span<float>()[0], 3.0f);  // 5 / (5 + 1e-6): the exact norm is still scaled
+  set(1e30, 1e30);
+  EXPECT_TRUE(std::isinf(clip_grad_norm_(all, 1.0).span<float>()[0]));  // the squares overflow
+  EXPECT_EQ(a.grad.span<float>()[0], 0.0f);                             // and the gradients vanish without a word
+  set(std::numeric_limits<double>::infinity(), 1.0);
+  EXPECT_THROW(clip_grad_norm_(all, 1.0, 2.0, true), AmpError);
+  clip_grad_value_(all, 2.0);
+  EXPECT_EQ(a.grad.span<float>()[0], 2.0f);  // the overflow is hidden
+}
+
 /// Clipping the scaled gradients instead of the unscaled ones is the classic fault: the update must not depend on the scale.
 TEST(Clip, UpdateDoesNotDependOnTheScaleOnlyIfUnscaledFirst) {
   const auto update = [](double scale, bool unscale_first) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -207,6 +208,129 @@ TEST(GradScaler, GrowsOnTheIntervalAndBacksOffAtOnce) {
   options.growth_interval = 3;
   options.backoff_factor = 1.0;
   EXPECT_NE(exponents(options, steps), right);
+}
+
+/// A scaler that grows a step early: the planted fault behind GradScaler's own calls.
+class EarlyGrower : public GradScaler {
+ public:
+  using GradScaler::GradScaler;
+
+ protected:
+  void move_scale(float& scale, std::int32_t& tracker, float found_inf) override {
+    update_scale(scale, tracker, found_inf, options_.growth_factor, options_.backoff_factor, options_.growth_interval - 1);
+  }
+};
+
+/// Scale after each of the iterations that `steps` describes.
+template <class Scaler>
+std::vector<double> scales(const std::string& steps, const GradScalerOptions& options) {
+  Parameter w{"w", tensor(Dtype::fp32, {2}, {1.0, 1.0})};
+  Sgd sgd({&w});
+  Scaler scaler(options);
+  std::vector<double> seen;
+  for (const char step : steps) {
+    scaler.scale(tensor(Dtype::fp32, {}, {1.0}));
+    w.grad = tensor(Dtype::fp32, {2}, {1.0, step == 'X' ? kInf : 1.0});
+    scaler.step(sgd);
+    scaler.update();
+    seen.push_back(scaler.get_scale());
+  }
+  return seen;
+}
+
+TEST(GradScaler, AnEarlyGrowerIsToldApart) {
+  GradScalerOptions options;
+  options.growth_interval = 4;
+  options.init_scale = 8.0;
+  const std::vector<double> right{8, 8, 8, 16, 16, 16, 8, 8, 8, 8, 16};
+  EXPECT_EQ(scales<GradScaler>("......X....", options), right);
+  EXPECT_NE(scales<EarlyGrower>("......X....", options), right);
+}
+
+TEST(GradScaler, CollapseByConsecutiveSkips) {
+  const std::vector<double> seen = scales<GradScaler>(std::string(170, 'X'), {});
+  EXPECT_EQ(seen[15], 1.0);
+  EXPECT_LT(seen[16], 1.0);  // the 17th skip
+  EXPECT_TRUE(std::isinf(inverse_scale(static_cast<float>(seen[143]))));
+  EXPECT_FALSE(std::isinf(inverse_scale(static_cast<float>(seen[142]))));
+  EXPECT_GT(seen[164], 0.0);
+  EXPECT_EQ(seen[165], 0.0);
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const AmpError& e) {
+    return std::string(e.type) + ": " + e.what();
+  }
+  return "";
+}
+
+TEST(GradScaler, CallsOutOfOrderAreRefused) {
+  Parameter w{"w", tensor(Dtype::fp32, {1}, {1.0})};
+  Sgd sgd({&w});
+  GradScaler scaler;
+  const auto starts = [](const std::string& text, const char* prefix) { return text.starts_with(prefix); };
+  EXPECT_TRUE(starts(error_of([&] { scaler.step(sgd); }), "AssertionError: Attempted step but _scale is None."));
+  EXPECT_TRUE(starts(error_of([&] { scaler.unscale_(sgd); }), "AssertionError: Attempted unscale_ but"));
+  EXPECT_TRUE(starts(error_of([&] { scaler.update(); }), "AssertionError: Attempted update but"));
+  scaler.scale(tensor(Dtype::fp32, {}, {1.0}));
+  EXPECT_EQ(error_of([&] { scaler.step(sgd); }), "AssertionError: No inf checks were recorded for this optimizer.");
+  scaler.update(scaler.get_scale());
+  w.grad = tensor(Dtype::fp32, {1}, {1.0});
+  scaler.unscale_(sgd);
+  EXPECT_EQ(error_of([&] { scaler.unscale_(sgd); }), "RuntimeError: unscale_() has already been called on this optimizer since the last update().");
+  EXPECT_NE(error_of([&] { static_cast<void>(scaler.pickled()); }), "");
+  scaler.step(sgd);
+  EXPECT_EQ(error_of([&] { scaler.step(sgd); }), "RuntimeError: step() has already been called since the last update().");
+  EXPECT_EQ(error_of([&] { scaler.unscale_(sgd); }), "RuntimeError: unscale_() is being called after step().");
+  scaler.update();
+  EXPECT_EQ(error_of([&] { scaler.update(); }), "AssertionError: No inf checks were recorded prior to update.");
+  EXPECT_EQ(error_of([&] { GradScaler(GradScalerOptions{.growth_factor = 1.0}); }), "AssertionError: The growth factor must be > 1.0.");
+  EXPECT_EQ(error_of([&] { GradScaler(GradScalerOptions{.backoff_factor = 1.0}); }), "AssertionError: The backoff factor must be < 1.0.");
+}
+
+TEST(GradScaler, DefaultsStateAndDisabled) {
+  GradScaler scaler;
+  EXPECT_EQ(scaler.state_dict(), (GradScaler::StateDict{{"scale", 65536.0}, {"growth_factor", 2.0}, {"backoff_factor", 0.5}, {"growth_interval", 2000}, {"_growth_tracker", 0}}));
+  GradScaler loaded;
+  GradScaler::StateDict state = scaler.state_dict();
+  state["scale"] = 3.0;
+  state["_growth_tracker"] = 7;
+  loaded.load_state_dict(state);
+  EXPECT_EQ(loaded.get_scale(), 3.0);
+  EXPECT_EQ(loaded.scale(tensor(Dtype::fp32, {}, {2.0})).span<float>()[0], 6.0f);
+  EXPECT_EQ(loaded.growth_tracker(), 7);
+  EXPECT_TRUE(error_of([&] { loaded.load_state_dict({}); }).starts_with("RuntimeError: The source state dict is empty"));
+
+  GradScalerOptions off;
+  off.enabled = false;
+  GradScaler disabled(off);
+  Parameter w{"w", tensor(Dtype::fp32, {1}, {1.0})};
+  w.grad = tensor(Dtype::fp32, {1}, {kInf});
+  SgdOptions lr_one;
+  lr_one.lr = 1.0;
+  Sgd sgd({&w}, lr_one);
+  const Tensor loss = tensor(Dtype::fp32, {}, {2.0});
+  EXPECT_EQ(disabled.scale(loss).data(), loss.data());
+  disabled.unscale_(sgd);
+  disabled.step(sgd);
+  disabled.update();
+  EXPECT_EQ(w.value.span<float>()[0], -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(disabled.state_dict().empty());
+}
+
+/// 65536 does not exist in fp16: a 16-bit loss overflows by the default scale alone, in rank 0 on its way back.
+TEST(GradScaler, Fp16LossMeetsTheDefaultScale) {
+  GradScaler scaler;
+  const Tensor rank0 = tensor(Dtype::fp16, {}, {1.0}), rank1 = tensor(Dtype::fp16, {1}, {1.0}), half = tensor(Dtype::fp16, {1}, {0.5});
+  EXPECT_EQ(scaler.scale(rank0).dtype(), Dtype::fp32);
+  EXPECT_EQ(to_doubles(scaler.scale(rank0).view())[0], 65536.0);
+  EXPECT_EQ(to_doubles(scaler.scale(rank1).view())[0], kInf);
+  EXPECT_EQ(to_doubles(scaler.scale(half).view())[0], 32768.0);
+  EXPECT_EQ(to_doubles(scaler.loss_gradient(rank0).view())[0], kInf);
+  EXPECT_EQ(to_doubles(scaler.loss_gradient(tensor(Dtype::bf16, {}, {1.0})).view())[0], 65536.0);
+  EXPECT_EQ(to_doubles(scaler.loss_gradient(tensor(Dtype::fp32, {}, {1.0})).view())[0], 65536.0);
 }
 
 TEST(GradScaler, EachOptimizerSkipsOnItsOwnFlagAndAllShareTheBackoff) {

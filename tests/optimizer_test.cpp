@@ -241,6 +241,56 @@ Tensor filled(Dtype dtype, std::int64_t n, double value) {
   return made;
 }
 
+/// The weight after two steps with the gradients 2 and -1, from 1, in fp64.
+template <class Kind, class Options>
+double after_two(const Options& options) {
+  Parameter parameter{"p", filled(Dtype::fp64, 1, 1.0)};
+  Kind optimizer({&parameter}, options);
+  for (const double grad : {2.0, -1.0}) {
+    parameter.grad = filled(Dtype::fp64, 1, grad);
+    optimizer.step();
+  }
+  return parameter.value.span<double>()[0];
+}
+
+/// The papers' equations, written out once more.
+TEST(Optimizer, TwoStepsByHand) {
+  for (const bool fused : {false, true}) {
+    SgdOptions sgd;
+    sgd.fused = fused;
+    sgd.lr = 0.5;
+    sgd.momentum = 0.5;
+    EXPECT_EQ(after_two<Sgd>(sgd), 1.0 - 0.5 * 2.0 - 0.5 * (0.5 * 2.0 - 1.0));
+    sgd.nesterov = true;
+    EXPECT_EQ(after_two<Sgd>(sgd), 1.0 - 0.5 * (2.0 + 0.5 * 2.0) - 0.5 * (-1.0 + 0.5 * (0.5 * 2.0 - 1.0)));
+
+    AdamOptions adam;
+    adam.fused = fused;
+    adam.lr = 0.1;
+    adam.beta1 = 0.5;
+    adam.beta2 = 0.75;
+    adam.eps = 0.0;
+    const double m1 = 0.5 * 2.0, v1 = 0.25 * 4.0, m2 = 0.5 * m1 - 0.5 * 1.0, v2 = 0.75 * v1 + 0.25 * 1.0;
+    const double first = 0.1 * (m1 / 0.5) / std::sqrt(v1 / 0.25), second = 0.1 * (m2 / 0.75) / std::sqrt(v2 / (1.0 - 0.75 * 0.75));
+    EXPECT_DOUBLE_EQ(after_two<Adam>(adam), 1.0 - first - second);
+    AdamWOptions adamw;
+    static_cast<AdamOptions&>(adamw) = adam;
+    adamw.weight_decay = 0.25;
+    EXPECT_DOUBLE_EQ(after_two<AdamW>(adamw), ((1.0 - 0.1 * 0.25) - first) * (1.0 - 0.1 * 0.25) - second);
+
+    AdagradOptions adagrad;
+    adagrad.fused = fused;
+    adagrad.lr = 0.1;
+    adagrad.eps = 0.0;
+    EXPECT_DOUBLE_EQ(after_two<Adagrad>(adagrad), 1.0 - 0.1 + 0.1 / std::sqrt(5.0));
+  }
+  RmspropOptions rmsprop;
+  rmsprop.lr = 0.1;
+  rmsprop.alpha = 0.75;
+  rmsprop.eps = 0.0;
+  EXPECT_DOUBLE_EQ(after_two<Rmsprop>(rmsprop), 1.0 - 0.1 * 2.0 + 0.1 / std::sqrt(0.75 + 0.25));
+}
+
 TEST(Optimizer, Bf16WeightsStagnateAndMasterWeightsDoNot) {
   SgdOptions options;
   options.lr = 0x1p-10;  // below half the spacing of bf16 at 1, which is 2^-8 below it
@@ -263,6 +313,7 @@ TEST(Optimizer, Bf16WeightsStagnateAndMasterWeightsDoNot) {
   EXPECT_EQ(to_doubles(copy.value.view())[0], 1.0 - 0x1p-7);
   EXPECT_EQ(with.state(0).at("master_param").span<float>()[0], 1.0f - 0x1p-7f);
   EXPECT_EQ(with.counts().stagnant, 0);
+  EXPECT_EQ(with.state_bytes(), 12);  // three fp32 masters and no moments
   EXPECT_GT(with.counts().copy_stagnant, 0);
   EXPECT_LT(with.counts().copy_stagnant, 24);
 }

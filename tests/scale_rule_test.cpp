@@ -235,6 +235,50 @@ TEST(ShardedGoldens, AgreedRanksDoNotDiverge) {
   EXPECT_GT(torch_moved_on_bad, 0);
 }
 
+/// Weights and found flags of two ranks after one fused SGD step; `bad` ranks have an infinite gradient.
+std::array<RankResult, 2> one_step(std::array<bool, 2> bad, bool explicit_unscale, ShardedRule rule) {
+  std::array<RankResult, 2> results;
+  on_two_ranks([&](std::size_t rank, const AllReduceSum& all_reduce) {
+    Parameter w{"w", Tensor(Dtype::fp32, {1})};
+    SgdOptions sgd;
+    sgd.lr = 1.0;
+    sgd.fused = true;
+    sgd.skip = rule == ShardedRule::torch ? SkipRule::torch_exactly_one : SkipRule::nonzero;
+    Sgd optimizer({&w}, sgd);
+    GradScalerOptions options;
+    options.init_scale = 4.0;
+    ShardedGradScaler scaler(options, all_reduce, rule);
+    scaler.scale(Tensor(Dtype::fp32, {}));
+    w.grad = Tensor(Dtype::fp32, {1});
+    w.grad.span<float>()[0] = bad[rank] ? std::numeric_limits<float>::infinity() : 4.0f;
+    if (explicit_unscale) scaler.unscale_(optimizer);
+    scaler.step(optimizer);
+    results[rank].found = scaler.found_inf(optimizer);
+    scaler.update();
+    results[rank].param = w.value;
+    results[rank].scale = scaler.get_scale();
+  });
+  return results;
+}
+
+TEST(Sharded, RanksSkipTogetherOrNotAtAll) {
+  for (const bool explicit_unscale : {false, true})
+    for (const auto& bad : {std::array{false, false}, {true, false}, {false, true}, {true, true}}) {
+      const auto results = one_step(bad, explicit_unscale, ShardedRule::agreed);
+      const bool any = bad[0] || bad[1];
+      for (const RankResult& result : results) {
+        EXPECT_EQ(result.found.at(0), any ? 1.0f : 0.0f);
+        EXPECT_EQ(result.param.span<float>()[0], any ? 0.0f : -1.0f);
+        EXPECT_EQ(result.scale, any ? 2.0 : 4.0);
+      }
+    }
+  // Planted, and what torch does: a summed flag of 2 is no skip for a fused optimizer; an unasked rank steps alone.
+  EXPECT_TRUE(std::isinf(one_step({true, true}, true, ShardedRule::torch)[0].param.span<float>()[0]));
+  const auto apart = one_step({true, false}, false, ShardedRule::torch);
+  EXPECT_NE(apart[0].param.span<float>()[0], apart[1].param.span<float>()[0]);
+  EXPECT_NE(apart[0].scale, apart[1].scale);
+}
+
 TEST(ShardedGoldens, OneProcess) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "sharded_grad_scaler.json");
   const AllReduceSum alone = [](float value) { return value; };

@@ -80,58 +80,85 @@ bool BlockOptimizer::prepare_state(std::size_t i) {
   return first;
 }
 
+/// What a block needs beside the tensors that can be updated where they lie.
+template <class T>
+struct BlockOptimizer::Buffers {
+  alignas(64) std::array<T, kBlock> parameter, grad, old, copy_before;
+  alignas(64) std::array<std::array<T, kBlock>, kMaxMoments> moments;
+  std::array<bool, kBlock> had_grad;
+};
+
+template <class T>
+UpdateBlock<T> BlockOptimizer::load(const Walk& w, std::int64_t at, std::int64_t n, Buffers<T>& buffers) const {
+  UpdateBlock<T> block;
+  block.n = n;
+  block.rounds_to = w.rounds_to;
+  block.grad = buffers.grad.data();
+  load_block(w.grad, at, n, block.grad);
+  if (w.grad_scale) {
+    const T scale = *w.grad_scale;
+    for (std::int64_t i = 0; i < n; ++i) block.grad[i] /= scale;
+    store_block(w.grad, at, n, block.grad);
+  }
+  const auto place = [&](const TensorView& tensor, T* buffer) {
+    T* values = block_in_place(tensor, at, buffer);
+    if (values == buffer) load_block(tensor, at, n, buffer);
+    return values;
+  };
+  block.parameter = place(w.target, buffers.parameter.data());
+  for (int m = 0; m < w.moment_count; ++m) {
+    const auto k = static_cast<std::size_t>(m);
+    block.moment[m] = place(w.moments[k], buffers.moments[k].data());
+  }
+  return block;
+}
+
+/// Writes back what was not updated in place; with `reload` the buffers then hold what was stored.
+template <class T>
+void BlockOptimizer::store(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers, bool reload) const {
+  const auto put = [&](const TensorView& tensor, T* values, const T* buffer) {
+    if (values != buffer) return;
+    store_block(tensor, at, block.n, values);
+    if (reload) load_block(tensor, at, block.n, values);
+  };
+  put(w.target, block.parameter, buffers.parameter.data());
+  for (int m = 0; m < w.moment_count; ++m) {
+    const auto k = static_cast<std::size_t>(m);
+    put(w.moments[k], block.moment[m], buffers.moments[k].data());
+  }
+  if (w.has_copy) store_block(w.copy, at, block.n, block.parameter);
+}
+
+template <class T>
+void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers,
+                                  UpdateCounts& counts) const {
+  const int v = second_moment();
+  std::array<T, kBlock> copy_after;
+  if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
+  for (std::int64_t i = 0; i < block.n; ++i) {
+    const auto k = static_cast<std::size_t>(i);
+    const bool intended = block.grad[i] != T(0);  // the direction, by now
+    counts.intended += intended;
+    counts.stagnant += intended && block.parameter[i] == buffers.old[k];
+    if (w.has_copy) counts.copy_stagnant += intended && copy_after[k] == buffers.copy_before[k];
+    if (v >= 0) counts.second_moment_zero += buffers.had_grad[k] && block.moment[v][i] == T(0);
+  }
+  if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
+}
+
 template <class T>
 void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, UpdateCounts& counts) const {
-  alignas(64) std::array<T, kBlock> parameter, grad, old;
-  alignas(64) std::array<std::array<T, kBlock>, kMaxMoments> moments;
-  const int v = second_moment();
+  Buffers<T> buffers;
   for (std::int64_t at = begin; at < end; at += kBlock) {
-    UpdateBlock<T> block;
-    block.n = std::min<std::int64_t>(kBlock, end - at);
-    block.rounds_to = w.rounds_to;
-    const auto n = static_cast<std::size_t>(block.n);
-    load_block(w.grad, at, block.n, grad.data());
-    block.grad = grad.data();
-    if (w.grad_scale) {
-      const T scale = *w.grad_scale;
-      for (std::size_t i = 0; i < n; ++i) grad[i] /= scale;
-      store_block(w.grad, at, block.n, grad.data());
+    const UpdateBlock<T> block = load(w, at, std::min<std::int64_t>(kBlock, end - at), buffers);
+    if (common_.count) {
+      std::copy_n(block.parameter, block.n, buffers.old.data());
+      if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());
+      for (std::int64_t i = 0; i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0);
     }
-    block.parameter = block_in_place(w.target, at, parameter.data());
-    if (block.parameter == parameter.data()) load_block(w.target, at, block.n, parameter.data());
-    for (int m = 0; m < w.moment_count; ++m) {
-      const auto k = static_cast<std::size_t>(m);
-      block.moment[m] = block_in_place(w.moments[k], at, moments[k].data());
-      if (block.moment[m] == moments[k].data()) load_block(w.moments[k], at, block.n, moments[k].data());
-    }
-    if (common_.count) std::copy_n(block.parameter, n, old.data());
-    std::array<bool, kBlock> had_grad;
-    if (common_.count && v >= 0)
-      for (std::size_t i = 0; i < n; ++i) had_grad[i] = grad[i] != T(0);
     update_block(block);
-    if (block.parameter == parameter.data()) {
-      store_block(w.target, at, block.n, parameter.data());
-      if (common_.count) load_block(w.target, at, block.n, parameter.data());
-    }
-    for (int m = 0; m < w.moment_count; ++m) {
-      const auto k = static_cast<std::size_t>(m);
-      if (block.moment[m] != moments[k].data()) continue;
-      store_block(w.moments[k], at, block.n, moments[k].data());
-      if (common_.count) load_block(w.moments[k], at, block.n, moments[k].data());
-    }
-    std::array<T, kBlock> copy_before, copy_after;
-    if (common_.count && w.has_copy) load_block(w.copy, at, block.n, copy_before.data());
-    if (w.has_copy) store_block(w.copy, at, block.n, block.parameter);
-    if (!common_.count) continue;
-    if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
-    for (std::size_t i = 0; i < n; ++i) {
-      const bool intended = grad[i] != T(0);  // the direction, by now
-      counts.intended += intended;
-      counts.stagnant += intended && block.parameter[i] == old[i];
-      if (w.has_copy) counts.copy_stagnant += intended && copy_after[i] == copy_before[i];
-      if (v >= 0) counts.second_moment_zero += had_grad[i] && block.moment[v][i] == T(0);
-    }
-    if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
+    store(w, at, block, buffers, common_.count);
+    if (common_.count) count_update(w, at, block, buffers, counts);
   }
 }
 

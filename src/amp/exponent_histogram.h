@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -77,21 +78,25 @@ class PairHistogram {
   static constexpr std::int64_t kWorthIt = kExponent == 5 ? 1 << 12 : 1 << 18;
 
   void add(const Code* x, std::int64_t n) {
-    constexpr std::int64_t kStep = 16 / static_cast<std::int64_t>(sizeof(Code));
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Code)), kWord = 8 / static_cast<std::int64_t>(sizeof(Code));
+    std::array<std::uint32_t*, kTables> tables;
+    for (std::size_t t = 0; t < kTables; ++t) tables[t] = tables_[t].data();
     std::int64_t i = 0;
-    for (; i + kStep <= n; i += kStep) {
+    for (; i + kLine <= n; i += kLine) {
       __builtin_prefetch(reinterpret_cast<const char*>(x + i) + kPrefetch);
-      std::uint64_t word[2];
-      std::memcpy(word, x + i, sizeof word);
-      const std::uint64_t first = extract_bits(word[0], kMask), second = extract_bits(word[1], kMask);
-      if constexpr (sizeof(Code) == 2) {
-        ++even_[first & kPair];
-        ++odd_[first >> (2 * kExponent)];
-        ++even_[second & kPair];
-        ++odd_[second >> (2 * kExponent)];
-      } else {
-        ++even_[first];
-        ++odd_[second];
+      for (std::int64_t k = 0; k < kLine; k += 2 * kWord) {
+        std::uint64_t word[2];
+        std::memcpy(word, x + i + k, sizeof word);
+        const std::uint64_t first = extract_bits(word[0], kMask), second = extract_bits(word[1], kMask);
+        if constexpr (sizeof(Code) == 2) {
+          ++tables[0][first & kPair];
+          ++tables[1][first >> (2 * kExponent)];
+          ++tables[2 % kTables][second & kPair];
+          ++tables[3 % kTables][second >> (2 * kExponent)];
+        } else {
+          ++tables[0][first];
+          ++tables[1][second];
+        }
       }
     }
     for (; i < n; ++i) ++single_[(x[i] >> kFraction) & kField];
@@ -111,18 +116,26 @@ class PairHistogram {
   static constexpr std::uint64_t kMask =
       sizeof(Code) == 2 ? (kField << kFraction) * 0x0001000100010001u : (kField << kFraction) * 0x0000000100000001u;
 
+  // Several, so that equal neighbours do not wait for one another; as many as the first cache holds (fp16), at least two.
+  static constexpr std::size_t kTables = kExponent == 5 ? 4 : 2;
+  using Table = std::vector<std::uint32_t>;
+  static std::array<Table, kTables> empty_tables() {
+    std::array<Table, kTables> tables;
+    tables.fill(Table(kPair + 1));
+    return tables;
+  }
   void fold() {
     for (std::size_t pair = 0; pair <= kPair; ++pair) {
-      const std::int64_t both = std::int64_t{even_[pair]} + odd_[pair];
-      single_[pair & kField] += both;
-      single_[pair >> kExponent] += both;
+      std::int64_t all = 0;
+      for (Table& table : tables_) all += table[pair];
+      single_[pair & kField] += all;
+      single_[pair >> kExponent] += all;
     }
-    std::fill(even_.begin(), even_.end(), 0u);
-    std::fill(odd_.begin(), odd_.end(), 0u);
+    for (Table& table : tables_) std::fill(table.begin(), table.end(), 0u);
     added_ = 0;
   }
 
-  std::vector<std::uint32_t> even_ = std::vector<std::uint32_t>(kPair + 1), odd_ = std::vector<std::uint32_t>(kPair + 1);
+  std::array<Table, kTables> tables_ = empty_tables();
   std::array<std::int64_t, kField + 1> single_{};
   std::int64_t added_ = 0;
 };

@@ -5,6 +5,8 @@
 // - outputs that are no tensors (an int, None, a str) do not compile here, instead of ValueError; an undefined Tensor is
 //   torch's None and does raise it;
 // - update(1024), an int, raises AttributeError in torch; here it is 1024.0;
+// - a closure has one form here, torch's positional one, which is called; the keyword closure= raises RuntimeError there;
+// - a disabled scaler has its factors here; torch's has no such attributes (AttributeError);
 // - the deprecated contract in which step() takes the scaler as the keyword grad_scaler;
 // - a device that is not there makes torch's scaler a silent no-op: here enabled says what is wanted.
 #pragma once
@@ -90,6 +92,7 @@ class GradScaler {
   /// Ignored if disabled. An empty dict throws (RuntimeError), a missing key too (KeyError), after the keys before it were taken.
   virtual void load_state_dict(const StateDict& state);
   /// What pickling and unpickling gives: the same fields, the scale not yet made. Throws inside an iteration (AssertionError).
+  /// A derived scaler's own fields are not in it: use its state_dict().
   GradScaler pickled() const;
 
   // For reports and tests.

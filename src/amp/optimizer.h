@@ -53,6 +53,9 @@ class Optimizer {
   OptimizerState& state(std::size_t i) { return state_[i]; }
   const OptimizerState& state(std::size_t i) const { return state_[i]; }
 
+  /// Bytes of all state tensors as they are now (none before the first update).
+  std::int64_t state_bytes() const;
+
   // Set by a scaler for the length of one step(). A grad_scale set before is multiplied with the scaler's.
   std::optional<float> grad_scale;
   std::optional<float> found_inf;

@@ -29,6 +29,7 @@ struct Ops {
   }
   template <class F>
   void map(T* y, const F& f) const {
+#pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) y[i] = f(i);
     settle(y);
   }
@@ -164,30 +165,33 @@ void Adam::apply(const UpdateBlock<T>& block) const {
 
 template <class T>
 void Adam::apply_fused(const UpdateBlock<T>& block) const {
+  const std::int64_t n = block.n;
   T *p = block.parameter, *g = block.grad, *m = block.moment[0], *v = block.moment[1], *vmax = block.moment[2];
-  const T decay = static_cast<T>(options_.weight_decay), keep = static_cast<T>(1.0 - lr() * options_.weight_decay);
   const T lerp = static_cast<T>(1.0 - options_.beta1), beta2 = static_cast<T>(options_.beta2);
   const T square = static_cast<T>(1.0 - options_.beta2), eps = static_cast<T>(options_.eps);
   const T correction = static_cast<T>(bias_correction2_sqrt_), step = static_cast<T>(-step_size_);
-  const bool decays = options_.weight_decay != 0.0, maximize = options_.maximize, amsgrad = options_.amsgrad;
   const bool near_old = lerp < T(0.5);
-  for (std::int64_t i = 0; i < block.n; ++i) {
-    T grad = maximize ? -g[i] : g[i];
-    T weight = p[i];
-    if (decays && decoupled_) weight = weight * keep;
-    if (decays && !decoupled_) grad = std::fma(weight, decay, grad);
-    const T moment = near_old ? std::fma(lerp, grad - m[i], m[i]) : std::fma(lerp - T(1), grad - m[i], grad);
-    const T second = std::fma(beta2, v[i], square * grad * grad);
-    T denominator = second;
-    if (amsgrad) {
-      vmax[i] = vmax[i] != vmax[i] || vmax[i] > second ? vmax[i] : second;
-      denominator = vmax[i];
-    }
-    denominator = std::sqrt(denominator) / correction + eps;
-    m[i] = moment;
-    v[i] = second;
-    p[i] = weight + step * moment / denominator;
-    g[i] = moment;
+  const T weight = near_old ? lerp : lerp - T(1);
+  const Ops<T> ops{n, nullptr};  // nothing is rounded below T before it is stored
+  if (options_.maximize) ops.neg(g);
+  if (options_.weight_decay != 0.0) {
+    if (decoupled_)
+      ops.mul(p, 1.0 - lr() * options_.weight_decay);
+    else
+      ops.add(g, p, options_.weight_decay);
+  }
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T old = m[i], from = near_old ? old : g[i];
+    m[i] = std::fma(weight, g[i] - old, from);
+    v[i] = std::fma(beta2, v[i], square * g[i] * g[i]);
+  }
+  if (options_.amsgrad) ops.map(vmax, [=](std::int64_t i) { return vmax[i] != vmax[i] || vmax[i] > v[i] ? vmax[i] : v[i]; });
+  const T* second = options_.amsgrad ? vmax : v;
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    p[i] = p[i] + step * m[i] / (std::sqrt(second[i]) / correction + eps);
+    g[i] = m[i];
   }
 }
 

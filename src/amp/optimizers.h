@@ -3,9 +3,9 @@
 //
 // Every update walks the tensors once, by blocks that stay in the first cache: gradients of any dtype are widened for the block at
 // hand alone. Two arithmetics:
-// - reference: torch's single-tensor implementation, operation by operation, each result rounded to the parameter's dtype
-//   (fp32 and fp64 bits are torch's);
-// - fused: torch's fused kernels. All of an element's update in fp32 (fp64 for fp64 parameters), one rounding per store; it
+// - reference: torch's single-tensor implementation, operation by operation, each result rounded to the parameter's dtype. fp32 and
+//   fp64 bits are torch's, except behind a square root: torch takes MKL's, which may be one ulp off, ours is rounded correctly;
+// - fused: torch's fused kernels, to the bit. All of an element's update in fp32 (fp64 for fp64 parameters), one rounding per store; it
 //   divides by grad_scale, skips by found_inf and writes the unscaled gradient back if grad_scale is given.
 #pragma once
 
@@ -101,6 +101,14 @@ class BlockOptimizer : public Optimizer {
   bool skipped() const;
   bool prepare_state(std::size_t i);
   void update_parameter(std::size_t i, bool first);
+  template <class T>
+  struct Buffers;
+  template <class T>
+  UpdateBlock<T> load(const Walk& tensors, std::int64_t at, std::int64_t n, Buffers<T>& buffers) const;
+  template <class T>
+  void store(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers, bool reload) const;
+  template <class T>
+  void count_update(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers, UpdateCounts& counts) const;
   template <class T>
   void walk(const Walk& tensors, std::int64_t begin, std::int64_t end, UpdateCounts& counts) const;
   void update_sparse(std::size_t i);
