@@ -95,7 +95,7 @@ TEST_F(RealTensors, GradientsAreThoseOfTheLoss) {
   const auto loss_of = [](double nudge, std::vector<double>* gradient) {
     models::Parameters parameters("probe");
     parameters.get("w", {3, 4}, 0, 0.5)[5] += nudge;
-    models::Tape tape(parameters);
+    models::Fp64Tape tape(parameters);
     const models::Var x = tape.data({2, 4}, {1, -2, 3, 0.5, 0.25, 4, -1, 2}), w = tape.weight("w", {3, 4}, 4);
     const models::Var sums = tape.call("sum", {{"x", tape.call("mul", {{"x", tape.take(w, {4, 5, 6, 7, 5, 5, 0, 1}, {2, 4})}, {"y", x}})}});
     const models::Var squares = tape.call("mul", {{"x", sums}, {"y", sums}});

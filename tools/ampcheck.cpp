@@ -32,7 +32,9 @@ ExitCode run(int argc, char** argv) {
       {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
       {"doctor", doctor_command},   {"version", version_command}, {"new", new_command},
       {"compare", compare_command},   {"audit", audit_command},
-      {"contract", contract_command}};
+      {"contract", contract_command},
+      {"train", train_command},     {"trace", trace_command},
+      {"facts", facts_command},     {"memory", memory_command}};
   std::optional<std::string> help;
   Options options = parse_options(argc, argv, help);
   if (help) {

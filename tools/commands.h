@@ -24,5 +24,9 @@ ExitCode contract_command(const Options& options);
 ExitCode audit_command(const Options& options);
 /// `audit gate`: options.words without the first.
 ExitCode audit_gate_command(Options options);
+ExitCode train_command(const Options& options);
+ExitCode trace_command(const Options& options);
+ExitCode facts_command(const Options& options);
+ExitCode memory_command(const Options& options);
 
 }  // namespace ampcheck::tools

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "src/op_call.h"
@@ -91,11 +92,16 @@ ShapeFilter parse_shapes(const std::string& text) {
   return filter;
 }
 
-ReportFile parse_report(const std::string& text) {
+constexpr std::array kTraceReports = {Named<ReportFile::Format>{"html", ReportFile::Format::html},
+                                      Named<ReportFile::Format>{"csv", ReportFile::Format::csv},
+                                      Named<ReportFile::Format>{"json", ReportFile::Format::json}};
+
+template <std::size_t N>
+ReportFile parse_report(const std::string& text, const std::array<Named<ReportFile::Format>, N>& formats) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos || colon + 1 == text.size())
     throw UsageError("[-o] got '" + text + "', want FORMAT:FILE, as json:check.json or junit:check.xml");
-  ReportFile report{choose("-o", text.substr(0, colon), kReports), text.substr(colon + 1)};
+  ReportFile report{choose("-o", text.substr(0, colon), formats), text.substr(colon + 1)};
   if (report.path == "-") throw UsageError("[-o] got '-'; for JSON on standard output use --json");
   return report;
 }
@@ -229,6 +235,61 @@ void add_format_options(CLI::App* verb, Options& o) {
                           "subnormal numbers become zero");
 }
 
+double parse_positive(const char* flag, const std::string& text) {
+  const std::optional<double> value = parse_number(text);
+  if (!value || !(*value >= 0) || !std::isfinite(*value)) throw UsageError(std::string("[") + flag + "] got '" + text + "', want a number from 0 on");
+  return *value;
+}
+
+constexpr std::array kModels = {Named<const char*>{"mlp", "mlp"}, Named<const char*>{"conv", "conv"}, Named<const char*>{"transformer", "transformer"},
+                                Named<const char*>{"tutorial", "tutorial"}};
+constexpr std::array kLosses = {Named<const char*>{"cross_entropy", "cross_entropy"}, Named<const char*>{"mse", "mse"}};
+constexpr std::array kOptimizerNames = {Named<const char*>{"sgd", "sgd"}, Named<const char*>{"adam", "adam"}, Named<const char*>{"adamw", "adamw"},
+                                        Named<const char*>{"adagrad", "adagrad"}, Named<const char*>{"rmsprop", "rmsprop"}};
+constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const char*>{"local", "local"}, Named<const char*>{"carried", "carried"},
+                                 Named<const char*>{"both", "both"}};
+constexpr std::array kScalers = {Named<const char*>{"torch", "torch"}, Named<const char*>{"none", "none"}};
+constexpr std::array kTrainDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
+
+/// What is trained, and how.
+void add_train_options(CLI::App* verb, Options& o) {
+  TrainChoices& t = o.train;
+  const auto number = [&](const char* flag, const char* help, double& value) {
+    each(verb, flag, "X", help, [flag, &value](const std::string& text) { value = parse_positive(flag, text); });
+  };
+  const auto whole = [&](const char* flag, const char* help, auto& value) {
+    each(verb, flag, "N", help, [flag, &value](const std::string& text) { value = static_cast<std::remove_reference_t<decltype(value)>>(parse_count(flag, text, 1, 1'000'000)); });
+  };
+  each(verb, "--model", "M", "mlp (default), conv, transformer or tutorial", [&t](const std::string& s) { t.model = choose("--model", s, kModels); });
+  each(verb, "--loss", "L", "of mlp: cross_entropy (default) or mse", [&t](const std::string& s) { t.loss = choose("--loss", s, kLosses); });
+  each(verb, "--dtype", "T", "autocast to fp16 (default) or bf16; fp32: no autocast", [&o](const std::string& s) { o.dtypes = {choose("--dtype", s, kTrainDtypes)}; });
+  each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's rules; default for fp16) or none", [&t](const std::string& s) { t.scaler = choose("--scaler", s, kScalers); });
+  number("--init-scale", "first loss scale (65536)", t.init_scale);
+  number("--growth-interval", "clean steps after which the scale doubles (2000)", t.growth_interval);
+  whole("--steps", "how many (50)", t.steps);
+  each(verb, "--shadow", "S", "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
+       [&t](const std::string& s) { t.shadow = choose("--shadow", s, kShadows); });
+  each(verb, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop", [&t](const std::string& s) { t.optimizer = choose("--optimizer", s, kOptimizerNames); });
+  number("--lr", "learning rate (the model's own)", t.lr);
+  number("--momentum", "of sgd and rmsprop (the model's own)", t.momentum);
+  number("--weight-decay", "(the optimizer's default)", t.weight_decay);
+  verb->add_flag("--nesterov", t.nesterov, "of sgd");
+  whole("--accumulate", "micro-batches a step (1)", t.accumulate);
+  number("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
+  number("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
+  number("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
+  whole("--batch", "rows of a batch (the model's own)", t.batch);
+  whole("--width", "of the tutorial net's layers (4096)", t.width);
+  each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });
+  verb->add_option("--record", t.record, "write a trace of every tensor (ampcheck trace FILE shows it)")->type_name("FILE");
+  verb->add_option("--save", t.save, "write a checkpoint at the end, a safetensors file")->type_name("FILE");
+  verb->add_option("--resume", t.resume, "go on from a checkpoint, bit for bit; --steps counts from the start of the run")->type_name("FILE");
+  whole("--every", "look at every N-th step alone (1)", t.every);
+  each(verb, "--from", "STEP", "look at nothing before this step (1)", [&t](const std::string& s) { t.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
+  verb->add_option("--ops", t.ops, "look at these ops alone: pattern with * and ?, as 'linear_*'")->type_name("GLOB");
+  verb->add_option("--data", o.data, "digits, text or random, which the model decides; or the folder that holds digits and text")->type_name("DATA");
+}
+
 CLI::App* add_verb(CLI::App& app, Options& o, const char* name, const char* help) {
   CLI::App* verb = app.add_subcommand(name, help);
   verb->add_flag("--json", o.json, "results as JSON on standard output");
@@ -255,7 +316,7 @@ void describe(CLI::App& app, Options& o) {
   add_run_options(check, o);
   add_budget_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE, junit:FILE or lines:FILE (may be repeated)",
-       [&o](const std::string& t) { o.reports.push_back(parse_report(t)); });
+       [&o](const std::string& t) { o.reports.push_back(parse_report(t, kReports)); });
   check->add_option("--journal", o.journal, "append a JSON line before and after each case: what ran when the machine went down")->type_name("FILE");
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
 
@@ -301,6 +362,23 @@ void describe(CLI::App& app, Options& o) {
   add_jobs_option(audit, o);
   audit->add_flag("-v,--verbose", o.verbose, "of zoo: every kernel with what was due and what was found");
   add_gate_options(audit, o);
+
+  CLI::App* train = add_verb(app, o, "train", "Train a small net in mixed precision beside the same run in fp64, and say what low precision did");
+  add_train_options(train, o);
+  add_jobs_option(train, o);
+
+  CLI::App* trace = add_verb(app, o, "trace", "What a recorded training run met: tables, CSV, JSON, or one HTML file with plots");
+  trace->add_option("FILE", o.words, "as train --record wrote it")->required()->expected(1);
+  trace->add_flag("--csv", o.csv, "one row for each tensor of each step");
+  each(trace, "-o,--output", "FORMAT:FILE", "also write html:FILE, csv:FILE or json:FILE (may be repeated)",
+       [&o](const std::string& t) { o.reports.push_back(parse_report(t, kTraceReports)); });
+
+  CLI::App* facts = add_verb(app, o, "facts", "What is often written about mixed precision, and what this machine measures");
+  facts->add_option("--data", o.data, "folder with digits and text")->type_name("DIR");
+
+  CLI::App* memory = add_verb(app, o, "memory", "Bytes of weights, masters, gradients, moments and activations, by strategy");
+  memory->add_option("MODEL", o.words, "mlp, conv, transformer or tutorial")->required()->expected(1);
+  add_train_options(memory, o);
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");

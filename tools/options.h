@@ -23,7 +23,7 @@ struct UsageError : std::runtime_error {
 
 /// "-o FORMAT:FILE"
 struct ReportFile {
-  enum class Format { json, junit, lines } format = Format::json;
+  enum class Format { json, junit, lines, html, csv } format = Format::json;
   std::string path;
 };
 
@@ -47,6 +47,22 @@ struct GateFlags {
   std::string rules;  ///< TOML file with a rule for each storage type
   std::string range;  ///< data regime of the cases; empty: normal
   bool rounded_reference = false;
+};
+
+/// train: what is trained and how.
+struct TrainChoices {
+  std::string model = "mlp", loss = "cross_entropy", optimizer = "sgd", shadow = "both";
+  std::string scaler = {};         ///< torch or none; empty: torch for fp16
+  double init_scale = 65536, growth_interval = 2000;
+  double lr = -1, momentum = -1, weight_decay = -1;  ///< negative: the model's or optimizer's own
+  double clip_norm = 0, clip_value = 0, loss_weight = 1;
+  bool nesterov = false;
+  int steps = 50, accumulate = 1;
+  std::int64_t batch = 0, width = 0;
+  std::string record = {};         ///< file for the trace
+  std::string save = {}, resume = {};  ///< checkpoints
+  std::string ops = "*";           ///< pattern of the ops that are looked at
+  int every = 1, from = 0;         ///< and the steps
 };
 
 struct Options {
@@ -90,6 +106,8 @@ struct Options {
   int samples = 8;                 ///< certify: coordinates per input and form
   std::vector<std::string> formats = {};  ///< formats: only these
   RoundingMode rounding = {};
+  TrainChoices train = {};
+  bool csv = false;                ///< trace: rows on standard output
 };
 
 /// The options of a command line. Text for the user (help, version) is returned in `help`, and nothing is to be run then.

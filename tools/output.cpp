@@ -92,6 +92,11 @@ void require_writable(const std::string& path) {
   if (::access(place.c_str(), W_OK) != 0) fail("'" + path + "'", errno);
 }
 
+void require_readable(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) throw EnvironmentError("[file] got no '" + path + "', want a file of that name");
+}
+
 Style stdout_style() {
   const char* const no_color = std::getenv("NO_COLOR");
   const char* const terminal = std::getenv("TERM");

@@ -18,6 +18,7 @@ class ProgressLine {
   /// Draws at most ten times a second.
   void show(std::size_t done, std::size_t all, std::size_t failed, std::string_view last);
   void clear();
+  bool on() const { return on_; }  ///< standard error is a terminal
 
  private:
   bool on_ = false, drawn_ = false;

@@ -19,7 +19,7 @@ NetRun train(std::string_view name, const std::function<void(Tape&)>& model) {
   out.name = name;
   Parameters parameters{out.name};
   for (int step = 0; step < kSteps; ++step) {
-    Tape tape(parameters);
+    Fp64Tape tape(parameters);
     model(tape);
     tape.backward_and_update(kRate);
     out.steps.push_back(tape.take_record());

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checks/models/tape.h"
+#include "checks/models/fp64_tape.h"
 
 namespace ampcheck::checks::models {
 

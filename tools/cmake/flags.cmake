@@ -35,7 +35,7 @@ endif()
 # ampcheck_library(<folder> LINK ...): one static library per folder, ampcheck::<folder>.
 function(ampcheck_library folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu ${folder}/ops/*.cpp ${folder}/models/*.cpp ${folder}/zoo/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu ${folder}/ops/*.cpp ${folder}/amp/*.cpp ${folder}/models/*.cpp ${folder}/train/*.cpp ${folder}/zoo/*.cpp)
   list(REMOVE_ITEM sources ${AMPCHECK_UNLISTED})
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${folder}/*.cu)
   if(NOT AMPCHECK_HAS_CUDA AND cuda_sources)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formula of one call in fp64: its output, and its gradients at a cotangent.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/formula.h"
+
+namespace ampcheck::checks::models {
+
+class Evaluation {
+ public:
+  explicit Evaluation(std::shared_ptr<const reference::Recording> recording);
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+  ~Evaluation();
+
+  const reference::Recording& recording() const;
+  /// Values of a floating input; integer inputs are in the recording, and are ignored here.
+  void set_input(const std::string& name, std::vector<double> values);
+  /// Of the first output.
+  const std::vector<double>& output();
+  void set_cotangent(std::vector<double> values);
+  /// By the name of the input that it is the gradient of.
+  const std::vector<double>& gradient(const std::string& input);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ampcheck::checks::models

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/models/fp64_tape.h"
+
+#include <algorithm>
+
+#include "checks/models/evaluation.h"
+#include "src/error.h"
+
+namespace ampcheck::checks::models {
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+std::vector<double>& Parameters::get(const std::string& name, const Shape& shape, double offset, double scale) {
+  std::vector<double>& values = values_[name];
+  if (values.empty()) values = initial_values(net_, seed_, name, shape, offset, scale);
+  return values;
+}
+
+const RecordedCall* StepRecord::find(std::string_view name) const {
+  const auto found = std::find_if(calls.begin(), calls.end(), [&](const RecordedCall& call) { return call.name == name; });
+  return found == calls.end() ? nullptr : &*found;
+}
+
+Fp64Tape::Fp64Tape(Parameters& parameters) : parameters_(parameters) {}
+Fp64Tape::~Fp64Tape() = default;
+
+int Fp64Tape::push(const Shape& shape, std::vector<double> values) {
+  if (std::ssize(values) != shape.count())
+    throw Error("[tape] values, got " + std::to_string(values.size()) + ", want " + shape.str());
+  record_.shapes.push_back(shape);
+  record_.values.push_back(std::move(values));
+  record_.cotangents.emplace_back();
+  return static_cast<int>(record_.values.size()) - 1;
+}
+
+Var Fp64Tape::data(const Shape& shape, std::vector<double> values) { return {push(shape, std::move(values))}; }
+
+Var Fp64Tape::parameter(const std::string& name, const Shape& shape, double offset, double scale) {
+  const int id = push(shape, parameters_.get(name, shape, offset, scale));
+  trained_.emplace_back(id, name);
+  return {id};
+}
+
+Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
+                   const std::vector<std::pair<std::string, double>>& attributes) {
+  RecordedCall recorded = bind_call(op_name, inputs, attributes, [this](Var x) { return shape(x); });
+  recorded.name = op_name + "_" + std::to_string(++counts_[op_name]);
+  const auto values_of = [&](const std::string& name) {
+    const auto input = std::find_if(recorded.inputs.begin(), recorded.inputs.end(), [&](const auto& i) { return i.first == name; });
+    return record_.values[at(input->second)];
+  };
+  Entry entry;
+  entry.evaluation = std::make_unique<Evaluation>(
+      parameters_.recordings().of(op_of_call(op_name), recorded.call, values_of));
+  for (const auto& [name, id] : recorded.inputs) entry.evaluation->set_input(name, record_.values[at(id)]);
+  const auto& [output_name, output] = entry.evaluation->recording().outputs.front();
+  recorded.output_name = output_name;
+  recorded.output = push(output.shape(), entry.evaluation->output());
+  const Var result{recorded.output};
+  entry.call = record_.calls.size();
+  record_.calls.push_back(std::move(recorded));
+  entries_.push_back(std::move(entry));
+  return result;
+}
+
+Var Fp64Tape::reshape(Var x, const Shape& shape) {
+  entries_.push_back({.from = x.id, .to = push(shape, std::vector<double>(record_.values[at(x.id)])), .map = {}});
+  return {entries_.back().to};
+}
+
+Var Fp64Tape::take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) {
+  const std::vector<double>& from = record_.values[at(x.id)];
+  std::vector<double> values;
+  values.reserve(map.size());
+  for (const std::int64_t i : map) values.push_back(from.at(at(i)));
+  entries_.push_back({.from = x.id, .to = push(shape, std::move(values)), .map = map});
+  return {entries_.back().to};
+}
+
+void Fp64Tape::add_loss(Var value, double weight) {
+  if (shape(value).count() != 1) throw Error("[tape] loss, got " + shape(value).str() + ", want one element");
+  record_.loss += weight * record_.values[at(value.id)].front();
+  losses_.emplace_back(value.id, weight);
+}
+
+std::vector<double>& Fp64Tape::cotangent(int id) {
+  std::vector<double>& out = record_.cotangents[at(id)];
+  if (out.empty()) out.assign(record_.values[at(id)].size(), 0.0);
+  return out;
+}
+
+void Fp64Tape::backward(Entry& entry) {
+  if (!entry.evaluation) {
+    const std::vector<double>& g = cotangent(entry.to);
+    std::vector<double>& to = cotangent(entry.from);
+    for (std::size_t i = 0; i < g.size(); ++i) to[entry.map.empty() ? i : at(entry.map[i])] += g[i];
+    return;
+  }
+  const RecordedCall& call = record_.calls[entry.call];
+  entry.evaluation->set_cotangent(cotangent(call.output));
+  for (const auto& [name, id] : call.inputs) {
+    if (!op_of_call(call.call.op).signature.input(name)->has_gradient()) continue;
+    const std::vector<double>& g = entry.evaluation->gradient(name);
+    std::vector<double>& to = cotangent(id);
+    for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
+    if (keep_gradients_) record_.gradients[call.name + " " + gradient_name(name)] = g;
+  }
+  entry.evaluation.reset();
+}
+
+void Fp64Tape::backward(double weight_of_all) {
+  for (const auto& [id, weight] : losses_) cotangent(id).front() += weight_of_all * weight;
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) backward(*entry);
+}
+
+std::map<std::string, std::vector<double>> Fp64Tape::gradients() {
+  std::map<std::string, std::vector<double>> out;
+  for (const auto& [id, name] : trained_) {
+    const std::vector<double>& g = cotangent(id);
+    std::vector<double>& sum = out[name];
+    sum.resize(g.size(), 0.0);
+    for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, Shape>> Fp64Tape::trained_shapes() const {
+  std::vector<std::pair<std::string, Shape>> out;
+  for (const auto& [id, name] : trained_)
+    if (std::none_of(out.begin(), out.end(), [&, wanted = std::string_view(name)](const auto& known) { return known.first == wanted; }))
+      out.emplace_back(name, record_.shapes[at(id)]);
+  return out;
+}
+
+void Fp64Tape::backward_and_update(double rate) {
+  backward();
+  for (const auto& [name, g] : gradients()) {
+    std::vector<double>& values = parameters_.values().at(name);
+    for (std::size_t i = 0; i < g.size(); ++i) values[i] -= rate * g[i];
+  }
+}
+
+}  // namespace ampcheck::checks::models

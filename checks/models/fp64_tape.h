@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Define-by-run training in fp64: each call is evaluated by its op's formula, and backward() walks the tape with the
+// adjoints of the same formulas. What every call met stays on record.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checks/models/bound_call.h"
+#include "checks/models/tape.h"
+
+namespace ampcheck::checks::models {
+
+class Evaluation;
+
+/// fp64 values of the trained tensors by name.
+class Parameters {
+ public:
+  explicit Parameters(std::string net, std::uint64_t seed = 1) : net_(std::move(net)), seed_(seed) {}
+  /// The parameter of that name; at first use its initial_values().
+  std::vector<double>& get(const std::string& name, const Shape& shape, double offset, double scale);
+  /// Formulas recorded by earlier tapes over these parameters.
+  Recordings& recordings() { return recordings_; }
+  std::map<std::string, std::vector<double>>& values() { return values_; }
+
+ private:
+  std::string net_;
+  std::uint64_t seed_;
+  std::map<std::string, std::vector<double>> values_;
+  Recordings recordings_;
+};
+
+/// All that one training step met.
+struct StepRecord {
+  std::vector<RecordedCall> calls;
+  std::vector<Shape> shapes;
+  std::vector<std::vector<double>> values;
+  std::vector<std::vector<double>> cotangents;  ///< of the loss; empty for integers and what the loss does not see
+  double loss = 0;
+  std::map<std::string, std::vector<double>> gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
+
+  const RecordedCall* find(std::string_view name) const;
+};
+
+class Fp64Tape final : public Tape {
+ public:
+  explicit Fp64Tape(Parameters& parameters);
+  ~Fp64Tape() override;
+
+  Var data(const Shape& shape, std::vector<double> values) override;
+  Var parameter(const std::string& name, const Shape& shape, double offset, double scale) override;
+  Var call(const std::string& op, const std::vector<std::pair<std::string, Var>>& inputs,
+           const std::vector<std::pair<std::string, double>>& attributes = {}) override;
+  Var reshape(Var x, const Shape& shape) override;
+  Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) override;
+  const Shape& shape(Var x) const override { return record_.shapes[static_cast<std::size_t>(x.id)]; }
+  void add_loss(Var value, double weight) override;
+
+  /// Cotangents, of `weight` times the loss, of everything the loss depends on.
+  void backward(double weight = 1);
+  /// backward(), then one step of gradient descent on the parameters.
+  void backward_and_update(double rate);
+  /// After backward(): gradients of the trained tensors by name.
+  std::map<std::string, std::vector<double>> gradients();
+  /// Puts StepRecord::gradients on record too.
+  void keep_call_gradients() { keep_gradients_ = true; }
+  /// Names and shapes of the trained tensors, in the order of their use.
+  std::vector<std::pair<std::string, Shape>> trained_shapes() const;
+  const StepRecord& record() const { return record_; }
+  StepRecord take_record() { return std::move(record_); }
+
+ private:
+  struct Entry {
+    int from = -1, to = -1;            ///< of a take
+    std::vector<std::int64_t> map;     ///< empty: a reshape
+    std::size_t call = 0;              ///< of a call
+    std::unique_ptr<Evaluation> evaluation;
+  };
+  int push(const Shape& shape, std::vector<double> values);
+  std::vector<double>& cotangent(int id);
+  void backward(Entry& entry);
+
+  Parameters& parameters_;
+  StepRecord record_;
+  std::vector<Entry> entries_;
+  std::vector<std::pair<int, std::string>> trained_;
+  std::vector<std::pair<int, double>> losses_;
+  std::map<std::string, int> counts_;
+  bool keep_gradients_ = false;
+};
+
+}  // namespace ampcheck::checks::models

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/error.h"
+#include "src/safetensors.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+constexpr const char* kRecipe = "recipe";
+
+Tensor numbers(const std::vector<double>& values) {
+  Tensor out(Dtype::fp64, {std::ssize(values)});
+  std::copy(values.begin(), values.end(), out.span<double>().begin());
+  return out;
+}
+
+Tensor text(const std::string& value) {
+  Tensor out(Dtype::u8, {std::ssize(value)});
+  std::memcpy(out.data(), value.data(), value.size());
+  return out;
+}
+
+/// What must agree for the run to go on as it would have.
+std::string recipe_of(const Trainer& trainer) {
+  const TrainOptions& o = trainer.options();
+  const OptimizerChoice& c = o.rule.optimizer;
+  return fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
+                     o.net.batch, o.net.width, name(o.dtype), o.scaler.enabled, c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+}
+
+/// A safetensors file holds dense tensors; copies do not share memory with what is still trained.
+Tensor copy(const Tensor& from) {
+  Tensor out = Tensor::uninitialized(from.dtype(), from.shape());
+  std::memcpy(out.data(), from.data(), static_cast<std::size_t>(from.count() * bytes(from.dtype())));
+  return out;
+}
+
+void put(std::vector<NamedTensor>& out, const std::string& prefix, ParameterSet& parameters, const BlockOptimizer& optimizer) {
+  std::size_t index = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    out.push_back({prefix + "parameter/" + parameter.name, copy(parameter.value)});
+    for (const auto& [key, tensor] : optimizer.state(index)) out.push_back({prefix + "optimizer/" + parameter.name + "/" + key, copy(tensor)});
+    ++index;
+  }
+}
+
+void take(const std::vector<NamedTensor>& all, const std::string& prefix, ParameterSet& parameters, BlockOptimizer& optimizer, const std::string& where) {
+  std::size_t index = 0;
+  for (Parameter& parameter : parameters.all()) {
+    const std::string own = prefix + "optimizer/" + parameter.name + "/";
+    bool found = false;
+    for (const auto& [name, tensor] : all) {
+      if (name == prefix + "parameter/" + parameter.name) {
+        if (!(tensor.shape() == parameter.value.shape()) || tensor.dtype() != parameter.value.dtype())
+          throw Error("[checkpoint] " + where + " '" + name + "', got " + tensor.shape().str() + ", want " + parameter.value.shape().str());
+        std::memcpy(parameter.value.data(), tensor.data(), static_cast<std::size_t>(tensor.count() * bytes(tensor.dtype())));
+        found = true;
+      } else if (name.starts_with(own)) {
+        optimizer.state(index)[name.substr(own.size())] = copy(tensor);
+      }
+    }
+    if (!found) throw Error("[checkpoint] " + where + ", got no '" + prefix + "parameter/" + parameter.name + "', want all parameters of the net");
+    ++index;
+  }
+}
+
+std::string fp64_prefix(std::size_t k) { return fmt::format("fp64.{}/", k); }
+
+}  // namespace
+
+std::string checkpoint_bytes(Trainer& trainer) {
+  std::vector<NamedTensor> out = {{kRecipe, text(recipe_of(trainer))},
+                                  {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
+                                  {"trainer/spreads", numbers(trainer.spreads())},
+                                  {"trainer/differences", numbers(trainer.differences())}};
+  for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
+  put(out, "", trainer.parameters(), trainer.optimizer());
+  for (std::size_t k = 0; k < trainer.reference().size(); ++k) put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer());
+  return safetensors_bytes(out);
+}
+
+void resume(Trainer& trainer, std::string_view bytes, const std::string& where) {
+  const std::vector<NamedTensor> all = parse_safetensors(bytes, where);
+  const auto find = [&](const std::string& name) -> const Tensor& {
+    for (const NamedTensor& entry : all)
+      if (entry.name == name) return entry.tensor;
+    throw Error("[checkpoint] " + where + ", got no '" + name + "', want a file of train --save");
+  };
+  trainer.prepare();
+  const auto recipe = find(kRecipe).span<char>();
+  const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
+  if (got != want) throw Error("[checkpoint] " + where + " recipe, got '" + got + "', want '" + want + "'");
+  GradScaler::StateDict scaler;
+  for (const auto& [name, tensor] : all)
+    if (name.starts_with("scaler/")) scaler[name.substr(7)] = tensor.span<double>()[0];
+  if (trainer.scaler().is_enabled()) trainer.scaler().load_state_dict(scaler);
+  take(all, "", trainer.parameters(), trainer.optimizer(), where);
+  const auto steps = find("trainer/steps").span<double>();
+  if (steps.size() != 2) throw Error("[checkpoint] " + where + " 'trainer/steps', got " + std::to_string(steps.size()) + " numbers, want 2");
+  for (std::size_t k = 0; k < trainer.reference().size(); ++k) {
+    trainer.reference()[k]->prepare();
+    take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
+    trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
+  }
+  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>();
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()});
+}
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training run as a safetensors file, from which it goes on bit for bit: parameters, optimizer state, scaler, step; of a carried
+// shadow the same of its fp64 runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "checks/train/trainer.h"
+
+namespace ampcheck::checks::train {
+
+/// The bytes of the file; after at least one step.
+std::string checkpoint_bytes(Trainer& trainer);
+
+/// Takes a fresh trainer to where the other one was. Error if the file is no checkpoint, or one of another model, dtype, optimizer,
+/// batch, seed or accumulation, or if a carried shadow is wanted and it has none. `where` names the file.
+void resume(Trainer& trainer, std::string_view bytes, const std::string& where);
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens in a training step, in its order: each tensor that an op, a cast, the unscaling, the clipping or the optimizer
+// wrote, as an observer sees it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "src/tensor.h"
+
+namespace ampcheck::checks::train {
+
+enum class Phase : std::uint8_t { forward, backward, unscale, clip, optimizer };
+inline constexpr int kPhases = 5;
+/// "forward", "backward", ...
+const char* name(Phase phase);
+
+/// Which steps and ops are looked at.
+struct Sampling {
+  int every = 1, from = 0;  ///< steps from, from + every, ...
+  std::string ops = "*";    ///< pattern with * and ? of op or layer names ("linear_1", "layer0")
+
+  bool step(int number) const { return number >= from && (number - from) % every == 0; }
+};
+
+/// One tensor that was just written. Views are valid during the call alone.
+struct Event {
+  int step = 0;
+  Phase phase = Phase::forward;
+  bool cast = false;              ///< the tensor is another one in another dtype; `op` is the op that asked for it
+  std::string_view op;            ///< "linear_1", or a parameter's name from unscale on
+  std::string_view layer;         ///< name of the op's trained tensors, "layer0"; empty without one
+  std::string_view tensor;        ///< "y", "dweight"; of a cast what is cast
+  TensorView got;
+  Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
+  int source = -1;                ///< of a cast of the forward: number of the tensor in its graph, the same if it is cast again
+  std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs, of a narrowing cast what was cast; else empty
+  std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
+  double scale = 1;               ///< gradients: what they are multiplied by
+  std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
+  bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
+  bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all
+};
+
+/// Every element is finite; any dtype of floating point.
+bool all_finite(const TensorView& view);
+
+class Observer {
+ public:
+  Observer() = default;
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  virtual ~Observer() = default;
+  /// Whether see() is to be called for the tensors of this op now, and whether with a local shadow.
+  virtual bool wants(std::string_view op) const = 0;
+  virtual bool wants_exact(std::string_view op) const = 0;
+  virtual void see(const Event& event) = 0;
+};
+
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/fp64_run.h"
+
+#include "src/amp/clip.h"
+
+namespace ampcheck::checks::train {
+
+bool clip(const StepRule& rule, const std::vector<Parameter*>& parameters) {
+  if (rule.clip_norm > 0) clip_grad_norm_(parameters, rule.clip_norm);
+  if (rule.clip_value > 0) clip_grad_value_(parameters, rule.clip_value);
+  return rule.clip_norm > 0 || rule.clip_value > 0;
+}
+
+Fp64Run::Fp64Run(const Net& net, const StepRule& rule, std::uint64_t seed)
+    : net_(net), rule_(rule), values_(net.name, seed), parameters_(net.name, seed, Dtype::fp64) {}
+Fp64Run::~Fp64Run() = default;
+
+void Fp64Run::start_from(ParameterSet& parameters) {
+  for (const Parameter& parameter : parameters.all()) parameters_.set(parameter.name, parameter.value.shape(), to_doubles(parameter.value.view()));
+}
+
+void Fp64Run::prepare() {
+  if (optimizer_) return;
+  if (parameters_.all().empty()) {  // the net says which parameters it has
+    models::Fp64Tape tape(values_);
+    net_.forward(tape, 0);
+    for (const auto& [name, shape] : tape.trained_shapes()) parameters_.set(name, shape, values_.values().at(name));
+  }
+  optimizer_ = make_optimizer(rule_.optimizer, parameters_.pointers());
+}
+
+double Fp64Run::step() {
+  prepare();
+  for (const Parameter& parameter : parameters_.all()) {
+    const auto values = parameter.value.span<double>();
+    values_.values()[parameter.name].assign(values.begin(), values.end());
+  }
+  parameters_.clear_grads();
+  records_.clear();
+  double loss = 0;
+  const double share = 1.0 / rule_.accumulate;
+  for (int micro = 0; micro < rule_.accumulate; ++micro) {
+    models::Fp64Tape tape(values_);
+    net_.forward(tape, steps_ * rule_.accumulate + micro);
+    tape.keep_call_gradients();
+    tape.backward(share * rule_.loss_weight);
+    for (const auto& [name, gradient] : tape.gradients()) {
+      Parameter& parameter = *parameters_.find(name);
+      Tensor grad(Dtype::fp64, parameter.value.shape());
+      from_doubles(gradient, grad.view());
+      ParameterSet::add_grad(parameter, grad);
+    }
+    loss += share * tape.record().loss;
+    records_.push_back(tape.take_record());
+  }
+  clip(rule_, parameters_.pointers());
+  optimizer_->step();
+  ++steps_;
+  return loss;
+}
+
+}  // namespace ampcheck::checks::train

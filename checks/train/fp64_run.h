@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The carried shadow: the whole training in fp64, by the formulas, with fp64 parameters and the same optimizer in fp64. No loss
+// scale, and so no step is skipped.
+#pragma once
+
+#include <memory>
+
+#include "checks/models/fp64_tape.h"
+#include "checks/train/net.h"
+#include "checks/train/optimizer_choice.h"
+#include "checks/train/parameters.h"
+
+namespace ampcheck::checks::train {
+
+/// How a step goes on from its gradients, in every arithmetic.
+struct StepRule {
+  OptimizerChoice optimizer;
+  int accumulate = 1;     ///< micro-batches a step; the loss of each counts 1/accumulate
+  double loss_weight = 1; ///< the gradient is that of this times the loss
+  double clip_norm = 0;   ///< of all gradients together; 0: not clipped
+  double clip_value = 0;  ///< of each element; 0: not clipped
+};
+
+/// Clips the gradients as the rule says; true if it says so.
+bool clip(const StepRule& rule, const std::vector<Parameter*>& parameters);
+
+class Fp64Run {
+ public:
+  Fp64Run(const Net& net, const StepRule& rule, std::uint64_t seed);
+  ~Fp64Run();
+  /// Starts from these values instead, widened.
+  void start_from(ParameterSet& parameters);
+
+  /// One step: the next micro-batches, then the optimizer. Returns the loss.
+  double step();
+  /// What the micro-batches of the last step met.
+  const std::vector<models::StepRecord>& records() const { return records_; }
+  std::int64_t steps() const { return steps_; }
+
+  // For checkpoints.
+  ParameterSet& parameters() { return parameters_; }
+  BlockOptimizer* optimizer() { return optimizer_.get(); }
+  void resume_at(std::int64_t step) { steps_ = step; }
+  /// Makes parameters and optimizer, which come to be with the first step otherwise.
+  void prepare();
+
+ private:
+  Net net_;
+  StepRule rule_;
+  models::Parameters values_;
+  ParameterSet parameters_;
+  std::unique_ptr<BlockOptimizer> optimizer_;
+  std::vector<models::StepRecord> records_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace ampcheck::checks::train

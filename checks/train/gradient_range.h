@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which powers of two a gradient may be multiplied by so that a format holds it: from the histogram of the exponents of its
+// exact values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/float_format.h"
+
+namespace ampcheck::checks::train {
+
+/// Below this share of a tensor's largest element a value of the fp64 formula is taken for the formula's own rounding, 2^-53 with
+/// room for sums of 2^9 terms that cancel: what is zero by a symmetry, as dq of the first row of causal attention, is such a value.
+inline constexpr double kNoiseShare = 0x1p-44;
+/// kNoiseShare times the largest finite magnitude.
+double noise_of(std::span<const double> values);
+
+/// Counts the magnitudes of one tensor's gradients, over any number of steps.
+class GradientRange {
+ public:
+  /// Exact values that hold the gradient times `scale`; those below noise_of() count as zero.
+  void add(std::span<const double> values, double scale);
+
+  std::int64_t nonzero() const { return nonzero_; }
+  std::int64_t not_finite() const { return not_finite_; }
+  double amax() const { return amax_; }
+  double amin() const { return amin_; }  ///< of what is not zero
+  /// How many of the non-zero elements round to zero, to nearest, when multiplied by 2^k: magnitudes up to half the smallest
+  /// subnormal, a tie included, since zero is even. Magnitudes below 2^floor are not counted.
+  std::int64_t flushed(const FloatFormat& format, int k, int floor = kLow) const;
+  /// Whether the largest becomes infinite: from max_finite plus half its ulp on.
+  bool overflows(const FloatFormat& format, int k) const;
+
+  static constexpr int kLow = -400, kHigh = 400;
+
+ private:
+  std::array<std::int64_t, kHigh - kLow> counts_{};  ///< by exponent
+  std::array<std::int64_t, kHigh - kLow> powers_{};  ///< of these, exact powers of two
+  std::int64_t nonzero_ = 0, not_finite_ = 0;
+  double amax_ = 0, amin_ = 0;
+};
+
+/// What the loss scales 2^0 ... 2^24 would have done to a run. A scale loses nothing if half of it would flush nothing: near the edge
+/// the values that go into an op are rounded coarsely themselves. What is smaller than the fp64 rounding of the largest gradient is not
+/// counted: a gradient that is zero by a symmetry (the bias of a softmax's input) is such noise in fp64.
+struct ScaleAdvice {
+  bool known = false;                 ///< some gradient was looked at
+  int low = 0, high = -1;             ///< 2^low .. 2^high lose nothing; low > high: each loses something
+  int best = 0;                       ///< of those without overflow the one that loses least, the smallest of equals
+  double best_share = 0;              ///< of the non-zero elements that it flushes to zero
+  double unscaled_share = 0;          ///< that scale 1 flushes
+  std::string flushes;                ///< the tensor of which scale 2^(low-2), or else `best`, loses the largest share
+  std::string overflows;              ///< the tensor that overflows at the smallest scale, and
+  int overflows_at = 0;               ///< that scale's exponent; more than 24 if none does
+};
+ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format);
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Define-by-run training with the kernels: each call runs at once, under autocast where that is on, and backward() walks the calls
+// in reverse with the kernels' own backwards. Casts are nodes of their own, whose backward is the cast in the other direction, so
+// that a gradient arrives in the dtype of its parameter. Backward ops run in the dtypes of the forward.
+//
+// A gradient that several ops contribute to is the sum in the tensor's dtype, rounded at each addition, last op first (as torch
+// accumulates).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checks/models/bound_call.h"
+#include "checks/models/evaluation.h"
+#include "checks/train/event.h"
+#include "checks/train/parameters.h"
+
+namespace ampcheck::checks::train {
+
+struct GraphOptions {
+  std::optional<Dtype> autocast = {};  ///< fp16 or bf16; none: everything in fp32
+  Observer* observer = nullptr;
+  std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
+  int step = 0;                        ///< as events name it
+};
+
+class Graph final : public models::Tape {
+ public:
+  using Var = models::Var;
+  /// Both outlive the graph.
+  Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options);
+  ~Graph() override;
+
+  Var data(const Shape& shape, std::vector<double> values) override;
+  Var parameter(const std::string& name, const Shape& shape, double offset, double scale) override;
+  Var call(const std::string& op, const std::vector<std::pair<std::string, Var>>& inputs,
+           const std::vector<std::pair<std::string, double>>& attributes = {}) override;
+  Var reshape(Var x, const Shape& shape) override;
+  Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) override;
+  const Shape& shape(Var x) const override { return slots_[static_cast<std::size_t>(x.id)].view.shape; }
+  void add_loss(Var value, double weight) override;
+
+  /// The weighted losses so far, in fp32.
+  float loss() const { return loss_; }
+  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. Once. `scale`: the part of the seed that
+  /// is a loss scale, for events.
+  void backward(float seed, double scale);
+
+  /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among them.
+  std::int64_t bytes_kept() const;
+  /// Of these, the parameters' casts.
+  std::int64_t bytes_of_weight_casts() const;
+
+  /// For tests and reports: the tensors by number, and their gradients after backward().
+  std::size_t size() const { return slots_.size(); }
+  const TensorView& view(Var x) const { return slots_[static_cast<std::size_t>(x.id)].view; }
+  const Tensor& grad(Var x) const { return slots_[static_cast<std::size_t>(x.id)].grad; }
+  /// The var that the latest call of that name ("linear_1") wrote.
+  Var output_of(const std::string& call) const;
+
+ private:
+  struct Slot {
+    Tensor memory;
+    TensorView view;
+    bool needs_grad = false;
+    Parameter* parameter = nullptr;
+    std::optional<bool> finite = {};  ///< once looked at
+    std::optional<bool> grad_finite = {};
+    Tensor grad = {};
+  };
+  struct Entry;
+
+  Slot& slot(int id) { return slots_[static_cast<std::size_t>(id)]; }
+  int push(Tensor memory, const Shape& shape, bool needs_grad);
+  int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label);
+  int as_integer(int id);
+  std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call, const std::string& layer);
+  std::string layer_of(const models::RecordedCall& call) const;
+  bool finite(int id);
+  bool grad_finite(int id);
+  bool watched(const std::string& op) const;
+  bool shadowed(const std::string& op) const;
+  void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite, bool cotangent_finite = true);
+  void add_grad(int id, const Tensor& grad);
+  void backward_call(Entry& entry);
+  void backward_cast(Entry& entry);
+  void backward_move(Entry& entry);
+
+  ParameterSet& parameters_;
+  models::Recordings& recordings_;
+  GraphOptions options_;
+  std::vector<Slot> slots_;
+  std::vector<Entry> entries_;
+  std::map<std::string, int> counts_;
+  std::map<std::string, int> parameter_slots_;
+  std::map<std::pair<int, Dtype>, int> casts_;  ///< of parameters: one cast serves all its uses, as autocast's cache does
+  std::map<std::string, int> outputs_;
+  std::vector<std::pair<int, double>> losses_;
+  float loss_ = 0;
+  double scale_ = 1;
+};
+
+}  // namespace ampcheck::checks::train

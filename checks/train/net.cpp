@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/net.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "checks/models/layers.h"
+#include "checks/models/models.h"
+#include "src/error.h"
+#include "src/random.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+using namespace models;
+
+constexpr std::array kNets = {
+    NetInfo{"mlp", "digits", "64-64-64-10 with relu on 8x8 digits; cross-entropy, or MSE against one-hot"},
+    NetInfo{"conv", "digits", "two convolutions, attention pooling, a gated layer and a decoder on digits"},
+    NetInfo{"transformer", "text", "two transformer blocks (GPT-2's and LLaMA's) that predict the next character"},
+    NetInfo{"tutorial", "random", "three linear layers with relu and MSE, the net of the AMP tutorials"}};
+constexpr std::int64_t kPixels = 64, kClasses = 10;
+
+/// Rows batch * size, ... of the file, which begins anew at its end.
+std::vector<std::size_t> rows_of(std::int64_t batch, std::int64_t size, std::int64_t all) {
+  std::vector<std::size_t> out;
+  for (std::int64_t i = 0; i < size; ++i) out.push_back(static_cast<std::size_t>((batch * size + i) % all));
+  return out;
+}
+
+Digits rows_of(const Digits& all, std::int64_t batch, std::int64_t size) {
+  Digits out;
+  for (const std::size_t row : rows_of(batch, size, std::ssize(all.classes))) {
+    const auto first = all.pixels.begin() + static_cast<std::ptrdiff_t>(row) * kPixels;
+    out.pixels.insert(out.pixels.end(), first, first + kPixels);
+    out.classes.push_back(all.classes[row]);
+  }
+  return out;
+}
+
+Net mlp(const NetOptions& options) {
+  const bool mse = options.loss == "mse";
+  if (!mse && options.loss != "cross_entropy") throw Error("[train] loss, got '" + options.loss + "', want cross_entropy or mse");
+  const std::int64_t size = options.batch > 0 ? options.batch : 64;
+  const auto digits = std::make_shared<const Digits>(read_digits(options.data));
+  const auto forward = [=](Tape& t, std::int64_t batch) {
+    Digits rows = rows_of(*digits, batch, size);
+    Var h = t.data({size, kPixels}, rows.pixels);
+    h = unary(t, "relu", linear(t, "layer0", h, 64));
+    h = unary(t, "relu", linear(t, "layer1", h, 64));
+    const Var logits = linear(t, "layer2", h, kClasses);
+    if (!mse) {
+      const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({size}, rows.classes)}});
+      return t.add_loss(mean_all(t, losses), 1);
+    }
+    std::vector<double> one_hot(static_cast<std::size_t>(size * kClasses), 0.0);
+    for (std::size_t i = 0; i < rows.classes.size(); ++i) one_hot[i * kClasses + static_cast<std::size_t>(rows.classes[i])] = 1;
+    t.add_loss(t.call("mse_loss", {{"x", logits}, {"target", t.data({size, kClasses}, std::move(one_hot))}}), 1);
+  };
+  return {"mlp", 0.1, 0.9, forward};
+}
+
+Net conv(const NetOptions& options) {
+  const std::int64_t size = options.batch > 0 ? options.batch : 8;
+  const auto digits = std::make_shared<const Digits>(read_digits(options.data));
+  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, rows_of(*digits, batch, size)); }};
+}
+
+Net transformer(const NetOptions& options) {
+  constexpr std::int64_t kWindow = 512;  // characters, from which a batch takes its passages
+  const auto text = std::make_shared<const Text>(read_text(options.data));
+  return {"transformer", 0.1, 0, [=](Tape& t, std::int64_t batch) {
+            Text window;
+            window.vocabulary = text->vocabulary;
+            for (const std::size_t i : rows_of(batch, kWindow, std::ssize(text->tokens))) window.tokens.push_back(text->tokens[i]);
+            text_model(t, window);
+          }};
+}
+
+/// Normal inputs and targets.
+Net tutorial(const NetOptions& options) {
+  const std::int64_t size = options.batch > 0 ? options.batch : 128, width = options.width > 0 ? options.width : 4096;
+  const std::uint64_t seed = options.seed;
+  return {"tutorial", 1e-3, 0, [=](Tape& t, std::int64_t batch) {
+            const auto normal = [&](const char* what) {
+              std::vector<double> values(static_cast<std::size_t>(size * width));
+              Random(seed, "tutorial/" + std::string(what) + std::to_string(batch)).normals(0, values);
+              return values;
+            };
+            Var h = t.data({size, width}, normal("x"));
+            h = unary(t, "relu", linear(t, "layer0", h, width));
+            h = unary(t, "relu", linear(t, "layer1", h, width));
+            h = linear(t, "layer2", h, width);
+            t.add_loss(t.call("mse_loss", {{"x", h}, {"target", t.data({size, width}, normal("y"))}}), 1);
+          }};
+}
+
+}  // namespace
+
+std::span<const NetInfo> nets() { return kNets; }
+
+Net make_net(const NetOptions& options) {
+  if (options.model == "mlp") return mlp(options);
+  if (options.model == "conv") return conv(options);
+  if (options.model == "transformer") return transformer(options);
+  if (options.model == "tutorial") return tutorial(options);
+  throw Error("[train] model, got '" + options.model + "', want mlp, conv, transformer or tutorial");
+}
+
+}  // namespace ampcheck::checks::train

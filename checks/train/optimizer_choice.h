@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/amp/optimizers.h"
+
+namespace ampcheck::checks::train {
+
+/// What of an optimizer is chosen; negative: torch's default of that optimizer.
+struct OptimizerChoice {
+  std::string name = "sgd";  ///< sgd, adam, adamw, adagrad, rmsprop
+  double lr = -1, momentum = -1, weight_decay = -1;
+  bool nesterov = false;
+};
+
+/// Names of the optimizers, for messages.
+inline constexpr const char* kOptimizers = "sgd, adam, adamw, adagrad or rmsprop";
+
+/// In torch's reference arithmetic, counting what stagnates. Error for an unknown name or an option that it has not.
+std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Parameter*> parameters);
+
+}  // namespace ampcheck::checks::train

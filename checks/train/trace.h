@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trace of a training run as a file: JSON lines, appended step by step. A run that dies leaves all steps before the last
+// intact; a reader leaves out a torn last line.
+//
+// The first line says what was run:
+//   {"schema":"ampcheck.trace/1","model":"mlp","dtype":"fp16","scaler":"torch","seed":1,"steps":50,"local":true,"carried":true}
+// then for each step one line for each tensor, in the order in which they were written:
+//   {"step":0,"seq":17,"phase":"backward","cast":false,"op":"linear_3","layer":"layer2","tensor":"dx","dtype":"fp16","from":"","source":-1,
+//    "scale":65536,"elements":4096,"zero":12,"subnormal":0,"inf":0,"nan":0,"amax":0.31,"amin":1.1e-05,
+//                                          source: of a cast of the forward, which tensor of the step; twice the same: cast twice
+//    "exponents":[-15,[3,8,...]],          first exponent e, then how many magnitudes are in [2^e, 2^(e+1)), ...; an e below the
+//                                          format's smallest holds all subnormal numbers
+//    "nonzero":4090,"flushed":6,"overflowed":0,"local_error":2.1e-04,      against the local shadow (nonzero 0: none)
+//    "subnormal_loss":0,"saturated":0,"bias":-0.001,"bias_z":-0.4,"ulps":[2000,1900,190],    src/amp/tensor_stats.h: ShadowStats; ulps:
+//                                          how many are equal, off by up to 1/2 ulp, 1, 2, 4, ...
+//    "carried_error":1.3e-03,                                              against the fp64 run, relative in the 2-norm
+//    "intended":0,"stagnant":0,"role":"none"}                              optimizer; role in a non-finite fault
+// and at last
+//   {"step":0,"loss":2.29,"fp64_loss":2.29,"spread":0.05,"scale":65536,"scale_after":65536,"found_inf":false,"stepped":true,
+//    "stagnant_share":0.01}
+// Non-finite numbers are the strings "inf", "-inf" and "nan"; what does not exist is null.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "checks/train/trainer.h"
+
+namespace ampcheck::checks::train {
+
+class TraceWriter {
+ public:
+  /// Begins the file. WriteError if it cannot be written. With `resumed` what it holds of earlier steps stays.
+  TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed);
+  ~TraceWriter();
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
+
+  /// As a Watch::Listener.
+  void tensor(const Event& event, const TensorKey& key, const Tally& tally, FaultRole role);
+  /// Ends a step: its lines are in the file when this returns.
+  void step(const StepResult& result);
+
+ private:
+  std::string path_, pending_;
+  int file_ = -1, seq_ = 0;
+};
+
+}  // namespace ampcheck::checks::train

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "src/parallel.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+std::vector<double> grad_norms(ParameterSet& parameters) {
+  std::vector<double> out;
+  for (const Parameter& parameter : parameters.all()) {
+    double sum = 0;
+    if (parameter.grad.defined())
+      for (const double g : to_doubles(parameter.grad.view())) sum += g * g;
+    out.push_back(std::sqrt(sum));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool StepResult::left() const {
+  return !std::isfinite(loss) || (apart && spread && std::fabs(*apart) > *spread);
+}
+
+Trainer::Trainer(const TrainOptions& options)
+    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed), scaler_(options.scaler) {
+  if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
+  if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
+  if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
+}
+
+Trainer::~Trainer() = default;
+
+/// A first forward says which parameters the net has.
+void Trainer::prepare() {
+  if (optimizer_) return;
+  Graph graph(parameters_, recordings_, {});
+  net_.forward(graph, 0);
+  optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+  if (!options_.shadows.carried) return;
+  for (int k = 0; k < kSeeds; ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
+  reference_.front()->start_from(parameters_);
+}
+
+void Trainer::run_fp64(StepResult& result) {
+  if (reference_.empty()) return;
+  std::vector<double> losses(reference_.size());
+  parallel_for(std::ssize(reference_), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) losses[k] = reference_[k]->step();
+  });
+  const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
+  result.fp64_loss = losses.front();
+  spreads_.push_back(*most - *least);
+  if (spreads_.size() > kSpreadSteps) spreads_.erase(spreads_.begin());
+  result.spread = *std::max_element(spreads_.begin(), spreads_.end());
+}
+
+double Trainer::run_micro_batches() {
+  GraphOptions options;
+  if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
+  options.observer = watch_.get();
+  options.fault = options_.fault;
+  options.step = step_;
+  const int micro_batches = options_.rule.accumulate;
+  const float share = 1.0f / static_cast<float>(micro_batches);
+  float loss = 0;
+  for (int micro = 0; micro < micro_batches; ++micro) {
+    if (watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(micro)], micro == 0);
+    Graph graph(parameters_, recordings_, options);
+    net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches + micro);
+    Tensor total(Dtype::fp32, {});
+    const float part = share * graph.loss();
+    total.span<float>()[0] = part;
+    loss += part;
+    const float scale = scaler_.loss_gradient(total).span<float>()[0];
+    graph.backward(scale * share * static_cast<float>(options_.rule.loss_weight), scale);
+  }
+  return loss;
+}
+
+void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const std::vector<std::vector<float>>& before) {
+  if (!watch_) return;
+  std::size_t index = 0;
+  for (Parameter& parameter : parameters_.all()) {
+    const std::size_t at = index++;
+    if (!parameter.grad.defined() || !watch_->wants(parameter.name)) continue;
+    const bool moves = phase == Phase::optimizer;
+    Event event;
+    event.step = step_;
+    event.phase = phase;
+    event.op = event.layer = parameter.name;
+    event.tensor = moves ? "value" : "grad";
+    event.got = (moves ? parameter.value : parameter.grad).view();
+    event.inputs_finite = phase == Phase::unscale ? finite_before[at] : all_finite(parameter.grad.view());
+    std::vector<double> carried;
+    if (!reference_.empty()) {
+      const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
+      const bool clipped = options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;  // its gradients were clipped already
+      if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
+      event.carried = carried;
+    }
+    for (std::size_t i = 0; moves && i < before[at].size(); ++i) {
+      if (parameter.grad.span<float>()[i] == 0) continue;
+      ++event.intended;
+      event.stagnant += parameter.value.span<float>()[i] == before[at][i];
+    }
+    watch_->see(event);
+  }
+}
+
+StepResult Trainer::step() {
+  prepare();
+  StepResult result;
+  result.step = step_;
+  run_fp64(result);
+  parameters_.clear_grads();
+  optimizer_->reset_counts();
+  result.loss = run_micro_batches();
+  if (result.fp64_loss) {
+    differences_.push_back(result.loss - *result.fp64_loss);
+    if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
+    result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
+  }
+  result.scale = scaler_.get_scale();
+  result.scaled_norms = grad_norms(parameters_);
+  if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);
+  result.norms = grad_norms(parameters_);
+  std::vector<bool> finite;
+  for (const double norm : result.scaled_norms) finite.push_back(std::isfinite(norm));
+  tell(Phase::unscale, finite);
+  if (clip(options_.rule, parameters_.pointers())) tell(Phase::clip);
+  for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
+  const std::int64_t before = optimizer_->updates();
+  std::vector<std::vector<float>> values;
+  if (watch_)
+    for (const Parameter& parameter : parameters_.all()) values.emplace_back(parameter.value.span<float>().begin(), parameter.value.span<float>().end());
+  scaler_.step(*optimizer_);
+  scaler_.update();
+  result.stepped = optimizer_->updates() > before;
+  if (result.stepped) tell(Phase::optimizer, {}, values);
+  skips_ += result.stepped ? 0 : 1;
+  result.skips = skips_;
+  result.scale_after = scaler_.get_scale();
+  result.tracker = scaler_.is_enabled() ? scaler_.get_growth_tracker() : 0;
+  const UpdateCounts& counts = optimizer_->counts();
+  if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
+  ++step_;
+  return result;
+}
+
+}  // namespace ampcheck::checks::train

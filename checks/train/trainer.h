@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of the AMP tutorials: forward under autocast, scaled backward, unscale, clip, step, update; beside it the same training
+// in fp64.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checks/train/fp64_run.h"
+#include "checks/train/graph.h"
+#include "checks/train/watch.h"
+#include "src/amp/grad_scaler.h"
+
+namespace ampcheck::checks::train {
+
+struct Shadows {
+  bool local = false;    ///< each op's formula on the op's own inputs
+  bool carried = false;  ///< the whole run in fp64, and four more from other seeds for the spread of its loss
+};
+
+struct TrainOptions {
+  NetOptions net;
+  std::optional<Net> own_net = {};  ///< instead of `net`
+  Dtype dtype = Dtype::fp16;  ///< of autocast; fp32: no autocast
+  GradScalerOptions scaler = {};
+  StepRule rule = {};
+  std::uint64_t seed = 1;
+  Shadows shadows = {};
+  Sampling sampling = {};    ///< of the shadows and of what is recorded
+  bool watched = false;      ///< a watch even without a shadow, for listeners
+  std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
+};
+
+struct StepResult {
+  int step = 0;
+  double loss = 0;
+  std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
+  std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
+  double scale = 1;                         ///< of this step's backward
+  bool found_inf = false, stepped = true;
+  double scale_after = 1;
+  std::int32_t tracker = 0;
+  int skips = 0;                            ///< so far
+  std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
+  double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
+  /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
+  /// the other.
+  bool left() const;
+};
+
+class Trainer {
+ public:
+  static constexpr int kSeeds = 5;
+  static constexpr std::size_t kSpreadSteps = 10;  ///< curves cross: at one step alone they may meet
+  explicit Trainer(const TrainOptions& options);
+  ~Trainer();
+
+  /// Starts from these values instead of the seed's; before the first step.
+  void set_parameter(const std::string& name, const Shape& shape, const std::vector<double>& values) { parameters_.set(name, shape, values); }
+  StepResult step();
+  int steps() const { return step_; }
+  ParameterSet& parameters() { return parameters_; }
+  GradScaler& scaler() { return scaler_; }
+  BlockOptimizer& optimizer() { return *optimizer_; }
+  Watch* watch() { return watch_.get(); }
+  const Watch* watch() const { return watch_.get(); }
+  // For checkpoints.
+  /// Makes parameters, optimizer and fp64 runs, which come to be with the first step otherwise.
+  void prepare();
+  int skips() const { return skips_; }
+  const std::vector<double>& spreads() const { return spreads_; }
+  const std::vector<double>& differences() const { return differences_; }
+  std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
+  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
+    step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
+  }
+
+  const Net& net() const { return net_; }
+  const TrainOptions& options() const { return options_; }
+
+ private:
+  void run_fp64(StepResult& result);
+  double run_micro_batches();
+  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before unscaling, its values before the
+  /// optimizer moved them.
+  void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});
+
+  TrainOptions options_;
+  Net net_;
+  ParameterSet parameters_;
+  models::Recordings recordings_;
+  GradScaler scaler_;
+  std::unique_ptr<BlockOptimizer> optimizer_;
+  std::unique_ptr<Watch> watch_;
+  std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
+  std::vector<double> spreads_, differences_;  ///< of the last kSpreadSteps steps
+  int step_ = 0, skips_ = 0;
+};
+
+}  // namespace ampcheck::checks::train

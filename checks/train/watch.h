@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watches a run: what became zero or infinite where the exact value is neither, how large the error of each op is, where
+// non-finite values come from and where they end, and which loss scales would have held the gradients.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checks/models/fp64_tape.h"
+#include "checks/train/event.h"
+#include "checks/train/gradient_range.h"
+
+namespace ampcheck::checks::train {
+
+/// What an op does to non-finite values.
+enum class FaultRole : std::uint8_t { none, producer, propagator, killer };
+const char* name(FaultRole role);
+
+/// What one tensor met, against exact values: the formula at the op's own inputs, or of a cast the tensor before.
+struct Tally {
+  std::int64_t tensors = 0, elements = 0;
+  std::int64_t nonzero = 0;     ///< exact values above noise_of()
+  std::int64_t flushed = 0;     ///< of these, zeros for what is smaller than the smallest subnormal
+  std::int64_t overflowed = 0;  ///< elements that are not finite where the exact value is
+  double error2 = 0, exact2 = 0;            ///< sums of squares of the local error and of the exact values, of finite elements
+  double carried_error2 = 0, carried2 = 0;  ///< the same against the fp64 run, gradients without their scale
+  std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that did not move
+
+  void add(const Tally& other);
+  double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
+  double local_error() const;    ///< relative, in the 2-norm
+  double carried_error() const;
+};
+
+/// Which tensor: "linear_1.backward dweight", "linear_1.backward cast of dx".
+struct TensorKey {
+  Phase phase = Phase::forward;
+  bool cast = false;
+  Dtype dtype = Dtype::fp32;
+  std::string op, layer, tensor;
+
+  std::string str() const;
+  auto operator<=>(const TensorKey&) const = default;
+};
+
+/// An op that made finite values non-finite, or let non-finite ones vanish.
+struct FaultEvent {
+  int step = 0;
+  FaultRole role = FaultRole::none;
+  TensorKey where;
+};
+
+class Watch final : public Observer {
+ public:
+  /// Hears of each tensor after it was looked at.
+  using Listener = std::function<void(const Event&, const TensorKey&, const Tally&, FaultRole)>;
+
+  /// `exact`: local shadows; without them casts alone are compared.
+  explicit Watch(bool exact, Sampling sampling = {}) : exact_(exact), sampling_(std::move(sampling)) {}
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
+  /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step.
+  void begin(int step, const models::StepRecord* carried, bool first_micro_batch);
+  bool wants(std::string_view op) const override;
+  bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
+  void see(const Event& event) override;
+
+  const std::map<TensorKey, Tally>& of_step() const { return of_step_; }
+  const std::map<TensorKey, Tally>& of_run() const { return of_run_; }
+  /// In their order; no more than kMostFaults.
+  const std::vector<FaultEvent>& faults() const { return faults_; }
+  /// Gradients that this run keeps in 16 bits: their exact values, of the fp64 run where there is one. By TensorKey::str().
+  const std::map<std::string, GradientRange>& ranges() const { return ranges_; }
+
+  static constexpr std::size_t kMostFaults = 64;
+
+ private:
+  const std::vector<double>* carried_of(const Event& event) const;
+  FaultRole note_fault(const Event& event, const TensorKey& key);
+
+  bool exact_;
+  Sampling sampling_;
+  Listener listener_;
+  int step_ = 0;
+  const models::StepRecord* carried_ = nullptr;
+  std::map<TensorKey, Tally> of_step_, of_run_;
+  std::map<std::string, GradientRange> ranges_;
+  std::vector<FaultEvent> faults_;
+};
+
+}  // namespace ampcheck::checks::train

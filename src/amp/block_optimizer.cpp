@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all optimizers share: state, the walk by blocks, the scale, skipping, counting.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <mutex>
+
+#include "src/amp/blocks.h"
+#include "src/amp/error.h"
+#include "src/amp/optimizers.h"
+#include "src/parallel.h"
+
+namespace ampcheck {
+
+namespace {
+
+constexpr std::int64_t kGrain = 1 << 15;  // elements
+constexpr int kMaxMoments = 3;
+
+bool is_low(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
+
+void add(UpdateCounts& to, const UpdateCounts& from) {
+  to.intended += from.intended;
+  to.stagnant += from.stagnant;
+  to.copy_stagnant += from.copy_stagnant;
+  to.second_moment_zero += from.second_moment_zero;
+  to.epsilon_zero += from.epsilon_zero;
+}
+
+}  // namespace
+
+/// The tensors of one parameter's update.
+struct BlockOptimizer::Walk {
+  TensorView target;  ///< what moves: the parameter, or its master
+  TensorView copy;    ///< with master weights: the parameter
+  TensorView grad;
+  std::array<TensorView, kMaxMoments> moments;
+  int moment_count = 0;
+  bool has_copy = false;
+  std::optional<float> grad_scale;
+  const FloatFormat* rounds_to = nullptr;
+  bool epsilon_is_zero = false;
+};
+
+BlockOptimizer::BlockOptimizer(std::vector<Parameter*> parameters, double lr, const UpdateOptions& common)
+    : Optimizer(std::move(parameters), lr), common_(common) {
+  if (!common_.fused && (common_.master_weights || common_.moments))
+    throw Error("[optimizer] master_weights and moments, got the reference arithmetic, want fused");
+  for (const Parameter* parameter : parameters_)
+    if (!parameter->value.defined() || !is_computed(parameter->value.dtype()))
+      throw Error("[optimizer] parameter '" + parameter->name + "', got " +
+                  (parameter->value.defined() ? name(parameter->value.dtype()) : "no value") + ", want fp32, fp64, fp16 or bf16");
+}
+
+bool BlockOptimizer::skipped() const {
+  if (!common_.fused || !found_inf) return false;
+  return common_.skip == SkipRule::nonzero ? *found_inf != 0.0f : *found_inf == 1.0f;
+}
+
+/// Makes the state of parameter i if there is none; whether there was none.
+bool BlockOptimizer::prepare_state(std::size_t i) {
+  OptimizerState& held = state(i);
+  const Parameter& parameter = *parameters_[i];
+  const Shape& shape = parameter.value.shape();
+  const std::vector<std::string> names = moment_names();
+  const bool first = !names.empty() && !held.contains(names[0]);
+  if (counts_steps() && !held.contains("step")) held["step"] = Tensor(Dtype::fp32, {});
+  const Dtype moments = common_.moments.value_or(common_.master_weights ? Dtype::fp32 : parameter.value.dtype());
+  for (const std::string& moment : names) {
+    if (held.contains(moment)) continue;
+    Tensor& made = held[moment] = Tensor(moments, shape);
+    if (initial_moment() != 0.0)
+      from_doubles(std::vector<double>(static_cast<std::size_t>(shape.count()), initial_moment()), made.view());
+  }
+  if (common_.master_weights && !held.contains("master_param")) {
+    Tensor& master = held["master_param"] = Tensor(Dtype::fp32, shape);
+    for (std::int64_t at = 0; at < shape.count(); at += kBlock)
+      load_block(parameter.value.view(), at, std::min<std::int64_t>(kBlock, shape.count() - at), master.span<float>().data() + at);
+  }
+  return first;
+}
+
+/// What a block needs beside the tensors that can be updated where they lie.
+template <class T>
+struct BlockOptimizer::Buffers {
+  alignas(64) std::array<T, kBlock> parameter, grad, old, copy_before;
+  alignas(64) std::array<std::array<T, kBlock>, kMaxMoments> moments;
+  std::array<bool, kBlock> had_grad;
+};
+
+template <class T>
+UpdateBlock<T> BlockOptimizer::load(const Walk& w, std::int64_t at, std::int64_t n, Buffers<T>& buffers) const {
+  UpdateBlock<T> block;
+  block.n = n;
+  block.rounds_to = w.rounds_to;
+  block.grad = buffers.grad.data();
+  load_block(w.grad, at, n, block.grad);
+  if (w.grad_scale) {
+    const T scale = *w.grad_scale;
+    for (std::int64_t i = 0; i < n; ++i) block.grad[i] /= scale;
+    store_block(w.grad, at, n, block.grad);
+  }
+  const auto place = [&](const TensorView& tensor, T* buffer) {
+    T* values = block_in_place(tensor, at, buffer);
+    if (values == buffer) load_block(tensor, at, n, buffer);
+    return values;
+  };
+  block.parameter = place(w.target, buffers.parameter.data());
+  for (int m = 0; m < w.moment_count; ++m) {
+    const auto k = static_cast<std::size_t>(m);
+    block.moment[m] = place(w.moments[k], buffers.moments[k].data());
+  }
+  return block;
+}
+
+/// Writes back what was not updated in place; with `reload` the buffers then hold what was stored.
+template <class T>
+void BlockOptimizer::store(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers, bool reload) const {
+  const auto put = [&](const TensorView& tensor, T* values, const T* buffer) {
+    if (values != buffer) return;
+    store_block(tensor, at, block.n, values);
+    if (reload) load_block(tensor, at, block.n, values);
+  };
+  put(w.target, block.parameter, buffers.parameter.data());
+  for (int m = 0; m < w.moment_count; ++m) {
+    const auto k = static_cast<std::size_t>(m);
+    put(w.moments[k], block.moment[m], buffers.moments[k].data());
+  }
+  if (w.has_copy) store_block(w.copy, at, block.n, block.parameter);
+}
+
+template <class T>
+void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers,
+                                  UpdateCounts& counts) const {
+  const int v = second_moment();
+  std::array<T, kBlock> copy_after;
+  if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
+  for (std::int64_t i = 0; i < block.n; ++i) {
+    const auto k = static_cast<std::size_t>(i);
+    const bool intended = block.grad[i] != T(0);  // the direction, by now
+    counts.intended += intended;
+    counts.stagnant += intended && block.parameter[i] == buffers.old[k];
+    if (w.has_copy) counts.copy_stagnant += intended && copy_after[k] == buffers.copy_before[k];
+    if (v >= 0) counts.second_moment_zero += buffers.had_grad[k] && block.moment[v][i] == T(0);
+  }
+  if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
+}
+
+template <class T>
+void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, UpdateCounts& counts) const {
+  Buffers<T> buffers;
+  for (std::int64_t at = begin; at < end; at += kBlock) {
+    const UpdateBlock<T> block = load(w, at, std::min<std::int64_t>(kBlock, end - at), buffers);
+    if (common_.count) {
+      std::copy_n(block.parameter, block.n, buffers.old.data());
+      if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());
+      for (std::int64_t i = 0; i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0);
+    }
+    update_block(block);
+    store(w, at, block, buffers, common_.count);
+    if (common_.count) count_update(w, at, block, buffers, counts);
+  }
+}
+
+void BlockOptimizer::update_parameter(std::size_t i, bool first) {
+  Parameter& parameter = *parameters_[i];
+  if (parameter.grad.shape() != parameter.value.shape())
+    throw Error("[optimizer] gradient of '" + parameter.name + "', got shape " + parameter.grad.shape().str() + ", want " +
+                parameter.value.shape().str());
+  OptimizerState& held = state(i);
+  const double step = counts_steps() ? static_cast<double>(*held["step"].span<float>().data()) : 0.0;
+  begin_parameter(step, first);
+  Walk w;
+  w.target = common_.master_weights ? held["master_param"].view() : parameter.value.view();
+  w.copy = parameter.value.view();
+  w.has_copy = common_.master_weights;
+  w.grad = parameter.grad.view();
+  for (const std::string& moment : moment_names()) w.moments[static_cast<std::size_t>(w.moment_count++)] = held[moment].view();
+  if (common_.fused) w.grad_scale = grad_scale;
+  const Dtype dtype = parameter.value.dtype();
+  if (!common_.fused && is_low(dtype)) w.rounds_to = &format(dtype);
+  w.epsilon_is_zero = w.rounds_to != nullptr && std::fabs(epsilon()) <= w.rounds_to->min_subnormal() / 2;
+  std::mutex mutex;
+  parallel_for(parameter.value.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    UpdateCounts counts;
+    if (dtype == Dtype::fp64)
+      walk<double>(w, begin, end, counts);
+    else
+      walk<float>(w, begin, end, counts);
+    if (!common_.count) return;
+    const std::lock_guard lock(mutex);
+    add(counts_, counts);
+  });
+}
+
+/// parameter[row] -= lr * value for every stored value, in their order, as torch adds a sparse tensor to a dense one.
+void BlockOptimizer::update_sparse(std::size_t i) {
+  Parameter& parameter = *parameters_[i];
+  if (!takes_sparse())
+    throw AmpError("RuntimeError", "[optimizer] sparse gradient of '" + parameter.name + "', got this optimizer, want plain SGD");
+  const std::size_t rows = parameter.sparse_rows->size();
+  const std::int64_t width = rows == 0 ? 0 : parameter.grad.count() / static_cast<std::int64_t>(rows);
+  begin_parameter(0.0, false);
+  Walk w;
+  w.target = parameter.value.view();
+  w.grad = parameter.grad.view();
+  const Dtype dtype = parameter.value.dtype();
+  if (is_low(dtype)) w.rounds_to = &format(dtype);
+  for (std::size_t k = 0; k < rows; ++k) {
+    Walk row = w;
+    row.target.data = element_at(w.target, (*parameter.sparse_rows)[k] * width);
+    row.grad.data = element_at(w.grad, static_cast<std::int64_t>(k) * width);
+    if (dtype == Dtype::fp64)
+      walk<double>(row, 0, width, counts_);
+    else
+      walk<float>(row, 0, width, counts_);
+  }
+}
+
+bool BlockOptimizer::update() {
+  const bool skip = skipped();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter& parameter = *parameters_[i];
+    if (!parameter.grad.defined()) continue;
+    if (parameter.sparse_rows) {
+      if (!skip) update_sparse(i);
+      continue;
+    }
+    if (skip && !counts_steps()) continue;
+    const bool first = prepare_state(i);
+    // torch's wrapper counts first and takes the flag off again: with a flag of 2 the counter goes down.
+    float* step = counts_steps() ? state(i)["step"].span<float>().data() : nullptr;
+    if (step != nullptr) *step += 1.0f;
+    if (!skip) update_parameter(i, first);
+    if (step != nullptr && common_.fused && found_inf)
+      *step -= common_.skip == SkipRule::nonzero ? (skip ? 1.0f : 0.0f) : *found_inf;
+  }
+  return !skip;
+}
+
+}  // namespace ampcheck

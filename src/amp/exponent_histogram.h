@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counting exponent fields. One addition in memory per element is what bounds the speed: for large tensors two neighbours are one index.
+#pragma once
+
+#if defined(__BMI2__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "src/tensor.h"
+
+namespace ampcheck {
+
+inline constexpr std::int64_t kScanBlock = 4096;  // elements that stay in the first cache between two looks at them
+
+/// Calls body(codes, n) for blocks of elements [begin, end) in row-major order, gathered where the view is not dense.
+template <class Code, class Body>
+void each_block(const TensorView& view, std::int64_t begin, std::int64_t end, const Body& body) {
+  const bool dense = view.is_dense();
+  std::array<Code, kScanBlock> gathered;
+  for (std::int64_t at = begin; at < end; at += kScanBlock) {
+    const std::int64_t n = std::min(kScanBlock, end - at);
+    if (dense) {
+      body(view.as<const Code>() + at, n);
+      continue;
+    }
+    for (std::int64_t i = 0; i < n; ++i) gathered[static_cast<std::size_t>(i)] = view.as<const Code>()[view.offset(at + i)];
+    body(gathered.data(), n);
+  }
+}
+
+/// The bits of `word` under `mask`, pushed together.
+inline std::uint64_t extract_bits(std::uint64_t word, std::uint64_t mask) {
+#if defined(__BMI2__)
+  return _pext_u64(word, mask);
+#else
+  std::uint64_t out = 0;
+  for (int at = 0; mask != 0; mask &= mask - 1) out |= ((word & mask & -mask) != 0 ? std::uint64_t{1} : 0) << at++;
+  return out;
+#endif
+}
+
+/// Any width; codes whose magnitude exceeds `max_code` (NaN of a format without infinity) are left out.
+template <class Code>
+class PlainHistogram {
+ public:
+  PlainHistogram(int fraction, int exponent, std::uint64_t max_code)
+      : fraction_(fraction), fields_(std::size_t{1} << exponent), max_code_(max_code), magnitude_((std::uint64_t{1} << (fraction + exponent)) - 1),
+        counts_(kTables * fields_) {}
+  void add(const Code* x, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t magnitude = x[i] & magnitude_;
+      if (magnitude <= max_code_) ++counts_[(static_cast<std::size_t>(i) % kTables) * fields_ + (magnitude >> fraction_)];
+    }
+  }
+  void add_to(std::vector<std::int64_t>& exponents) const {
+    for (std::size_t i = 0; i < counts_.size(); ++i) exponents[i % fields_] += counts_[i];
+  }
+
+ private:
+  static constexpr std::size_t kTables = 4;  // equal neighbours do not wait for one another
+  int fraction_;
+  std::size_t fields_;
+  std::uint64_t max_code_, magnitude_;
+  std::vector<std::int64_t> counts_;
+};
+
+/// fp16, bf16 and fp32: one counter per pair of fields.
+template <class Code, int kFraction, int kExponent>
+class PairHistogram {
+ public:
+  /// Elements from which on the tables (2^(2 exponent bits) counters, twice) are soon paid for.
+  static constexpr std::int64_t kWorthIt = kExponent == 5 ? 1 << 12 : 1 << 18;
+
+  void add(const Code* x, std::int64_t n) {
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Code)), kWord = 8 / static_cast<std::int64_t>(sizeof(Code));
+    std::array<std::uint32_t*, kTables> tables;
+    for (std::size_t t = 0; t < kTables; ++t) tables[t] = tables_[t].data();
+    std::int64_t i = 0;
+    for (; i + kLine <= n; i += kLine) {
+      __builtin_prefetch(reinterpret_cast<const char*>(x + i) + kPrefetch);
+      for (std::int64_t k = 0; k < kLine; k += 2 * kWord) {
+        std::uint64_t word[2];
+        std::memcpy(word, x + i + k, sizeof word);
+        const std::uint64_t first = extract_bits(word[0], kMask), second = extract_bits(word[1], kMask);
+        if constexpr (sizeof(Code) == 2) {
+          ++tables[0][first & kPair];
+          ++tables[1][first >> (2 * kExponent)];
+          ++tables[2 % kTables][second & kPair];
+          ++tables[3 % kTables][second >> (2 * kExponent)];
+        } else {
+          ++tables[0][first];
+          ++tables[1][second];
+        }
+      }
+    }
+    for (; i < n; ++i) ++single_[(x[i] >> kFraction) & kField];
+    added_ += n;
+    if (added_ >= kFold) fold();
+  }
+  void add_to(std::vector<std::int64_t>& exponents) {
+    fold();
+    for (std::size_t field = 0; field <= kField; ++field) exponents[field] += single_[field];
+  }
+
+ private:
+  static constexpr std::uint64_t kField = (std::uint64_t{1} << kExponent) - 1;
+  static constexpr std::uint64_t kPair = (std::uint64_t{1} << (2 * kExponent)) - 1;
+  static constexpr std::int64_t kFold = std::int64_t{1} << 31;  // before a 32-bit counter could overflow
+  static constexpr std::size_t kPrefetch = 2 * kScanBlock * sizeof(Code);
+  static constexpr std::uint64_t kMask =
+      sizeof(Code) == 2 ? (kField << kFraction) * 0x0001000100010001u : (kField << kFraction) * 0x0000000100000001u;
+
+  // Several, so that equal neighbours do not wait for one another; as many as the first cache holds (fp16), at least two.
+  static constexpr std::size_t kTables = kExponent == 5 ? 4 : 2;
+  using Table = std::vector<std::uint32_t>;
+  static std::array<Table, kTables> empty_tables() {
+    std::array<Table, kTables> tables;
+    tables.fill(Table(kPair + 1));
+    return tables;
+  }
+  void fold() {
+    for (std::size_t pair = 0; pair <= kPair; ++pair) {
+      std::int64_t all = 0;
+      for (Table& table : tables_) all += table[pair];
+      single_[pair & kField] += all;
+      single_[pair >> kExponent] += all;
+    }
+    for (Table& table : tables_) std::fill(table.begin(), table.end(), 0u);
+    added_ = 0;
+  }
+
+  std::array<Table, kTables> tables_ = empty_tables();
+  std::array<std::int64_t, kField + 1> single_{};
+  std::int64_t added_ = 0;
+};
+
+}  // namespace ampcheck

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor against its shadow, by blocks: loops without branches over doubles, then one table per block.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <mutex>
+#include <string>
+
+#include "src/amp/blocks.h"
+#include "src/amp/tensor_stats.h"
+#include "src/error.h"
+#include "src/parallel.h"
+
+namespace ampcheck {
+
+namespace {
+
+constexpr std::int64_t kGrain = 1 << 16;
+constexpr double kMax = std::numeric_limits<double>::max();
+constexpr double kBeyond = 32767.0;       // ulps; keeps the error below 2^31 units of 2^-16 ulp
+constexpr double kUnits = 65536.0;
+constexpr double kRound = 0x1.8p52;       // added and taken away: rounds to an integer in the low bits
+constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+constexpr std::uint64_t kInfinity = std::uint64_t{0x7ff} << 52;
+
+/// Facts of the format as the loop needs them.
+struct Limits {
+  double max_finite, min_normal;
+  std::int64_t lowest, highest, ulp;  ///< exponent fields of fp64
+  explicit Limits(const FloatFormat& f)
+      : max_finite(f.max_finite()), min_normal(f.min_normal()), lowest(f.min_exponent() + 1023), highest(f.max_exponent() + 1023),
+        ulp(2046 + f.fraction_bits()) {}
+};
+
+struct Block {
+  alignas(64) double x[kBlock], shadow[kBlock];
+  alignas(64) double error[kBlock];  ///< in ulps; NaN where it cannot be judged
+};
+
+// Each loop is small enough to become SIMD: doubles, and 64-bit integers as their masks and counters.
+
+void find_errors(Block& b, std::int64_t n, const Limits& limits) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double x = b.x[i], r = b.shadow[i];
+    const auto field = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(std::fabs(r)) >> 52);
+    const std::int64_t raised = field < limits.lowest ? limits.lowest : field, kept = raised > limits.highest ? limits.highest : raised;
+    const double per_ulp = std::bit_cast<double>(static_cast<std::uint64_t>(limits.ulp - kept) << 52);
+    const double finite_or_nan = (x - x) + (r - r);  // 0, or NaN where one of them is not finite
+    b.error[i] = (x - r) * per_ulp + finite_or_nan;
+  }
+}
+
+void count_classes(const Block& b, std::int64_t n, const Limits& limits, ShadowStats& stats) {
+  std::int64_t not_zero = 0, flushed = 0, loss = 0, became = 0, saturated = 0, made = 0, killed = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double ax = std::fabs(b.x[i]), ar = std::fabs(b.shadow[i]);
+    const std::int64_t r_not_zero = ar != 0.0 ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0, r_below = ar < limits.min_normal ? 1 : 0;
+    const std::int64_t x_below = ax < limits.min_normal ? 1 : 0, x_zero = ax == 0.0 ? 1 : 0, x_at_top = ax >= limits.max_finite ? 1 : 0;
+    const std::int64_t r_finite = ar <= kMax ? 1 : 0, x_finite = ax <= kMax ? 1 : 0, r_fits = ar <= limits.max_finite ? 1 : 0;
+    not_zero += r_not_zero;
+    flushed += x_zero & r_not_zero;
+    loss += (x_below - x_zero) & r_normal;
+    became += r_below & r_not_zero;
+    saturated += (r_finite - r_fits) & x_at_top;
+    made += (1 - x_finite) & r_fits;
+    killed += x_finite & (1 - r_finite);
+  }
+  stats.shadow_not_zero += not_zero;
+  stats.flushed += flushed;
+  stats.subnormal_loss += loss;
+  stats.became_subnormal += became;
+  stats.saturated += saturated;
+  stats.non_finite_made += made;
+  stats.non_finite_killed += killed;
+}
+
+/// The integer value of a double with 0 <= value < 2^52.
+std::int64_t integer(double value) { return std::bit_cast<std::int64_t>(value + 0x1p52) - std::bit_cast<std::int64_t>(0x1p52); }
+
+void sum_errors(const Block& b, std::int64_t n, ShadowStats& stats) {
+  std::int64_t errors = 0, upper_squares = 0, middles = 0, lower_squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double e = b.error[i];
+    const double rounded = (std::fabs(e) <= kBeyond ? e * kUnits : 0.0) + kRound;
+    errors += std::bit_cast<std::int64_t>(rounded) - std::bit_cast<std::int64_t>(kRound);
+    // The square of fewer than 31 bits by parts of 16, each an exact double.
+    const double magnitude = std::fabs(rounded - kRound);
+    const double upper = std::floor(magnitude * 0x1p-16), lower = magnitude - upper * 0x1p16;
+    upper_squares += integer(upper * upper);
+    middles += integer(2.0 * upper * lower);
+    lower_squares += integer(lower * lower);
+  }
+  stats.error_sum += errors;
+  const auto squares = (static_cast<unsigned __int128>(upper_squares) << 32) + (static_cast<unsigned __int128>(middles) << 16) +
+                       static_cast<unsigned __int128>(lower_squares);
+  const auto low = static_cast<std::uint64_t>(squares);
+  stats.square_sum_low += low;
+  stats.square_sum_high += static_cast<std::uint64_t>(squares >> 64) + (stats.square_sum_low < low ? 1 : 0);
+}
+
+void count_directions(const Block& b, std::int64_t n, ShadowStats& stats) {
+  std::int64_t far = 0, toward = 0, away = 0, judged = 0, exact = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double a = std::fabs(b.error[i]), ax = std::fabs(b.x[i]), ar = std::fabs(b.shadow[i]);
+    const std::int64_t finite = a >= 0.0 ? 1 : 0;
+    far += a > kBeyond ? 1 : 0;
+    exact += a == 0.0 ? 1 : 0;
+    judged += finite;
+    toward += finite & (ax < ar ? 1 : 0);
+    away += finite & (ax > ar ? 1 : 0);
+  }
+  stats.beyond += far;
+  stats.exact += exact;
+  stats.judged += judged;
+  stats.toward_zero += toward;
+  stats.away_from_zero += away;
+}
+
+void count_buckets(const Block& b, std::int64_t n, ShadowStats& stats) {
+  // ceil(log2 a) + 1: a power of two less one unit lies in the binade below. Zero and NaN fall outside the buckets.
+  constexpr std::int64_t kFirst = 1023 - 2;
+  alignas(64) std::int64_t bucket[kBlock];
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t code = std::bit_cast<std::uint64_t>(b.error[i]) & ~kSign;
+    const auto found = static_cast<std::int64_t>((code - 1) >> 52) - kFirst;  // zero wraps to the highest
+    const std::int64_t raised = found < 0 ? 0 : found, kept = raised > kUlpBuckets - 1 ? kUlpBuckets - 1 : raised;
+    bucket[i] = static_cast<std::int64_t>(code - 1) < static_cast<std::int64_t>(kInfinity) ? kept : kUlpBuckets;
+    bucket[i] = code == 0 ? kUlpBuckets : bucket[i];
+  }
+  std::array<std::array<std::int32_t, kUlpBuckets + 1>, 4> tables{};  // equal neighbours do not wait for one another
+  for (std::int64_t i = 0; i < n; ++i) ++tables[static_cast<std::size_t>(i) % 4][static_cast<std::size_t>(bucket[i])];
+  for (const auto& table : tables)
+    for (std::size_t k = 0; k < kUlpBuckets; ++k) stats.ulps[k] += table[k];
+}
+
+/// n elements from row-major index `at` on, as doubles.
+void load(const TensorView& view, std::int64_t at, std::int64_t n, double* out) {
+  if (view.is_dense()) return load_block(view, at, n, out);
+  for (std::int64_t i = 0; i < n; ++i) load_block(view, view.offset(at + i), 1, out + i);
+}
+
+ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t begin, std::int64_t end) {
+  ShadowStats stats;
+  const Limits limits(format(x.dtype));
+  Block block;
+  for (std::int64_t at = begin; at < end; at += kBlock) {
+    const std::int64_t n = std::min<std::int64_t>(kBlock, end - at);
+    load(x, at, n, block.x);
+    load(shadow, at, n, block.shadow);
+    find_errors(block, n, limits);
+    count_classes(block, n, limits, stats);
+    sum_errors(block, n, stats);
+    count_directions(block, n, stats);
+    count_buckets(block, n, stats);
+  }
+  stats.count = end - begin;
+  return stats;
+}
+
+}  // namespace
+
+void ShadowStats::merge(const ShadowStats& other) {
+  count += other.count;
+  shadow_not_zero += other.shadow_not_zero;
+  flushed += other.flushed;
+  subnormal_loss += other.subnormal_loss;
+  became_subnormal += other.became_subnormal;
+  saturated += other.saturated;
+  non_finite_made += other.non_finite_made;
+  non_finite_killed += other.non_finite_killed;
+  exact += other.exact;
+  for (std::size_t k = 0; k < ulps.size(); ++k) ulps[k] += other.ulps[k];
+  judged += other.judged;
+  error_sum += other.error_sum;
+  square_sum_low += other.square_sum_low;
+  square_sum_high += other.square_sum_high + (square_sum_low < other.square_sum_low ? 1 : 0);
+  beyond += other.beyond;
+  toward_zero += other.toward_zero;
+  away_from_zero += other.away_from_zero;
+}
+
+double ShadowStats::bias() const {
+  const std::int64_t n = judged - beyond;
+  return n == 0 ? 0.0 : static_cast<double>(error_sum) / kUnits / static_cast<double>(n);
+}
+
+double ShadowStats::bias_z() const {
+  const auto n = static_cast<double>(judged - beyond);
+  if (n == 0.0 || error_sum == 0) return 0.0;
+  const double squares = (std::ldexp(static_cast<double>(square_sum_high), 64) + static_cast<double>(square_sum_low)) / (kUnits * kUnits);
+  const double mean = bias(), variance = squares / n - mean * mean;
+  return variance <= 0.0 ? std::copysign(std::numeric_limits<double>::infinity(), mean) : mean / std::sqrt(variance / n);
+}
+
+ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow) {
+  if (!(x.shape == shadow.shape))
+    throw Error("[shadow_stats] shadow, got shape " + shadow.shape.str() + ", want " + x.shape.str());
+  if (!is_float(x.dtype) || x.dtype == Dtype::fp64)
+    throw Error(std::string("[shadow_stats] tensor, got ") + name(x.dtype) + ", want a floating dtype below fp64");
+  if (shadow.dtype != Dtype::fp64 && shadow.dtype != Dtype::fp32)
+    throw Error(std::string("[shadow_stats] shadow, got ") + name(shadow.dtype) + ", want fp64 or fp32");
+  if (threads() == 1 || x.count() <= kGrain) return part(x, shadow, 0, x.count());
+  ShadowStats all;
+  std::mutex mutex;
+  parallel_for(x.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const ShadowStats mine = part(x, shadow, begin, end);
+    const std::lock_guard lock(mutex);
+    all.merge(mine);
+  });
+  return all;
+}
+
+}  // namespace ampcheck

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace ampcheck {
+
+struct ScanLimits {
+  std::uint64_t magnitude_mask;
+  std::uint64_t top;       ///< infinity, or the largest finite code of a format without it: NaN lies above
+  std::uint64_t max_code;  ///< the largest finite one
+};
+
+/// What one look at each code finds; parts add up.
+struct CodeScan {
+  std::int64_t zeros = 0, nans = 0, at_max = 0, negatives = 0;
+  std::uint64_t largest = 0, largest_finite = 0;                          ///< magnitudes
+  std::uint64_t smallest = std::numeric_limits<std::uint64_t>::max();     ///< of the non-zero finite ones; all ones: none
+};
+
+/// Adds n codes. 16 and 32 bits by SIMD (run-time dispatch), the same on every target.
+void scan_codes(const std::uint16_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
+void scan_codes(const std::uint32_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
+void scan_codes(const std::uint8_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
+void scan_codes(const std::uint64_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
+
+}  // namespace ampcheck

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ampcheck train` and `ampcheck trace` as a user sees them, the trace file, and checkpoints.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "checks/train/checkpoint.h"
+#include "tests/run_program.h"
+#include "tools/trace_file.h"
+
+namespace ampcheck::testing {
+namespace {
+
+using nlohmann::json;
+using tools::read_trace;
+using tools::Trace;
+
+TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
+  const ProgramResult run = ampcheck("train --model mlp --data digits --dtype fp16 --scaler none --steps 30 --shadow both --seed 1");
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_TRUE(run.err.empty()) << "no moving line off a terminal: " << run.err;
+  EXPECT_EQ(run.out.find("step  1/30  loss 2."), 0u) << run.out;
+  EXPECT_TRUE(contains(run.out, "step 30/30"));
+  for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:", "scale   ", "try     --scaler torch"}) EXPECT_TRUE(contains(run.out, word)) << word << run.out;
+}
+
+/// Adam does not care how small all gradients are, fp16 does: the loss divided by a million, with and without a scaler.
+TEST(TrainCommand, ARunWhoseGradientsVanishLeavesTheFp64RunAndEndsWithOne) {
+  const std::string arguments = "train --steps 40 --json --optimizer adam --lr 0.003 --loss-weight 1e-6 --scaler ";
+  const ProgramResult run = ampcheck(arguments + "none");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  const json j = json::parse(run.out);
+  EXPECT_EQ(j["schema"], "ampcheck.train/1");
+  ASSERT_EQ(j["steps"].size(), 40u);
+  const json& at = j["steps"][j["left_at"].get<std::size_t>()];
+  EXPECT_GT(std::abs(at["apart"].get<double>()), at["spread"].get<double>());
+  EXPECT_GT(j["vanished_share"].get<double>(), 0.5);
+  EXPECT_EQ(j["try"], "--scaler torch");
+  EXPECT_GT(j["loss_scale"]["best"].get<int>(), 8);
+
+  const ProgramResult scaled = ampcheck(arguments + "torch");
+  EXPECT_EQ(scaled.exit_code, 0) << scaled.out;
+  EXPECT_TRUE(json::parse(scaled.out)["left_at"].is_null());
+  EXPECT_LT(json::parse(scaled.out)["vanished_share"].get<double>(), 0.1);
+}
+
+TEST(TrainCommand, ALossThatIsNotFiniteIsTracedToItsProducer) {
+  const ProgramResult run = ampcheck("train --steps 4 --lr 1e9");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_TRUE(contains(run.out, "is NaN from step 2 on")) << run.out;
+  EXPECT_TRUE(contains(run.out, "fault   step 2: linear_1 (layer0) forward cast of weight to fp16 made finite values non-finite")) << run.out;
+}
+
+TEST(TrainCommand, WrongUseIsExitCodeTwo) {
+  for (const char* arguments : {"--model mpl", "--dtype fp8", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9", "--lr -1"}) {
+    const ProgramResult run = ampcheck(std::string("train ") + arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
+    EXPECT_TRUE(contains(run.err, "want")) << run.err;
+  }
+  EXPECT_EQ(ampcheck("trace no_such_file").exit_code, 6);
+  EXPECT_EQ(ampcheck("trace " + std::string(AMPCHECK_ROOT) + "/tests/data/digits.csv").exit_code, 2);
+}
+
+class TraceFile : public ::testing::Test {
+ protected:
+  std::string record(const std::string& arguments) {
+    const std::string path = folder_.path() + "/run.trace";
+    run_ = ampcheck("train --record " + path + " --steps 6 " + arguments);
+    EXPECT_LE(run_.exit_code, 1) << run_.err;
+    return path;
+  }
+  TemporaryFolder folder_;
+  ProgramResult run_;
+};
+
+TEST_F(TraceFile, HoldsEveryTensorOfEveryStepInOrder) {
+  const Trace trace = read_trace(record("--dtype fp16"));
+  EXPECT_EQ(trace.model, "mlp");
+  ASSERT_EQ(trace.steps.size(), 6u);
+  std::set<std::string> phases;
+  int step = 0, seq = -1;
+  for (const auto& t : trace.tensors) {
+    if (t.step != step) step = t.step, seq = -1;
+    EXPECT_EQ(t.seq, ++seq);
+    phases.insert(t.phase);
+    std::int64_t counted = t.zero + t.inf + t.nan;
+    for (const std::int64_t n : t.exponents) counted += n;
+    EXPECT_EQ(counted, t.elements) << t.name();
+    EXPECT_TRUE(t.phase != "backward" || t.op != "linear_1" || t.cast || t.dtype == Dtype::fp16) << t.name();
+    EXPECT_TRUE(t.phase != "optimizer" || t.intended > 0) << t.op;
+  }
+  EXPECT_EQ(phases, (std::set<std::string>{"forward", "backward", "unscale", "optimizer"}));
+}
+
+TEST_F(TraceFile, SamplingLeavesOutStepsAndOps) {
+  const Trace trace = read_trace(record("--every 2 --from 2 --ops 'linear_*'"));
+  ASSERT_EQ(trace.steps.size(), 6u) << "the loss of every step stays";
+  std::set<int> steps;
+  for (const auto& t : trace.tensors) {
+    EXPECT_TRUE(t.op.starts_with("linear_")) << t.op;
+    steps.insert(t.step);
+  }
+  EXPECT_EQ(steps, (std::set<int>{1, 3, 5}));
+}
+
+TEST_F(TraceFile, ATornLastLineCostsItsStepAlone) {
+  const std::string path = record("--dtype bf16");
+  const Trace whole = read_trace(path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 20);
+  const Trace torn = read_trace(path);
+  EXPECT_TRUE(torn.torn);
+  EXPECT_EQ(torn.steps.size(), whole.steps.size() - 1);
+  EXPECT_EQ(torn.tensors.back().step, torn.steps.back().step);
+  const ProgramResult shown = ampcheck("trace " + path);
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_TRUE(contains(shown.out, "5 of 6 steps")) << shown.out;
+  std::ofstream(path, std::ios::app) << "\n{\"step\":5,\"seq\"\n";
+  EXPECT_EQ(ampcheck("trace " + path).exit_code, 2) << "a broken line in the middle is an error";
+}
+
+TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
+  const std::string path = record("--dtype fp16 --scaler none"), page = folder_.path() + "/run.html";
+  const ProgramResult text = ampcheck("trace " + path + " -o html:" + page);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  for (const char* word : {"mlp in fp16, scaler none", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
+  const std::string csv = ampcheck("trace --csv " + path).out;
+  EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);
+  EXPECT_EQ(json::parse(ampcheck("trace --json " + path).out)["schema"], "ampcheck.trace_summary/1");
+  const std::string html = read_text(page);
+  for (const char* remote : {"http://", "https://", "src=", "<script", "@import", "url("}) EXPECT_FALSE(contains(html, remote)) << "the page is whole by itself: " << remote;
+  for (const char* part : {"<h2>Loss</h2>", "<h2>Gradients flushed to zero</h2>", "<h2>Headroom</h2>", "<h2>Exponents</h2>"}) EXPECT_TRUE(contains(html, part)) << part;
+  const auto count = [&](const std::string& what) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = html.find(what, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("<svg"), count("</svg>"));
+  EXPECT_EQ(count("<rect"), count("<title>step") + count("</title></rect>"));
+}
+
+TEST_F(TraceFile, ATensorThatIsCastAgainAndAgainIsNamed) {
+  const ProgramResult shown = ampcheck("trace " + record("--model transformer --dtype bf16 --shadow off"));
+  EXPECT_TRUE(contains(shown.out, "one tensor cast to bf16 3 times: the input 'x' of linear_1, linear_2, linear_3")) << shown.out;
+  EXPECT_FALSE(contains(ampcheck("trace " + record("--dtype bf16 --shadow off")).out, "one tensor cast"));
+}
+
+TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
+  const std::string at = folder_.path() + "/";
+  const std::string common = "train --growth-interval 5 --accumulate 2 --clip-norm 0.5 --optimizer adam --lr 0.003 ";
+  ampcheck(common + "--steps 6 --save " + at + "whole.st --record " + at + "whole.trace");
+  ampcheck(common + "--steps 3 --save " + at + "half.st --record " + at + "half.trace");
+  std::ofstream(at + "half.trace", std::ios::app) << "{\"step\":3,\"seq\":0,\"ph";  // the run died while writing
+  EXPECT_LE(ampcheck(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st --record " + at + "half.trace").exit_code, 1);
+  EXPECT_FALSE(read_text(at + "whole.st").empty());
+  EXPECT_EQ(read_text(at + "whole.st"), read_text(at + "rest.st"));
+  const std::string whole = read_text(at + "whole.trace"), joined = read_text(at + "half.trace");
+  EXPECT_EQ(whole.substr(whole.find('\n')), joined.substr(joined.find('\n')));
+  const ProgramResult other = ampcheck("train --steps 6 --resume " + at + "half.st");
+  EXPECT_EQ(other.exit_code, 2) << other.err;
+  EXPECT_TRUE(contains(other.err, "recipe")) << other.err;
+}
+
+}  // namespace
+}  // namespace ampcheck::testing

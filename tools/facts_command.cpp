@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ampcheck facts` and `ampcheck memory`: what is said about mixed precision, measured.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checks/models/real_data.h"
+#include "checks/train/facts.h"
+#include "checks/train/memory.h"
+#include "tools/commands.h"
+#include "tools/json.h"
+#include "tools/output.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+using namespace checks::train;
+
+constexpr std::size_t kColumns = 116;
+
+/// Words of `text` in lines of at most kColumns, each after the first indented.
+std::string wrapped(const std::string& first, const std::string& text) {
+  std::string out, line = first;
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const std::size_t end = std::min(text.find(' ', start), text.size());
+    const std::string word = text.substr(start, end - start);
+    if (line.size() + word.size() + 1 > kColumns) out += line + "\n", line = std::string(first.size(), ' ');
+    line += (line.size() == first.size() ? "" : " ") + word;
+    start = end + 1;
+  }
+  return out + line + "\n";
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes >= 10'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6);
+  if (bytes >= 10'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
+  return fmt::format("{} B", bytes);
+}
+
+NetOptions net_options(const Options& options) {
+  const std::string& model = options.words.front();
+  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == model; });
+  if (info == nets().end()) throw UsageError("[memory] got '" + model + "', want mlp, conv, transformer or tutorial");
+  NetOptions out{.model = model, .loss = options.train.loss, .batch = options.train.batch, .width = options.train.width, .seed = options.first_seed, .data = {}};
+  const bool named = options.data == info->data;
+  if (info->data != "random") out.data = checks::models::find_data(named ? "" : options.data);
+  return out;
+}
+
+}  // namespace
+
+ExitCode facts_command(const Options& options) {
+  const std::vector<Fact> facts = measured_facts(checks::models::find_data(options.data));
+  if (options.json) {
+    Json out = {{"schema", "ampcheck.facts/1"}, {"facts", Json::array()}};
+    for (const Fact& f : facts) out["facts"].push_back({{"claim", f.claim}, {"holds", f.holds}, {"measured", f.measured}, {"command", f.command}});
+    write_stdout(json_text(out));
+    return ExitCode::passed;
+  }
+  const Style style = stdout_style();
+  std::string out;
+  for (const Fact& f : facts)
+    out += fmt::format("{}{}{}\"{}\"{}\n", f.holds ? style.green : style.red, f.holds ? "holds  " : "wrong  ", style.bold, f.claim, style.reset) + wrapped("       ", f.measured) + "       see    " + f.command + "\n";
+  write_stdout(out);
+  return ExitCode::passed;
+}
+
+ExitCode memory_command(const Options& options) {
+  const Dtype low = options.dtypes.empty() || options.dtypes.front() == Dtype::fp32 ? Dtype::fp16 : options.dtypes.front();
+  const TrainChoices& t = options.train;
+  const OptimizerChoice choice{.name = t.optimizer, .lr = t.lr, .momentum = t.momentum < 0 && t.optimizer == "sgd" ? 0.9 : t.momentum, .weight_decay = t.weight_decay, .nesterov = t.nesterov};
+  const MemoryReport report = memory_of(make_net(net_options(options)), choice, low, options.first_seed);
+  if (options.json) {
+    Json out = {{"schema", "ampcheck.memory/1"}, {"model", options.words.front()}, {"optimizer", choice.name}, {"parameters", report.parameters}, {"strategies", Json::array()}};
+    for (const MemoryUse& m : report.strategies)
+      out["strategies"].push_back({{"strategy", m.strategy}, {"weights", m.weights}, {"masters", m.masters}, {"gradients", m.gradients}, {"moments", m.moments}, {"activations", m.activations}, {"total", m.total()}});
+    write_stdout(json_text(out));
+    return ExitCode::passed;
+  }
+  const Style style = stdout_style();
+  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<56}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", style.bold, options.words.front(), report.parameters, choice.name, style.reset, "strategy", "weights", "masters", "gradients",
+                                "moments", "activations", "total");
+  for (std::size_t i = 0; i < report.strategies.size(); ++i) {
+    const MemoryUse& m = report.strategies[i];
+    out += fmt::format("  {:<56}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", m.strategy, bytes_text(m.weights), bytes_text(m.masters), bytes_text(m.gradients), bytes_text(m.moments), bytes_text(m.activations), bytes_text(m.total()));
+  }
+  out += "\nThe first two are the bytes that a step allocated; the others follow from them. Activations: every tensor kept from forward to\nbackward, casts of weights among them, which strategies with low-precision weights do not need.\n";
+  write_stdout(out);
+  return ExitCode::passed;
+}
+
+}  // namespace ampcheck::tools

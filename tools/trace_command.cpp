@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ampcheck trace FILE`: what a recorded training run met, as tables, CSV, JSON or one HTML file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/error.h"
+#include "tools/commands.h"
+#include "tools/json.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
+#include "tools/trace_file.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr std::size_t kRows = 12;
+
+std::string error_text(const std::optional<double>& error) { return error ? rounded_decimal(*error, 2) : "-"; }
+
+/// The worst first: by share flushed, then by local error.
+std::vector<const TracedSum*> worst_first(const std::vector<TracedSum>& sums) {
+  std::vector<const TracedSum*> out;
+  for (const TracedSum& s : sums)
+    if (s.sum.phase == "forward" || s.sum.phase == "backward") out.push_back(&s);
+  std::stable_sort(out.begin(), out.end(), [](const TracedSum* a, const TracedSum* b) {
+    if (a->sum.overflowed != b->sum.overflowed) return a->sum.overflowed > b->sum.overflowed;
+    if (a->sum.flushed_share() != b->sum.flushed_share()) return a->sum.flushed_share() > b->sum.flushed_share();
+    return a->worst_local > b->worst_local;
+  });
+  return out;
+}
+
+std::string ops_table(const std::vector<TracedSum>& sums, const Style& style) {
+  std::string out = fmt::format("  {}{:<52}{:>6}{:>10}{:>10}{:>10}{:>11}{:>11}{:>10}{}\n", style.bold, "tensor", "dtype", "flushed", "at worst", "overflow", "error here", "inherited", "headroom", style.reset);
+  const auto worst = worst_first(sums);
+  for (std::size_t i = 0; i < std::min(kRows, worst.size()); ++i) {
+    const TracedSum& s = *worst[i];
+    out += fmt::format("  {:<52}{:>6}{:>10}{:>10}{:>10}{:>11}{:>11}{:>10}\n", s.sum.name(), name(s.sum.dtype), percent(s.sum.flushed_share()), percent(s.worst_flushed), grouped(s.sum.overflowed),
+                       error_text(s.sum.local_error), error_text(s.sum.carried_error), s.has_headroom ? fmt::format("2^{:.1f}", s.least_headroom) : "-");
+  }
+  if (worst.size() > kRows) out += fmt::format("  ... and {} more (--csv has all)\n", worst.size() - kRows);
+  return out;
+}
+
+std::string parameters_table(const std::vector<TracedSum>& sums, const Style& style) {
+  std::string out;
+  for (const TracedSum& s : sums) {
+    if (s.sum.phase != "optimizer") continue;
+    if (out.empty()) out = fmt::format("\n  {}{:<52}{:>12}{:>14}{}\n", style.bold, "parameter", "stagnant", "from fp64", style.reset);
+    out += fmt::format("  {:<52}{:>12}{:>14}\n", s.sum.op, s.sum.intended > 0 ? percent(static_cast<double>(s.sum.stagnant) / static_cast<double>(s.sum.intended)) : "-", error_text(s.sum.carried_error));
+  }
+  return out;
+}
+
+/// At most kRows rows, each over as many steps.
+std::string time_table(const Trace& trace, const Style& style) {
+  std::string out = fmt::format("\n  {}{:<13}{:>10}{:>10}{:>10}{:>7}{:>10}   {}{}\n", style.bold, "steps", "loss", "fp64", "scale", "skips", "flushed", "worst tensor", style.reset);
+  const std::size_t count = trace.steps.size(), rows = std::min(kRows, count);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t begin = row * count / rows, end = (row + 1) * count / rows;
+    const TracedStep &first = trace.steps[begin], &last = trace.steps[end - 1];
+    std::int64_t skips = 0, nonzero = 0, flushed = 0;
+    for (std::size_t i = begin; i < end; ++i) skips += !trace.steps[i].stepped;
+    const TracedTensor* worst = nullptr;
+    for (const TracedTensor& t : trace.tensors) {
+      if (t.step < first.step || t.step > last.step || t.phase != "backward" || t.dtype == Dtype::fp32) continue;
+      nonzero += t.nonzero, flushed += t.flushed;
+      if (t.flushed > 0 && (worst == nullptr || t.flushed_share() > worst->flushed_share())) worst = &t;
+    }
+    out += fmt::format("  {:<13}{:>10}{:>10}{:>10}{:>7}{:>10}   {}\n", first.step == last.step ? std::to_string(first.step + 1) : fmt::format("{}-{}", first.step + 1, last.step + 1),
+                       rounded_decimal(last.loss, 4), last.fp64_loss ? rounded_decimal(*last.fp64_loss, 4) : "-", rounded_decimal(last.scale, 6), skips,
+                       nonzero > 0 ? percent(static_cast<double>(flushed) / static_cast<double>(nonzero)) : "-", worst != nullptr ? fmt::format("{} {}", worst->name(), percent(worst->flushed_share())) : "");
+  }
+  return out;
+}
+
+std::string faults_text(const Trace& trace) {
+  std::string out;
+  int shown = 0;
+  for (const TracedTensor& t : trace.tensors)
+    if (t.role == "producer" || t.role == "killer") {
+      if (++shown > 8) return out + "  ...\n";
+      out += fmt::format("  step {:<6} {:<10} {}\n", t.step + 1, t.role, t.name());
+    }
+  return out.empty() ? out : "\nNon-finite values:\n" + out;
+}
+
+/// Casts of the first step looked at, and which tensors are cast more than once: autocast keeps the casts of weights alone.
+std::string casts_text(const Trace& trace) {
+  std::map<std::string, int> kinds;
+  std::map<std::pair<int, Dtype>, std::vector<const TracedTensor*>> by_source;
+  for (const TracedTensor& t : trace.tensors) {
+    if (t.step != trace.tensors.front().step || !t.cast || t.phase != "forward") continue;
+    ++kinds[t.from + " to " + name(t.dtype)];
+    by_source[{t.source, t.dtype}].push_back(&t);
+  }
+  std::string out;
+  for (const auto& [what, count] : kinds) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
+  if (out.empty()) return out;
+  out = "\nCasts in a forward pass: " + out + "\n";
+  for (const auto& [source, casts] : by_source) {
+    if (casts.size() < 2) continue;
+    std::string ops;
+    for (const TracedTensor* t : casts) ops += fmt::format("{}{}", ops.empty() ? "" : ", ", t->op);
+    out += fmt::format("  one tensor cast to {} {} times: the input '{}' of {}\n", name(source.second), casts.size(), casts.front()->tensor, ops);
+  }
+  return out;
+}
+
+std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
+  std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
+                                grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
+  if (trace.steps.empty()) return out;
+  return out + "\n" + ops_table(sums, style) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace);
+}
+
+/// One row for each tensor of each step.
+std::string csv_of(const Trace& trace) {
+  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,intended,stagnant,role\n";
+  const auto maybe = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string(); };
+  for (const TracedTensor& t : trace.tensors)
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
+                       t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), t.intended, t.stagnant, t.role);
+  return out;
+}
+
+Json maybe_json(const std::optional<double>& value) { return value ? json_number(*value) : Json(); }
+
+std::string json_of(const Trace& trace, const std::vector<TracedSum>& sums) {
+  Json out = {{"schema", "ampcheck.trace_summary/1"}, {"model", trace.model}, {"dtype", trace.dtype}, {"scaler", trace.scaler}, {"seed", trace.seed}, {"torn", trace.torn}, {"steps", Json::array()},
+              {"tensors", Json::array()}};
+  for (const TracedStep& s : trace.steps)
+    out["steps"].push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"fp64_loss", maybe_json(s.fp64_loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}});
+  for (const TracedSum& s : sums)
+    out["tensors"].push_back({{"name", s.sum.name()}, {"op", s.sum.op}, {"layer", s.sum.layer}, {"phase", s.sum.phase}, {"cast", s.sum.cast}, {"tensor", s.sum.tensor}, {"dtype", name(s.sum.dtype)},
+                              {"tensors", s.tensors}, {"elements", s.sum.elements}, {"zero", s.sum.zero}, {"subnormal", s.sum.subnormal}, {"inf", s.sum.inf}, {"nan", s.sum.nan},
+                              {"amax", json_number(s.sum.amax)}, {"amin", json_number(s.sum.amin)}, {"nonzero", s.sum.nonzero}, {"flushed", s.sum.flushed}, {"overflowed", s.sum.overflowed},
+                              {"local_error", maybe_json(s.sum.local_error)}, {"carried_error", maybe_json(s.sum.carried_error)}, {"worst_step", s.worst_step}, {"worst_flushed", s.worst_flushed},
+                              {"intended", s.sum.intended}, {"stagnant", s.sum.stagnant}, {"first_exponent", s.sum.first_exponent}, {"exponents", s.sum.exponents}});
+  return json_text(out);
+}
+
+}  // namespace
+
+ExitCode trace_command(const Options& options) {
+  for (const ReportFile& report : options.reports) require_writable(report.path);
+  require_readable(options.words.front());
+  const Trace trace = [&] {
+    try {
+      return read_trace(options.words.front());
+    } catch (const Error& error) {  // no trace
+      throw UsageError(error.what());
+    }
+  }();
+  const std::vector<TracedSum> sums = summed(trace);
+  for (const ReportFile& report : options.reports)
+    write_file(report.path, report.format == ReportFile::Format::html ? trace_html(trace) : report.format == ReportFile::Format::csv ? csv_of(trace) : json_of(trace, sums));
+  if (options.csv) write_stdout(csv_of(trace));
+  else write_stdout(options.json ? json_of(trace, sums) : text_of(trace, sums, stdout_style()));
+  return trace.steps.empty() ? ExitCode::nothing_ran : ExitCode::passed;
+}
+
+}  // namespace ampcheck::tools

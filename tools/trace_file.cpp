@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/trace_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "src/error.h"
+#include "src/file_bytes.h"
+#include "tools/json.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+double number(const Json& j) {
+  if (!j.is_string()) return j.get<double>();
+  const auto& text = j.get_ref<const std::string&>();
+  return text == "nan" ? std::numeric_limits<double>::quiet_NaN() : text == "-inf" ? -INFINITY : INFINITY;
+}
+
+std::optional<double> maybe(const Json& j) { return j.is_null() ? std::nullopt : std::optional(number(j)); }
+
+TracedTensor tensor_of(const Json& j) {
+  TracedTensor t;
+  t.step = j.at("step"), t.seq = j.at("seq"), t.source = j.at("source");
+  t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"), t.from = j.at("from");
+  t.cast = j.at("cast");
+  const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());
+  if (dtype == nullptr || dtype->format == nullptr) throw Error("dtype " + j.at("dtype").dump());
+  t.dtype = dtype->dtype;
+  t.scale = number(j.at("scale")), t.amax = number(j.at("amax")), t.amin = number(j.at("amin"));
+  t.elements = j.at("elements"), t.zero = j.at("zero"), t.subnormal = j.at("subnormal"), t.inf = j.at("inf"), t.nan = j.at("nan");
+  t.nonzero = j.at("nonzero"), t.flushed = j.at("flushed"), t.overflowed = j.at("overflowed"), t.intended = j.at("intended"), t.stagnant = j.at("stagnant");
+  t.first_exponent = j.at("exponents").at(0);
+  t.exponents = j.at("exponents").at(1).get<std::vector<std::int64_t>>();
+  t.subnormal_loss = j.at("subnormal_loss"), t.saturated = j.at("saturated");
+  t.bias = maybe(j.at("bias")), t.bias_z = maybe(j.at("bias_z"));
+  t.ulps = j.at("ulps").get<std::vector<std::int64_t>>();
+  t.local_error = maybe(j.at("local_error")), t.carried_error = maybe(j.at("carried_error"));
+  return t;
+}
+
+TracedStep step_of(const Json& j) {
+  TracedStep s;
+  s.step = j.at("step");
+  s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")), s.stagnant_share = number(j.at("stagnant_share"));
+  s.fp64_loss = maybe(j.at("fp64_loss")), s.spread = maybe(j.at("spread"));
+  s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped");
+  return s;
+}
+
+void take_line(Trace& trace, const Json& j) {
+  if (j.contains("seq")) {
+    trace.tensors.push_back(tensor_of(j));
+  } else if (j.contains("loss")) {
+    trace.steps.push_back(step_of(j));
+  } else {
+    if (j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
+    trace.model = j.at("model"), trace.dtype = j.at("dtype"), trace.scaler = j.at("scaler");
+    trace.seed = j.at("seed"), trace.steps_wanted = j.at("steps");
+    trace.local = j.at("local"), trace.carried = j.at("carried");
+  }
+}
+
+}  // namespace
+
+std::string TracedTensor::name() const {
+  std::string out = op;
+  if (!layer.empty() && layer != op) out += " (" + layer + ")";
+  out += " " + phase + " ";
+  return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
+}
+
+std::optional<double> TracedTensor::headroom() const {
+  if (amax == 0 || inf + nan > 0) return std::nullopt;
+  return std::log2(format(dtype).max_finite() / amax);
+}
+
+Trace read_trace(const std::string& path) {
+  const std::string text = read_bytes(path, "trace");
+  Trace trace;
+  trace.path = path;
+  std::size_t begin = 0;
+  for (int number = 1; begin < text.size(); ++number) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      trace.torn = true;
+      break;
+    }
+    const std::string_view line(text.data() + begin, end - begin);
+    begin = end + 1;
+    try {
+      take_line(trace, Json::parse(line));
+    } catch (const std::exception& error) {
+      throw Error("[trace] " + path + " line " + std::to_string(number) + ", got " + error.what() + ", want a line of an ampcheck.trace/1 (ampcheck train --record writes it)");
+    }
+    if (number == 1 && trace.model.empty()) throw Error("[trace] " + path + " line 1, got another line, want the schema ampcheck.trace/1");
+  }
+  if (trace.model.empty()) throw Error("[trace] " + path + ", got an empty file, want an ampcheck.trace/1 (ampcheck train --record writes it)");
+  // What was written after the last whole step belongs to none.
+  const int whole = trace.steps.empty() ? -1 : trace.steps.back().step;
+  std::erase_if(trace.tensors, [&](const TracedTensor& t) { return t.step > whole; });
+  return trace;
+}
+
+std::vector<TracedSum> summed(const Trace& trace) {
+  std::vector<TracedSum> out;
+  std::map<std::string, std::size_t> known;
+  struct Squares { double local = 0, carried = 0; int locals = 0, carrieds = 0; };
+  std::vector<Squares> squares;
+  for (const TracedTensor& t : trace.tensors) {
+    const auto [at, fresh] = known.try_emplace(t.name(), out.size());
+    if (fresh) out.emplace_back().sum = t, squares.emplace_back();
+    TracedSum& s = out[at->second];
+    Squares& squared = squares[at->second];
+    ++s.tensors;
+    const double local = t.local_error.value_or(0), carried = t.carried_error.value_or(0);
+    if (t.local_error && std::isfinite(local)) squared.local += local * local, ++squared.locals;
+    if (t.carried_error && std::isfinite(carried)) squared.carried += carried * carried, ++squared.carrieds;
+    if (t.flushed_share() > s.worst_flushed || (s.worst_flushed == 0 && local > s.worst_local)) s.worst_step = t.step;
+    if (t.bias_z && std::fabs(*t.bias_z) > std::fabs(s.worst_bias_z)) s.worst_bias_z = *t.bias_z;
+    s.worst_flushed = std::max(s.worst_flushed, t.flushed_share());
+    s.worst_local = std::max(s.worst_local, local), s.worst_carried = std::max(s.worst_carried, carried);
+    if (const auto room = t.headroom()) {
+      s.least_headroom = s.has_headroom ? std::min(s.least_headroom, *room) : *room;
+      s.has_headroom = true;
+    }
+    if (fresh) continue;
+    TracedTensor& sum = s.sum;
+    sum.elements += t.elements, sum.zero += t.zero, sum.subnormal += t.subnormal, sum.inf += t.inf, sum.nan += t.nan;
+    sum.subnormal_loss += t.subnormal_loss, sum.saturated += t.saturated;
+    sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
+    for (std::size_t i = 0; i < t.ulps.size(); ++i) sum.ulps[i] += t.ulps[i];
+    sum.nonzero += t.nonzero, sum.flushed += t.flushed, sum.overflowed += t.overflowed, sum.intended += t.intended, sum.stagnant += t.stagnant;
+    sum.amax = std::max(sum.amax, t.amax);
+    if (t.amin > 0) sum.amin = sum.amin > 0 ? std::min(sum.amin, t.amin) : t.amin;
+    if (t.exponents.empty()) continue;
+    if (sum.exponents.empty()) {
+      sum.first_exponent = t.first_exponent, sum.exponents = t.exponents;
+      continue;
+    }
+    if (t.first_exponent < sum.first_exponent) {
+      sum.exponents.insert(sum.exponents.begin(), static_cast<std::size_t>(sum.first_exponent - t.first_exponent), 0);
+      sum.first_exponent = t.first_exponent;
+    }
+    const auto offset = static_cast<std::size_t>(t.first_exponent - sum.first_exponent);
+    sum.exponents.resize(std::max(sum.exponents.size(), offset + t.exponents.size()), 0);
+    for (std::size_t i = 0; i < t.exponents.size(); ++i) sum.exponents[offset + i] += t.exponents[i];
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (squares[i].locals > 0) out[i].sum.local_error = std::sqrt(squares[i].local / squares[i].locals);
+    if (squares[i].carrieds > 0) out[i].sum.carried_error = std::sqrt(squares[i].carried / squares[i].carrieds);
+  }
+  return out;
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trace (checks/train/trace.h) read back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/dtype.h"
+
+namespace ampcheck::tools {
+
+/// One tensor of one step.
+struct TracedTensor {
+  int step = 0, seq = 0, source = -1;
+  std::string phase, op, layer, tensor, role, from;
+  bool cast = false;
+  Dtype dtype = Dtype::fp32;
+  double scale = 1, amax = 0, amin = 0;
+  std::int64_t elements = 0, zero = 0, subnormal = 0, inf = 0, nan = 0, nonzero = 0, flushed = 0, overflowed = 0, intended = 0, stagnant = 0;
+  int first_exponent = 0;
+  std::vector<std::int64_t> exponents;
+  std::optional<double> local_error, carried_error, bias, bias_z;
+  std::int64_t subnormal_loss = 0, saturated = 0;
+  std::vector<std::int64_t> ulps;  ///< equal, up to 1/2 ulp, 1, 2, 4, ...
+
+  /// "linear_1 (layer0) backward dweight": the same for all steps.
+  std::string name() const;
+  double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
+  /// log2(largest finite value / amax); none for a tensor of zeros, or with non-finite values.
+  std::optional<double> headroom() const;
+};
+
+struct TracedStep {
+  int step = 0;
+  double loss = 0, scale = 1, scale_after = 1, stagnant_share = 0;
+  std::optional<double> fp64_loss, spread;
+  bool found_inf = false, stepped = true;
+};
+
+struct Trace {
+  std::string path, model, dtype, scaler;
+  std::uint64_t seed = 0;
+  bool local = false, carried = false;
+  int steps_wanted = 0;
+  std::vector<TracedTensor> tensors;
+  std::vector<TracedStep> steps;
+  bool torn = false;  ///< the last line was not whole: the run was cut off
+};
+
+/// EnvironmentError if there is no such file, Error with file and line for what is no trace.
+Trace read_trace(const std::string& path);
+
+/// All of a tensor over the run: counts added, extremes, errors as root of the mean square, exponents added.
+struct TracedSum {
+  TracedTensor sum;
+  int tensors = 0, worst_step = 0;  ///< worst: largest share flushed, or else largest local error
+  double worst_flushed = 0, worst_local = 0, worst_carried = 0, worst_bias_z = 0, least_headroom = 0;
+  bool has_headroom = false;
+};
+/// By name, in the order of their first use.
+std::vector<TracedSum> summed(const Trace& trace);
+
+/// One file without references to others: plots of loss, scale and skips, heat maps op by step, histograms of exponents.
+std::string trace_html(const Trace& trace);
+
+}  // namespace ampcheck::tools

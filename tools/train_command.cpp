@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ampcheck train`: a small net in mixed precision beside the same run in fp64.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "checks/models/real_data.h"
+#include "checks/train/checkpoint.h"
+#include "checks/train/diagnosis.h"
+#include "checks/train/trace.h"
+#include "src/file_bytes.h"
+#include "src/parallel.h"
+#include "tools/commands.h"
+#include "tools/json.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+using namespace checks::train;
+
+std::string power(int k) { return fmt::format("2^{}", k); }
+
+std::string scale_text(double scale) {
+  const int k = std::ilogb(scale);
+  return scale > 0 && (k > 3 || k < -3) && std::ldexp(1.0, k) == scale ? power(k) : rounded_decimal(scale, 6);
+}
+
+TrainOptions train_options(const Options& options) {
+  const TrainChoices& chosen = options.train;
+  TrainOptions out;
+  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == chosen.model; });
+  const bool named = options.data == "digits" || options.data == "text" || options.data == "random";
+  if (named && options.data != info->data) throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + chosen.model + " is trained on");
+  out.net.model = chosen.model, out.net.loss = chosen.loss, out.net.batch = chosen.batch, out.net.width = chosen.width;
+  if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
+  out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
+  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler == "torch" && out.dtype != Dtype::fp32;
+  out.scaler.init_scale = chosen.init_scale;
+  out.scaler.growth_interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
+  out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
+  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight;
+  out.net.seed = out.seed = options.first_seed;
+  out.sampling = {.every = chosen.every, .from = chosen.from, .ops = chosen.ops};
+  out.watched = !chosen.record.empty();
+  out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both", .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
+  return out;
+}
+
+std::string place_text(const Place& place) {
+  const Tally& t = place.tally;
+  if (t.overflowed > 0) return fmt::format("{}  {} overflowed", place.where.str(), percent(static_cast<double>(t.overflowed) / static_cast<double>(t.elements)));
+  if (t.flushed > 0) return fmt::format("{}  {} flushed to zero", place.where.str(), percent(t.flushed_share()));
+  return fmt::format("{}  error {}", place.where.str(), rounded_decimal(t.local_error(), 2));
+}
+
+std::string step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
+  std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, s.loss);
+  if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", *s.fp64_loss);
+  out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
+  if (worst) out += "   worst: " + place_text(*worst);
+  return out;
+}
+
+std::string scale_advice(const ScaleAdvice& a) {
+  std::string out;
+  if (a.overflows_at <= 0) return "none from 1 on: " + a.overflows + " overflows without one";
+  if (a.low <= a.high) {
+    out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low)) : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
+    if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
+  } else {
+    out = fmt::format("each loses something; {} least, {} of the elements, most of them in {} (scale 1: {})", power(a.best), percent(a.best_share), a.flushes, percent(a.unscaled_share));
+  }
+  if (a.overflows_at <= 24) out += fmt::format("; {} overflows {}", power(a.overflows_at), a.overflows);
+  return out;
+}
+
+std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps) {
+  const char* dtype = name(trainer.options().dtype);
+  const StepResult& last = steps.back();
+  if (d.left_at) {
+    const StepResult& at = *std::find_if(steps.begin(), steps.end(), [&](const StepResult& s) { return s.step == *d.left_at; });
+    if (!std::isfinite(at.loss)) return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite", at.step + 1);
+    return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart in the mean of {} steps (spread of {} fp64 seeds: {}); at the end {:.4f} against {:.4f}.", dtype, at.step + 1,
+                       rounded_decimal(std::fabs(*at.apart), 2), Trainer::kSpreadSteps, Trainer::kSeeds, rounded_decimal(*at.spread, 2), last.loss, *last.fp64_loss);
+  }
+  if (!last.fp64_loss) return fmt::format("The {} run ended with loss {:.4f} (--shadow carried compares it with fp64).", dtype, last.loss);
+  double most = 0;
+  for (const StepResult& s : steps) most = std::max(most, std::fabs(s.loss - *s.fp64_loss));
+  return fmt::format("The {} run stayed with the fp64 run: loss {:.4f} against {:.4f}, never further apart than {} (spread of {} fp64 seeds at the end: {}).", dtype, last.loss, *last.fp64_loss,
+                     rounded_decimal(most, 2), Trainer::kSeeds, rounded_decimal(*last.spread, 2));
+}
+
+/// What to try, given what went wrong.
+std::string advice(const Trainer& trainer, const Diagnosis& d) {
+  const Dtype dtype = trainer.options().dtype;
+  const bool scaler = trainer.options().scaler.enabled;
+  if (d.producer && d.producer->where.phase == Phase::forward) return dtype == Dtype::fp16 ? "--dtype bf16: the values of the forward pass leave fp16, and no loss scale changes them" : "a smaller --lr";
+  if (dtype == Dtype::fp16 && !scaler && d.vanished_share > 0) return "--scaler torch";
+  if (scaler && d.skipped.size() > 1 && trainer.options().scaler.growth_interval < 2000)
+    return fmt::format("a longer --growth-interval: the scale grew back to where it overflows, and {} steps were skipped", d.skipped.size());
+  if (dtype == Dtype::fp16 && scaler && d.scale.known && !d.skipped.empty() && d.scale.overflows_at <= 24 && d.scale.overflows_at > 0)
+    return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(std::ldexp(1.0, d.scale.overflows_at - 1)), d.skipped.size(), d.skipped.size() == 1 ? " was" : "s were");
+  if (d.left_at && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
+  if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && d.scale.known && d.scale.best > 0) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
+  return "";
+}
+
+std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, const Style& style) {
+  std::string out = fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, d, steps), style.reset);
+  const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
+  if (d.producer) line("fault", fmt::format("step {}: {} made finite values non-finite", d.producer->step + 1, d.producer->where.str()));
+  if (d.killer) line("killed", fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));
+  const double smallest = format(trainer.options().dtype).min_subnormal();
+  for (std::size_t i = 0; i < std::min<std::size_t>(d.vanished.size(), 3); ++i)
+    line(i == 0 ? "where" : "", fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(), percent(d.vanished[i].tally.flushed_share()),
+                                            i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits", rounded_decimal(smallest, 2), percent(d.vanished_share)) : ""));
+  if (d.vanished.empty() && d.worst) line("worst", place_text(*d.worst));
+  if (d.scale.known && trainer.options().dtype == Dtype::fp16) line("scale", scale_advice(d.scale));
+  if (!d.skipped.empty()) {
+    std::string list;
+    for (std::size_t i = 0; i < std::min<std::size_t>(d.skipped.size(), 8); ++i) list += fmt::format(" {}", d.skipped[i] + 1);
+    line("skipped", fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), list, d.skipped.size() > 8 ? " ..." : ""));
+  }
+  const std::string next = advice(trainer, d);
+  if (!next.empty()) line("try", next);
+  return out;
+}
+
+Json place_json(const Place& p) {
+  const Tally& t = p.tally;
+  return {{"op", p.where.op}, {"layer", p.where.layer}, {"phase", checks::train::name(p.where.phase)}, {"cast", p.where.cast}, {"tensor", p.where.tensor}, {"dtype", name(p.where.dtype)},
+          {"elements", t.elements}, {"nonzero", t.nonzero}, {"flushed", t.flushed}, {"overflowed", t.overflowed}, {"local_error", json_number(t.local_error())},
+          {"carried_error", json_number(t.carried_error())}};
+}
+
+Json fault_json(const FaultEvent& fault) {
+  return {{"step", fault.step}, {"role", checks::train::name(fault.role)}, {"tensor", fault.where.str()}};
+}
+
+Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, double seconds) {
+  const TrainOptions& o = trainer.options();
+  Json out = {{"schema", "ampcheck.train/1"}, {"model", trainer.net().name}, {"dtype", name(o.dtype)}, {"scaler", o.scaler.enabled ? "torch" : "none"}, {"seed", o.seed},
+              {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
+  for (const StepResult& s : steps) {
+    Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
+                  {"stagnant_share", s.stagnant_share}};
+    if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);
+    out["steps"].push_back(std::move(entry));
+  }
+  out["left_at"] = d.left_at ? Json(*d.left_at) : Json();
+  out["skipped"] = d.skipped;
+  out["vanished_share"] = d.vanished_share;
+  out["vanished"] = Json::array(), out["least_exact"] = Json::array();
+  for (const Place& p : d.vanished) out["vanished"].push_back(place_json(p));
+  for (const Place& p : d.least_exact) out["least_exact"].push_back(place_json(p));
+  out["producer"] = d.producer ? fault_json(*d.producer) : Json();
+  out["killer"] = d.killer ? fault_json(*d.killer) : Json();
+  if (d.scale.known)
+    out["loss_scale"] = {{"lossless_low", d.scale.low}, {"lossless_high", d.scale.high}, {"best", d.scale.best}, {"best_share", d.scale.best_share}, {"unscaled_share", d.scale.unscaled_share},
+                         {"flushes", d.scale.flushes}, {"overflows_at", d.scale.overflows_at}, {"overflows", d.scale.overflows}};
+  out["try"] = advice(trainer, d);
+  return out;
+}
+
+/// A choice that the run refuses is the user's mistake.
+template <class F>
+auto as_usage(F work) {
+  try {
+    return work();
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace
+
+ExitCode train_command(const Options& options) {
+  set_threads(options.jobs);
+  Trainer trainer(train_options(options));
+  as_usage([&] { trainer.prepare(); });
+  const auto start = std::chrono::steady_clock::now();
+  ProgressLine progress;
+  std::vector<StepResult> steps;
+  const int count = options.train.steps;
+  for (const std::string& path : {options.train.save, options.train.record})
+    if (!path.empty()) require_writable(path);
+  if (!options.train.resume.empty()) {
+    require_readable(options.train.resume);
+    as_usage([&] { resume(trainer, read_bytes(options.train.resume, "checkpoint"), options.train.resume); });
+  }
+  if (trainer.steps() >= count) throw UsageError(fmt::format("[--steps] got {}, want more than the {} that the checkpoint has done", count, trainer.steps()));
+  std::optional<TraceWriter> trace;
+  if (!options.train.record.empty()) {
+    trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
+    trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { trace->tensor(e, key, tally, role); });
+  }
+  for (int i = trainer.steps(); i < count; ++i) {
+    steps.push_back(trainer.step());
+    if (trace) trace->step(steps.back());
+    const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
+    if (progress.on()) progress.show(static_cast<std::size_t>(i) + 1, static_cast<std::size_t>(count), 0, line);
+    else if (!options.json) write_stdout(line + "\n");
+  }
+  progress.clear();
+  if (!options.train.save.empty()) write_file(options.train.save, checkpoint_bytes(trainer));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const Diagnosis diagnosis = diagnose(trainer, steps);
+  if (trace && !options.json) write_stdout(fmt::format("\nTrace: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record));
+  write_stdout(options.json ? json_text(json_of(trainer, diagnosis, steps, seconds)) : summary(trainer, diagnosis, steps, stdout_style()));
+  return diagnosis.left_at ? ExitCode::findings : ExitCode::passed;
+}
+
+}  // namespace ampcheck::tools
