@@ -56,8 +56,20 @@ TEST(TrainCommand, ALossThatIsNotFiniteIsTracedToItsProducer) {
   EXPECT_TRUE(contains(run.out, "fault   step 2: linear_1 (layer0) forward cast of weight to fp16 made finite values non-finite")) << run.out;
 }
 
+/// An overflow at the first step: by their published defaults torch halves at once, Megatron's second overflow in a row does.
+TEST(TrainCommand, TheScaleMovesByTheRuleAskedFor) {
+  const auto scales = [](const std::string& rule) {
+    std::vector<double> out;
+    const json run = json::parse(ampcheck("train --steps 4 --shadow off --json --init-scale 16777216 --scaler " + rule).out);
+    for (const json& step : run["steps"]) out.push_back(step["scale"].get<double>());
+    return out;
+  };
+  EXPECT_EQ(scales("torch"), (std::vector<double>{0x1p24, 0x1p23, 0x1p22, 0x1p21}));
+  EXPECT_EQ(scales("megatron"), (std::vector<double>{0x1p24, 0x1p24, 0x1p23, 0x1p22}));
+}
+
 TEST(TrainCommand, WrongUseIsExitCodeTwo) {
-  for (const char* arguments : {"--model mpl", "--dtype fp8", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9", "--lr -1"}) {
+  for (const char* arguments : {"--model mpl", "--dtype fp8", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9", "--scaler apexx", "--lr -1"}) {
     const ProgramResult run = ampcheck(std::string("train ") + arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
     EXPECT_TRUE(contains(run.err, "want")) << run.err;

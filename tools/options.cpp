@@ -248,7 +248,6 @@ constexpr std::array kOptimizerNames = {Named<const char*>{"sgd", "sgd"}, Named<
                                         Named<const char*>{"adagrad", "adagrad"}, Named<const char*>{"rmsprop", "rmsprop"}};
 constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const char*>{"local", "local"}, Named<const char*>{"carried", "carried"},
                                  Named<const char*>{"both", "both"}};
-constexpr std::array kScalers = {Named<const char*>{"torch", "torch"}, Named<const char*>{"none", "none"}};
 constexpr std::array kTrainDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 
 /// What is trained, and how.
@@ -263,9 +262,9 @@ void add_train_options(CLI::App* verb, Options& o) {
   each(verb, "--model", "M", "mlp (default), conv, transformer or tutorial", [&t](const std::string& s) { t.model = choose("--model", s, kModels); });
   each(verb, "--loss", "L", "of mlp: cross_entropy (default) or mse", [&t](const std::string& s) { t.loss = choose("--loss", s, kLosses); });
   each(verb, "--dtype", "T", "autocast to fp16 (default) or bf16; fp32: no autocast", [&o](const std::string& s) { o.dtypes = {choose("--dtype", s, kTrainDtypes)}; });
-  each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's rules; default for fp16) or none", [&t](const std::string& s) { t.scaler = choose("--scaler", s, kScalers); });
-  number("--init-scale", "first loss scale (65536)", t.init_scale);
-  number("--growth-interval", "clean steps after which the scale doubles (2000)", t.growth_interval);
+  each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's; default for fp16), apex, deepspeed, megatron, flax, jmp, keras, ... or none", [&t](const std::string& s) { t.scaler = s; });
+  number("--init-scale", "first loss scale (the rule's own; torch's 65536)", t.init_scale);
+  number("--growth-interval", "clean steps after which the scale grows (the rule's own; torch's 2000)", t.growth_interval);
   whole("--steps", "how many (50)", t.steps);
   each(verb, "--shadow", "S", "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
        [&t](const std::string& s) { t.shadow = choose("--shadow", s, kShadows); });

@@ -52,8 +52,8 @@ struct GateFlags {
 /// train: what is trained and how.
 struct TrainChoices {
   std::string model = "mlp", loss = "cross_entropy", optimizer = "sgd", shadow = "both";
-  std::string scaler = {};         ///< torch or none; empty: torch for fp16
-  double init_scale = 65536, growth_interval = 2000;
+  std::string scaler = {};         ///< torch, another framework's, or none; empty: torch for fp16
+  double init_scale = -1, growth_interval = -1;  ///< negative: the rule's own
   double lr = -1, momentum = -1, weight_decay = -1;  ///< negative: the model's or optimizer's own
   double clip_norm = 0, clip_value = 0, loss_weight = 1;
   bool nesterov = false;

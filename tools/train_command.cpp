@@ -10,6 +10,7 @@
 #include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
 #include "checks/train/trace.h"
+#include "src/amp/error.h"
 #include "src/file_bytes.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
@@ -31,6 +32,23 @@ std::string scale_text(double scale) {
   return scale > 0 && (k > 3 || k < -3) && std::ldexp(1.0, k) == scale ? power(k) : rounded_decimal(scale, 6);
 }
 
+/// The rule by name with what was asked for; UsageError for an unknown one.
+void choose_scaler(const TrainChoices& chosen, TrainOptions& out) {
+  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler != "none" && out.dtype != Dtype::fp32;
+  const auto interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
+  if (chosen.init_scale >= 0) out.scaler.init_scale = chosen.init_scale;
+  if (interval >= 0) out.scaler.growth_interval = interval;
+  if (chosen.scaler.empty() || chosen.scaler == "torch" || chosen.scaler == "none") return;
+  std::string names;
+  for (const ScaleRule& rule : scale_rules()) {
+    names += std::string(rule.name) + ", ";
+    if (chosen.scaler == rule.name) out.scale_rule = rule;
+  }
+  if (!out.scale_rule) throw UsageError("[--scaler] got '" + chosen.scaler + "', want " + names + "or none");
+  if (chosen.init_scale >= 0) out.scale_rule->init_scale = chosen.init_scale;
+  if (interval >= 0) out.scale_rule->window = interval;
+}
+
 TrainOptions train_options(const Options& options) {
   const TrainChoices& chosen = options.train;
   TrainOptions out;
@@ -40,9 +58,7 @@ TrainOptions train_options(const Options& options) {
   out.net.model = chosen.model, out.net.loss = chosen.loss, out.net.batch = chosen.batch, out.net.width = chosen.width;
   if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
-  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler == "torch" && out.dtype != Dtype::fp32;
-  out.scaler.init_scale = chosen.init_scale;
-  out.scaler.growth_interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
+  choose_scaler(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
   out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight;
   out.net.seed = out.seed = options.first_seed;
@@ -145,7 +161,7 @@ Json fault_json(const FaultEvent& fault) {
 
 Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, double seconds) {
   const TrainOptions& o = trainer.options();
-  Json out = {{"schema", "ampcheck.train/1"}, {"model", trainer.net().name}, {"dtype", name(o.dtype)}, {"scaler", o.scaler.enabled ? "torch" : "none"}, {"seed", o.seed},
+  Json out = {{"schema", "ampcheck.train/1"}, {"model", trainer.net().name}, {"dtype", name(o.dtype)}, {"scaler", scaler_name(o)}, {"seed", o.seed},
               {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
@@ -202,20 +218,28 @@ ExitCode train_command(const Options& options) {
     trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
     trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { trace->tensor(e, key, tally, role); });
   }
-  for (int i = trainer.steps(); i < count; ++i) {
-    steps.push_back(trainer.step());
+  std::string ended;  // a rule may end the run at the floor of its scale
+  for (int i = trainer.steps(); i < count && ended.empty(); ++i) {
+    try {
+      steps.push_back(trainer.step());
+    } catch (const AmpError& error) {
+      ended = fmt::format("step {}: {}", i + 1, error.what());
+      continue;
+    }
     if (trace) trace->step(steps.back());
     const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
     if (progress.on()) progress.show(static_cast<std::size_t>(i) + 1, static_cast<std::size_t>(count), 0, line);
     else if (!options.json) write_stdout(line + "\n");
   }
   progress.clear();
+  if (!ended.empty()) write_stderr("ampcheck: the scaler ended the run at " + ended + "\n");
+  if (steps.empty()) return ExitCode::findings;
   if (!options.train.save.empty()) write_file(options.train.save, checkpoint_bytes(trainer));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const Diagnosis diagnosis = diagnose(trainer, steps);
   if (trace && !options.json) write_stdout(fmt::format("\nTrace: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record));
   write_stdout(options.json ? json_text(json_of(trainer, diagnosis, steps, seconds)) : summary(trainer, diagnosis, steps, stdout_style()));
-  return diagnosis.left_at ? ExitCode::findings : ExitCode::passed;
+  return diagnosis.left_at || !ended.empty() ? ExitCode::findings : ExitCode::passed;
 }
 
 }  // namespace ampcheck::tools

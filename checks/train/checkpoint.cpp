@@ -32,7 +32,7 @@ std::string recipe_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   const OptimizerChoice& c = o.rule.optimizer;
   return fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
-                     o.net.batch, o.net.width, name(o.dtype), o.scaler.enabled, c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+                     o.net.batch, o.net.width, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
 }
 
 /// A safetensors file holds dense tensors; copies do not share memory with what is still trained.

@@ -101,7 +101,7 @@ TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int st
   if (appends) return;
   const TrainOptions& o = trainer.options();
   pending_ = fmt::format("{{\"schema\":\"ampcheck.trace/1\",\"model\":{},\"dtype\":\"{}\",\"scaler\":\"{}\",\"seed\":{},\"steps\":{},\"local\":{},\"carried\":{}}}\n", json(trainer.net().name), name(o.dtype),
-                         o.scaler.enabled ? "torch" : "none", o.seed, steps, o.shadows.local, o.shadows.carried);
+                         scaler_name(o), o.seed, steps, o.shadows.local, o.shadows.carried);
 }
 
 TraceWriter::~TraceWriter() {

@@ -29,7 +29,8 @@ bool StepResult::left() const {
 }
 
 Trainer::Trainer(const TrainOptions& options)
-    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed), scaler_(options.scaler) {
+    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed) {
+  scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled) : std::make_unique<GradScaler>(options_.scaler);
   if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
   if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
   if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
@@ -78,7 +79,7 @@ double Trainer::run_micro_batches() {
     const float part = share * graph.loss();
     total.span<float>()[0] = part;
     loss += part;
-    const float scale = scaler_.loss_gradient(total).span<float>()[0];
+    const float scale = scaler_->loss_gradient(total).span<float>()[0];
     graph.backward(scale * share * static_cast<float>(options_.rule.loss_weight), scale);
   }
   return loss;
@@ -127,9 +128,9 @@ StepResult Trainer::step() {
     if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
     result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
   }
-  result.scale = scaler_.get_scale();
+  result.scale = scaler_->get_scale();
   result.scaled_norms = grad_norms(parameters_);
-  if (scaler_.is_enabled()) scaler_.unscale_(*optimizer_);
+  if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
   result.norms = grad_norms(parameters_);
   std::vector<bool> finite;
   for (const double norm : result.scaled_norms) finite.push_back(std::isfinite(norm));
@@ -140,14 +141,14 @@ StepResult Trainer::step() {
   std::vector<std::vector<float>> values;
   if (watch_)
     for (const Parameter& parameter : parameters_.all()) values.emplace_back(parameter.value.span<float>().begin(), parameter.value.span<float>().end());
-  scaler_.step(*optimizer_);
-  scaler_.update();
+  scaler_->step(*optimizer_);
+  scaler_->update();
   result.stepped = optimizer_->updates() > before;
   if (result.stepped) tell(Phase::optimizer, {}, values);
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
-  result.scale_after = scaler_.get_scale();
-  result.tracker = scaler_.is_enabled() ? scaler_.get_growth_tracker() : 0;
+  result.scale_after = scaler_->get_scale();
+  result.tracker = scaler_->is_enabled() ? scaler_->get_growth_tracker() : 0;
   const UpdateCounts& counts = optimizer_->counts();
   if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
   ++step_;

@@ -11,7 +11,7 @@
 #include "checks/train/fp64_run.h"
 #include "checks/train/graph.h"
 #include "checks/train/watch.h"
-#include "src/amp/grad_scaler.h"
+#include "src/amp/scale_rule.h"
 
 namespace ampcheck::checks::train {
 
@@ -25,6 +25,7 @@ struct TrainOptions {
   std::optional<Net> own_net = {};  ///< instead of `net`
   Dtype dtype = Dtype::fp16;  ///< of autocast; fp32: no autocast
   GradScalerOptions scaler = {};
+  std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
   std::uint64_t seed = 1;
   Shadows shadows = {};
@@ -32,6 +33,9 @@ struct TrainOptions {
   bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
 };
+
+/// "none", "torch", or the rule's.
+inline const char* scaler_name(const TrainOptions& options) { return !options.scaler.enabled ? "none" : options.scale_rule ? options.scale_rule->name : "torch"; }
 
 struct StepResult {
   int step = 0;
@@ -62,7 +66,7 @@ class Trainer {
   StepResult step();
   int steps() const { return step_; }
   ParameterSet& parameters() { return parameters_; }
-  GradScaler& scaler() { return scaler_; }
+  GradScaler& scaler() { return *scaler_; }
   BlockOptimizer& optimizer() { return *optimizer_; }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
@@ -91,7 +95,7 @@ class Trainer {
   Net net_;
   ParameterSet parameters_;
   models::Recordings recordings_;
-  GradScaler scaler_;
+  std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<Watch> watch_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
