@@ -140,9 +140,6 @@ void settle_contract_by_op(std::vector<CaseResult>& cases) {
   }
 }
 
-/// "backward dx" of "backward dx probe 2 at saved".
-std::string output_of(const std::string& check) { return check.substr(0, check.find(" probe")); }
-
 /// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody.
 void convict_unseen_outputs(std::vector<CaseResult>& cases) {
   constexpr int kFewest = 8;  // a handful of cases may rightly all be blind (one element, a vanishing gradient)
@@ -151,12 +148,12 @@ void convict_unseen_outputs(std::vector<CaseResult>& cases) {
   for (const CaseResult& c : cases)
     for (const CheckResult& check : c.checks)
       if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) {
-        auto& [all, blind] = seen[{c.op, output_of(check.name)}];
+        auto& [all, blind] = seen[{c.op, subject_of(check)}];
         ++all, blind += whole(check);
       }
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {
-      const auto found = seen.find({c.op, output_of(check.name)});
+      const auto found = seen.find({c.op, subject_of(check)});
       if (found == seen.end() || found->second.first < kFewest || found->second.first != found->second.second || !whole(check)) continue;
       check.verdict = Verdict::ill_conditioned;
       if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;

@@ -14,17 +14,9 @@ namespace ampcheck::checks {
 
 namespace {
 
-/// The finding that decides a case.
-const CheckResult* deciding(const CaseResult& result) {
-  for (const CheckResult& check : result.checks)
-    if (check.code == result.code) return &check;
-  return nullptr;
-}
-
-/// "backward dx" of "backward dx probe 2 at saved".
 std::string subject(const CaseResult& result) {
-  const CheckResult* const check = deciding(result);
-  return check == nullptr ? "" : check->name.substr(0, check->name.find(" probe"));
+  const CheckResult* const check = deciding_check(result);
+  return check == nullptr ? "" : subject_of(*check);
 }
 
 /// Wrong numbers, however a replay explains them: a small case may not show by what.
@@ -152,11 +144,11 @@ const Case* find(const ByName& cases, const CaseResult& result) {
 
 /// Takes over what `like` says of the same tensor: the contract that it breaks, or the cause in words.
 void explain_as(const CaseResult& like, CaseResult& result) {
-  const CheckResult* const known = deciding(like);
+  const CheckResult* const known = deciding_check(like);
   if (known == nullptr || known->cause.empty()) return;
   const bool contract = like.verdict == Verdict::precision_contract;
   for (CheckResult& check : result.checks) {
-    if (check.code != "AC101" || check.name.substr(0, check.name.find(" probe")) != subject(like)) continue;
+    if (check.code != "AC101" || subject_of(check) != subject(like)) continue;
     if (contract) check.code = known->code, check.verdict = known->verdict;
     check.cause = "as '" + like.name + "': " + known->cause;
   }

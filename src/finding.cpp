@@ -52,4 +52,14 @@ const CodeText* find_code(std::string_view code) {
   return nullptr;
 }
 
+const CheckResult* deciding_check(const CaseResult& result) {
+  for (const CheckResult& check : result.checks)
+    if (check.verdict == result.verdict && (result.code.empty() || check.code == result.code)) return &check;
+  for (const CheckResult& check : result.checks)
+    if (check.verdict == result.verdict) return &check;
+  return nullptr;
+}
+
+std::string subject_of(const CheckResult& check) { return check.name.substr(0, check.name.find(" probe")); }
+
 }  // namespace ampcheck

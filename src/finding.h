@@ -85,6 +85,11 @@ struct CaseResult {
   std::int64_t unjudged() const;
 };
 
+/// The finding that decides a case and is shown first; null if nothing was found.
+const CheckResult* deciding_check(const CaseResult& result);
+/// The tensor and pass that a check is about, whatever the probe: "backward dx" of "backward dx probe 2 at saved".
+std::string subject_of(const CheckResult& check);
+
 /// How surely an op's reference is right.
 struct Certificate {
   std::string op;

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/cast_policy.h"
 #include "src/dtype.h"
 #include "src/tensor.h"
 
@@ -120,9 +121,6 @@ struct Kink {
   double at = 0;
   std::string convention = {};  ///< in words: "gradient 0"
 };
-
-/// torch's autocast classes.
-enum class CastPolicy { lower_precision_fp, fp32, promote };
 
 struct OpSignature {
   std::string name;

@@ -64,9 +64,9 @@ Tally compare_ops(const Golden& golden, bool unlist_mm) {
     const std::string& op = row.at("op").text;
     const Dtype low = tests::dtype_of(row.at("autocast_dtype").text);
     const AutocastState state{true, low, true};
-    AutocastPolicy policy = AutocastPolicy::unlisted;
+    CastPolicy policy = CastPolicy::unlisted;
     for (const Golden& registered : row.at("registered")) policy = cast_policy(kCpu, registered.text);
-    if (unlist_mm && op == "mm") policy = AutocastPolicy::unlisted;
+    if (unlist_mm && op == "mm") policy = CastPolicy::unlisted;
     const Golden &inside = row.at("in_region"), &outside = row.at("outside");
     for (std::size_t i = 0; i < inside.size(); ++i) {
       std::string want;
@@ -103,8 +103,8 @@ TEST(AutocastGoldens, ListsAreTorchs) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "autocast_cuda_tables.json");
   const auto all_of = [](AutocastDevice device) {
     std::set<std::string> ops;
-    for (int policy = 0; policy < static_cast<int>(AutocastPolicy::unlisted); ++policy)
-      for (const std::string_view op : listed_ops(device, static_cast<AutocastPolicy>(policy))) ops.emplace(op);
+    for (int policy = 0; policy < static_cast<int>(CastPolicy::unlisted); ++policy)
+      for (const std::string_view op : listed_ops(device, static_cast<CastPolicy>(policy))) ops.emplace(op);
     return ops;
   };
   const std::vector<std::pair<const char*, AutocastDevice>> devices = {{"AutocastCPU", AutocastDevice::cpu},
@@ -373,25 +373,25 @@ TEST(AutocastGoldens, CustomOpWithoutDecorators) {
 TEST(Autocast, PoliciesByHand) {
   const AutocastState fp16{true, Dtype::fp16, true};
   const std::vector<Dtype> mixed{Dtype::fp32, Dtype::fp16, Dtype::fp64, Dtype::i64};
-  EXPECT_EQ(decide_casts(AutocastPolicy::lower_precision_fp, fp16, mixed).inputs, (std::vector{Dtype::fp16, Dtype::fp16, Dtype::fp64, Dtype::i64}));
-  EXPECT_EQ(decide_casts(AutocastPolicy::fp32, fp16, mixed).inputs, (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
-  EXPECT_EQ(decide_casts(AutocastPolicy::promote, fp16, mixed).inputs, (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
-  EXPECT_EQ(decide_casts(AutocastPolicy::lower_precision_fp, fp16, mixed, {}, CallForm::in_place).inputs, mixed);
-  EXPECT_EQ(decide_casts(AutocastPolicy::lower_precision_fp, {false, Dtype::fp16, true}, mixed).inputs, mixed);
-  EXPECT_EQ(decide_casts(AutocastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}).dtype, Dtype::fp32);
-  EXPECT_EQ(decide_casts(AutocastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}, Dtype::fp16).dtype, Dtype::fp16);
-  EXPECT_EQ(decide_casts(AutocastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp64}).dtype, std::nullopt);
-  EXPECT_EQ(decide_casts(AutocastPolicy::fp32_append_dtype, fp16, std::vector{Dtype::fp64}).dtype, Dtype::fp64);
-  EXPECT_THROW(decide_casts(AutocastPolicy::banned, fp16, mixed), AmpError);
-  EXPECT_NO_THROW(decide_casts(AutocastPolicy::banned, {false, Dtype::fp16, true}, mixed));
+  EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, fp16, mixed).inputs, (std::vector{Dtype::fp16, Dtype::fp16, Dtype::fp64, Dtype::i64}));
+  EXPECT_EQ(decide_casts(CastPolicy::fp32, fp16, mixed).inputs, (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
+  EXPECT_EQ(decide_casts(CastPolicy::promote, fp16, mixed).inputs, (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
+  EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, fp16, mixed, {}, CallForm::in_place).inputs, mixed);
+  EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, {false, Dtype::fp16, true}, mixed).inputs, mixed);
+  EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}).dtype, Dtype::fp32);
+  EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}, Dtype::fp16).dtype, Dtype::fp16);
+  EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp64}).dtype, std::nullopt);
+  EXPECT_EQ(decide_casts(CastPolicy::fp32_append_dtype, fp16, std::vector{Dtype::fp64}).dtype, Dtype::fp64);
+  EXPECT_THROW(decide_casts(CastPolicy::banned, fp16, mixed), AmpError);
+  EXPECT_NO_THROW(decide_casts(CastPolicy::banned, {false, Dtype::fp16, true}, mixed));
   // A bf16 argument is narrowed into an fp16 region without a word; the decision says so.
-  EXPECT_TRUE(decide_casts(AutocastPolicy::lower_precision_fp, fp16, std::vector{Dtype::bf16}).narrowed[0]);
-  EXPECT_FALSE(decide_casts(AutocastPolicy::fp32, fp16, std::vector{Dtype::bf16}).narrowed[0]);
-  EXPECT_EQ(cast_policy(AutocastDevice::cuda, "softmax"), AutocastPolicy::fp32_set_opt_dtype);
-  EXPECT_EQ(cast_policy(AutocastDevice::cpu, "softmax"), AutocastPolicy::unlisted);
-  EXPECT_EQ(cast_policy(AutocastDevice::cuda, "binary_cross_entropy"), AutocastPolicy::banned);
-  EXPECT_EQ(cast_policy(AutocastDevice::cpu, "binary_cross_entropy"), AutocastPolicy::fp32);
-  EXPECT_EQ(cast_policy(AutocastDevice::cuda, "conv_transpose2d"), AutocastPolicy::lower_precision_fp);
+  EXPECT_TRUE(decide_casts(CastPolicy::lower_precision_fp, fp16, std::vector{Dtype::bf16}).narrowed[0]);
+  EXPECT_FALSE(decide_casts(CastPolicy::fp32, fp16, std::vector{Dtype::bf16}).narrowed[0]);
+  EXPECT_EQ(cast_policy(AutocastDevice::cuda, "softmax"), CastPolicy::fp32_set_opt_dtype);
+  EXPECT_EQ(cast_policy(AutocastDevice::cpu, "softmax"), CastPolicy::unlisted);
+  EXPECT_EQ(cast_policy(AutocastDevice::cuda, "binary_cross_entropy"), CastPolicy::banned);
+  EXPECT_EQ(cast_policy(AutocastDevice::cpu, "binary_cross_entropy"), CastPolicy::fp32);
+  EXPECT_EQ(cast_policy(AutocastDevice::cuda, "conv_transpose2d"), CastPolicy::lower_precision_fp);
 }
 
 TEST(Autocast, RegionsEndWithTheirScopeAlsoByException) {

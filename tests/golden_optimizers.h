@@ -27,18 +27,19 @@ inline double argument(const Golden& args, std::string_view key, double fallback
 }
 
 template <class Options>
-Options common_options(const Golden& args) {
+Options common_options(const Golden& args, bool fused, SkipRule skip) {
   Options options;
+  options.skip = skip;
   options.lr = argument(args, "lr", options.lr);
   options.weight_decay = argument(args, "weight_decay", options.weight_decay);
   options.maximize = argument(args, "maximize", 0.0) != 0.0;
-  options.fused = argument(args, "fused", 0.0) != 0.0;
+  options.fused = fused || argument(args, "fused", 0.0) != 0.0;
   return options;
 }
 
 template <class Options>
-Options adam_options(const Golden& args) {
-  Options options = common_options<Options>(args);
+Options adam_options(const Golden& args, bool fused, SkipRule skip) {
+  Options options = common_options<Options>(args, fused, skip);
   options.eps = argument(args, "eps", options.eps);
   options.amsgrad = argument(args, "amsgrad", 0.0) != 0.0;
   if (const Golden* betas = args.find("betas")) {
@@ -52,37 +53,27 @@ Options adam_options(const Golden& args) {
 inline std::unique_ptr<BlockOptimizer> make_optimizer(const std::string& kind, const Golden& args, std::vector<Parameter*> parameters,
                                                       bool fused = false, SkipRule skip = SkipRule::torch_exactly_one) {
   if (kind == "SGD") {
-    auto options = common_options<SgdOptions>(args);
-    options.fused |= fused;
-    options.skip = skip;
+    auto options = common_options<SgdOptions>(args, fused, skip);
     options.momentum = argument(args, "momentum", 0.0);
     options.dampening = argument(args, "dampening", 0.0);
     options.nesterov = argument(args, "nesterov", 0.0) != 0.0;
     return std::make_unique<Sgd>(std::move(parameters), options);
   }
   if (kind == "Adam") {
-    auto options = adam_options<AdamOptions>(args);
-    options.fused |= fused;
-    options.skip = skip;
-    return std::make_unique<Adam>(std::move(parameters), options);
+    return std::make_unique<Adam>(std::move(parameters), adam_options<AdamOptions>(args, fused, skip));
   }
   if (kind == "AdamW") {
-    auto options = adam_options<AdamWOptions>(args);
-    options.fused |= fused;
-    options.skip = skip;
-    return std::make_unique<AdamW>(std::move(parameters), options);
+    return std::make_unique<AdamW>(std::move(parameters), adam_options<AdamWOptions>(args, fused, skip));
   }
   if (kind == "Adagrad") {
-    auto options = common_options<AdagradOptions>(args);
-    options.fused |= fused;
-    options.skip = skip;
+    auto options = common_options<AdagradOptions>(args, fused, skip);
     options.lr_decay = argument(args, "lr_decay", 0.0);
     options.initial_accumulator_value = argument(args, "initial_accumulator_value", 0.0);
     options.eps = argument(args, "eps", options.eps);
     return std::make_unique<Adagrad>(std::move(parameters), options);
   }
   if (kind == "RMSprop") {
-    auto options = common_options<RmspropOptions>(args);
+    auto options = common_options<RmspropOptions>(args, fused, skip);
     options.momentum = argument(args, "momentum", 0.0);
     options.alpha = argument(args, "alpha", options.alpha);
     options.eps = argument(args, "eps", options.eps);

@@ -63,12 +63,4 @@ ExitCode exit_code_of(const Report& report, std::size_t planned) {
   return code;
 }
 
-const CheckResult* deciding_check(const CaseResult& result) {
-  for (const CheckResult& check : result.checks)
-    if (check.verdict == result.verdict && (result.code.empty() || check.code == result.code)) return &check;
-  for (const CheckResult& check : result.checks)
-    if (check.verdict == result.verdict) return &check;
-  return nullptr;
-}
-
 }  // namespace ampcheck::tools

@@ -188,7 +188,7 @@ std::vector<FailureGroup> failures_of(const Report& report) {
   for (const CaseResult& result : report.cases) {
     if (!convicts(result.verdict)) continue;
     const CheckResult* const check = deciding_check(result);
-    const std::string what = check == nullptr ? "" : check->name.substr(0, check->name.find(" probe"));
+    const std::string what = check == nullptr ? "" : subject_of(*check);
     const auto [at, fresh] = where.try_emplace(result.op + " " + result.code + " " + what, groups.size());
     if (fresh) groups.push_back({&result});
     else ++groups[at->second].more;

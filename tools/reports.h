@@ -59,7 +59,5 @@ std::string junit_report(const Report& report, const RunFacts& facts);
 /// separated by tabs, and hold \\, \n and \t for a backslash, an end of line and a tab.
 std::string lines_report(const Report& report, const RunFacts& facts);
 
-/// The check that decides a case: the first with the case's verdict; null if there is none.
-const CheckResult* deciding_check(const CaseResult& result);
 
 }  // namespace ampcheck::tools

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/amp/autocast.h"
 #include "src/amp/blocks.h"
 #include "src/error.h"
 #include "src/rounding.h"
@@ -43,14 +44,9 @@ void add_to(const TensorView& sum, const TensorView& more) {
   }
 }
 
-/// The dtype in which autocast runs an op on such inputs.
+/// The dtype in which an op of floating inputs of these dtypes runs in a region of `low`.
 Dtype autocast_dtype(CastPolicy policy, Dtype low, const std::vector<Dtype>& inputs) {
-  switch (policy) {
-    case CastPolicy::lower_precision_fp: return low;
-    case CastPolicy::fp32: return Dtype::fp32;
-    case CastPolicy::promote: break;
-  }
-  return std::all_of(inputs.begin(), inputs.end(), [&](Dtype d) { return d == low; }) ? low : Dtype::fp32;
+  return decide_casts(policy, {.enabled = true, .dtype = low}, inputs).inputs.front();
 }
 
 }  // namespace

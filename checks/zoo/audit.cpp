@@ -29,20 +29,13 @@ bool names_any(const std::string& words, const std::string& text) {
   return false;
 }
 
-/// The finding that a report shows first of a convicted case: the only one whose words count.
-const CheckResult* deciding(const CaseResult& result) {
-  for (const CheckResult& check : result.checks)
-    if (check.code == result.code) return &check;
-  return nullptr;
-}
-
 void note_conviction(const CaseResult& result, Trial& trial) {
   if (trial.convicted++ > 0) return;
   const Specimen& specimen = *trial.specimen;
   trial.case_name = result.name, trial.code = result.code, trial.verdict = result.verdict;
   trial.exact_class = result.verdict == specimen.due;
   trial.right_class = trial.exact_class || result.verdict == specimen.also;
-  if (const CheckResult* check = deciding(result)) {
+  if (const CheckResult* check = deciding_check(result)) {
     trial.cause = check->name + ": " + check->cause;
     trial.right_cause = names_any(specimen.cause, lower(std::string(find_code(check->code)->title) + "; " + check->cause));
   }

@@ -100,26 +100,26 @@ AutocastPropagation::~AutocastPropagation() {
   thread_state().nesting = before_.nesting_;
 }
 
-CastDecision decide_casts(AutocastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs, std::optional<Dtype> dtype,
+CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs, std::optional<Dtype> dtype,
                           CallForm form) {
   CastDecision decision;
-  decision.policy = state.enabled && form == CallForm::functional ? policy : AutocastPolicy::unlisted;
+  decision.policy = state.enabled && form == CallForm::functional ? policy : CastPolicy::unlisted;
   decision.inputs.assign(inputs.begin(), inputs.end());
   decision.narrowed.assign(inputs.size(), false);
   decision.dtype = dtype;
   std::optional<Dtype> target;
   switch (decision.policy) {
-    case AutocastPolicy::lower_precision_fp: target = state.dtype; break;
-    case AutocastPolicy::fp32: target = Dtype::fp32; break;
-    case AutocastPolicy::promote: target = prioritized(state.dtype, inputs); break;
-    case AutocastPolicy::fp32_set_opt_dtype:
+    case CastPolicy::lower_precision_fp: target = state.dtype; break;
+    case CastPolicy::fp32: target = Dtype::fp32; break;
+    case CastPolicy::promote: target = prioritized(state.dtype, inputs); break;
+    case CastPolicy::fp32_set_opt_dtype:
       if (!dtype && !inputs.empty() && is_autocast_eligible(inputs[0])) decision.dtype = Dtype::fp32;
       break;
-    case AutocastPolicy::fp32_append_dtype:
+    case CastPolicy::fp32_append_dtype:
       if (!dtype && !inputs.empty()) decision.dtype = is_autocast_eligible(inputs[0]) ? Dtype::fp32 : inputs[0];
       break;
-    case AutocastPolicy::banned: throw AmpError("RuntimeError", kBanned);
-    case AutocastPolicy::unlisted: break;
+    case CastPolicy::banned: throw AmpError("RuntimeError", kBanned);
+    case CastPolicy::unlisted: break;
   }
   if (!target) return decision;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

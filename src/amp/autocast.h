@@ -95,7 +95,7 @@ inline bool is_autocast_eligible(Dtype dtype) { return is_float(dtype) && dtype 
 enum class CallForm : std::uint8_t { functional, in_place, out };
 
 struct CastDecision {
-  AutocastPolicy policy = AutocastPolicy::unlisted;  ///< unlisted if disabled or bypassed
+  CastPolicy policy = CastPolicy::unlisted;  ///< unlisted if disabled or bypassed
   std::vector<Dtype> inputs;                 ///< what each argument is after casting
   std::optional<Dtype> dtype;                ///< the dtype argument: given by the caller, or set by the policy
   std::vector<bool> narrowed;  ///< a wider or foreign floating dtype went into fewer bits: 70000 becomes infinite in fp16, silently
@@ -103,7 +103,7 @@ struct CastDecision {
 
 /// What autocast does to a call. dtype: the caller's explicit dtype= argument, which wins.
 /// Throws AmpError (RuntimeError): a banned op, with torch's text; a foreign 16-bit argument to a promoting op.
-CastDecision decide_casts(AutocastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs,
+CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs,
                           std::optional<Dtype> dtype = {}, CallForm form = CallForm::functional);
 /// The same for an op by name in this thread's region.
 CastDecision decide_casts(AutocastDevice device, std::string_view op, std::span<const Dtype> inputs,

@@ -61,18 +61,18 @@ constexpr char kCpuFp32[] =
 constexpr char kCudaOnly[] = "_cudnn_rnn cudnn_convolution cudnn_convolution_transpose linalg_matrix_sqrth";
 
 struct List {
-  AutocastPolicy policy;
+  CastPolicy policy;
   std::string_view ops;
 };
-constexpr std::array<List, 6> kCuda = {{{AutocastPolicy::lower_precision_fp, kCudaLowerPrecisionFp},
-                                        {AutocastPolicy::fp32, kCudaFp32},
-                                        {AutocastPolicy::fp32_set_opt_dtype, kCudaFp32SetOptDtype},
-                                        {AutocastPolicy::fp32_append_dtype, kCudaFp32AppendDtype},
-                                        {AutocastPolicy::promote, kCudaPromote},
-                                        {AutocastPolicy::banned, kCudaBanned}}};
-constexpr std::array<List, 3> kCpu = {{{AutocastPolicy::lower_precision_fp, kCpuLowerPrecisionFp},
-                                       {AutocastPolicy::fp32, kCpuFp32},
-                                       {AutocastPolicy::promote, kCpuPromote}}};
+constexpr std::array<List, 6> kCuda = {{{CastPolicy::lower_precision_fp, kCudaLowerPrecisionFp},
+                                        {CastPolicy::fp32, kCudaFp32},
+                                        {CastPolicy::fp32_set_opt_dtype, kCudaFp32SetOptDtype},
+                                        {CastPolicy::fp32_append_dtype, kCudaFp32AppendDtype},
+                                        {CastPolicy::promote, kCudaPromote},
+                                        {CastPolicy::banned, kCudaBanned}}};
+constexpr std::array<List, 3> kCpu = {{{CastPolicy::lower_precision_fp, kCpuLowerPrecisionFp},
+                                       {CastPolicy::fp32, kCpuFp32},
+                                       {CastPolicy::promote, kCpuPromote}}};
 
 /// Composites observed to give another dtype in a region than their arguments have (CPU).
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kComposites = {{{"chain_matmul", "mm"},
@@ -123,7 +123,7 @@ const char* name(AutocastDevice device) {
   return kNames[static_cast<std::size_t>(device)];
 }
 
-const char* name(AutocastPolicy policy) {
+const char* name(CastPolicy policy) {
   constexpr std::array<const char*, 7> kNames = {"lower_precision_fp", "fp32",   "fp32_set_opt_dtype", "fp32_append_dtype",
                                                  "promote",            "banned", "unlisted"};
   return kNames[static_cast<std::size_t>(policy)];
@@ -133,22 +133,22 @@ Dtype default_autocast_dtype(AutocastDevice device) {
   return device == AutocastDevice::cpu || device == AutocastDevice::maia ? Dtype::bf16 : Dtype::fp16;
 }
 
-AutocastPolicy cast_policy(AutocastDevice device, std::string_view op) {
-  AutocastPolicy exact = AutocastPolicy::unlisted, base = AutocastPolicy::unlisted;
+CastPolicy cast_policy(AutocastDevice device, std::string_view op) {
+  CastPolicy exact = CastPolicy::unlisted, base = CastPolicy::unlisted;
   bool agree = true;
-  each_listed(device, [&](AutocastPolicy policy, std::string_view listed) {
+  each_listed(device, [&](CastPolicy policy, std::string_view listed) {
     if (listed == op) exact = policy;
     if (base_of(listed) != op) return;
-    agree = agree && (base == AutocastPolicy::unlisted || base == policy);
+    agree = agree && (base == CastPolicy::unlisted || base == policy);
     base = policy;
   });
-  if (exact != AutocastPolicy::unlisted) return exact;
-  return agree ? base : AutocastPolicy::unlisted;
+  if (exact != CastPolicy::unlisted) return exact;
+  return agree ? base : CastPolicy::unlisted;
 }
 
-std::vector<std::string_view> listed_ops(AutocastDevice device, AutocastPolicy policy) {
+std::vector<std::string_view> listed_ops(AutocastDevice device, CastPolicy policy) {
   std::vector<std::string_view> ops;
-  each_listed(device, [&](AutocastPolicy each, std::string_view op) {
+  each_listed(device, [&](CastPolicy each, std::string_view op) {
     if (each == policy) ops.push_back(op);
   });
   std::sort(ops.begin(), ops.end());
@@ -156,7 +156,7 @@ std::vector<std::string_view> listed_ops(AutocastDevice device, AutocastPolicy p
 }
 
 std::string_view inherits_casts_of(AutocastDevice device, std::string_view op) {
-  if (device != AutocastDevice::cpu || cast_policy(device, op) != AutocastPolicy::unlisted) return "";
+  if (device != AutocastDevice::cpu || cast_policy(device, op) != CastPolicy::unlisted) return "";
   for (const auto& [composite, inner] : kComposites)
     if (composite == op) return inner;
   return "";

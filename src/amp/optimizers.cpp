@@ -77,6 +77,13 @@ struct Ops {
 
 }  // namespace
 
+/// What comes before the rule: the sign to maximise, and weight decay as a part of the gradient.
+template <class T, class Options>
+void prepare(const Ops<T>& ops, const Options& options, const T* p, T* g) {
+  if (options.maximize) ops.neg(g);
+  if (options.weight_decay != 0.0) ops.add(g, p, options.weight_decay);
+}
+
 // SGD -----------------------------------------------------------------------------------------------------------------------
 
 Sgd::Sgd(std::vector<Parameter*> parameters, const SgdOptions& options)
@@ -98,8 +105,7 @@ template <class T>
 void Sgd::apply(const UpdateBlock<T>& block) const {
   const Ops<T> ops{block.n, block.rounds_to};
   T *p = block.parameter, *g = block.grad, *buf = block.moment[0];
-  if (options_.maximize) ops.neg(g);
-  if (options_.weight_decay != 0.0) ops.add(g, p, options_.weight_decay);
+  prepare(ops, options_, p, g);
   if (options_.momentum != 0.0) {
     if (first_) {
       ops.copy(buf, g);
@@ -206,8 +212,7 @@ template <class T>
 void Adagrad::apply(const UpdateBlock<T>& block) const {
   const Ops<T> ops{block.n, block.rounds_to};
   T *p = block.parameter, *g = block.grad, *sum = block.moment[0];
-  if (options_.maximize) ops.neg(g);
-  if (options_.weight_decay != 0.0) ops.add(g, p, options_.weight_decay);
+  prepare(ops, options_, p, g);
   ops.addcmul(sum, g, g, 1.0);
   std::array<T, kBlock> deviation;
   ops.sqrt(deviation.data(), sum);
@@ -233,8 +238,7 @@ template <class T>
 void Rmsprop::apply(const UpdateBlock<T>& block) const {
   const Ops<T> ops{block.n, block.rounds_to};
   T *p = block.parameter, *g = block.grad, *square = block.moment[0];
-  if (options_.maximize) ops.neg(g);
-  if (options_.weight_decay != 0.0) ops.add(g, p, options_.weight_decay);
+  prepare(ops, options_, p, g);
   ops.mul(square, options_.alpha);
   ops.addcmul(square, g, g, 1.0 - options_.alpha);
   std::array<T, kBlock> average;
