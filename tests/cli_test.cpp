@@ -181,6 +181,25 @@ TEST(Cli, AnInterruptEndsWithinASecondWithASummary) {
   }
 }
 
+TEST(Cli, AnInterruptedTrainingSaysWhatItDid) {
+  const TemporaryFolder folder;
+  const ProgramResult run = shell("$AMPCHECK train --model mlp --steps 100000 --record '" + folder.path() + "/trace' --save '" + folder.path() + "/at.safetensors' & pid=$!\n"
+                                  "(sleep 60; kill -9 $pid) & keeper=$!; sleep 2; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  EXPECT_EQ(run.exit_code, 130) << run.err;
+  EXPECT_TRUE(contains(run.err, "interrupted after ")) << run.err;
+  EXPECT_TRUE(contains(run.out, "The fp16 run ")) << "the summary of the steps that were done";
+  EXPECT_EQ(ampcheck("trace '" + folder.path() + "/trace'").exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/at.safetensors"));
+}
+
+TEST(Cli, AnInterruptedZooPrintsTheScoreSoFar) {
+  const ProgramResult run = shell("$AMPCHECK audit zoo --dtype bf16 & pid=$!\n"
+                                  "(sleep 60; kill -9 $pid) & keeper=$!; sleep 4; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  EXPECT_EQ(run.exit_code, 130) << run.err;
+  EXPECT_TRUE(contains(run.err, "interrupted after ")) << run.err;
+  EXPECT_TRUE(contains(run.out, "torch allclose")) << run.out;
+}
+
 TEST(Cli, ALongCaseDoesNotHoldUpTheEnd) {
   const TemporaryFolder folder;
   const ProgramResult run = shell("$AMPCHECK check 'softmax(x=bf16[3000,4097],seed=1)' -j 1 -o 'json:" + folder.path() + "/check.json' & pid=$!\n"

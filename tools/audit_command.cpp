@@ -8,6 +8,7 @@
 
 #include "checks/zoo/audit.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
@@ -165,15 +166,21 @@ ExitCode audit_command(const Options& options) {
   ProgressLine progress;
   run.progress = [&](std::size_t done, std::size_t all, const std::string& last) { progress.show(done, all, 0, last); };
   const auto start = std::chrono::steady_clock::now();
+  InterruptGuard guard([] { write_stderr("\nampcheck: interrupted\n"); });
+  run.cancel = guard.flag();
   const std::vector<Trial> trials = audit(run);
+  guard.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   progress.clear();
+  if (guard.interrupted()) write_stderr(fmt::format("ampcheck: interrupted after {} runs; the score is of these\n", trials.size()));
+  if (guard.interrupted() && trials.empty()) end_by_signal();
   if (trials.empty()) {
     write_stderr("ampcheck: nothing selected (ampcheck audit zoo -v lists the names)\n");
     return ExitCode::nothing_ran;
   }
   const Scores scores = score(trials);
   write_stdout(options.json ? json_text(json_of(trials, scores, seconds)) : text_of(trials, scores, options, seconds));
+  if (guard.interrupted()) end_by_signal();
   return all_well(scores) ? ExitCode::passed : ExitCode::findings;
 }
 

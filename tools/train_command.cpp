@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 
@@ -14,6 +15,7 @@
 #include "src/file_bytes.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
@@ -205,6 +207,7 @@ ExitCode train_command(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
   std::vector<StepResult> steps;
+  std::atomic<int> done_steps = 0;
   const int count = options.train.steps;
   for (const std::string& path : {options.train.save, options.train.record})
     if (!path.empty()) require_writable(path);
@@ -218,20 +221,26 @@ ExitCode train_command(const Options& options) {
     trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
     trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { trace->tensor(e, key, tally, role); });
   }
+  // A step of a large net with its shadows may take longer than an interrupt waits.
+  InterruptGuard guard([done = &done_steps, count] { write_stderr(fmt::format("\nampcheck: interrupted after {} of {} steps\n", done->load(), count)); });
   std::string ended;  // a rule may end the run at the floor of its scale
-  for (int i = trainer.steps(); i < count && ended.empty(); ++i) {
+  for (int i = trainer.steps(); i < count && ended.empty() && !guard.interrupted(); ++i) {
     try {
       steps.push_back(trainer.step());
     } catch (const AmpError& error) {
       ended = fmt::format("step {}: {}", i + 1, error.what());
       continue;
     }
+    ++done_steps;
     if (trace) trace->step(steps.back());
     const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
     if (progress.on()) progress.show(static_cast<std::size_t>(i) + 1, static_cast<std::size_t>(count), 0, line);
     else if (!options.json) write_stdout(line + "\n");
   }
   progress.clear();
+  guard.finish();
+  if (guard.interrupted()) write_stderr(fmt::format("ampcheck: interrupted after {} of {} steps\n", trainer.steps(), count));
+  if (steps.empty() && guard.interrupted()) end_by_signal();
   if (!ended.empty()) write_stderr("ampcheck: the scaler ended the run at " + ended + "\n");
   if (steps.empty()) return ExitCode::findings;
   if (!options.train.save.empty()) write_file(options.train.save, checkpoint_bytes(trainer));
@@ -239,6 +248,7 @@ ExitCode train_command(const Options& options) {
   const Diagnosis diagnosis = diagnose(trainer, steps);
   if (trace && !options.json) write_stdout(fmt::format("\nTrace: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record));
   write_stdout(options.json ? json_text(json_of(trainer, diagnosis, steps, seconds)) : summary(trainer, diagnosis, steps, stdout_style()));
+  if (guard.interrupted()) end_by_signal();
   return diagnosis.left_at || !ended.empty() ? ExitCode::findings : ExitCode::passed;
 }
 

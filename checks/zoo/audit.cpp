@@ -54,13 +54,15 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
   Trial trial;
   trial.specimen = &specimen, trial.dtype = dtype;
   trial.gate_rejections.assign(usual_gates().size(), 0);
+  RunOptions run;
+  run.cancel = options.cancel;
   const OpSignature& signature = specimen.op.signature;
   for (std::uint64_t i = 0; i < options.seeds; ++i)
     for (const OpCall& call : cases_of(signature, dtype, options.set, options.first_seed + i)) {
       const bool running = specimen.correct() || !trial.found();
       bool convicted = false;
       if (running) {
-        const CaseResult result = run_case(specimen.op, call, {});
+        const CaseResult result = run_case(specimen.op, call, run);
         ++trial.cases;
         convicted = convicts(result.verdict);
         if (convicted) note_conviction(result, trial);
@@ -94,7 +96,11 @@ std::vector<Trial> audit(const AuditOptions& options) {
       const Specimen& specimen = *chosen[static_cast<std::size_t>(k)];
       for (const Dtype dtype : specimen.dtypes) {
         if (!options.dtypes.empty() && std::find(options.dtypes.begin(), options.dtypes.end(), dtype) == options.dtypes.end()) continue;
-        trials[static_cast<std::size_t>(k)].push_back(run_trial(specimen, dtype, options));
+        try {
+          trials[static_cast<std::size_t>(k)].push_back(run_trial(specimen, dtype, options));
+        } catch (const Interrupted&) {
+          return;
+        }
       }
       const std::lock_guard lock(mutex);
       ++done;

@@ -3,6 +3,7 @@
 // convicted; and the same of the usual rules on the same data.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct AuditOptions {
   std::vector<std::string> patterns = {};   ///< of specimen names, with * and ?; empty: all
   bool gates = true;                        ///< measure the usual rules too
   int jobs = 0;                             ///< specimens at a time; 0: one per core
+  const std::atomic<bool>* cancel = nullptr;  ///< once set, no further case starts; trials that are not complete are left out
   std::function<void(std::size_t done, std::size_t all, const std::string& last)> progress = nullptr;
 };
 
