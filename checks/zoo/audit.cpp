@@ -57,8 +57,10 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
   RunOptions run;
   run.cancel = options.cancel;
   const OpSignature& signature = specimen.op.signature;
+  const auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(); };
   for (std::uint64_t i = 0; i < options.seeds; ++i)
     for (const OpCall& call : cases_of(signature, dtype, options.set, options.first_seed + i)) {
+      if (cancelled()) throw Interrupted();
       const bool running = specimen.correct() || !trial.found();
       bool convicted = false;
       if (running) {
@@ -70,6 +72,7 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
       // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
       if (options.gates && (specimen.correct() || convicted || (i == 0 && everyday(signature, call)))) ask_gates(call, trial);
     }
+  if (cancelled()) throw Interrupted();
   if (options.gates && dtype == Dtype::fp32) trial.gradcheck = rejected_by_gradcheck(specimen.op);
   trial.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return trial;

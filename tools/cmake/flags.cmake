@@ -32,6 +32,9 @@ if(AMPCHECK_FUZZ)
   target_compile_options(ampcheck_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 
+# What users wait for runs in the libraries; commands, reports and tests build in half the time with less.
+set(AMPCHECK_BUILD_FAST $<$<CONFIG:Release>:-O1> $<$<CONFIG:Debug>:-O0>)
+
 # ampcheck_library(<folder> LINK ...): one static library per folder, ampcheck::<folder>.
 function(ampcheck_library folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
