@@ -178,11 +178,17 @@ void compare_part(std::span<const double> got, const Interval& interval, std::in
     const bool all = !interval.how.empty();
     const double share = out.max_ratio;
     std::fill(std::begin(look), std::end(look), 0);
+    std::int64_t blind = 0;
     for (std::size_t i = 0; i < step; ++i) {
       const bool inside = (g[i] >= low[i]) & (g[i] <= high[i]), zero = (low[i] <= 0) & (high[i] >= 0);
       const bool uses_more = std::fabs(g[i] - value[i]) - half_ulp_at(g[i], value[i], least, scale) > share * radius[i];
-      looks[i] = static_cast<unsigned char>(all | !inside | zero | ((low[i] != high[i]) & uses_more));
+      // 0 and 2v lie in the ball, so their roundings lie between those of its ends. (!(r > 0) leaves NaN to the look.)
+      const bool surely_blind = zero & (radius[i] > 0) & (radius[i] >= std::fabs(value[i]));
+      const bool looked_at = all | !inside | (zero & !surely_blind) | ((low[i] != high[i]) & uses_more);
+      looks[i] = static_cast<unsigned char>(looked_at);
+      blind += surely_blind & !looked_at ? 1 : 0;
     }
+    out.blind += blind;
     for (std::size_t word = 0; 8 * word < step; ++word) {
       if (look[word] == 0) continue;
       for (std::size_t i = 8 * word; i < std::min(8 * word + 8, step); ++i)

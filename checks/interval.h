@@ -64,10 +64,18 @@ Comparison compare(const std::vector<double>& got, const Interval& interval);
 /// Compares one part of a tensor, whose first element has the index `first`, and adds the result. Parts come in order.
 void compare_part(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
+/// Constants of the test of settled() for one tensor.
+struct NearestTest {
+  double min_normal, scale, share, near;
+};
+
 /// Whether elements [first, first + got.size()) of a ball of uniform radius are right and seen whatever their own radius:
 /// each is the storage's number nearest to its value, and none is so near to zero that it might be blind. Their headroom
 /// is then unused.
 bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype);
+
+/// Of a ball with a radius for each element: which elements of the part settled() would leave open, ascending.
+void unsettled(std::span<const double> got, const reference::Ball& ball, Dtype dtype, std::vector<std::int64_t>& out);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);

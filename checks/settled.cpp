@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // settled() over a block, compiled once per SIMD target.
 #include <cmath>
+#include <vector>
 
 #include "checks/interval.h"
 
@@ -20,25 +21,51 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// |got - value| < half the spacing of storage at got towards the value, and |value| > share |value| + near + radius.
-bool Settled(const double* got, const double* value, const double* radius, std::size_t n, double min_normal, double scale, double share, double near) {
-  const hn::ScalableTag<double> d;
-  const hn::ScalableTag<std::int64_t> i;
-  const auto exponent = hn::Set(i, 0x7ff0000000000000), one = hn::Set(i, 1);
-  const auto least = hn::Set(d, min_normal), scales = hn::Set(d, scale), shares = hn::Set(d, 1 - share), nears = hn::Set(d, near);
-  auto holds = hn::Eq(least, least);
-  const auto see = [&](auto g, auto v, auto r) HWY_ATTR {
+struct Nearest {
+  using D = hn::ScalableTag<double>;
+  using I = hn::ScalableTag<std::int64_t>;
+  hn::Vec<D> least, scales, shares, nears;
+  HWY_INLINE explicit Nearest(const NearestTest& t) {
+    const D d;
+    least = hn::Set(d, t.min_normal), scales = hn::Set(d, t.scale), shares = hn::Set(d, 1 - t.share), nears = hn::Set(d, t.near);
+  }
+  HWY_INLINE hn::Mask<D> operator()(hn::Vec<D> g, hn::Vec<D> v, hn::Vec<D> r) const {
+    const D d;
+    const I i;
     const auto size = hn::Abs(g), away = hn::Abs(v);
     // Below a power of two the spacing is that of the next double towards the value.
-    const auto bits = hn::BitCast(i, size), below = hn::IfThenElse(hn::RebindMask(i, hn::Lt(away, size)), hn::Sub(bits, one), bits);
+    const auto bits = hn::BitCast(i, size), below = hn::IfThenElse(hn::RebindMask(i, hn::Lt(away, size)), hn::Sub(bits, hn::Set(i, 1)), bits);
     const auto clamped = hn::Max(hn::BitCast(d, below), least);
-    const auto half = hn::Mul(hn::BitCast(d, hn::And(hn::BitCast(i, clamped), exponent)), scales);
-    holds = hn::And(holds, hn::And(hn::Lt(hn::Abs(hn::Sub(g, v)), half), hn::Gt(hn::Mul(away, shares), hn::Add(nears, r))));
-  };
+    const auto half = hn::Mul(hn::BitCast(d, hn::And(hn::BitCast(i, clamped), hn::Set(i, 0x7ff0000000000000))), scales);
+    return hn::And(hn::Lt(hn::Abs(hn::Sub(g, v)), half), hn::Gt(hn::Mul(away, shares), hn::Add(nears, r)));
+  }
+};
+
+bool Settled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test) {
+  const hn::ScalableTag<double> d;
+  const Nearest nearest(test);
+  auto holds = hn::Eq(nearest.least, nearest.least);
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d))
-    see(hn::LoadU(d, got + k), hn::LoadU(d, value + k), radius != nullptr ? hn::LoadU(d, radius + k) : hn::Zero(d));
-  for (; k < n; ++k) see(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0));
+    holds = hn::And(holds, nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), radius != nullptr ? hn::LoadU(d, radius + k) : hn::Zero(d)));
+  for (; k < n; ++k) holds = hn::And(holds, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0)));
   return hn::AllTrue(d, holds);
+}
+
+void Unsettled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test, std::vector<std::int64_t>& out) {
+  const hn::ScalableTag<double> d;
+  const Nearest nearest(test);
+  std::size_t k = 0;
+  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
+    const auto holds = nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), hn::LoadU(d, radius + k));
+    if (HWY_LIKELY(hn::AllTrue(d, holds))) continue;
+    std::uint8_t bits[8] = {};
+    hn::StoreMaskBits(d, holds, bits);
+    for (std::size_t lane = 0; lane < hn::Lanes(d); ++lane)
+      if ((bits[lane / 8] >> (lane % 8) & 1) == 0) out.push_back(static_cast<std::int64_t>(k + lane));
+  }
+  for (; k < n; ++k)
+    if (!hn::AllTrue(d, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius[k])))) out.push_back(static_cast<std::int64_t>(k));
 }
 
 }  // namespace
@@ -50,17 +77,32 @@ HWY_AFTER_NAMESPACE();
 namespace ampcheck::checks {
 
 HWY_EXPORT(Settled);
+HWY_EXPORT(Unsettled);
+
+namespace {
+
+constexpr double kSlack = 1 + 0x1p-30;  ///< what the radius is widened by before its ends are rounded, and more
+
+NearestTest test_of(const FloatFormat& storage, double share, double near) {
+  return {storage.min_normal(), std::ldexp(1.0, -storage.precision), share, near};
+}
+
+}  // namespace
 
 bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
   const FloatFormat& storage = format(dtype);
-  const double *value = ball.v.get() + first, scale = std::ldexp(1.0, -storage.precision), slack = 1 + 0x1p-30;
   const auto all = [&](const double* radius, double share, double near) {
-    return HWY_DYNAMIC_DISPATCH(Settled)(got.data(), value, radius, got.size(), storage.min_normal(), scale, share, near);
+    return HWY_DYNAMIC_DISPATCH(Settled)(got.data(), ball.v.get() + first, radius, got.size(), test_of(storage, share, near));
   };
   if (ball.all.relative == 0 && ball.all.absolute == 0) return all(nullptr, 0, -1);  // a radius of zero hides nothing
   // Otherwise no end of an interval may round to zero.
-  if (ball.r) return all(ball.r.get() + first, ball.all.relative * slack + 0x1p-30, storage.min_subnormal());
-  return all(nullptr, ball.all.relative * slack + 0x1p-30, ball.all.absolute * slack + storage.min_subnormal());
+  if (ball.r) return all(ball.r.get() + first, ball.all.relative * kSlack + 0x1p-30, storage.min_subnormal());
+  return all(nullptr, ball.all.relative * kSlack + 0x1p-30, ball.all.absolute * kSlack + storage.min_subnormal());
+}
+
+void unsettled(std::span<const double> got, const reference::Ball& ball, Dtype dtype, std::vector<std::int64_t>& out) {
+  const FloatFormat& storage = format(dtype);
+  HWY_DYNAMIC_DISPATCH(Unsettled)(got.data(), ball.v.get(), ball.r.get(), got.size(), test_of(storage, 0x1p-30, storage.min_subnormal()), out);
 }
 
 }  // namespace ampcheck::checks

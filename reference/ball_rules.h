@@ -80,6 +80,9 @@ void settle_chain(const RuleContext& context, int n, const double* v, const Sums
 /// One contiguous run of n plain terms.
 void sum_run(const double* v, const double* r, std::int64_t n, SumState& out);
 
+/// Largest value, value - r and value + r of a run of n; false where one of them is not a number.
+bool max_of_run(const double* v, const double* r, std::int64_t n, double& most, double& low, double& high);
+
 void evaluate_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> args, bool full,
                           bool wants_sum, Ball& out);
 void evaluate_sum(const RuleContext& context, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums and maxima along an axis (rules R2, R3, R9, R10).
+#include <algorithm>
 #include <vector>
 
 #include "reference/ball_rules.h"
@@ -157,9 +158,36 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
   }
 }
 
+bool max_of_run(const double* v, const double* r, std::int64_t n, double& most, double& low, double& high) {
+  constexpr int kLanes = 16;
+  double value[kLanes], below[kLanes], above[kLanes];
+  std::fill_n(value, kLanes, -kInfinity), std::fill_n(below, kLanes, -kInfinity), std::fill_n(above, kLanes, -kInfinity);
+  double odd[kLanes] = {};  // 0, or not a number
+  const auto see = [&](int l, double x, double y) {
+    const double down = x - y, up = x + y;
+    value[l] = x > value[l] ? x : value[l], below[l] = down > below[l] ? down : below[l], above[l] = up > above[l] ? up : above[l];
+    odd[l] = down == down && up == up ? odd[l] : down - up;
+  };
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) see(l, v[i + l], r != nullptr ? r[i + l] : 0.0);
+  for (; i < n; ++i) see(0, v[i], r != nullptr ? r[i] : 0.0);
+  most = *std::max_element(value, value + kLanes), low = *std::max_element(below, below + kLanes), high = *std::max_element(above, above + kLanes);
+  return std::all_of(odd, odd + kLanes, [](double x) { return x == x; });
+}
+
 void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out) {
   allocate(out, full, false);
   const Axis a = split(x.shape, node.axis);
+  if (!full && a.inner == 1) {
+    bool sure = true;
+    for (std::int64_t o = 0; sure && o < a.outer; ++o) {
+      double low, high;
+      sure = max_of_run(x.v.get() + o * a.n, x.r ? x.r.get() + o * a.n : nullptr, a.n, out.v[o], low, high);
+      out.r[o] = settle(out.v[o], std::fmax(high - out.v[o], out.v[o] - low));
+    }
+    if (sure) return;
+  }
   for (std::int64_t o = 0; o < a.outer; ++o)
     for (std::int64_t k = 0; k < a.inner; ++k) {
       double v = -kInfinity, low = -kInfinity, high = -kInfinity;

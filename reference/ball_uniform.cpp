@@ -204,8 +204,9 @@ bool uniform_max(const Node& node, const Ball& x, Ball& out) {
   const Axis a = split(x.shape, node.axis);
   for (std::int64_t o = 0; o < a.outer; ++o)
     for (std::int64_t k = 0; k < a.inner; ++k) {
-      double most = -kInfinity;
-      for (std::int64_t i = 0; i < a.n; ++i) most = std::max(most, x.v[(o * a.n + i) * a.inner + k]);
+      double most = -kInfinity, low, high;
+      if (a.inner == 1) max_of_run(x.v.get() + o * a.n, nullptr, a.n, most, low, high);
+      else for (std::int64_t i = 0; i < a.n; ++i) most = std::max(most, x.v[(o * a.n + i) * a.inner + k]);
       out.v[o * a.inner + k] = most;
     }
   see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
