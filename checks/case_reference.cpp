@@ -139,6 +139,7 @@ BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass, reference::Radii
     for (const auto& [key, node] : form.recording.cotangents) balls.of->borrow(node, cotangents_.at(key));
     balls.probe = probe_;
   }
+  if (const auto& bounded = form.at(pass, reference::Radii::uniform).of; radii == reference::Radii::each && bounded) balls.of->adopt_moved(*bounded);
   return *balls.of;
 }
 

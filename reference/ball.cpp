@@ -305,6 +305,22 @@ bool BallEvaluator::compute_whole(std::size_t id) {
   return true;
 }
 
+void BallEvaluator::adopt_moved(const BallEvaluator& other) {
+  if (full_ || other.full_) return;
+  std::vector<int> leaf(balls_.size(), -1);  // the exact leaf that a node's elements are taken from
+  for (std::size_t id = 0; id < balls_.size(); ++id) {
+    const Node& node = graph_.node(static_cast<int>(id));
+    if (node.args.empty() && given_[id] && !varies_[id] && !balls_[id].r) leaf[id] = static_cast<int>(id);
+    if (node.primitive != Primitive::take && node.primitive != Primitive::reshape) continue;
+    leaf[id] = leaf[static_cast<std::size_t>(node.args[0])];
+    if (leaf[id] < 0 || fresh_[id] || !other.fresh_[id] || !other.balls_[id].v) continue;
+    Ball out;
+    out.shape = node.shape, out.v = other.balls_[id].v;
+    const Ball* const in = &balls_[static_cast<std::size_t>(leaf[id])];
+    if (finish(node, {&in, 1}, out)) balls_[id] = std::move(out), fresh_[id] = keep_[id] = 1;
+  }
+}
+
 void BallEvaluator::drop(std::size_t id) {
   if (!keep_[id] && !given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
 }

@@ -124,6 +124,9 @@ class BallEvaluator {
   /// keeping it. `rows`: evaluates these of rows() alone, where the targets allow it (needs_all_rows() is false).
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
   bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
+  /// Takes over, without a copy, what another evaluator of this graph and these inputs keeps of moved leaves (unfolded
+  /// images, gathered rows): such elements are exact under any radii.
+  void adopt_moved(const BallEvaluator& other);
   /// Gives back what was kept for later streams.
   void forget();
   /// How the graph falls into blocks of rows.

@@ -29,6 +29,7 @@ int compare_parts(CaseReference& streamed, CaseReference& whole, std::size_t for
                   const std::string& where) {
   std::vector<std::int64_t> covered(names.size(), 0);
   int parts = 0;
+  streamed.stream_uniform(form, pass, names, [](std::size_t, std::int64_t, const reference::Ball&) {});  // what it keeps of moved leaves is used below
   const bool by_rows = streamed.stream(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
     const reference::Ball& want = whole.ball(form, pass, names[which]);
     ++parts, covered[which] += part.count();
