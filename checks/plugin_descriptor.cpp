@@ -10,6 +10,7 @@
 
 #include "checks/plugin.h"
 #include "checks/plugin_kernel.h"
+#include "checks/rows.h"
 #include "reference/certify.h"
 #include "reference/formula_text.h"
 #include "src/op_call.h"
@@ -340,7 +341,7 @@ class OpReader {
   void read_rows() {
     LaunchContract& launch = signature_.launch;
     launch.row_dim = text(op_.row_dim, kMostName, "row_dim", place_);
-    if (!launch.row_dim.empty()) require_dim(launch.row_dim, "row_dim", place_);
+    for (const std::string& symbol : row_symbols(signature_)) require_dim(symbol, "row_dim", place_);
     if (launch.row_dim.empty() && !launch.row_independent.empty()) place_.fail("row_dim, got none, want the symbol of the rows that '" + launch.row_independent.front() + "' is independent along");
   }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checks/case_run.h"
+#include "checks/rows.h"
 #include "src/random.h"
 
 namespace ampcheck::checks {
@@ -130,7 +131,7 @@ bool named(const std::vector<std::string>& list, const std::string& name) {
 void check_row_independence(CaseRun& run, const LaunchResult& forward, const NamedValues& cotangents, const LaunchResult& backward) {
   const LaunchContract& contract = run.op.signature.launch;
   if (contract.row_dim.empty() || !run.reference.inputs_finite()) return;
-  const std::int64_t rows = run.call.dims.at(contract.row_dim);
+  const std::int64_t rows = rows_of(run.op.signature, run.call);
   if (rows < 2) return;
   const Random random(run.call.seed, "kept row");
   const std::int64_t kept = static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(rows)));
@@ -147,8 +148,7 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Nam
   const NamedValues& inputs = run.reference.inputs();
   NamedValues changed = inputs, changed_cotangents = cotangents;
   for (const TensorSpec& spec : run.op.signature.inputs) {
-    const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    if (run.call.has(spec) && !symbols.empty() && symbols.front() == contract.row_dim) copy_kept(changed[spec.name]);
+    if (run.call.has(spec) && has_rows(run.op.signature, spec)) copy_kept(changed[spec.name]);
   }
   for (const Written& output : run.outputs)
     if (!output.saved && named(contract.row_independent, output.name)) copy_kept(changed_cotangents[gradient_name(output.name)]);

@@ -11,6 +11,7 @@
 
 #include "checks/budget.h"
 #include "checks/case_run.h"
+#include "checks/rows.h"
 #include "src/error.h"
 #include "src/random.h"
 
@@ -19,24 +20,11 @@ namespace ampcheck::checks {
 namespace {
 
 constexpr std::int64_t kFewestRows = 64;        ///< of a case that is sampled at all
+constexpr std::int64_t kFewestHeads = 4;        ///< the same of rows that are tensors themselves
 constexpr std::int64_t kMostRows = 512;
 constexpr std::int64_t kElements = 1 << 18;     ///< of the largest sampled input, about
 
-bool has_rows(const OpSignature& signature, const TensorSpec& spec) {
-  const std::vector<std::string> symbols = OpSignature::symbols(spec);
-  return !symbols.empty() && symbols.front() == signature.launch.row_dim;
-}
-
-OpCall with_rows(const OpSignature& signature, const OpCall& call, std::int64_t rows) {
-  OpCall out = call;
-  out.dims[signature.launch.row_dim] = rows;
-  return out;
-}
-
-std::int64_t rows_of(const OpSignature& signature, const OpCall& call) {
-  const auto found = call.dims.find(signature.launch.row_dim);
-  return found == call.dims.end() ? 0 : found->second;
-}
+std::int64_t leading_axes(const OpSignature& signature) { return static_cast<std::int64_t>(row_symbols(signature).size()); }
 
 /// Two numbers of rows that the op takes: what is judged, and fewer, which show what depends on their number. {0, 0}: none.
 std::pair<std::int64_t, std::int64_t> sample_sizes(const OpSignature& signature, const OpCall& call) {
@@ -45,7 +33,8 @@ std::pair<std::int64_t, std::int64_t> sample_sizes(const OpSignature& signature,
   for (const TensorSpec& spec : signature.inputs)
     if (call.has(spec) && has_rows(signature, spec)) width = std::max(width, call.shape(spec).count() / std::max<std::int64_t>(rows, 1));
   const auto valid = [&](std::int64_t n) { return !signature.valid || signature.valid(with_rows(signature, call, n).dims, call.attributes); };
-  std::int64_t all = std::min({std::clamp(kElements / width, std::int64_t{8}, kMostRows), rows / 2});
+  const std::int64_t least = leading_axes(signature) > 1 ? 2 : 8;
+  std::int64_t all = std::min({std::clamp(kElements / width, least, kMostRows), rows / 2});
   while (all > 1 && !valid(all)) --all;
   std::int64_t fewer = all - 1;
   while (fewer > 0 && !valid(fewer)) --fewer;
@@ -84,7 +73,7 @@ reference::Recording recorded(const OpDef& op, const OpCall& call) {
 class Sampled {
  public:
   Sampled(const OpDef& op, const OpCall& call, const RunOptions& options)
-      : op_(op), call_(call), rows_(rows_of(op.signature, call)), sizes_(sample_sizes(op.signature, call)),
+      : op_(op), call_(call), symbols_(row_symbols(op.signature)), leading_(static_cast<int>(symbols_.size())), rows_(rows_of(op.signature, call)), sizes_(sample_sizes(op.signature, call)),
         which_(drawn_rows(call, rows_, sizes_.first)), sub_call_(with_rows(op.signature, call, sizes_.first)), fewer_call_(with_rows(op.signature, call, sizes_.second)) {
     NamedValues sampled, fewer;
     for (const TensorSpec& spec : op.signature.inputs) {
@@ -127,7 +116,9 @@ class Sampled {
     if (const int axis = row_axis(sampled.shape, fewer); axis >= 0) {
       if (sampled.shape[axis] != sizes_.first || fewer[axis] != sizes_.second)
         throw Error("[" + op_.signature.name + "] '" + sampled.name + "' has an extent that is not the number of rows but follows from it");
-      out.shape[axis] = rows_;
+      if (leading_ == 1) out.shape[axis] = rows_;
+      else if (axis != leading_ - 1) throw Error("[" + op_.signature.name + "] rows of '" + sampled.name + "' do not lie in front");
+      else for (int k = 0; k < leading_; ++k) out.shape[k] = call_.dims.at(symbols_[static_cast<std::size_t>(k)]);
     }
     return out;
   }
@@ -167,7 +158,7 @@ class Sampled {
       GuardedTensor tensor(output.dtype, output.shape, Layout::dense, poison(output.dtype, 0));
       tensor.assign(values);
       out.read.emplace(name, std::move(tensor));
-      const bool rows = row_axis(run_->outputs[k].shape, output.shape) == 0;
+      const bool rows = in_front(row_axis(run_->outputs[k].shape, output.shape));
       sampled[name] = of_rows(values, rows), fewer[name] = of_fewer(values, rows);
     }
     for (const Written& gradient : gradients_) out.write.emplace(gradient.name, fresh(gradient));
@@ -219,7 +210,7 @@ class Sampled {
       if (!in_place(wholes[k].name) && !run_->accumulates(wholes[k].name)) look_for_poison(wholes[k], got);
       const std::string name = before + wholes[k].name + after;
       const int axis = row_axis(sampled[k].shape, wholes[k].shape);
-      if (axis != 0) add_unjudged(name, wholes[k], axis > 0 ? "its rows do not lie in front" : "it has no rows of its own: it sums over them");
+      if (!in_front(axis)) add_unjudged(name, wholes[k], axis > 0 ? "its rows do not lie in front" : "it has no rows of its own: it sums over them");
       else if (run_->accumulates(wholes[k].name)) add_unjudged(name, wholes[k], "it is added to what its buffer held");
       else if (dependent_.contains(wholes[k].name) || !rows_alone(sampled[k], pass)) add_unjudged(name, wholes[k], "a row of it depends on the other rows or on their number");
       else rows.push_back(gathered(got, sampled[k])), subjects.push_back({name, &sampled[k], rows.back().view()}), counts.push_back(wholes[k].shape.count());
@@ -228,9 +219,21 @@ class Sampled {
     for (std::size_t k = 0; k < checks.size(); ++k) {
       checks[k].unjudged = counts[k] - checks[k].compared;
       for (Element& element : checks[k].worst)
-        if (!element.index.empty()) element.index[0] = which_[static_cast<std::size_t>(element.index[0])];
+        place_in_whole(element);
       judged_ |= checks[k].compared > 0;
       run_->add(std::move(checks[k]));
+    }
+  }
+
+  bool in_front(int axis) const { return axis >= 0 && axis < leading_; }
+
+  /// The index in the whole tensor of an element of the sampled rows.
+  void place_in_whole(Element& element) const {
+    if (element.index.empty()) return;
+    std::int64_t row = which_[static_cast<std::size_t>(element.index[static_cast<std::size_t>(leading_ - 1)])];
+    for (int k = leading_; k-- > 0;) {
+      const std::int64_t extent = call_.dims.at(symbols_[static_cast<std::size_t>(k)]);
+      element.index[static_cast<std::size_t>(k)] = row % extent, row /= extent;
     }
   }
 
@@ -251,6 +254,8 @@ class Sampled {
 
   const OpDef& op_;
   const OpCall& call_;
+  const std::vector<std::string> symbols_;  ///< of the axes of the rows, which lie in front
+  const int leading_;
   const std::int64_t rows_;
   const std::pair<std::int64_t, std::int64_t> sizes_;
   const std::vector<std::int64_t> which_;
@@ -268,14 +273,14 @@ std::string why_not_sampled(const OpDef& op, const OpCall& call) {
   const OpSignature& signature = op.signature;
   if (op.forms.empty()) return "it has no formula";
   if (signature.launch.row_dim.empty()) return "its contract names no rows";
-  if (rows_of(signature, call) < kFewestRows) return "it has few rows";
+  if (rows_of(signature, call) < (leading_axes(signature) > 1 ? kFewestHeads : kFewestRows)) return "it has few rows";
   if (call.layout != "dense") return "its layout is not dense";
   for (const TensorSpec& spec : signature.inputs) {
     if (!call.has(spec)) continue;
-    if (spec.index_dim == signature.launch.row_dim) return "'" + spec.name + "' holds numbers of rows";
-    const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    if (std::find(symbols.begin(), symbols.end(), signature.launch.row_dim) > symbols.begin() && std::count(symbols.begin(), symbols.end(), signature.launch.row_dim) > 0)
-      return "the rows of '" + spec.name + "' do not lie in front";
+    const std::vector<std::string> rows = row_symbols(signature), symbols = OpSignature::symbols(spec);
+    const auto of_rows = [&](const std::string& symbol) { return std::find(rows.begin(), rows.end(), symbol) != rows.end(); };
+    if (of_rows(spec.index_dim)) return "'" + spec.name + "' holds numbers of rows";
+    if (!has_rows(signature, spec) && std::any_of(symbols.begin(), symbols.end(), of_rows)) return "the rows of '" + spec.name + "' do not lie in front";
   }
   return sample_sizes(signature, call).first == 0 ? "no smaller number of rows is valid" : "";
 }

@@ -91,6 +91,28 @@ TEST(Sampled, TheLastRowIsAlwaysJudged) {
   EXPECT_EQ(check_named(result, "backward dx probe 0").worst.at(0).index.at(0), 19999);
 }
 
+// The rows of attention are its heads: two axes in front.
+TEST(Sampled, HeadsAreJudgedAsRowsAre) {
+  const char* name = "attention(q=bf16[3,8,12,8],seed=1)";
+  const CaseResult right = sampled(op_named("attention"), name);
+  EXPECT_EQ(right.verdict, Verdict::rounding) << right.code;
+  EXPECT_TRUE(contains(right.note, "12 of 24 rows along B H")) << right.note;
+  for (const char* check : {"forward o", "backward dq probe 0", "backward dv probe 0"}) {
+    EXPECT_EQ(check_named(right, check).compared, 12 * 12 * 8) << check;
+    EXPECT_EQ(check_named(right, check).unjudged, 12 * 12 * 8) << check;
+  }
+  const OpDef op = spoiled("attention", [](const kernels::KernelCall& call) {
+    const TensorView& o = call.at("o");
+    std::vector<double> values = to_doubles(o);
+    for (std::size_t i = values.size() - 5; i < values.size(); ++i) values[i] = 3;  // the end of the last head
+    from_doubles(values, o);
+  });
+  const CheckResult wrong = check_named(sampled(op, name), "forward o");
+  EXPECT_EQ(wrong.failed, 5);
+  ASSERT_FALSE(wrong.worst.empty());
+  EXPECT_EQ(std::vector<std::int64_t>(wrong.worst[0].index.begin(), wrong.worst[0].index.begin() + 3), (std::vector<std::int64_t>{2, 7, 11}));
+}
+
 TEST(Sampled, AnUnwrittenElementIsFoundInAnyRow) {
   OpDef op = op_named("softmax");
   op.kernel.forward = [inner = op.kernel.forward](const kernels::KernelCall& call) {

@@ -16,7 +16,7 @@ OpDef attention_op() {
       .attributes = {{"causal", 1.0, {0.0}}},
       .dims = {{"B", {2, 1, 3}}, {"H", {2, 3, 1}}, {"T", {5, 33, 17}}, {"E", {7, 16, 65}}},
       .precision = {.math = own_math()},
-      .launch = {.row_dim = "B", .row_independent = {"o", "dq", "dk", "dv"}},
+      .launch = {.row_dim = "B H", .row_independent = {"o", "dq", "dk", "dv"}},
       .cast = CastPolicy::lower_precision_fp,
   };
   op.kernel = kernels::attention_kernel();

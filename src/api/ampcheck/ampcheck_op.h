@@ -253,7 +253,7 @@ typedef struct ac_op {
   const ac_form *forms; /* None: gradients are compared with differences of the op itself, which shows less. The first defines the op; the others are further algebras that the kernel may follow,
                            each proved equal to the first in 100 digits */
   const ac_contract *contract;
-  const char *row_dim;  /* the symbol of the rows that AC_ROW_INDEPENDENT speaks of */
+  const char *row_dim;  /* the symbols of the leading axes whose elements are the rows that AC_ROW_INDEPENDENT speaks of: "N", "B H" */
   ac_kernel forward;    /* required */
   ac_kernel backward;   /* required unless no input has a gradient */
   void *user;

@@ -236,8 +236,8 @@ class Op {
     dims_.push_back({sizeof(ac_dim), 1, symbol, {first, second, third}, 0, 0});
     return Dim(dims_.back());
   }
-  /// Row i along the axis `symbol` of these outputs and gradients depends on row i of the inputs alone.
-  Op& rows(const char* symbol, std::vector<std::string> of) { return op_.row_dim = symbol, rows_ = std::move(of), *this; }
+  /// Row i of these outputs and gradients depends on row i of the inputs alone; rows lie along the leading axes: "N", "B H".
+  Op& rows(const char* symbols, std::vector<std::string> of) { return op_.row_dim = symbols, rows_ = std::move(of), *this; }
   /// These outputs or gradients are added to what their buffers hold.
   Op& accumulates(std::vector<std::string> of) { return accumulates_ = std::move(of), *this; }
 

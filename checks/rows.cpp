@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/rows.h"
+
+#include <algorithm>
+
+namespace ampcheck::checks {
+
+std::vector<std::string> row_symbols(const OpSignature& signature) {
+  return OpSignature::symbols(TensorSpec{.name = "rows", .dims = signature.launch.row_dim});
+}
+
+bool has_rows(const OpSignature& signature, const TensorSpec& spec) {
+  const std::vector<std::string> rows = row_symbols(signature), symbols = OpSignature::symbols(spec);
+  return !rows.empty() && rows.size() <= symbols.size() && std::equal(rows.begin(), rows.end(), symbols.begin());
+}
+
+std::int64_t rows_of(const OpSignature& signature, const OpCall& call) {
+  const std::vector<std::string> symbols = row_symbols(signature);
+  std::int64_t rows = symbols.empty() ? 0 : 1;
+  for (const std::string& symbol : symbols) {
+    const auto found = call.dims.find(symbol);
+    rows *= found == call.dims.end() ? 0 : found->second;
+  }
+  return rows;
+}
+
+OpCall with_rows(const OpSignature& signature, const OpCall& call, std::int64_t rows) {
+  const std::vector<std::string> symbols = row_symbols(signature);
+  OpCall out = call;
+  for (const std::string& symbol : symbols) out.dims[symbol] = symbol == symbols.back() ? rows : 1;
+  return out;
+}
+
+}  // namespace ampcheck::checks
