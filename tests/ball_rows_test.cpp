@@ -104,18 +104,30 @@ TEST(BallRows, ExtentsThatAgreeByChanceAreNoRows) {
 }
 
 TEST(BallRows, OnlyTheRowsAskedFor) {
-  const OpDef& op = *find_op("softmax");
-  const OpCall call = parse_call("softmax(x=bf16[64,512])", op.signature);
-  CaseReference a(op, call, inputs_of(op, call)), b(op, call, inputs_of(op, call));
-  std::vector<char> rows(64, 0);
-  rows[0] = rows[33] = rows[34] = 1;
-  std::int64_t seen = 0;
-  ASSERT_TRUE(a.stream(0, Pass::forward, {"y"}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
-    seen += part.count();
-    for (std::int64_t i = first; i < first + part.count(); ++i) EXPECT_TRUE(rows[static_cast<std::size_t>(i / 512)]);
-    EXPECT_TRUE(same(part.v.get(), b.ball(0, Pass::forward, "y").v.get() + first, part.count()));
-  }, &rows));
-  EXPECT_EQ(seen, 3 * 512);
+  for (const char* name : {"softmax(x=bf16[64,512])", "layer_norm(x=bf16[64,512])", "gelu(x=bf16[64,512])"}) {
+    const OpDef& op = *find_op(op_of(name));
+    const OpCall call = parse_call(name, op.signature);
+    CaseReference a(op, call, inputs_of(op, call)), b(op, call, inputs_of(op, call));
+    const auto compare_rows = [&](Pass pass, const char* tensor, const std::vector<char>& rows) {
+      std::int64_t seen = 0;
+      ASSERT_TRUE(a.stream(0, pass, {tensor}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
+        seen += part.count();
+        const reference::Ball& want = b.ball(0, pass, tensor);
+        for (std::int64_t i = first; i < first + part.count(); ++i) EXPECT_TRUE(rows[static_cast<std::size_t>(i / 512)]);
+        EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count())) << name << " " << tensor << " from " << first;
+        EXPECT_TRUE(same(part.r.get(), want.r.get() + first, part.count())) << name << " " << tensor << " from " << first;
+      }, &rows));
+      EXPECT_EQ(seen, 512 * std::count(rows.begin(), rows.end(), 1));
+    };
+    std::vector<char> rows(64, 0);
+    rows[0] = rows[33] = rows[34] = 1;
+    compare_rows(Pass::forward, "y", rows);
+    for (const int probe : {0, 1, 2}) {
+      a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
+      compare_rows(Pass::backward, "dx", rows);
+      rows[static_cast<std::size_t>(20 + probe)] = rows[static_cast<std::size_t>(34 + probe)] = 1, rows[0] = 0;
+    }
+  }
 }
 
 TEST(BallRows, NearTheEndsOfTheRangeTheWholeIsUsed) {
