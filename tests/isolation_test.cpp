@@ -201,5 +201,26 @@ TEST(Wire, KeepsEveryBit) {
   EXPECT_THROW(from_wire(text.substr(0, dtype) + "bf61" + text.substr(dtype + 4)), Error);
 }
 
+// Commands that run kernels many times and name no case do so in one child.
+TEST(Isolation, AKernelThatEndsTheProcessOfContractIsACrash) {
+  const std::pair<const char*, const char*> deeds[] = {{"segfault", "by signal 11"}, {"aborts", "by signal 6"}, {"exits", "by itself with exit code 0"}};
+  for (const auto& [op, how] : deeds) {
+    const ProgramResult run = testing::ampcheck("contract " + kHostile + " " + op + " --dtype fp32");
+    EXPECT_EQ(run.exit_code, 1) << op << run.out << run.err;
+    EXPECT_TRUE(contains(run.err, "CRASH (AC501)") && contains(run.err, how)) << op << run.err;
+  }
+  const ProgramResult right = testing::ampcheck("contract " + kHostile + " prints --dtype fp32");
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+  EXPECT_TRUE(contains(right.out, "accumulate = \"fp32\"")) << right.out;
+  EXPECT_EQ(testing::ampcheck("contract " + kHostile + " no_such_op").exit_code, 2);
+}
+
+TEST(Isolation, ContractEndsWithItsChild) {
+  const ProgramResult run = testing::shell("$AMPCHECK contract " + kHostile + " loops --dtype fp32 & pid=$!\n"
+                                           "(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT $pid; wait $pid; code=$?; kill $keeper\n"
+                                           "pgrep -f 'contract .*hostile.so loop[s]' && exit 99; exit $code");
+  EXPECT_EQ(run.exit_code, 130) << run.out << run.err;
+}
+
 }  // namespace
 }  // namespace ampcheck::tools

@@ -10,6 +10,7 @@
 #include "checks/plugin.h"
 #include "src/cpu_check.h"
 #include "src/error.h"
+#include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/isolation.h"
 #include "tools/output.h"
@@ -83,5 +84,6 @@ int main(int argc, char** argv) {
   } catch (const WriteError& error) {
     code = worse(code, said(ExitCode::not_written, error));
   }
+  child_is_done();
   return static_cast<int>(code);
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "src/error.h"
+#include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
@@ -112,6 +113,7 @@ Json json_of(const ContractReading& r) {
 
 ExitCode contract_command(const Options& options) {
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
+  if (const auto code = run_in_child(options)) return *code;
   std::vector<ContractReading> found;
   for (const checks::OpDef* op : select_ops(options)) {
     if (!op->plugin.empty()) require_certified(*op);

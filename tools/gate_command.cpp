@@ -14,6 +14,7 @@
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "src/toml_file.h"
+#include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
@@ -280,6 +281,7 @@ std::vector<GateAudit> audit_dump(const Options& options) {
 
 ExitCode audit_gate_command(Options options) {
   open_plugin(options);
+  if (const auto code = run_in_child(options)) return *code;
   const GateFlags& flags = options.gate;
   for (const auto& limit : {flags.atol, flags.rtol, flags.matched, flags.mean, flags.nmse, flags.cosine, flags.factor})
     if (limit && !non_negative(*limit)) throw UsageError(fmt::format("[audit gate] got the limit {}, want a number that is not negative", *limit));

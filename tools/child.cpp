@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/child.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "src/error.h"
+#include "tools/output.h"
+
+extern char** environ;
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr const char* kMark = "AMPCHECK_CHILD";
+constexpr int kDone = 5;  ///< descriptor on which the child says that it is done
+
+volatile std::sig_atomic_t running = 0;  ///< the child
+void pass_on(int signal) { kill(running, signal); }
+
+std::vector<std::string> own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < text.size(); at += words.back().size() + 1) words.emplace_back(text.c_str() + at);
+  return words;
+}
+
+pid_t start(int done) {
+  std::vector<std::string> words = own_command_line();
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, done, kDone);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigdefault(&attributes, &all);  // a shell starts background jobs with SIGINT ignored
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  setenv(kMark, std::to_string(getpid()).c_str(), 1);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  unsetenv(kMark);
+  if (failed != 0) throw EnvironmentError(std::string("[child] cannot be started: ") + std::strerror(failed));
+  return child;
+}
+
+}  // namespace
+
+std::optional<ExitCode> run_in_child(const Options& options) {
+  if (options.plugin_ops.empty() || !options.isolation) return std::nullopt;
+  if (const char* parent = std::getenv(kMark); parent != nullptr && parent == std::to_string(getppid())) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
+    return std::nullopt;
+  }
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw EnvironmentError(std::string("[child] no pipe: ") + std::strerror(errno));
+  const int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 64);  // not the number that it goes to
+  close(ends[1]);
+  const pid_t child = start(high);
+  close(high);
+  running = child;  // whoever is asked to end, the child ends first
+  std::signal(SIGINT, pass_on), std::signal(SIGTERM, pass_on);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  char done = 0;
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // a fork of the kernel's may hold the pipe open
+  const bool said = read(ends[0], &done, 1) == 1;
+  close(ends[0]);
+  if (said && WIFEXITED(status)) return static_cast<ExitCode>(WEXITSTATUS(status));
+  if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM)) {
+    std::signal(WTERMSIG(status), SIG_DFL);
+    raise(WTERMSIG(status));
+  }
+  const std::string library = options.plugin_ops.front()->plugin;
+  const std::string how = WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")"
+                                              : "by itself with exit code " + std::to_string(WEXITSTATUS(status));
+  write_stderr("ampcheck: CRASH (AC501): a kernel of '" + library + "' ended its process " + how + "; 'ampcheck check " + library + "' pins it to a case\n");
+  return ExitCode::findings;
+}
+
+void child_is_done() {
+  if (std::getenv(kMark) == nullptr || fcntl(kDone, F_GETFD) < 0) return;
+  const char done = 1;
+  while (write(kDone, &done, 1) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace ampcheck::tools

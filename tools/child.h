@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that run a library's kernels many times over and say nothing of single cases: they run as a whole in a process of
+// their own, so that a kernel that ends it does not pass for an answer.
+#pragma once
+
+#include <optional>
+
+#include "tools/exit_code.h"
+#include "tools/options.h"
+
+namespace ampcheck::tools {
+
+/// With ops of a library: runs this command line again in a child and returns its exit code, or that of findings where a kernel
+/// ended the child. Nothing: this is the child, or there is no library; then the command is to run here. EnvironmentError if no
+/// process can be started.
+std::optional<ExitCode> run_in_child(const Options& options);
+
+/// In the child, once the command is done: tells the parent that its exit code is the command's own.
+void child_is_done();
+
+}  // namespace ampcheck::tools
