@@ -15,6 +15,7 @@
 #include "checks/coverage.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
+#include "checks/visible.h"
 #include "reference/certify.h"
 #include "src/error.h"
 #include "src/parallel.h"
@@ -292,6 +293,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (ran[i]) report.cases.push_back(std::move(results[i]));
   convict_unseen_outputs(report.cases);
+  if (!cancelled()) say_where_visible(cases, report.cases);
   if (options.brief && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
   if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
