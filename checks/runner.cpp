@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "checks/bias.h"
 #include "checks/black_box.h"
 #include "checks/budget.h"
 #include "checks/case_run.h"
@@ -213,7 +214,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
       check_forward_mode(run, forward, dump);
-      if (options.relations) check_relations(run, forward, backward);
+      if (options.relations) check_relations(run, forward, backward), check_bias(run);
       if (!op.forms.empty()) calibrate(run, forward);
     } catch (const EnvironmentError&) {
       throw;
