@@ -14,6 +14,7 @@
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/loss_scale.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
 #include "reference/certify.h"
@@ -215,7 +216,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
       check_forward_mode(run, forward, dump);
       if (options.relations) check_relations(run, forward, backward), check_bias(run);
-      if (!op.forms.empty()) calibrate(run, forward);
+      if (!op.forms.empty()) calibrate(run, forward), note_loss_scales(run);
     } catch (const EnvironmentError&) {
       throw;
     } catch (const std::exception& error) {

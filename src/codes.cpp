@@ -39,9 +39,10 @@ const std::vector<CodeText>& code_texts() {
        "mean.truncating(x=bf16[5,7],seed=1)"},
       {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
        "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
-       "element is not judged.",
-       "Nothing to do unless the inputs are ones your model meets.",
-       "mul(x=fp32[5,67],range=near_max,seed=1)"},
+       "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes infinite,\n"
+       "and at which the first one becomes zero; `ampcheck replay` says so of every such case.",
+       "Nothing to do unless the inputs are ones your model meets; for a gradient, a loss scale between the two.",
+       "linear(x=bf16[5,7],weight=bf16[3,7],cotangent=near_max,seed=1)"},
       {"AC202", Verdict::ill_conditioned, "a whole output is blind",
        "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
        "Use another data regime or a smaller shape; the other cases of the op judge it.",
