@@ -28,6 +28,12 @@ inline constexpr int kFirstDraws = 4;
 /// Two-sided p of the sign test: `positive` of `draws` have one sign.
 double sign_test(int positive, int draws);
 
+/// Values of the leaves of a recording: inputs, and those cotangents that are given.
+Leaves leaves_of(const reference::Recording& recording, const NamedValues& values);
+
+/// Whether the target is a sum of elements of `source`, each times something that does not depend on it.
+bool is_sum_of(const reference::Graph& graph, reference::Expr source, reference::Expr target);
+
 /// Whether the target is a sum of elements of `source`, each times the same power of two or left out, whatever form of the op computes it: then
 /// the test above holds. `values`: of the leaves other than the source, at which that is to be so.
 bool sums_alike(const reference::Recording& recording, reference::Expr source, reference::Expr target, const NamedValues& values);
