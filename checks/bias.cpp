@@ -73,7 +73,7 @@ class Mirrored {
   std::vector<Tested> tested(const std::vector<Written>& tensors, const std::set<std::string>& done) {
     std::vector<Tested> out;
     for (const Written& tensor : tensors) {
-      if (tensor.saved || done.contains(tensor.name) || run_.accumulates(tensor.name) || !is_float(tensor.dtype)) continue;
+      if (tensor.saved || done.contains(tensor.name) || !is_float(tensor.dtype)) continue;
       const std::vector<std::size_t> forms = run_.reference.forms();
       const bool alike = std::all_of(forms.begin(), forms.end(), [&](std::size_t form) {
         const reference::Recording& recording = run_.reference.recording(form);
@@ -125,7 +125,7 @@ class Mirrored {
   /// Whether the judge finds nothing wrong with the tensor at a draw: what lies outside its interval is no matter of statistics.
   bool inside(int number, const Tested& test) {
     const NamedValues given = values(number, 1, 1);
-    const LaunchResult result = launched(given);
+    const LaunchResult result = launched(given, true);
     const std::vector<Subject> subjects{{"bias", test.tensor, result.written.at(test.tensor->name).view()}};
     if (pass_ == Pass::forward) {
       CaseRun at(run_.op, run_.call, run_.options, given);
@@ -158,9 +158,12 @@ class Mirrored {
     return out;
   }
 
-  LaunchResult launched(const NamedValues& given) const {
-    if (pass_ == Pass::forward) return run_.run_forward(run_.forward_tensors(given, 0));
-    return run_.run_backward(run_.backward_tensors(run_.reference.inputs(), *forward_, given, 0));
+  /// `held`: buffers that are added to hold what the judge takes them to hold; otherwise zero, which is its own mirror image.
+  LaunchResult launched(const NamedValues& given, bool held = false) const {
+    LaunchTensors tensors = pass_ == Pass::forward ? run_.forward_tensors(given, 0) : run_.backward_tensors(run_.reference.inputs(), *forward_, given, 0);
+    for (auto& [name, tensor] : tensors.write)
+      if (!held && run_.accumulates(name)) tensor.assign(std::vector<double>(static_cast<std::size_t>(tensor.view().count()), 0.0));
+    return pass_ == Pass::forward ? run_.run_forward(tensors) : run_.run_backward(tensors);
   }
 
   /// Elements of a target to which large numbers contribute, and cancel: exact sums, in whatever precision and order.
@@ -298,7 +301,7 @@ std::set<std::string> sums_of(CaseRun& run) {
   for (const Pass pass : {Pass::forward, Pass::backward})
     for (const auto& [name, leaf] : pass == Pass::forward ? recording.inputs : recording.cotangents)
       for (const auto& [target, node] : nodes_of(recording, pass))
-        if (!run.accumulates(target) && is_sum_of(*recording.graph, leaf, node)) out.insert(target);
+        if (is_sum_of(*recording.graph, leaf, node)) out.insert(target);
   return out;
 }
 

@@ -153,6 +153,28 @@ TEST(Bias, OrdersThatChangeAreNone) {
   }
 }
 
+/// A buffer that is added to: the order of an embedding's gradient shows behind 16 bits too, and its truncation.
+TEST(Bias, OfGradientsThatAccumulate) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    EXPECT_EQ(result_of(*find_op("embedding.atomics"), dtype).code, "AC404") << name(dtype);
+    const CaseResult right = result_of(*find_op("embedding"), dtype);
+    ASSERT_NE(bias_of(right, "dweight"), nullptr);
+    EXPECT_FALSE(convicts(right.verdict)) << right.code;
+    OpDef truncating = *find_op("embedding");
+    truncating.kernel.backward = [](const kernels::KernelCall& call) {
+      const std::vector<double> index = to_doubles(call.at("index")), dy = to_doubles(call.at("dy"));
+      std::vector<double> sums = to_doubles(call.at("dweight"));
+      const auto columns = static_cast<std::size_t>(call.at("dweight").shape.last());
+      for (std::size_t i = 0; i < dy.size(); ++i) {
+        double& s = sums[static_cast<std::size_t>(index[i / columns]) * columns + i % columns];
+        s = static_cast<double>(toward(s + dy[i], 0));
+      }
+      from_doubles(sums, call.at("dweight"));
+    };
+    EXPECT_EQ(result_of(truncating, dtype).code, "AC105") << name(dtype);
+  }
+}
+
 /// Only sums whose terms all have one power of two as a factor are mirrored; softmax and the gradient of a norm's weight are none.
 TEST(Bias, IsLookedForInPlainSumsAlone) {
   for (const char* op : {"softmax", "rms_norm", "attention", "mse_loss", "add", "gelu"}) {
