@@ -311,7 +311,9 @@ void check_bias(CaseRun& run) {
   OpCall usual = default_call(run.op.signature, run.call.storage);
   usual.seed = run.call.seed;
   const OpSignature& signature = run.op.signature;
-  if (run.options.device != Device::cpu || run.op.forms.empty() || run.call.str(signature) != usual.str(signature)) return;
+  // In a shorter accumulator the multiples of C are not exact, and nothing is mirrored.
+  if (run.options.device != Device::cpu || run.op.forms.empty() || signature.precision.accumulate != Dtype::fp32) return;
+  if (run.call.str(signature) != usual.str(signature)) return;
   const std::set<std::string> sums = sums_of(run);
   std::set<std::string> done;
   for (const DimSpec& dim : signature.dims) {

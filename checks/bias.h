@@ -18,7 +18,8 @@
 
 namespace ampcheck::checks {
 
-/// Chance that a whole run convicts a right kernel by this test, and by how many looks it is divided: each look may err with kBiasAlarm / kBiasLooks.
+/// Chance that a run of up to kBiasLooks looks convicts a right kernel by this test: each look may err with kBiasAlarm / kBiasLooks. A tensor has two:
+/// toward zero or away from it, up or down. The built-in ops make 72.
 inline constexpr double kBiasAlarm = 1e-9;
 inline constexpr int kBiasLooks = 1000;
 /// Pairs of runs that the test takes, always all of them; it is not made where the first kFirstDraws are all 0.
@@ -39,7 +40,7 @@ bool is_sum_of(const reference::Graph& graph, reference::Expr source, reference:
 bool sums_alike(const reference::Recording& recording, reference::Expr source, reference::Expr target, const NamedValues& values);
 
 /// Makes the test for every output and gradient that is such a sum, once an op and storage type: at its default case. Nothing on other
-/// devices than the CPU, whose matrix units may truncate by design. An element outside its interval is left to the judge.
+/// devices than the CPU, whose matrix units may truncate by design, nor where the contract has an accumulator shorter than fp32. An element outside its interval is left to the judge.
 void check_bias(CaseRun& run);
 
 }  // namespace ampcheck::checks

@@ -101,6 +101,8 @@ bool is_sum_of(const Graph& graph, Expr source, Expr target) { return operands_o
 bool sums_alike(const reference::Recording& recording, Expr source, Expr target, const NamedValues& values) {
   const auto operands = operands_of(*recording.graph, source, target);
   if (!operands) return false;
+  // A mean may run along as its terms come in, and is no sum then.
+  if (recording.one_pass && std::any_of(operands->begin(), operands->end(), [](const Operand& o) { return o.use == Use::factor; })) return false;
   const Leaves leaves = leaves_of(recording, values);
   return std::all_of(operands->begin(), operands->end(), [&](const Operand& operand) {
     return fits(operand.use, reference::replay(*recording.graph, leaves, {recording.graph->at(operand.node)}, {}).front());
