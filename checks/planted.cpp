@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "checks/second_order.h"
 #include "src/error.h"
 #include "src/rounding.h"
 
@@ -151,10 +152,15 @@ PlantedOp overwriting_accumulator() {
   return out;
 }
 
+std::vector<PlantedOp> with_second_order(std::vector<PlantedOp> ops) {
+  for (PlantedOp& fault : second_order_faults()) ops.push_back(std::move(fault));
+  return ops;
+}
+
 }  // namespace
 
 std::span<const PlantedOp> planted_ops() {
-  static const std::vector<PlantedOp> kOps = {
+  static const std::vector<PlantedOp> kOps = with_second_order({
       softmax_with("sign", Twist::sign, "backward adds the dot product instead of subtracting it", "AC101"),
       softmax_with("missing_factor", Twist::missing_factor, "backward leaves out the factor y", "AC101"),
       softmax_with("dropped_tail", Twist::dropped_tail, "the dot product misses what follows the last full vector of 8", "AC101"),
@@ -172,7 +178,7 @@ std::span<const PlantedOp> planted_ops() {
       softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),
       softmax_with("online", Twist::online, "correct: one pass with running rescaling", ""),
       softmax_with("by_lse", Twist::by_lse, "correct: exp(x - lse)", ""),
-  };
+  });
   return kOps;
 }
 

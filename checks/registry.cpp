@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/op_list.h"
 #include "checks/planted.h"
+#include "checks/second_order.h"
 #include "checks/zoo/zoo.h"
 #include "kernels/math.h"
 
@@ -18,6 +19,9 @@ std::span<const OpDef> all_ops() {
 const OpDef* find_op(std::string_view name) {
   for (const OpDef& op : all_ops())
     if (op.signature.name == name) return &op;
+  if (name.find("_backward") != std::string_view::npos)
+    for (const OpDef& op : second_order_ops())
+      if (op.signature.name == name) return &op;
   if (name.find('.') == std::string_view::npos) return nullptr;
   for (const PlantedOp& planted : planted_ops())
     if (planted.op.signature.name == name) return &planted.op;

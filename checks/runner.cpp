@@ -9,10 +9,12 @@
 #include <map>
 #include <mutex>
 
+#include "checks/bias.h"
 #include "checks/black_box.h"
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/loss_scale.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
 #include "checks/visible.h"
@@ -214,8 +216,8 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
       check_forward_mode(run, forward, dump);
-      if (options.relations) check_relations(run, forward, backward);
-      if (!op.forms.empty()) calibrate(run, forward);
+      if (options.relations) check_relations(run, forward, backward), check_bias(run);
+      if (!op.forms.empty()) calibrate(run, forward), note_loss_scales(run);
     } catch (const EnvironmentError&) {
       throw;
     } catch (const std::exception& error) {

@@ -30,11 +30,19 @@ const std::vector<CodeText>& code_texts() {
        "  worst   [4,6]   got 0.39276373 (0x3ec91854)   want 0.013915315 (0x3c63fd10)   off by 1.27e+07 ulp\n"
        "  right   [0.013907629, 0.0139230015]   differences of the op itself, step 0.125\n"
        "  where   6 of 6 elements"},
+      {"AC105", Verdict::bug, "sums round to one side",
+       "Every element lies in its interval, which is wide for long sums, but the sums are biased. Rounding to nearest is a mirror: where large\n"
+       "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in any order of summation. Here the\n"
+       "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, corrected for the looks of a run.",
+       "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was set. Matrix units of GPUs\n"
+       "truncate by design: ampcheck does not make this test on them.",
+       "mean.truncating(x=bf16[5,7],seed=1)"},
       {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
        "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
-       "element is not judged.",
-       "Nothing to do unless the inputs are ones your model meets.",
-       "mul(x=fp32[5,67],range=near_max,seed=1)"},
+       "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes infinite,\n"
+       "and at which the first one becomes zero; `ampcheck replay` says so of every such case.",
+       "Nothing to do unless the inputs are ones your model meets; for a gradient, a loss scale between the two.",
+       "linear(x=bf16[5,7],weight=bf16[3,7],cotangent=near_max,seed=1)"},
       {"AC202", Verdict::ill_conditioned, "a whole output is blind",
        "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
        "Use another data regime or a smaller shape; the other cases of the op judge it.",

@@ -301,7 +301,7 @@ std::string console_checks(const CaseResult& result, const Style& style) {
     out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
                        bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), measured ? fmt::format("{:>7}", check.power.empty() ? "" : fmt::format("{:.0f} %", 100 * check.power[1])) : "", bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
-                       check.code.empty() ? (check.note.empty() ? "" : "  " + one_line(check.note)) : " " + check.code);
+                       (check.code.empty() ? "" : " " + check.code) + (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
   return out;
