@@ -17,6 +17,10 @@ inline constexpr int kPhases = 5;
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
+/// A recorded run is looked at in full at every so many steps, unless told otherwise: the cost of a step with its trace and local
+/// shadows, spread over as many, is within 5 % and 100 % of the steps (ampcheck_bench, train/).
+inline constexpr int kRecordEvery = 50;
+
 /// Which steps and ops are looked at.
 struct Sampling {
   int every = 1, from = 0;  ///< steps from, from + every, ...
@@ -36,13 +40,18 @@ struct Event {
   TensorView got;
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
   int source = -1;                ///< of a cast of the forward: number of the tensor in its graph, the same if it is cast again
-  std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs, of a narrowing cast what was cast; else empty
+  TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
   bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all
+
+  bool has_exact() const { return exact.data != nullptr && exact.count() > 0; }
 };
+
+/// fp64 values as a tensor of that shape, for reading alone.
+TensorView view_of(std::span<const double> values, const Shape& shape);
 
 /// Every element is finite; any dtype of floating point.
 bool all_finite(const TensorView& view);

@@ -64,6 +64,10 @@ bool all_finite(const TensorView& view) {
   return true;
 }
 
+TensorView view_of(std::span<const double> values, const Shape& shape) {
+  return {const_cast<double*>(values.data()), Dtype::fp64, shape, row_major_strides(shape)};  // it is only read
+}
+
 const char* name(Phase phase) {
   constexpr const char* kNames[kPhases] = {"forward", "backward", "unscale", "clip", "optimizer"};
   return kNames[static_cast<int>(phase)];
@@ -153,7 +157,7 @@ bool Graph::grad_finite(int id) {
 bool Graph::watched(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants(op); }
 bool Graph::shadowed(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants_exact(op); }
 
-void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite, bool cotangent_finite) {
+void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
   event.step = options_.step;
   event.phase = phase;
@@ -185,8 +189,7 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
   entry.layer = layer;
   entry.label = label;
   if (watched(op) || options_.fault) {
-    const std::vector<double> exact = narrows(slot(id).view.dtype, to) ? to_doubles(slot(id).view) : std::vector<double>();
-    tell(entry, Phase::forward, label, slot(out).view, exact, finite(id));
+    tell(entry, Phase::forward, label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
   }
   entries_.push_back(std::move(entry));
   return out;
@@ -263,7 +266,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
     for (const auto& [name, id] : entry.call.inputs)
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
-  if (told) tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? std::span<const double>(entry.exact->output()) : std::span<const double>(), inputs_finite);
+  if (told) tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite);
   entries_.push_back(std::move(entry));
   return {entries_.back().to};
 }
@@ -332,8 +335,7 @@ void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   if (watched(entry.name) || options_.fault) {
-    const std::vector<double> exact = narrows(g.dtype(), out.dtype()) ? to_doubles(g.view()) : std::vector<double>();
-    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
+    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
   }
   add_grad(entry.from, out);
 }
@@ -362,7 +364,7 @@ void Graph::backward_call(Entry& entry) {
   if (entry.exact) entry.exact->set_cotangent(to_doubles(slot(entry.to).grad.view()));
   for (const auto& [name, gradient] : gradients) {
     if (told)
-      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? std::span<const double>(entry.exact->gradient(name)) : std::span<const double>(), inputs_finite, cotangent_finite);
+      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), inputs_finite, cotangent_finite);
     const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&](const auto& i) { return i.first == name; });
     add_grad(input->second, gradient);
   }

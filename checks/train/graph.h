@@ -85,7 +85,7 @@ class Graph final : public models::Tape {
   bool grad_finite(int id);
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;
-  void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite, bool cotangent_finite = true);
+  void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void add_grad(int id, const Tensor& grad);
   void backward_call(Entry& entry);
   void backward_cast(Entry& entry);

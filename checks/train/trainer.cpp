@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "src/amp/blocks.h"
 #include "src/parallel.h"
 
 namespace ampcheck::checks::train {
@@ -13,13 +14,28 @@ namespace {
 
 std::vector<double> grad_norms(ParameterSet& parameters) {
   std::vector<double> out;
+  double buffer[kBlock];
   for (const Parameter& parameter : parameters.all()) {
     double sum = 0;
-    if (parameter.grad.defined())
-      for (const double g : to_doubles(parameter.grad.view())) sum += g * g;
+    for (std::int64_t at = 0; parameter.grad.defined() && at < parameter.grad.count(); at += kBlock) {
+      const std::int64_t n = std::min<std::int64_t>(kBlock, parameter.grad.count() - at);
+      load_block(parameter.grad.view(), at, n, buffer);
+      for (std::int64_t i = 0; i < n; ++i) sum += buffer[i] * buffer[i];
+    }
     out.push_back(std::sqrt(sum));
   }
   return out;
+}
+
+/// How many elements have a gradient, and how many of these are what they were.
+void count_stagnant(const Parameter& parameter, const std::vector<float>& before, Event& event) {
+  const std::span<const float> grad = parameter.grad.span<float>(), value = parameter.value.span<float>();
+  std::int64_t intended = 0, stagnant = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const int meant = grad[i] != 0 ? 1 : 0;
+    intended += meant, stagnant += meant & (value[i] == before[i] ? 1 : 0);
+  }
+  event.intended = intended, event.stagnant = stagnant;
 }
 
 }  // namespace
@@ -106,11 +122,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const st
       if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
       event.carried = carried;
     }
-    for (std::size_t i = 0; moves && i < before[at].size(); ++i) {
-      if (parameter.grad.span<float>()[i] == 0) continue;
-      ++event.intended;
-      event.stagnant += parameter.value.span<float>()[i] == before[at][i];
-    }
+    if (moves) count_stagnant(parameter, before[at], event);
     watch_->see(event);
   }
 }
@@ -139,8 +151,11 @@ StepResult Trainer::step() {
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   const std::int64_t before = optimizer_->updates();
   std::vector<std::vector<float>> values;
-  if (watch_)
-    for (const Parameter& parameter : parameters_.all()) values.emplace_back(parameter.value.span<float>().begin(), parameter.value.span<float>().end());
+  for (const Parameter& parameter : parameters_.all()) {
+    const auto value = parameter.value.span<float>();
+    if (watch_ && watch_->wants(parameter.name)) values.emplace_back(value.begin(), value.end());
+    else values.emplace_back();
+  }
   scaler_->step(*optimizer_);
   scaler_->update();
   result.stepped = optimizer_->updates() > before;
