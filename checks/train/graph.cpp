@@ -51,17 +51,30 @@ Dtype autocast_dtype(CastPolicy policy, Dtype low, const std::vector<Dtype>& inp
 
 }  // namespace
 
-bool all_finite(const TensorView& view) {
-  const std::int64_t n = view.count();
-  float buffer[kBlock];
-  for (std::int64_t i = 0; i < n; i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, n - i);
-    load_block(view, i, part, buffer);
-    std::uint32_t bad = 0;
-    for (std::int64_t k = 0; k < part; ++k) bad |= (std::bit_cast<std::uint32_t>(buffer[k]) & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+namespace {
+
+/// No code has all bits of the exponent set.
+template <class Code>
+bool none_special(const Code* codes, std::int64_t n, Code exponent) {
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    const std::int64_t end = std::min<std::int64_t>(n, at + kBlock);
+    Code bad = 0;
+    for (std::int64_t i = at; i < end; ++i) bad |= (codes[i] & exponent) == exponent ? Code{1} : Code{0};
     if (bad != 0) return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool all_finite(const TensorView& view) {
+  switch (view.dtype) {
+    case Dtype::fp64: return none_special<std::uint64_t>(view.as<const std::uint64_t>(), view.count(), 0x7ff0000000000000u);
+    case Dtype::fp32: return none_special<std::uint32_t>(view.as<const std::uint32_t>(), view.count(), 0x7f800000u);
+    case Dtype::fp16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7c00u);
+    case Dtype::bf16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7f80u);
+    default: throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want fp64, fp32, fp16 or bf16");
+  }
 }
 
 TensorView view_of(std::span<const double> values, const Shape& shape) {
