@@ -24,20 +24,21 @@ const double* read_block(const TensorView& view, std::int64_t at, std::int64_t n
   return in_place;
 }
 
-/// Largest finite magnitude.
-double largest_finite(const TensorView& view) {
-  double buffer[kBlock], most = 0;
-  for (std::int64_t at = 0; at < view.count(); at += kBlock) {
-    const std::int64_t n = std::min<std::int64_t>(kBlock, view.count() - at);
-    const double* const v = read_block(view, at, n, buffer);
-    std::uint64_t top = 0;  // bits of magnitudes order as they do, and integers have a vectorised maximum
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint64_t size = std::bit_cast<std::uint64_t>(std::fabs(v[i])), kept = size < 0x7ff0000000000000u ? size : 0;
-      top = kept > top ? kept : top;
-    }
-    most = std::max(most, std::bit_cast<double>(top));
+/// Largest code of a finite magnitude: bits order as magnitudes do, and integers have a vectorised maximum.
+template <class Code, Code kExponent>
+Code largest_code(const Code* codes, std::int64_t n) {
+  Code top = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Code size = codes[i] & static_cast<Code>(~Code{0} >> 1), kept = size < kExponent ? size : Code{0};
+    top = kept > top ? kept : top;
   }
-  return most;
+  return top;
+}
+
+/// Largest finite magnitude, of fp64 or fp32.
+double largest_finite(const TensorView& view) {
+  if (view.dtype == Dtype::fp32) return std::bit_cast<float>(largest_code<std::uint32_t, 0x7f800000u>(view.as<const std::uint32_t>(), view.count()));
+  return std::bit_cast<double>(largest_code<std::uint64_t, 0x7ff0000000000000u>(view.as<const std::uint64_t>(), view.count()));
 }
 
 /// Adds the squares of x times `factor` less r, and of r, where both are finite; in the order of the elements.
