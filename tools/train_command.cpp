@@ -202,6 +202,7 @@ auto as_usage(F work) {
 
 ExitCode train_command(const Options& options) {
   set_threads(options.jobs);
+  keep_freed_memory();
   Trainer trainer(train_options(options));
   as_usage([&] { trainer.prepare(); });
   const auto start = std::chrono::steady_clock::now();

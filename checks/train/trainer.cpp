@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/trainer.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "src/amp/blocks.h"
 #include "src/parallel.h"
 
 namespace ampcheck::checks::train {
 
 namespace {
 
+/// 2-norm of fp32 values: sums side by side, so that no addition waits for the one before.
+double norm_of(std::span<const float> values) {
+  constexpr std::size_t kSums = 16;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums)
+    for (std::size_t k = 0; k < kSums; ++k) sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
+  for (; i < values.size(); ++i) sums[i % kSums] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
+}
+
 std::vector<double> grad_norms(ParameterSet& parameters) {
   std::vector<double> out;
-  double buffer[kBlock];
-  for (const Parameter& parameter : parameters.all()) {
-    double sum = 0;
-    for (std::int64_t at = 0; parameter.grad.defined() && at < parameter.grad.count(); at += kBlock) {
-      const std::int64_t n = std::min<std::int64_t>(kBlock, parameter.grad.count() - at);
-      load_block(parameter.grad.view(), at, n, buffer);
-      for (std::int64_t i = 0; i < n; ++i) sum += buffer[i] * buffer[i];
-    }
-    out.push_back(std::sqrt(sum));
-  }
+  for (const Parameter& parameter : parameters.all()) out.push_back(parameter.grad.defined() ? norm_of(parameter.grad.span<float>()) : 0);
   return out;
 }
 
@@ -39,6 +42,10 @@ void count_stagnant(const Parameter& parameter, const std::vector<float>& before
 }
 
 }  // namespace
+
+void keep_freed_memory() {
+  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // 32 MiB: the most that glibc takes
+}
 
 bool StepResult::left() const {
   return !std::isfinite(loss) || (apart && spread && std::fabs(*apart) > *spread);

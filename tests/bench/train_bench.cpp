@@ -35,6 +35,11 @@ TrainOptions options_of(const std::string& model, Dtype dtype) {
   return out;
 }
 
+void begin() {
+  set_threads(1);
+  keep_freed_memory();  // as the command does
+}
+
 /// A run with its trace, if it is watched.
 class Run {
  public:
@@ -69,7 +74,7 @@ struct Costs {
 };
 
 Costs costs_of(benchmark::State& state, const std::string& model, bool local, bool recorded) {
-  set_threads(1);
+  begin();
   TrainOptions options = options_of(model, Dtype::fp16);
   Run alone(options);
   options.watched = recorded, options.shadows.local = local;
@@ -110,7 +115,7 @@ void local_figure(const std::string& model, int turns) {
 /// The fp64 run alone, of which a carried shadow has one, and for the spread of its loss four more.
 void carried_figure(const std::string& model, int turns) {
   add_figure("train/carried/" + model, turns, [=](benchmark::State& state) {
-    set_threads(1);
+    begin();
     const TrainOptions options = options_of(model, Dtype::fp32);
     Run fp32(options);
     Fp64Run fp64(fp32.trainer().net(), fp32.trainer().options().rule, options.seed);
@@ -148,7 +153,7 @@ struct EigenNet {
 /// The same step on the same data, in fp32, without scaler or watch.
 void eigen_figure() {
   add_figure("train/eigen", 7, [](benchmark::State& state) {
-    set_threads(1);
+    begin();
     std::vector<double> x(kBatch * kWidth), y(kBatch * kWidth);
     Random(1, "x").normals(0, x), Random(1, "y").normals(0, y);
     TrainOptions options = options_of("tutorial", Dtype::fp32);
@@ -179,9 +184,9 @@ void eigen_figure() {
 const bool registered = [] {
   trace_figures("tutorial", 1.3, 5);
   trace_figures("transformer", 2, 20);
-  local_figure("tutorial", 1);
+  local_figure("tutorial", 3);
   local_figure("transformer", 10);
-  carried_figure("tutorial", 2);
+  carried_figure("tutorial", 3);
   carried_figure("transformer", 10);
   eigen_figure();
   return true;
