@@ -120,6 +120,48 @@ TEST_F(TraceFile, SamplingLeavesOutStepsAndOps) {
   EXPECT_EQ(steps, (std::set<int>{1, 3, 5}));
 }
 
+TEST_F(TraceFile, ALongRunIsSampledUnlessToldOtherwise) {
+  const std::string path = folder_.path() + "/run.trace", common = "train --shadow off --batch 4 --ops linear_1 --record " + path + " --steps ";
+  const auto steps = [&](const std::string& arguments) {
+    EXPECT_EQ(ampcheck(common + arguments).exit_code, 0);
+    std::set<int> out;
+    for (const auto& t : read_trace(path).tensors) out.insert(t.step);
+    return out;
+  };
+  EXPECT_EQ(steps("101"), (std::set<int>{0, 50, 100}));
+  EXPECT_EQ(steps("101 --every 1").size(), 101u);
+  EXPECT_EQ(steps("100").size(), 100u) << "a short run is recorded whole";
+}
+
+/// Lines of tensors of some steps, as they stand in the file.
+std::string tensor_lines(const std::string& path, int first, int last) {
+  std::ifstream file(path);
+  std::string out;
+  for (std::string line; std::getline(file, line);) {
+    const json j = json::parse(line);
+    if (j.contains("seq") && j["step"] >= first && j["step"] <= last) out += line + "\n";
+  }
+  return out;
+}
+
+TEST_F(TraceFile, ASampledRunHasTheStepsBeforeAFaultWhole) {
+  struct Case { const char* arguments; int fault; };  // the step, by the reason: the loss leaves the fp64 run, is not finite, all is skipped
+  for (const Case& c : {Case{"--shadow both --scaler none --optimizer adam --lr 0.003 --loss-weight 1e-6 --steps 8", 5}, Case{"--shadow off --scaler none --lr 300 --steps 8", 4},
+                        Case{"--shadow off --init-scale 1e30 --steps 12 --model transformer --ops 'linear_*'", 7}}) {
+    const std::string common = std::string("train ") + c.arguments + " --record " + folder_.path();
+    const ProgramResult all = ampcheck(common + "/all.trace"), some = ampcheck(common + "/some.trace --every 50 --ring 3"), none = ampcheck(common + "/none.trace --every 50 --ring 0");
+    EXPECT_EQ(some.exit_code, all.exit_code) << some.err;
+    const Trace trace = read_trace(folder_.path() + "/some.trace");
+    std::set<int> steps;
+    for (const auto& t : trace.tensors) steps.insert(t.step);
+    EXPECT_EQ(steps, (std::set<int>{0, c.fault - 2, c.fault - 1, c.fault})) << c.arguments;
+    EXPECT_EQ(trace.steps.size(), read_trace(folder_.path() + "/all.trace").steps.size());
+    const std::string lines = tensor_lines(folder_.path() + "/some.trace", 0, 99);
+    EXPECT_EQ(lines, tensor_lines(folder_.path() + "/all.trace", 0, 0) + tensor_lines(folder_.path() + "/all.trace", c.fault - 2, c.fault)) << c.arguments;
+    EXPECT_EQ(tensor_lines(folder_.path() + "/none.trace", 1, 99), "") << c.arguments;
+  }
+}
+
 TEST_F(TraceFile, ATornLastLineCostsItsStepAlone) {
   const std::string path = record("--dtype bf16");
   const Trace whole = read_trace(path);
@@ -175,6 +217,28 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   const ProgramResult other = ampcheck("train --steps 6 --resume " + at + "half.st");
   EXPECT_EQ(other.exit_code, 2) << other.err;
   EXPECT_TRUE(contains(other.err, "recipe")) << other.err;
+}
+
+/// Rates of the updates, and of the fp64 run's; a scale so large that the first steps are skipped.
+TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterACheckpoint) {
+  const std::string at = folder_.path() + "/", common = "train --json --lr 0.4 --lr-schedule step:2:0.5 --init-scale 1e9 --optimizer sgd ";
+  const json whole = json::parse(ampcheck(common + "--steps 12 --save " + at + "whole.st").out);
+  int updates = 0, skipped = 0;
+  for (const json& step : whole["steps"]) {
+    EXPECT_EQ(step["lr"].get<double>(), std::ldexp(0.4, -(updates / 2))) << step;
+    updates += step["stepped"].get<bool>() ? 1 : 0, skipped += step["stepped"].get<bool>() ? 0 : 1;
+  }
+  EXPECT_GT(skipped, 2) << "the scale must come down first";
+  EXPECT_GT(updates, 4);
+  ampcheck(common + "--steps " + std::to_string(skipped + 3) + " --save " + at + "half.st");
+  ampcheck(common + "--steps 12 --resume " + at + "half.st --save " + at + "rest.st");
+  EXPECT_EQ(read_text(at + "whole.st"), read_text(at + "rest.st"));
+  EXPECT_EQ(ampcheck("train --steps 12 --lr 0.4 --init-scale 1e9 --resume " + at + "half.st").exit_code, 2) << "another schedule";
+  for (const char* wrong : {"stp:2", "step", "step:x", "step:2:3", "cosine:10:0.5x", "warmup:10:5", "step:0"}) {
+    const ProgramResult run = ampcheck("train --steps 1 --lr-schedule " + std::string(wrong));
+    EXPECT_EQ(run.exit_code, 2) << wrong;
+    EXPECT_TRUE(contains(run.err, "want")) << run.err;
+  }
 }
 
 }  // namespace

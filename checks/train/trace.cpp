@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "src/amp/tensor_stats.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
 
@@ -64,9 +63,8 @@ void put(std::string& out, const Parts&... parts) {
 }
 
 /// The statistics of one tensor by itself. The lowest exponent holds all subnormal numbers.
-void put_statistics(std::string& out, const TensorView& view) {
-  const TensorStats stats = tensor_stats(view);
-  const FloatFormat& f = format(view.dtype);
+void put_statistics(std::string& out, const TensorStats& stats) {
+  const FloatFormat& f = format(stats.dtype);
   put(out, "\"elements\":", stats.count, ",\"zero\":", stats.zeros, ",\"subnormal\":", stats.subnormals, ",\"inf\":", stats.infinities(), ",\"nan\":", stats.nans, ",\"amax\":", stats.amax_finite(),
       ",\"amin\":", stats.amin(), ",\"exponents\":[");
   const auto count = [&](int field) { return field == 0 ? stats.subnormals : stats.exponents[static_cast<std::size_t>(field)]; };
@@ -129,13 +127,13 @@ TraceWriter::~TraceWriter() {
   if (file_ >= 0) ::close(file_);
 }
 
-void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role) {
+void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role, const TensorStats& stats) {
   const bool shadowed = t.error2 > 0 || t.exact2 > 0 || t.nonzero > 0;
   const Maybe local{shadowed, t.local_error()}, carried{t.carried2 > 0 || t.carried_error2 > 0, t.carried_error()};
   std::string& out = pending_;
   put(out, "{\"step\":", e.step, ",\"seq\":", seq_++, ",\"phase\":\"", train::name(e.phase), "\",\"cast\":", e.cast, ",\"op\":", Quoted{key.op}, ",\"layer\":", Quoted{key.layer}, ",\"tensor\":",
       Quoted{key.tensor}, ",\"dtype\":\"", ampcheck::name(key.dtype), "\",\"from\":\"", e.cast ? ampcheck::name(e.from) : "", "\",\"source\":", e.source, ",\"scale\":", e.scale, ",");
-  put_statistics(out, e.got);
+  put_statistics(out, stats);
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
   put_shadow(out, e.got, e.exact);
   put(out, ",\"carried_error\":", carried, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
@@ -145,6 +143,16 @@ void TraceWriter::step(const StepResult& s) {
   put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"found_inf\":", s.found_inf,
       ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, "}\n");
   seq_ = 0;
+  if (!held_) write();
+}
+
+void TraceWriter::release(bool written) {
+  held_ = false;
+  if (written) write();
+  pending_.clear();
+}
+
+void TraceWriter::write() {
   std::string_view rest = pending_;
   while (!rest.empty()) {
     const ssize_t written = ::write(file_, rest.data(), rest.size());

@@ -18,6 +18,7 @@
 // and at last
 //   {"step":0,"loss":2.29,"fp64_loss":2.29,"spread":0.05,"scale":65536,"scale_after":65536,"found_inf":false,"stepped":true,
 //    "stagnant_share":0.01}
+// After a fault of a sampled run the steps before it follow, as they are above (checks/train/fault_ring.h): steps then go back once.
 // Non-finite numbers are the strings "inf", "-inf" and "nan"; what does not exist is null.
 #pragma once
 
@@ -37,13 +38,19 @@ class TraceWriter {
   TraceWriter& operator=(const TraceWriter&) = delete;
 
   /// As a Watch::Listener.
-  void tensor(const Event& event, const TensorKey& key, const Tally& tally, FaultRole role);
-  /// Ends a step: its lines are in the file when this returns.
+  void tensor(const Event& event, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats);
+  /// Ends a step: its lines are in the file when this returns, unless they are held.
   void step(const StepResult& result);
+  /// Keeps lines back until release(), which writes them or drops them.
+  void hold() { held_ = true; }
+  void release(bool write);
 
  private:
+  void write();
+
   std::string path_, pending_;
   int file_ = -1, seq_ = 0;
+  bool held_ = false;
 };
 
 }  // namespace ampcheck::checks::train

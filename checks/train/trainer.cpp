@@ -67,9 +67,15 @@ void Trainer::prepare() {
   Graph graph(parameters_, recordings_, {});
   net_.forward(graph, 0);
   optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+  if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
   if (!options_.shadows.carried) return;
   for (int k = 0; k < kSeeds; ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
   reference_.front()->start_from(parameters_);
+}
+
+void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
+  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
+  if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
 }
 
 void Trainer::run_fp64(StepResult& result) {
@@ -121,7 +127,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const st
     event.op = event.layer = parameter.name;
     event.tensor = moves ? "value" : "grad";
     event.got = (moves ? parameter.value : parameter.grad).view();
-    event.inputs_finite = phase == Phase::unscale ? finite_before[at] : all_finite(parameter.grad.view());
+    event.inputs_finite = finite_before.empty() ? all_finite(parameter.grad.view()) : finite_before[at];
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
@@ -151,10 +157,15 @@ StepResult Trainer::step() {
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
   result.norms = grad_norms(parameters_);
-  std::vector<bool> finite;
-  for (const double norm : result.scaled_norms) finite.push_back(std::isfinite(norm));
-  tell(Phase::unscale, finite);
-  if (clip(options_.rule, parameters_.pointers())) tell(Phase::clip);
+  // A norm in fp64 of fp32 elements is finite if they are.
+  std::vector<bool> finite_before, finite;
+  for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));
+  for (const double norm : result.norms) finite.push_back(std::isfinite(norm));
+  tell(Phase::unscale, finite_before);
+  if (clip(options_.rule, parameters_.pointers())) {
+    tell(Phase::clip);
+    finite.clear();
+  }
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   const std::int64_t before = optimizer_->updates();
   std::vector<std::vector<float>> values;
@@ -163,10 +174,12 @@ StepResult Trainer::step() {
     if (watch_ && watch_->wants(parameter.name)) values.emplace_back(value.begin(), value.end());
     else values.emplace_back();
   }
+  result.lr = optimizer_->lr();
   scaler_->step(*optimizer_);
   scaler_->update();
+  if (schedule_) schedule_->step();
   result.stepped = optimizer_->updates() > before;
-  if (result.stepped) tell(Phase::optimizer, {}, values);
+  if (result.stepped) tell(Phase::optimizer, finite, values);
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
   result.scale_after = scaler_->get_scale();

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "src/amp/blocks.h"
 #include "src/op_call.h"
@@ -121,8 +122,7 @@ bool Watch::wants(std::string_view op) const {
   return sampling_.step(step_) && (sampling_.ops == "*" || matches(sampling_.ops, op));
 }
 
-FaultRole Watch::note_fault(const Event& event, const TensorKey& key) {
-  const bool finite = all_finite(event.got);
+FaultRole Watch::note_fault(const Event& event, const TensorKey& key, bool finite) {
   FaultRole role = FaultRole::none;
   if (!finite) role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
   else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite) role = FaultRole::killer;
@@ -132,7 +132,9 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key) {
 
 void Watch::see(const Event& event) {
   const TensorKey key{event.phase, event.cast, event.got.dtype, std::string(event.op), std::string(event.layer), std::string(event.tensor)};
-  const FaultRole role = note_fault(event, key);
+  std::optional<TensorStats> stats;
+  if (listener_) stats = tensor_stats(event.got);
+  const FaultRole role = note_fault(event, key, stats ? stats->not_finite() == 0 : all_finite(event.got));
   Tally tally;
   tally.tensors = 1;
   const std::int64_t n = tally.elements = event.got.count();
@@ -156,7 +158,7 @@ void Watch::see(const Event& event) {
   tally.intended = event.intended, tally.stagnant = event.stagnant;
   of_step_[key].add(tally);
   of_run_[key].add(tally);
-  if (listener_) listener_(event, key, tally, role);
+  if (listener_) listener_(event, key, tally, role, *stats);
 }
 
 }  // namespace ampcheck::checks::train

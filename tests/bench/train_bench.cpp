@@ -48,7 +48,7 @@ class Run {
     if (!recorded) return;
     path_ = (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + ".trace")).string();
     writer_ = std::make_unique<TraceWriter>(path_, trainer_, 1, false);
-    trainer_.watch()->listen([this](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { writer_->tensor(e, key, tally, role); });
+    trainer_.watch()->listen([this](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { writer_->tensor(e, key, tally, role, stats); });
   }
   ~Run() {
     if (!path_.empty()) std::filesystem::remove(path_);
@@ -183,11 +183,11 @@ void eigen_figure() {
 
 const bool registered = [] {
   trace_figures("tutorial", 1.3, 5);
-  trace_figures("transformer", 2, 20);
+  trace_figures("transformer", 2, 60);
   local_figure("tutorial", 3);
-  local_figure("transformer", 10);
+  local_figure("transformer", 40);
   carried_figure("tutorial", 3);
-  carried_figure("transformer", 10);
+  carried_figure("transformer", 40);
   eigen_figure();
   return true;
 }();
