@@ -104,7 +104,7 @@ std::string place_text(const Place& place) {
 }
 
 std::string step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
-  std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, s.loss);
+  std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, std::isnan(s.loss) ? NAN : s.loss);  // a NaN's sign says nothing
   if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", *s.fp64_loss);
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
