@@ -336,7 +336,7 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
       trace.step(result);
       ASSERT_EQ(ring.faulted(result), i == 2);
       if (i == 2) {
-        EXPECT_EQ(ring.write(trainer, result, trace), !once);
+        EXPECT_EQ(ring.write(trainer, result, trace), once ? std::nullopt : std::optional(1));
       }
     }
     EXPECT_EQ(tensor_lines(path, 1, 2).empty(), once);

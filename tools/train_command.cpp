@@ -212,9 +212,11 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   return out;
 }
 
-void write_ring(const FaultRing& ring, const Trainer& trainer, const StepResult& last, TraceWriter& trace) {
-  if (ring.write(trainer, last, trace)) return;
+/// Which steps the trace got, as text.
+std::string write_ring(const FaultRing& ring, const Trainer& trainer, const StepResult& last, TraceWriter& trace) {
+  if (const std::optional<int> first = ring.write(trainer, last, trace)) return fmt::format(", of steps {} to {} all", *first + 1, last.step + 1);
   write_stderr(fmt::format("ampcheck: step {} came out with another loss when it was run again: this machine does not compute the same each time\n", last.step + 1));
+  return "";
 }
 
 }  // namespace
@@ -247,6 +249,7 @@ ExitCode train_command(const Options& options) {
   if (trace && ring_steps > 0 && (sampling.every > 1 || sampling.from > 0)) ring.emplace(ring_steps);
   // A step of a large net with its shadows may take longer than an interrupt waits.
   InterruptGuard guard([done = &done_steps, count] { write_stderr(fmt::format("\nampcheck: interrupted after {} of {} steps\n", done->load(), count)); });
+  std::string whole;  // what of a sampled trace is whole
   std::string ended;  // a rule may end the run at the floor of its scale
   for (int i = trainer.steps(); i < count && ended.empty() && !guard.interrupted(); ++i) {
     try {
@@ -258,7 +261,7 @@ ExitCode train_command(const Options& options) {
     }
     ++done_steps;
     if (trace) trace->step(steps.back());
-    if (ring && ring->faulted(steps.back())) write_ring(*ring, trainer, steps.back(), *trace);
+    if (ring && ring->faulted(steps.back())) whole += write_ring(*ring, trainer, steps.back(), *trace);
     const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
     if (progress.on()) progress.show(static_cast<std::size_t>(i) + 1, static_cast<std::size_t>(count), 0, line);
     else if (!options.json) write_stdout(line + "\n");
@@ -274,7 +277,7 @@ ExitCode train_command(const Options& options) {
   const Diagnosis diagnosis = diagnose(trainer, steps);
   if (trace && !options.json) {
     const int every = trainer.options().sampling.every;
-    write_stdout(fmt::format("\nTrace{1}: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record, every > 1 ? fmt::format(" of every {}th step (--every 1 has all)", every) : ""));
+    write_stdout(fmt::format("\nTrace{1}: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record, every > 1 ? fmt::format(" of every {}th step{} (--every 1 has all)", every, whole) : whole));
   }
   write_stdout(options.json ? json_text(json_of(trainer, diagnosis, steps, seconds)) : summary(trainer, diagnosis, steps, stdout_style()));
   if (guard.interrupted()) end_by_signal();

@@ -21,7 +21,7 @@ bool FaultRing::faulted(const StepResult& result) {
   return begins || storm_ == kStorm;
 }
 
-bool FaultRing::write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) const {
+std::optional<int> FaultRing::write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) const {
   const int first = std::max(last.step - steps_ + 1, older_ ? older_->step : newer_->step);
   const Kept& from = newer_->step <= first ? *newer_ : *older_;
   TrainOptions options = trainer.options();
@@ -40,7 +40,7 @@ bool FaultRing::write(const Trainer& trainer, const StepResult& last, TraceWrite
   }
   const bool same = result.loss == last.loss || (std::isnan(result.loss) && std::isnan(last.loss));
   trace.release(same);
-  return same;
+  return same ? std::optional(first) : std::nullopt;
 }
 
 }  // namespace ampcheck::checks::train

@@ -25,9 +25,9 @@ class FaultRing {
   void keep(Trainer& trainer);
   /// After a step: whether it is the first of a fault: the loss is not finite or left the fp64 run's, or the kStorm-th skipped in a row.
   bool faulted(const StepResult& result);
-  /// Runs the last steps again and writes to the trace what of them is not in it. False, and nothing is written, if the loss of `last`
-  /// comes out different, which says that the run does not have the same bits each time.
-  bool write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) const;
+  /// Runs the last steps again, writes to the trace what of them is not in it and returns the first of them. Nothing, and nothing is
+  /// written, if the loss of `last` comes out different, which says that the run does not have the same bits each time.
+  std::optional<int> write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) const;
 
  private:
   struct Kept {
