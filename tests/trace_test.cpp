@@ -337,6 +337,11 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
       ASSERT_EQ(ring.faulted(result), i == 2);
       if (i == 2) {
         EXPECT_EQ(ring.write(trainer, result, trace), once ? std::nullopt : std::optional(1));
+        const std::string written = tensor_lines(path, 1, 2);
+        if (!once) {
+          EXPECT_EQ(ring.write(trainer, result, trace), 3) << "a second fault nearby";
+        }
+        EXPECT_TRUE(written == tensor_lines(path, 1, 2));
       }
     }
     EXPECT_EQ(tensor_lines(path, 1, 2).empty(), once);

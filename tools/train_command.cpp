@@ -213,8 +213,8 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
 }
 
 /// Which steps the trace got, as text.
-std::string write_ring(const FaultRing& ring, const Trainer& trainer, const StepResult& last, TraceWriter& trace) {
-  if (const std::optional<int> first = ring.write(trainer, last, trace)) return fmt::format(", of steps {} to {} all", *first + 1, last.step + 1);
+std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult& last, TraceWriter& trace) {
+  if (const std::optional<int> first = ring.write(trainer, last, trace)) return *first > last.step ? "" : fmt::format(", of steps {} to {} all", *first + 1, last.step + 1);
   write_stderr(fmt::format("ampcheck: step {} came out with another loss when it was run again: this machine does not compute the same each time\n", last.step + 1));
   return "";
 }
@@ -257,6 +257,7 @@ ExitCode train_command(const Options& options) {
       steps.push_back(trainer.step());
     } catch (const AmpError& error) {
       ended = fmt::format("step {}: {}", i + 1, error.what());
+      if (ring && !steps.empty()) whole += write_ring(*ring, trainer, steps.back(), *trace);
       continue;
     }
     ++done_steps;

@@ -21,8 +21,9 @@ bool FaultRing::faulted(const StepResult& result) {
   return begins || storm_ == kStorm;
 }
 
-std::optional<int> FaultRing::write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) const {
-  const int first = std::max(last.step - steps_ + 1, older_ ? older_->step : newer_->step);
+std::optional<int> FaultRing::write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) {
+  const int first = std::max({last.step - steps_ + 1, written_ + 1, older_ ? older_->step : newer_->step});
+  if (first > last.step) return first;
   const Kept& from = newer_->step <= first ? *newer_ : *older_;
   TrainOptions options = trainer.options();
   const Sampling recorded = std::exchange(options.sampling, {.every = 1, .from = first, .ops = options.sampling.ops});
@@ -31,7 +32,7 @@ std::optional<int> FaultRing::write(const Trainer& trainer, const StepResult& la
   resume(again, from.bytes, "the run's own checkpoint");
   trace.hold();
   again.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) {
-    if (!recorded.step(e.step)) trace.tensor(e, key, tally, role, stats);
+    if (e.step >= first && !recorded.step(e.step)) trace.tensor(e, key, tally, role, stats);
   });
   StepResult result;
   while (again.steps() <= last.step) {
@@ -40,6 +41,7 @@ std::optional<int> FaultRing::write(const Trainer& trainer, const StepResult& la
   }
   const bool same = result.loss == last.loss || (std::isnan(result.loss) && std::isnan(last.loss));
   trace.release(same);
+  if (same) written_ = last.step;
   return same ? std::optional(first) : std::nullopt;
 }
 

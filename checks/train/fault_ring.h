@@ -27,14 +27,14 @@ class FaultRing {
   bool faulted(const StepResult& result);
   /// Runs the last steps again, writes to the trace what of them is not in it and returns the first of them. Nothing, and nothing is
   /// written, if the loss of `last` comes out different, which says that the run does not have the same bits each time.
-  std::optional<int> write(const Trainer& trainer, const StepResult& last, TraceWriter& trace) const;
+  std::optional<int> write(const Trainer& trainer, const StepResult& last, TraceWriter& trace);
 
  private:
   struct Kept {
     int step = 0;
     std::string bytes;
   };
-  int steps_, storm_ = 0;
+  int steps_, storm_ = 0, written_ = -1;  ///< written_: the last step that the trace got, since two faults may be near to one another
   bool left_ = false;
   std::optional<Kept> older_, newer_;
 };
