@@ -16,6 +16,7 @@ namespace {
 
 bool is_16_bit(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
 
+constexpr std::int64_t kPart = 256;  // elements at a time: four buffers of them leave room in the first cache
 constexpr double kMax = std::numeric_limits<double>::max();
 
 /// n elements from `at` on as doubles: where they lie, or in `buffer`.
@@ -25,12 +26,12 @@ const double* read_block(const TensorView& view, std::int64_t at, std::int64_t n
   return in_place;
 }
 
-/// Largest code of a finite magnitude: bits order as magnitudes do, and integers have a vectorised maximum.
+/// Largest code of a finite magnitude: as signed integers they order as magnitudes do, and have a vectorised maximum.
 template <class Code, Code kExponent>
 Code largest_code(const Code* codes, std::int64_t n) {
   Code top = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const Code size = codes[i] & static_cast<Code>(~Code{0} >> 1), kept = size < kExponent ? size : Code{0};
+    const Code size = codes[i] & std::numeric_limits<Code>::max(), kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
     top = kept > top ? kept : top;
   }
   return top;
@@ -38,13 +39,13 @@ Code largest_code(const Code* codes, std::int64_t n) {
 
 /// Largest finite magnitude, of fp64 or fp32.
 double largest_finite(const TensorView& view) {
-  if (view.dtype == Dtype::fp32) return std::bit_cast<float>(largest_code<std::uint32_t, 0x7f800000u>(view.as<const std::uint32_t>(), view.count()));
-  return std::bit_cast<double>(largest_code<std::uint64_t, 0x7ff0000000000000u>(view.as<const std::uint64_t>(), view.count()));
+  if (view.dtype == Dtype::fp32) return std::bit_cast<float>(largest_code<std::int32_t, 0x7f800000>(view.as<const std::int32_t>(), view.count()));
+  return std::bit_cast<double>(largest_code<std::int64_t, 0x7ff0000000000000>(view.as<const std::int64_t>(), view.count()));
 }
 
 /// Adds the squares of x times `factor` less r, and of r, where both are finite; in the order of the elements.
 void sum_squares(const double* x, double factor, const double* r, std::int64_t n, double& error2, double& of2) {
-  double errors[kBlock], values[kBlock];
+  double errors[kPart], values[kPart];
   for (std::int64_t i = 0; i < n; ++i) {
     const double scaled = x[i] * factor;
     const bool both = (std::fabs(scaled) <= kMax) & (std::fabs(r[i]) <= kMax);
@@ -144,9 +145,9 @@ void Watch::see(const Event& event) {
   GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
   if (range != nullptr && !carried.empty()) range->add(carried, 1);
   const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
-  double got[kBlock], exact[kBlock];
-  for (std::int64_t at = 0; at < n && (event.has_exact() || !carried.empty()); at += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, n - at);
+  double got[kPart], exact[kPart];
+  for (std::int64_t at = 0; at < n && (event.has_exact() || !carried.empty()); at += kPart) {
+    const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
     load_block(event.got, at, part, got);
     if (event.has_exact()) {
       const double* const r = read_block(event.exact, at, part, exact);

@@ -16,6 +16,7 @@ namespace ampcheck {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 16;
+constexpr std::int64_t kPart = 256;       // elements at a time: all buffers of them leave room in the first cache
 constexpr double kMax = std::numeric_limits<double>::max();
 constexpr double kBeyond = 32767.0;       // ulps; keeps the error below 2^31 units of 2^-16 ulp
 constexpr double kUnits = 65536.0;
@@ -33,8 +34,8 @@ struct Limits {
 };
 
 struct Block {
-  alignas(64) double x[kBlock], shadow[kBlock];
-  alignas(64) double error[kBlock];  ///< in ulps; NaN where it cannot be judged
+  alignas(64) double x[kPart], shadow[kPart];
+  alignas(64) double error[kPart];  ///< in ulps; NaN where it cannot be judged
   bool close = false;                ///< every error is at most one ulp, as in most tensors
 };
 
@@ -139,7 +140,7 @@ void count_directions(const Block& b, std::int64_t n, ShadowStats& stats) {
 void count_buckets(const Block& b, std::int64_t n, ShadowStats& stats) {
   // ceil(log2 a) + 1: a power of two less one unit lies in the binade below. Zero and NaN fall outside the buckets.
   constexpr std::int64_t kFirst = 1023 - 2;
-  alignas(64) std::int64_t bucket[kBlock];
+  alignas(64) std::int64_t bucket[kPart];
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint64_t code = std::bit_cast<std::uint64_t>(b.error[i]) & ~kSign;
     const auto found = static_cast<std::int64_t>((code - 1) >> 52) - kFirst;  // zero wraps to the highest
@@ -185,8 +186,8 @@ ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t beg
   ShadowStats stats;
   const Limits limits(format(x.dtype));
   Block block;
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const std::int64_t n = std::min<std::int64_t>(kBlock, end - at);
+  for (std::int64_t at = begin; at < end; at += kPart) {
+    const std::int64_t n = std::min<std::int64_t>(kPart, end - at);
     load(x, at, n, block.x);
     load(shadow, at, n, block.shadow);
     find_errors(block, n, limits);
