@@ -329,7 +329,7 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
     Trainer trainer(options);
     trainer.prepare();
     TraceWriter trace(path, trainer, 3, false);
-    FaultRing ring(2);
+    FaultRing ring(2, 2);
     for (int i = 0; i < 3; ++i) {
       ring.keep(trainer);
       const StepResult result = trainer.step();

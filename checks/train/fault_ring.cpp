@@ -10,7 +10,7 @@
 namespace ampcheck::checks::train {
 
 void FaultRing::keep(Trainer& trainer) {
-  if (newer_ && trainer.steps() < newer_->step + steps_) return;
+  if (newer_ && trainer.steps() < newer_->step + interval_) return;
   older_ = std::exchange(newer_, Kept{trainer.steps(), checkpoint_bytes(trainer)});
 }
 

@@ -3,6 +3,7 @@
 // every step met but two checkpoints in memory: after a fault the run goes from the older one again, and everything is looked at.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -13,13 +14,13 @@ namespace ampcheck::checks::train {
 
 /// Skipped steps in a row that are a fault: a scale that comes down from where it began, or grew to, needs fewer.
 inline constexpr int kStorm = 8;
-/// Steps that are kept unless another number is asked for; one checkpoint in as many steps is what they cost.
+/// Steps that are kept unless another number is asked for.
 inline constexpr int kRingSteps = 10;
 
 class FaultRing {
  public:
-  /// `steps`: how many before and with that of the fault.
-  explicit FaultRing(int steps) : steps_(steps) {}
+  /// `steps`: how many before and with that of the fault. A checkpoint every `interval` steps (`steps` at least) is what they cost.
+  explicit FaultRing(int steps, int interval = kRecordEvery) : steps_(steps), interval_(std::max(steps, interval)) {}
 
   /// Before each step; its first call finds a prepared trainer.
   void keep(Trainer& trainer);
@@ -34,7 +35,7 @@ class FaultRing {
     int step = 0;
     std::string bytes;
   };
-  int steps_, storm_ = 0, written_ = -1;  ///< written_: the last step that the trace got, since two faults may be near to one another
+  int steps_, interval_, storm_ = 0, written_ = -1;  ///< written_: the last step that the trace got, since two faults may be near to one another
   bool left_ = false;
   std::optional<Kept> older_, newer_;
 };

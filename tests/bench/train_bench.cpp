@@ -11,7 +11,8 @@
 
 #include "checks/models/layers.h"
 #include "checks/models/real_data.h"
-#include "checks/train/trace.h"
+#include "checks/train/checkpoint.h"
+#include "checks/train/fault_ring.h"
 #include "src/parallel.h"
 #include "src/random.h"
 #include "tests/bench/figures.h"
@@ -67,10 +68,10 @@ class Run {
   std::unique_ptr<TraceWriter> writer_;
 };
 
-/// Fastest step of each in turn: alone, not sampled, in full.
+/// Fastest step of each in turn: alone, not sampled, in full; and a checkpoint for the steps before a fault.
 struct Costs {
-  double alone = 1e30, skipped = 1e30, full = 1e30;
-  double sampled() const { return (full + (kRecordEvery - 1) * skipped) / (kRecordEvery * alone); }
+  double alone = 1e30, skipped = 1e30, full = 1e30, checkpoint = 1e30;
+  double sampled() const { return ((full + (kRecordEvery - 1) * skipped) / kRecordEvery + checkpoint / kRecordEvery) / alone; }
 };
 
 Costs costs_of(benchmark::State& state, const std::string& model, bool local, bool recorded) {
@@ -86,12 +87,13 @@ Costs costs_of(benchmark::State& state, const std::string& model, bool local, bo
   for (auto _ : state) {
     out.alone = std::min(out.alone, seconds_of([&] { alone.step(); }));
     out.skipped = std::min(out.skipped, seconds_of([&] { skipped.step(); }));
+    out.checkpoint = std::min(out.checkpoint, seconds_of([&] { benchmark::DoNotOptimize(checkpoint_bytes(skipped.trainer())); }));
     const double t = seconds_of([&] { full.step(); });
     out.full = std::min(out.full, t);
     state.SetIterationTime(t);
   }
   set_threads(0);
-  state.counters["alone_ms"] = out.alone * 1e3, state.counters["skipped_ms"] = out.skipped * 1e3, state.counters["full_ms"] = out.full * 1e3;
+  state.counters["alone_ms"] = out.alone * 1e3, state.counters["skipped_ms"] = out.skipped * 1e3, state.counters["checkpoint_ms"] = out.checkpoint * 1e3, state.counters["full_ms"] = out.full * 1e3;
   return out;
 }
 
