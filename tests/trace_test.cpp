@@ -313,6 +313,26 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
   EXPECT_EQ(ampcheck("train no_such_file.toml").exit_code, 6);
 }
 
+TEST_F(OwnNet, DtypesThatAutocastChoseByItselfAreNamed) {
+  const auto notes = [&](const std::string& arguments) {
+    const std::string path = folder_.path() + "/run.trace";
+    EXPECT_LE(ampcheck("train --steps 1 --shadow off --record " + path + " " + arguments).exit_code, 1);
+    std::vector<std::string> out;
+    const json shown = json::parse(ampcheck("trace --json " + path).out);
+    for (const json& note : shown["dtypes"]) out.push_back(note["kind"].get<std::string>() + " " + note["op"].get<std::string>() + " " + note["text"].get<std::string>());
+    const std::string text = ampcheck("trace " + path).out;
+    for (const json& note : shown["dtypes"]) EXPECT_TRUE(contains(text, note["text"].get<std::string>())) << text;
+    return out;
+  };
+  const std::string island = write(layers({"'linear'\noutputs = 16", "'rms_norm'", "'linear'"}));
+  EXPECT_EQ(notes(island), std::vector<std::string>{"island rms_norm_1 runs in fp32 between ops of 16 bits: 'x' widened, linear_2 reads it in fp16"});
+  EXPECT_TRUE(notes(island + " --dtype fp32").empty());
+  const std::string residual = write(layers({"'linear'\noutputs = 16\nname = 'h'", "'rms_norm'", "'add'\nof = 'h'", "'relu'", "'linear'"}));
+  EXPECT_EQ(notes(residual + " --dtype bf16"), (std::vector<std::string>{"widened add_1 runs in fp32 and widens 'y', because another input is fp32", "fp32 relu_1 runs in fp32: nothing casts what it reads back",
+                                                                        "narrowed relu_1 has a result in fp32; linear_2 reads it in bf16"}));
+  EXPECT_TRUE(notes("--model mlp").empty()) << "a loss in fp32 is as it should be";
+}
+
 /// A fault that is not there when the steps are run again is no fault of the formats: nothing is written.
 TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
   using namespace checks::train;

@@ -39,7 +39,7 @@ struct Event {
   std::string_view tensor;        ///< "y", "dweight"; of a cast what is cast
   TensorView got;
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
-  int source = -1;                ///< of a cast of the forward: number of the tensor in its graph, the same if it is cast again
+  int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by

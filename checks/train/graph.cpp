@@ -109,6 +109,7 @@ int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
   fresh.view.strides = row_major_strides(shape);
   fresh.memory = std::move(memory);
   fresh.needs_grad = needs_grad;
+  fresh.source = static_cast<int>(slots_.size());
   slots_.push_back(std::move(fresh));
   return static_cast<int>(slots_.size()) - 1;
 }
@@ -180,7 +181,7 @@ void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, con
   event.tensor = tensor;
   event.got = got;
   if (event.cast) event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
-  if (event.cast && phase == Phase::forward) event.source = entry.from;
+  if (phase == Phase::forward) event.source = slots_[at(event.cast ? entry.from : entry.to)].source;
   event.exact = exact;
   event.scale = phase == Phase::backward ? scale_ : 1;
   event.inputs_finite = inputs_finite;
@@ -291,6 +292,7 @@ models::Var Graph::reshape(Var x, const Shape& shape) {
   entry.from = x.id;
   entry.to = push(slot(x.id).memory, shape, slot(x.id).needs_grad);
   slot(entry.to).finite = slot(x.id).finite;
+  slot(entry.to).source = slot(x.id).source;
   entries_.push_back(std::move(entry));
   return {entries_.back().to};
 }

@@ -68,6 +68,7 @@ class Graph final : public models::Tape {
     Tensor memory;
     TensorView view;
     bool needs_grad = false;
+    int source = -1;  ///< number of the tensor that it is a reshape of, or its own
     Parameter* parameter = nullptr;
     std::optional<bool> finite = {};  ///< once looked at
     std::optional<bool> grad_finite = {};

@@ -7,7 +7,7 @@
 // then for each step one line for each tensor, in the order in which they were written:
 //   {"step":0,"seq":17,"phase":"backward","cast":false,"op":"linear_3","layer":"layer2","tensor":"dx","dtype":"fp16","from":"","source":-1,
 //    "scale":65536,"elements":4096,"zero":12,"subnormal":0,"inf":0,"nan":0,"amax":0.31,"amin":1.1e-05,
-//                                          source: of a cast of the forward, which tensor of the step; twice the same: cast twice
+//                                          source: forward, number of what is cast or of an op's output; a tensor cast twice has it twice
 //    "exponents":[-15,[3,8,...]],          first exponent e, then how many magnitudes are in [2^e, 2^(e+1)), ...; an e below the
 //                                          format's smallest holds all subnormal numbers
 //    "nonzero":4090,"flushed":6,"overflowed":0,"local_error":2.1e-04,      against the local shadow (nonzero 0: none)
