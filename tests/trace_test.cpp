@@ -310,6 +310,7 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
     EXPECT_TRUE(contains(run.err, c.want)) << c.text << run.err;
   }
   EXPECT_EQ(ampcheck("train --model mlp " + write(layers({"'linear'"}))).exit_code, 2);
+  EXPECT_EQ(ampcheck("train --width 8 " + write(layers({"'linear'"}))).exit_code, 2);
   EXPECT_EQ(ampcheck("train no_such_file.toml").exit_code, 6);
 }
 

@@ -510,7 +510,8 @@ Options parse_options(int argc, char** argv, std::optional<std::string>& help) {
     fail_parse(app, error);
   }
   if (options.verb == "train" && !options.train.config.empty() && !help) {
-    if (app.get_subcommand("train")->get_option("--model")->count() > 0) throw UsageError("[--model] got one beside '" + options.train.config + "', want one of the two");
+    for (const char* flag : {"--model", "--width"})  // the file says both
+      if (app.get_subcommand("train")->get_option(flag)->count() > 0) throw UsageError(std::string("[") + flag + "] got one beside '" + options.train.config + "', want one of the two");
     require_readable(options.train.config);
     try {
       take_settings(*app.get_subcommand("train"), TomlFile(read_bytes(options.train.config, "net"), options.train.config));
