@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "reference/expr.h"
+#include "reference/plain_loops.h"
 #include "src/error.h"
 
 namespace ampcheck::reference {
@@ -134,6 +135,12 @@ class PlainEvaluator {
 
   Values elementwise(const Node& node) {
     const auto n = at(node.shape.count());
+    if constexpr (std::is_same_v<Policy, Fp64Policy>) {
+      const Values* args[3] = {};
+      const Shape* shapes[3] = {};
+      for (std::size_t k = 0; k < node.args.size(); ++k) args[k] = &arg(node, k), shapes[k] = &arg_shape(node, k);
+      return plain_elementwise(node, {args, node.args.size()}, {shapes, node.args.size()});
+    }
     Values out(n, Policy::constant(0));
     // Row-major strides of each operand, 0 where it repeats.
     std::int64_t stride[3][kMaxRank] = {};
@@ -197,6 +204,11 @@ class PlainEvaluator {
     for (int i = 0; i < node.axis; ++i) outer *= s[i];
     for (int i = node.axis + 1; i < s.rank; ++i) inner *= s[i];
     Values out(at(node.shape.count()), Policy::constant(0));
+    if constexpr (std::is_same_v<Policy, Fp64Policy>)
+      if (node.primitive == Primitive::sum) {
+        plain_sums(x.data(), outer, n, inner, out.data());
+        return out;
+      }
     std::vector<Real> terms(at(n));
     for (std::int64_t o = 0; o < outer; ++o)
       for (std::int64_t k = 0; k < inner; ++k) {
@@ -221,7 +233,7 @@ class PlainEvaluator {
     const std::int64_t plane = n * m, batches = plane > 0 ? node.shape.count() / plane : 0;
     if constexpr (std::is_same_v<Policy, Fp64Policy>) {
       for (std::int64_t batch = 0; batch < batches; ++batch)
-        plain_matmul(node, a.data() + batch * n * k, b.data() + batch * k * m, out.data() + batch * plane, n, k, m);
+        plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, a.data() + batch * n * k, b.data() + batch * k * m, out.data() + batch * plane);
       return out;
     }
     std::vector<Real> terms(at(k));
@@ -236,22 +248,6 @@ class PlainEvaluator {
           out[at(batch * plane + i * m + j)] = policy_.sum(terms);
         }
     return out;
-  }
-
-  /// The same sums in the same order, row by row of b, which vectorises.
-  static void plain_matmul(const Node& node, const Real* a, const Real* b, Real* out, std::int64_t n, std::int64_t k, std::int64_t m) {
-    Values turned;
-    if (node.transpose_b) {
-      turned.resize(at(k * m));
-      for (std::int64_t j = 0; j < m; ++j)
-        for (std::int64_t p = 0; p < k; ++p) turned[at(p * m + j)] = b[j * k + p];
-      b = turned.data();
-    }
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t p = 0; p < k; ++p) {
-        const Real x = a[node.transpose_a ? p * n + i : i * k + p];
-        for (std::int64_t j = 0; j < m; ++j) out[i * m + j] += x * b[p * m + j];
-      }
   }
 
   const Graph& graph_;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -76,22 +77,31 @@ Case random_case(const OpSignature& signature, const Dims& dims, const Attribute
   return made;
 }
 
+/// Another type than Fp64Policy, for which PlainEvaluator has its vectorised loops (reference/plain_loops.h): the general ones.
+struct GeneralPolicy : reference::Fp64Policy {};
+
 /// Evaluates nodes of a recording. Cotangents that the case has not get normal numbers, the same for every form.
 std::vector<Evaluated> evaluate(const Recording& recording, const OpSignature& signature, const Case& in,
                                 const std::vector<Expr>& nodes) {
   reference::PlainEvaluator<reference::Fp64Policy> plain(*recording.graph);
+  reference::PlainEvaluator<GeneralPolicy> general(*recording.graph);
   reference::Arithmetic arithmetic;
   arithmetic.math = signature.precision.math;
   arithmetic.one_pass = recording.one_pass;
   reference::BallEvaluator balls(*recording.graph, arithmetic, nodes);
   const auto give = [&](Expr leaf, const std::vector<double>& values) {
     plain.set(leaf, values);
+    general.set(leaf, values);
     balls.set(leaf, values);
   };
   for (const auto& [name, leaf] : recording.inputs) give(leaf, in.values.at(name));
   for (const auto& [name, leaf] : recording.cotangents)
     give(leaf, in.values.contains(name) ? in.values.at(name) : normals(leaf.shape().count(), 7, name));
   balls.run(nodes);
+  for (const Expr node : nodes) {
+    const std::vector<double>&got = plain.value(node), &want = general.value(node);
+    EXPECT_TRUE(got.size() == want.size() && (got.empty() || std::memcmp(got.data(), want.data(), got.size() * sizeof(double)) == 0)) << signature.name << ": the vectorised loops have other bits";
+  }
   std::vector<Evaluated> out;
   for (const Expr& node : nodes) {
     const auto& ball = balls.result(node);

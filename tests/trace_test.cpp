@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checks/train/checkpoint.h"
+#include "checks/train/fault_ring.h"
 #include "tests/run_program.h"
 #include "tools/trace_file.h"
 
@@ -120,6 +121,48 @@ TEST_F(TraceFile, SamplingLeavesOutStepsAndOps) {
   EXPECT_EQ(steps, (std::set<int>{1, 3, 5}));
 }
 
+TEST_F(TraceFile, ALongRunIsSampledUnlessToldOtherwise) {
+  const std::string path = folder_.path() + "/run.trace", common = "train --shadow off --batch 4 --ops linear_1 --record " + path + " --steps ";
+  const auto steps = [&](const std::string& arguments) {
+    EXPECT_EQ(ampcheck(common + arguments).exit_code, 0);
+    std::set<int> out;
+    for (const auto& t : read_trace(path).tensors) out.insert(t.step);
+    return out;
+  };
+  EXPECT_EQ(steps("101"), (std::set<int>{0, 50, 100}));
+  EXPECT_EQ(steps("101 --every 1").size(), 101u);
+  EXPECT_EQ(steps("100").size(), 100u) << "a short run is recorded whole";
+}
+
+/// Lines of tensors of some steps, as they stand in the file.
+std::string tensor_lines(const std::string& path, int first, int last) {
+  std::ifstream file(path);
+  std::string out;
+  for (std::string line; std::getline(file, line);) {
+    const json j = json::parse(line);
+    if (j.contains("seq") && j["step"] >= first && j["step"] <= last) out += line + "\n";
+  }
+  return out;
+}
+
+TEST_F(TraceFile, ASampledRunHasTheStepsBeforeAFaultWhole) {
+  struct Case { const char* arguments; int fault; };  // the step, by the reason: the loss leaves the fp64 run, is not finite, all is skipped
+  for (const Case& c : {Case{"--shadow both --scaler none --optimizer adam --lr 0.003 --loss-weight 1e-6 --steps 7", 5}, Case{"--shadow off --scaler none --lr 8 --batch 16 --steps 6", 4},
+                        Case{"--shadow off --init-scale 1e30 --steps 9 --batch 8 --ops 'linear_*'", 7}}) {
+    const std::string common = std::string("train ") + c.arguments + " --record " + folder_.path();
+    const ProgramResult all = ampcheck(common + "/all.trace"), some = ampcheck(common + "/some.trace --every 50 --ring 3"), none = ampcheck(common + "/none.trace --every 50 --ring 0");
+    EXPECT_EQ(some.exit_code, all.exit_code) << some.err;
+    const Trace trace = read_trace(folder_.path() + "/some.trace");
+    std::set<int> steps;
+    for (const auto& t : trace.tensors) steps.insert(t.step);
+    EXPECT_EQ(steps, (std::set<int>{0, c.fault - 2, c.fault - 1, c.fault})) << c.arguments;
+    EXPECT_EQ(trace.steps.size(), read_trace(folder_.path() + "/all.trace").steps.size());
+    const std::string lines = tensor_lines(folder_.path() + "/some.trace", 0, 99);
+    EXPECT_TRUE(lines == tensor_lines(folder_.path() + "/all.trace", 0, 0) + tensor_lines(folder_.path() + "/all.trace", c.fault - 2, c.fault)) << c.arguments;
+    EXPECT_EQ(tensor_lines(folder_.path() + "/none.trace", 1, 99), "") << c.arguments;
+  }
+}
+
 TEST_F(TraceFile, ATornLastLineCostsItsStepAlone) {
   const std::string path = record("--dtype bf16");
   const Trace whole = read_trace(path);
@@ -175,6 +218,156 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   const ProgramResult other = ampcheck("train --steps 6 --resume " + at + "half.st");
   EXPECT_EQ(other.exit_code, 2) << other.err;
   EXPECT_TRUE(contains(other.err, "recipe")) << other.err;
+}
+
+/// Rates of the updates, and of the fp64 run's; a scale so large that the first steps are skipped.
+TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterACheckpoint) {
+  const std::string at = folder_.path() + "/", common = "train --json --lr 0.4 --lr-schedule step:2:0.5 --init-scale 2e6 --shadow carried --batch 8 ";
+  const json whole = json::parse(ampcheck(common + "--steps 12 --save " + at + "whole.st").out);
+  int updates = 0, skipped = 0;
+  for (const json& step : whole["steps"]) {
+    EXPECT_EQ(step["lr"].get<double>(), std::ldexp(0.4, -(updates / 2))) << step;
+    updates += step["stepped"].get<bool>() ? 1 : 0, skipped += step["stepped"].get<bool>() ? 0 : 1;
+  }
+  EXPECT_GT(skipped, 1) << "the scale must come down first";
+  EXPECT_GT(updates, 4);
+  ampcheck(common + "--steps " + std::to_string(skipped + 3) + " --save " + at + "half.st");
+  ampcheck(common + "--steps 12 --resume " + at + "half.st --save " + at + "rest.st");
+  EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
+  EXPECT_EQ(ampcheck("train --steps 12 --lr 0.4 --init-scale 2e6 --shadow carried --batch 8 --resume " + at + "half.st").exit_code, 2) << "another schedule";
+  for (const char* wrong : {"stp:2", "step", "step:x", "step:2:3", "cosine:10:0.5x", "warmup:10:5", "step:0"}) {
+    const ProgramResult run = ampcheck("train --steps 1 --lr-schedule " + std::string(wrong));
+    EXPECT_EQ(run.exit_code, 2) << wrong;
+    EXPECT_TRUE(contains(run.err, "want")) << run.err;
+  }
+}
+
+/// Files of a user's own net.
+class OwnNet : public TraceFile {
+ protected:
+  std::string write(const std::string& text) {
+    const std::string path = folder_.path() + "/net.toml";
+    std::ofstream(path) << text;
+    return path;
+  }
+  static std::string layers(std::initializer_list<const char*> types) {
+    std::string out;
+    for (const char* type : types) out += std::string("[[layers]]\ntype = ") + type + "\n";
+    return out;
+  }
+  /// The result but for its time.
+  static json result(const std::string& arguments) {
+    const ProgramResult run = ampcheck("train --json " + arguments);
+    EXPECT_LE(run.exit_code, 1) << run.err;
+    json out = json::parse(run.out);
+    out.erase("seconds");
+    return out;
+  }
+};
+
+TEST_F(OwnNet, WithTheLayersOfAModelHasItsBits) {
+  const std::string mlp = "name = \"mlp\"\n" + layers({"'linear'\noutputs = 64", "'relu'", "'linear'\noutputs = 64", "'relu'", "'linear'"});
+  const std::string settings = "[train]\nsteps = 5\nlr = 0.1\nmomentum = 0.9\ndtype = 'bf16'\nclip_norm = 0.5\n";
+  const std::string path = write(mlp + settings);
+  EXPECT_EQ(result(path), result("--model mlp --steps 5 --dtype bf16 --clip-norm 0.5"));
+  EXPECT_EQ(result(path + " --dtype fp16 --loss mse --steps 3"), result("--model mlp --steps 3 --dtype fp16 --clip-norm 0.5 --loss mse")) << "the command line comes first";
+  write("name = 'tutorial'\ndata = 'random'\nwidth = 24\n" + layers({"'linear'", "'relu'", "'linear'", "'relu'", "'linear'"}) + "[train]\nlr = 1e-3\nbatch = 8\nnesterov = false\n");
+  EXPECT_EQ(result(path + " --steps 2"), result("--model tutorial --width 24 --batch 8 --steps 2"));
+}
+
+TEST_F(OwnNet, EveryTypeOfLayerTrainsAndGoesOnFromItsCheckpointAlone) {
+  const std::string path = write("data = 'text'\n" + layers({"'embedding'\noutputs = 16\nname = 'start'", "'rms_norm'", "'attention'\nheads = 2", "'add'\nof = 'start'", "'layer_norm'\nname = 'n'", "'linear'\noutputs = 16", "'gelu_tanh'", "'mul'\nof = 'n'", "'linear'"}));
+  const std::string at = folder_.path() + "/", common = path + " --dtype bf16 --lr 0.01 ";
+  const json whole = result(common + "--steps 4 --save " + at + "whole.st");
+  result(common + "--steps 2 --save " + at + "half.st");
+  EXPECT_EQ(result(common + "--steps 4 --resume " + at + "half.st --save " + at + "rest.st")["steps"][1], whole["steps"][3]);
+  EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
+  write("data = 'text'\n" + layers({"'embedding'\noutputs = 16", "'linear'"}));
+  EXPECT_EQ(ampcheck("train " + common + "--steps 4 --resume " + at + "half.st").exit_code, 2) << "a checkpoint of other layers";
+  write(layers({"'conv2d'\noutputs = 2", "'silu'", "'max_pool2d'", "'flatten'", "'linear'"}));
+  EXPECT_EQ(result(path + " --steps 2")["steps"].size(), 2u);
+}
+
+TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
+  const struct { std::string text, want; } cases[] = {
+      {"nam = 'x'\n" + layers({"'linear'"}), ":1:1] net, got unknown key 'nam', did you mean 'name'?"},
+      {layers({"'linaer'"}), ":2:8] type, got 'linaer', did you mean 'linear'?"},
+      {layers({"'relu'\noutputs = 3"}), ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding alone"},
+      {layers({"'linear'\noutputs = 0"}), ":3:11] outputs, got 0, want a whole number from 1"},
+      {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
+      {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},
+      {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist', did you mean 'first'?"},
+      {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul', did you mean 'lr_schedule'?"},
+      {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},
+      {layers({"'linear'"}) + "[train]\nsteps = true\n", ":4:9] steps, got a boolean, want a string or a number"},
+      {layers({"'linear'\noutputs = 7"}), ":1:1] linear 'layer0', output, got [64,7] from the last layer, want [64,10]"},
+      {layers({"'conv2d'\noutputs = 2", "'linear'"}), ":4:1] linear 'layer1', input, got [64,2,8,8], want [rows, columns]"},
+      {"data = 'random'\nwidth = 8\n[[layers]]\n", "] type, got a layer without it, want one"},
+      {"", "] layers, got none, want tables [[layers]]"}};
+  for (const auto& c : cases) {
+    const ProgramResult run = ampcheck("train --steps 1 " + write(c.text));
+    EXPECT_EQ(run.exit_code, 2) << c.text;
+    EXPECT_TRUE(contains(run.err, c.want)) << c.text << run.err;
+  }
+  EXPECT_EQ(ampcheck("train --model mlp " + write(layers({"'linear'"}))).exit_code, 2);
+  EXPECT_EQ(ampcheck("train --width 8 " + write(layers({"'linear'"}))).exit_code, 2);
+  EXPECT_EQ(ampcheck("train no_such_file.toml").exit_code, 6);
+}
+
+TEST_F(OwnNet, DtypesThatAutocastChoseByItselfAreNamed) {
+  const auto notes = [&](const std::string& arguments) {
+    const std::string path = folder_.path() + "/run.trace";
+    EXPECT_LE(ampcheck("train --steps 1 --shadow off --record " + path + " " + arguments).exit_code, 1);
+    std::vector<std::string> out;
+    const json shown = json::parse(ampcheck("trace --json " + path).out);
+    for (const json& note : shown["dtypes"]) out.push_back(note["kind"].get<std::string>() + " " + note["op"].get<std::string>() + " " + note["text"].get<std::string>());
+    const std::string text = ampcheck("trace " + path).out;
+    for (const json& note : shown["dtypes"]) EXPECT_TRUE(contains(text, note["text"].get<std::string>())) << text;
+    return out;
+  };
+  const std::string island = write(layers({"'linear'\noutputs = 16", "'rms_norm'", "'linear'"}));
+  EXPECT_EQ(notes(island), std::vector<std::string>{"island rms_norm_1 runs in fp32 between ops of 16 bits: 'x' widened, linear_2 reads it in fp16"});
+  EXPECT_TRUE(notes(island + " --dtype fp32").empty());
+  const std::string residual = write(layers({"'linear'\noutputs = 16\nname = 'h'", "'rms_norm'", "'add'\nof = 'h'", "'relu'", "'linear'"}));
+  EXPECT_EQ(notes(residual + " --dtype bf16"), (std::vector<std::string>{"widened add_1 runs in fp32 and widens 'y', because another input is fp32", "fp32 relu_1 runs in fp32: nothing casts what it reads back",
+                                                                        "narrowed relu_1 has a result in fp32; linear_2 reads it in bf16"}));
+  EXPECT_TRUE(notes("--model mlp").empty()) << "a loss in fp32 is as it should be";
+}
+
+/// A fault that is not there when the steps are run again is no fault of the formats: nothing is written.
+TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
+  using namespace checks::train;
+  const std::string path = folder_.path() + "/run.trace";
+  for (const bool once : {true, false}) {
+    int calls = 0;
+    TrainOptions options;
+    options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+    options.scaler.enabled = false;
+    options.watched = true, options.sampling.every = 50;
+    options.fault = [&](const Event& e) {
+      if (e.step == 2 && !e.cast && e.op == "relu_1" && e.phase == Phase::forward && (++calls == 1 || !once)) static_cast<std::uint16_t*>(e.got.data)[5] = 0x7e00;
+    };
+    Trainer trainer(options);
+    trainer.prepare();
+    TraceWriter trace(path, trainer, 3, false);
+    FaultRing ring(2, 2);
+    for (int i = 0; i < 3; ++i) {
+      ring.keep(trainer);
+      const StepResult result = trainer.step();
+      trace.step(result);
+      ASSERT_EQ(ring.faulted(result), i == 2);
+      if (i == 2) {
+        EXPECT_EQ(ring.write(trainer, result, trace), once ? std::nullopt : std::optional(1));
+        const std::string written = tensor_lines(path, 1, 2);
+        if (!once) {
+          EXPECT_EQ(ring.write(trainer, result, trace), 3) << "a second fault nearby";
+        }
+        EXPECT_TRUE(written == tensor_lines(path, 1, 2));
+      }
+    }
+    EXPECT_EQ(tensor_lines(path, 1, 2).empty(), once);
+    EXPECT_EQ(read_trace(path).steps.size(), 3u);
+  }
 }
 
 }  // namespace

@@ -7,10 +7,14 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <utility>
 
+#include "src/file_bytes.h"
 #include "src/op_call.h"
+#include "src/toml_file.h"
 #include "tools/numbers.h"
+#include "tools/output.h"
 
 namespace ampcheck::tools {
 
@@ -270,6 +274,7 @@ void add_train_options(CLI::App* verb, Options& o) {
        [&t](const std::string& s) { t.shadow = choose("--shadow", s, kShadows); });
   each(verb, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop", [&t](const std::string& s) { t.optimizer = choose("--optimizer", s, kOptimizerNames); });
   number("--lr", "learning rate (the model's own)", t.lr);
+  verb->add_option("--lr-schedule", t.schedule, "constant (default), step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]; a skipped step does not advance it")->type_name("S");
   number("--momentum", "of sgd and rmsprop (the model's own)", t.momentum);
   number("--weight-decay", "(the optimizer's default)", t.weight_decay);
   verb->add_flag("--nesterov", t.nesterov, "of sgd");
@@ -283,7 +288,9 @@ void add_train_options(CLI::App* verb, Options& o) {
   verb->add_option("--record", t.record, "write a trace of every tensor (ampcheck trace FILE shows it)")->type_name("FILE");
   verb->add_option("--save", t.save, "write a checkpoint at the end, a safetensors file")->type_name("FILE");
   verb->add_option("--resume", t.resume, "go on from a checkpoint, bit for bit; --steps counts from the start of the run")->type_name("FILE");
-  whole("--every", "look at every N-th step alone (1)", t.every);
+  whole("--every", "look at every N-th step alone (1; with --record and more than 100 steps 50, which costs some per cent)", t.every);
+  each(verb, "--ring", "N", "after a fault (the loss left, or steps skipped on end) a sampled trace gets the last N steps whole, run again (10; 0: none)",
+       [&t](const std::string& s) { t.ring = static_cast<int>(parse_count("--ring", s, 0, 1'000'000)); });
   each(verb, "--from", "STEP", "look at nothing before this step (1)", [&t](const std::string& s) { t.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
   verb->add_option("--ops", t.ops, "look at these ops alone: pattern with * and ?, as 'linear_*'")->type_name("GLOB");
   verb->add_option("--data", o.data, "digits, text or random, which the model decides; or the folder that holds digits and text")->type_name("DATA");
@@ -363,6 +370,7 @@ void describe(CLI::App& app, Options& o) {
   add_gate_options(audit, o);
 
   CLI::App* train = add_verb(app, o, "train", "Train a small net in mixed precision beside the same run in fp64, and say what low precision did");
+  train->add_option("CONFIG", o.train.config, "the net as a TOML file of layers, with settings by the names below in [train]; options given here come first")->type_name("CONFIG.toml");
   add_train_options(train, o);
   add_jobs_option(train, o);
 
@@ -436,6 +444,53 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
 
+namespace {
+
+/// A value as it would stand on the command line; nothing for a flag that is off.
+std::optional<std::string> as_argument(const TomlSection& section, const TomlEntry& entry, bool flag) {
+  const TomlNode& value = entry.value;
+  if (flag != (value.kind == TomlNode::Kind::boolean)) section.fail(entry.key, std::string("got ") + kind_name(value.kind) + ", want " + (flag ? "true or false" : "a string or a number"));
+  switch (value.kind) {
+    case TomlNode::Kind::boolean: return value.boolean ? std::optional<std::string>("true") : std::nullopt;
+    case TomlNode::Kind::integer: return std::to_string(value.integer);
+    case TomlNode::Kind::number: return number_text(value.number);
+    case TomlNode::Kind::text: return section.text(entry.key);
+    default: section.fail(entry.key, std::string("got ") + kind_name(value.kind) + ", want a string or a number");
+  }
+}
+
+/// Takes the settings in [train] of a net's file: options by name, with _ for -, where the command line gives none.
+void take_settings(const CLI::App& verb, const TomlFile& file) {
+  const auto train = std::find_if(file.root().entries.begin(), file.root().entries.end(), [](const TomlEntry& e) { return e.key == "train"; });
+  if (train == file.root().entries.end()) return;
+  std::map<std::string, CLI::Option*> known;
+  std::vector<std::string> keys;
+  for (CLI::Option* option : const_cast<CLI::App&>(verb).get_options()) {
+    if (option->get_lnames().empty()) continue;
+    std::string key = option->get_lnames().front();
+    if (key == "help" || key == "json" || key == "model" || key == "width" || key == "data") continue;
+    std::replace(key.begin(), key.end(), '-', '_');
+    known[key] = option, keys.push_back(key);
+  }
+  const TomlSection section(file, train->value, "train", keys);
+  for (const TomlEntry& entry : train->value.entries) {
+    CLI::Option* const option = known.at(entry.key);
+    const std::optional<std::string> argument = as_argument(section, entry, option->get_items_expected_max() == 0);
+    if (option->count() > 0 || !argument) continue;
+    try {
+      option->add_result(*argument);
+      option->run_callback();
+    } catch (const UsageError& error) {
+      const std::string what = error.what();
+      section.fail(entry.key, what.substr(std::min(what.size(), what.find("] ") + 2)));
+    } catch (const CLI::Error& error) {
+      section.fail(entry.key, error.what());
+    }
+  }
+}
+
+}  // namespace
+
 Options parse_options(int argc, char** argv, std::optional<std::string>& help) {
   Options options;
   CLI::App app(kAbout, "ampcheck");
@@ -453,6 +508,16 @@ Options parse_options(int argc, char** argv, std::optional<std::string>& help) {
     help = app.help();
   } catch (const CLI::ParseError& error) {
     fail_parse(app, error);
+  }
+  if (options.verb == "train" && !options.train.config.empty() && !help) {
+    for (const char* flag : {"--model", "--width"})  // the file says both
+      if (app.get_subcommand("train")->get_option(flag)->count() > 0) throw UsageError(std::string("[") + flag + "] got one beside '" + options.train.config + "', want one of the two");
+    require_readable(options.train.config);
+    try {
+      take_settings(*app.get_subcommand("train"), TomlFile(read_bytes(options.train.config, "net"), options.train.config));
+    } catch (const TomlError& error) {
+      throw UsageError(error.what());
+    }
   }
   for (std::string& word : options.words)
     if (word.starts_with(" ")) word.erase(0, 1);

@@ -51,6 +51,7 @@ struct GateFlags {
 
 /// train: what is trained and how.
 struct TrainChoices {
+  std::string config = {};         ///< TOML file of the user's own net and the run's settings; empty: `model`
   std::string model = "mlp", loss = "cross_entropy", optimizer = "sgd", shadow = "both";
   std::string scaler = {};         ///< torch, another framework's, or none; empty: torch for fp16
   double init_scale = -1, growth_interval = -1;  ///< negative: the rule's own
@@ -59,10 +60,12 @@ struct TrainChoices {
   bool nesterov = false;
   int steps = 50, accumulate = 1;
   std::int64_t batch = 0, width = 0;
+  std::string schedule = {};       ///< of the learning rate
   std::string record = {};         ///< file for the trace
   std::string save = {}, resume = {};  ///< checkpoints
   std::string ops = "*";           ///< pattern of the ops that are looked at
-  int every = 1, from = 0;         ///< and the steps
+  int ring = -1;                   ///< steps before a fault that a sampled trace gets in full; 0: none, -1: the usual number
+  int every = 0, from = 0;         ///< and the steps; every 0: as many as a recorded run of that length has
 };
 
 struct Options {

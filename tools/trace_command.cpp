@@ -110,11 +110,19 @@ std::string casts_text(const Trace& trace) {
   return out;
 }
 
+std::string dtypes_text(const Trace& trace) {
+  const std::vector<DtypeNote> notes = dtype_notes(trace);
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kRows, notes.size()); ++i) out += fmt::format("  {:<18}{}\n", notes[i].op, notes[i].text);
+  if (notes.size() > kRows) out += fmt::format("  ... and {} more (--json has all)\n", notes.size() - kRows);
+  return out.empty() ? out : "\nDtypes that autocast chose by itself:\n" + out;
+}
+
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
   std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
-  return out + "\n" + ops_table(sums, style) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace);
+  return out + "\n" + ops_table(sums, style) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
 }
 
 /// One row for each tensor of each step.
@@ -140,6 +148,8 @@ std::string json_of(const Trace& trace, const std::vector<TracedSum>& sums) {
                               {"amax", json_number(s.sum.amax)}, {"amin", json_number(s.sum.amin)}, {"nonzero", s.sum.nonzero}, {"flushed", s.sum.flushed}, {"overflowed", s.sum.overflowed},
                               {"local_error", maybe_json(s.sum.local_error)}, {"carried_error", maybe_json(s.sum.carried_error)}, {"worst_step", s.worst_step}, {"worst_flushed", s.worst_flushed},
                               {"intended", s.sum.intended}, {"stagnant", s.sum.stagnant}, {"first_exponent", s.sum.first_exponent}, {"exponents", s.sum.exponents}});
+  out["dtypes"] = Json::array();
+  for (const DtypeNote& note : dtype_notes(trace)) out["dtypes"].push_back({{"kind", note.kind}, {"op", note.op}, {"text", note.text}});
   return json_text(out);
 }
 

@@ -50,11 +50,14 @@ TracedStep step_of(const Json& j) {
   return s;
 }
 
-void take_line(Trace& trace, const Json& j) {
+/// `whole`: tensors of steps that ended.
+void take_line(Trace& trace, const Json& j, std::size_t& whole) {
   if (j.contains("seq")) {
     trace.tensors.push_back(tensor_of(j));
   } else if (j.contains("loss")) {
-    trace.steps.push_back(step_of(j));
+    const TracedStep step = step_of(j);
+    if (trace.steps.empty() || step.step > trace.steps.back().step) trace.steps.push_back(step);  // else one before a fault, which is known
+    whole = trace.tensors.size();
   } else {
     if (j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
     trace.model = j.at("model"), trace.dtype = j.at("dtype"), trace.scaler = j.at("scaler");
@@ -81,7 +84,7 @@ Trace read_trace(const std::string& path) {
   const std::string text = read_bytes(path, "trace");
   Trace trace;
   trace.path = path;
-  std::size_t begin = 0;
+  std::size_t begin = 0, whole = 0;
   for (int number = 1; begin < text.size(); ++number) {
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos) {
@@ -91,16 +94,15 @@ Trace read_trace(const std::string& path) {
     const std::string_view line(text.data() + begin, end - begin);
     begin = end + 1;
     try {
-      take_line(trace, Json::parse(line));
+      take_line(trace, Json::parse(line), whole);
     } catch (const std::exception& error) {
       throw Error("[trace] " + path + " line " + std::to_string(number) + ", got " + error.what() + ", want a line of an ampcheck.trace/1 (ampcheck train --record writes it)");
     }
     if (number == 1 && trace.model.empty()) throw Error("[trace] " + path + " line 1, got another line, want the schema ampcheck.trace/1");
   }
   if (trace.model.empty()) throw Error("[trace] " + path + ", got an empty file, want an ampcheck.trace/1 (ampcheck train --record writes it)");
-  // What was written after the last whole step belongs to none.
-  const int whole = trace.steps.empty() ? -1 : trace.steps.back().step;
-  std::erase_if(trace.tensors, [&](const TracedTensor& t) { return t.step > whole; });
+  trace.tensors.resize(whole);  // what was written after the last whole step belongs to none
+  std::stable_sort(trace.tensors.begin(), trace.tensors.end(), [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
   return trace;
 }
 

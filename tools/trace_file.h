@@ -63,6 +63,15 @@ struct TracedSum {
 /// By name, in the order of their first use.
 std::vector<TracedSum> summed(const Trace& trace);
 
+/// What autocast did to dtypes on its own in a forward pass, and where that costs casts or memory.
+struct DtypeNote {
+  std::string kind, op, text;
+};
+/// Of the first step looked at: "island": an op in fp32 whose inputs were widened and whose output is narrowed again; "widened": an op
+/// that takes the wider of its inputs' dtypes, and so widens one; "narrowed": an fp32 result that another op reads in 16 bits; "fp32": an
+/// op that would take 16 bits, but whose inputs nothing casts back.
+std::vector<DtypeNote> dtype_notes(const Trace& trace);
+
 /// One file without references to others: plots of loss, scale and skips, heat maps op by step, histograms of exponents.
 std::string trace_html(const Trace& trace);
 

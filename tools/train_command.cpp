@@ -10,7 +10,8 @@
 #include "checks/models/real_data.h"
 #include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
-#include "checks/train/trace.h"
+#include "checks/train/fault_ring.h"
+#include "checks/train/net_toml.h"
 #include "src/amp/error.h"
 #include "src/file_bytes.h"
 #include "src/parallel.h"
@@ -51,20 +52,45 @@ void choose_scaler(const TrainChoices& chosen, TrainOptions& out) {
   if (interval >= 0) out.scale_rule->window = interval;
 }
 
+/// A choice that the run refuses is the user's mistake.
+template <class F>
+auto as_usage(F work) {
+  try {
+    return work();
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+/// One of the nets that come with the program, or the user's own.
+void choose_net(const Options& options, TrainOptions& out) {
+  const TrainChoices& chosen = options.train;
+  out.net.model = chosen.model, out.net.loss = chosen.loss, out.net.batch = chosen.batch, out.net.width = chosen.width;
+  out.net.seed = out.seed = options.first_seed;
+  const bool named = options.data == "digits" || options.data == "text" || options.data == "random";
+  if (!chosen.config.empty()) {
+    if (named) throw UsageError("[--data] got '" + options.data + "' beside '" + chosen.config + "', which says it; want a folder or nothing");
+    out.own_net = as_usage([&] { return read_net(TomlFile(read_bytes(chosen.config, "net"), chosen.config), out.net, options.data); });
+    return;
+  }
+  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == chosen.model; });
+  if (named && options.data != info->data) throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + chosen.model + " is trained on");
+  if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
+}
+
 TrainOptions train_options(const Options& options) {
   const TrainChoices& chosen = options.train;
   TrainOptions out;
-  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == chosen.model; });
-  const bool named = options.data == "digits" || options.data == "text" || options.data == "random";
-  if (named && options.data != info->data) throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + chosen.model + " is trained on");
-  out.net.model = chosen.model, out.net.loss = chosen.loss, out.net.batch = chosen.batch, out.net.width = chosen.width;
-  if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
+  choose_net(options, out);
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
   choose_scaler(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
+  out.rule.schedule = chosen.schedule;
   out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight;
-  out.net.seed = out.seed = options.first_seed;
-  out.sampling = {.every = chosen.every, .from = chosen.from, .ops = chosen.ops};
+  const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
+  out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
   out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both", .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
   return out;
@@ -78,7 +104,7 @@ std::string place_text(const Place& place) {
 }
 
 std::string step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
-  std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, s.loss);
+  std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, std::isnan(s.loss) ? NAN : s.loss);  // a NaN's sign says nothing
   if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", *s.fp64_loss);
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
@@ -167,7 +193,7 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
               {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
-                  {"stagnant_share", s.stagnant_share}};
+                  {"lr", s.lr}, {"stagnant_share", s.stagnant_share}};
     if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);
     out["steps"].push_back(std::move(entry));
   }
@@ -186,22 +212,18 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   return out;
 }
 
-/// A choice that the run refuses is the user's mistake.
-template <class F>
-auto as_usage(F work) {
-  try {
-    return work();
-  } catch (const EnvironmentError&) {
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+/// Which steps the trace got, as text.
+std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult& last, TraceWriter& trace) {
+  if (const std::optional<int> first = ring.write(trainer, last, trace)) return *first > last.step ? "" : fmt::format(", of steps {} to {} all", *first + 1, last.step + 1);
+  write_stderr(fmt::format("ampcheck: step {} came out with another loss when it was run again: this machine does not compute the same each time\n", last.step + 1));
+  return "";
 }
 
 }  // namespace
 
 ExitCode train_command(const Options& options) {
   set_threads(options.jobs);
+  keep_freed_memory();
   Trainer trainer(train_options(options));
   as_usage([&] { trainer.prepare(); });
   const auto start = std::chrono::steady_clock::now();
@@ -219,20 +241,28 @@ ExitCode train_command(const Options& options) {
   std::optional<TraceWriter> trace;
   if (!options.train.record.empty()) {
     trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
-    trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role) { trace->tensor(e, key, tally, role); });
+    trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace->tensor(e, key, tally, role, stats); });
   }
+  const Sampling& sampling = trainer.options().sampling;
+  const int ring_steps = options.train.ring < 0 ? kRingSteps : options.train.ring;
+  std::optional<FaultRing> ring;
+  if (trace && ring_steps > 0 && (sampling.every > 1 || sampling.from > 0)) ring.emplace(ring_steps);
   // A step of a large net with its shadows may take longer than an interrupt waits.
   InterruptGuard guard([done = &done_steps, count] { write_stderr(fmt::format("\nampcheck: interrupted after {} of {} steps\n", done->load(), count)); });
+  std::string whole;  // what of a sampled trace is whole
   std::string ended;  // a rule may end the run at the floor of its scale
   for (int i = trainer.steps(); i < count && ended.empty() && !guard.interrupted(); ++i) {
     try {
+      if (ring) ring->keep(trainer);
       steps.push_back(trainer.step());
     } catch (const AmpError& error) {
       ended = fmt::format("step {}: {}", i + 1, error.what());
+      if (ring && !steps.empty()) whole += write_ring(*ring, trainer, steps.back(), *trace);
       continue;
     }
     ++done_steps;
     if (trace) trace->step(steps.back());
+    if (ring && ring->faulted(steps.back())) whole += write_ring(*ring, trainer, steps.back(), *trace);
     const std::string line = step_line(steps.back(), count, trainer.watch() != nullptr ? worst_of(trainer.watch()->of_step()) : std::nullopt);
     if (progress.on()) progress.show(static_cast<std::size_t>(i) + 1, static_cast<std::size_t>(count), 0, line);
     else if (!options.json) write_stdout(line + "\n");
@@ -246,7 +276,10 @@ ExitCode train_command(const Options& options) {
   if (!options.train.save.empty()) write_file(options.train.save, checkpoint_bytes(trainer));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const Diagnosis diagnosis = diagnose(trainer, steps);
-  if (trace && !options.json) write_stdout(fmt::format("\nTrace: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record));
+  if (trace && !options.json) {
+    const int every = trainer.options().sampling.every;
+    write_stdout(fmt::format("\nTrace{1}: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record, every > 1 ? fmt::format(" of every {}th step{} (--every 1 has all)", every, whole) : whole));
+  }
   write_stdout(options.json ? json_text(json_of(trainer, diagnosis, steps, seconds)) : summary(trainer, diagnosis, steps, stdout_style()));
   if (guard.interrupted()) end_by_signal();
   return diagnosis.left_at || !ended.empty() ? ExitCode::findings : ExitCode::passed;

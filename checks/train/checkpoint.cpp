@@ -31,8 +31,11 @@ Tensor text(const std::string& value) {
 std::string recipe_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   const OptimizerChoice& c = o.rule.optimizer;
-  return fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
+  std::string out = fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
                      o.net.batch, o.net.width, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+  if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
+  if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
+  return out;
 }
 
 /// A safetensors file holds dense tensors; copies do not share memory with what is still trained.
@@ -76,6 +79,8 @@ std::string fp64_prefix(std::size_t k) { return fmt::format("fp64.{}/", k); }
 }  // namespace
 
 std::string checkpoint_bytes(Trainer& trainer) {
+  trainer.prepare();
+  for (const auto& run : trainer.reference()) run->prepare();
   std::vector<NamedTensor> out = {{kRecipe, text(recipe_of(trainer))},
                                   {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
                                   {"trainer/spreads", numbers(trainer.spreads())},

@@ -10,7 +10,7 @@
 
 namespace ampcheck::checks::train {
 
-/// The bytes of the file; after at least one step.
+/// The bytes of the file.
 std::string checkpoint_bytes(Trainer& trainer);
 
 /// Takes a fresh trainer to where the other one was. Error if the file is no checkpoint, or one of another model, dtype, optimizer,

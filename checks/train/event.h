@@ -17,6 +17,10 @@ inline constexpr int kPhases = 5;
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
+/// A recorded run of more than kRecordWhole steps is looked at in full at every kRecordEvery-th, unless told otherwise. A step with its
+/// trace costs about twice as much, with local shadows five times (ampcheck_bench, train/): over fifty steps 2 % and 10 %.
+inline constexpr int kRecordEvery = 50, kRecordWhole = 100;
+
 /// Which steps and ops are looked at.
 struct Sampling {
   int every = 1, from = 0;  ///< steps from, from + every, ...
@@ -35,14 +39,19 @@ struct Event {
   std::string_view tensor;        ///< "y", "dweight"; of a cast what is cast
   TensorView got;
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
-  int source = -1;                ///< of a cast of the forward: number of the tensor in its graph, the same if it is cast again
-  std::span<const double> exact;  ///< local shadow: the formula at the op's own inputs, of a narrowing cast what was cast; else empty
+  int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
+  TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
   bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all
+
+  bool has_exact() const { return exact.data != nullptr && exact.count() > 0; }
 };
+
+/// fp64 values as a tensor of that shape, for reading alone.
+TensorView view_of(std::span<const double> values, const Shape& shape);
 
 /// Every element is finite; any dtype of floating point.
 bool all_finite(const TensorView& view);

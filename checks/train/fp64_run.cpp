@@ -27,6 +27,12 @@ void Fp64Run::prepare() {
     for (const auto& [name, shape] : tape.trained_shapes()) parameters_.set(name, shape, values_.values().at(name));
   }
   optimizer_ = make_optimizer(rule_.optimizer, parameters_.pointers());
+  if (const LrFactor factor = make_schedule(rule_.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+}
+
+void Fp64Run::resume_at(std::int64_t step) {
+  steps_ = step;
+  if (schedule_) schedule_->resume_at(step);  // no step is skipped here
 }
 
 double Fp64Run::step() {
@@ -55,6 +61,7 @@ double Fp64Run::step() {
   }
   clip(rule_, parameters_.pointers());
   optimizer_->step();
+  if (schedule_) schedule_->step();
   ++steps_;
   return loss;
 }

@@ -15,6 +15,7 @@ namespace ampcheck::checks::train {
 /// How a step goes on from its gradients, in every arithmetic.
 struct StepRule {
   OptimizerChoice optimizer;
+  std::string schedule = {};  ///< of the learning rate, as make_schedule() reads it; it follows the updates, not the steps
   int accumulate = 1;     ///< micro-batches a step; the loss of each counts 1/accumulate
   double loss_weight = 1; ///< the gradient is that of this times the loss
   double clip_norm = 0;   ///< of all gradients together; 0: not clipped
@@ -40,7 +41,7 @@ class Fp64Run {
   // For checkpoints.
   ParameterSet& parameters() { return parameters_; }
   BlockOptimizer* optimizer() { return optimizer_.get(); }
-  void resume_at(std::int64_t step) { steps_ = step; }
+  void resume_at(std::int64_t step);
   /// Makes parameters and optimizer, which come to be with the first step otherwise.
   void prepare();
 
@@ -50,6 +51,7 @@ class Fp64Run {
   models::Parameters values_;
   ParameterSet parameters_;
   std::unique_ptr<BlockOptimizer> optimizer_;
+  std::unique_ptr<LrSchedule> schedule_;
   std::vector<models::StepRecord> records_;
   std::int64_t steps_ = 0;
 };

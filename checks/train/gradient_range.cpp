@@ -2,6 +2,7 @@
 #include "checks/train/gradient_range.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace ampcheck::checks::train {
@@ -19,8 +20,9 @@ double noise_of(std::span<const double> values) {
   return kNoiseShare * most;
 }
 
-void GradientRange::add(std::span<const double> values, double scale) {
-  const double inverse = 1 / scale, noise = noise_of(values);
+void GradientRange::add_part(std::span<const double> values, double scale, double noise) {
+  const double inverse = 1 / scale;
+  double most = amax_, least = nonzero_ == 0 ? INFINITY : amin_;
   for (const double v : values) {
     if (std::fabs(v) <= noise) continue;
     const double g = std::fabs(v) * inverse;
@@ -29,15 +31,17 @@ void GradientRange::add(std::span<const double> values, double scale) {
       continue;
     }
     if (g == 0) continue;
-    int exponent = 0;
-    const double fraction = std::frexp(g, &exponent);  // in [1/2, 1)
-    const auto bin = static_cast<std::size_t>(std::clamp(exponent - 1, kLow, kHigh - 1) - kLow);
+    const auto bits = std::bit_cast<std::uint64_t>(g);
+    const int field = static_cast<int>(bits >> 52);  // 0: a subnormal number, far below kLow
+    const auto bin = static_cast<std::size_t>(std::clamp(field - 1023, kLow, kHigh - 1) - kLow);
     ++counts_[bin];
-    powers_[bin] += fraction == 0.5;
-    amax_ = std::max(amax_, g);
-    amin_ = nonzero_ == 0 ? g : std::min(amin_, g);
+    powers_[bin] += field > 0 ? (bits & 0xfffffffffffffu) == 0 : std::has_single_bit(bits);
+    most = std::max(most, g);
+    least = std::min(least, g);
     ++nonzero_;
   }
+  amax_ = most;
+  if (nonzero_ > 0) amin_ = least;
 }
 
 std::int64_t GradientRange::flushed(const FloatFormat& format, int k, int floor) const {

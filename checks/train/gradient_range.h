@@ -24,7 +24,9 @@ double noise_of(std::span<const double> values);
 class GradientRange {
  public:
   /// Exact values that hold the gradient times `scale`; those below noise_of() count as zero.
-  void add(std::span<const double> values, double scale);
+  void add(std::span<const double> values, double scale) { add_part(values, scale, noise_of(values)); }
+  /// A part of a tensor with that noise.
+  void add_part(std::span<const double> values, double scale, double noise);
 
   std::int64_t nonzero() const { return nonzero_; }
   std::int64_t not_finite() const { return not_finite_; }

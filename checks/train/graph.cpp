@@ -51,17 +51,34 @@ Dtype autocast_dtype(CastPolicy policy, Dtype low, const std::vector<Dtype>& inp
 
 }  // namespace
 
-bool all_finite(const TensorView& view) {
-  const std::int64_t n = view.count();
-  float buffer[kBlock];
-  for (std::int64_t i = 0; i < n; i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, n - i);
-    load_block(view, i, part, buffer);
-    std::uint32_t bad = 0;
-    for (std::int64_t k = 0; k < part; ++k) bad |= (std::bit_cast<std::uint32_t>(buffer[k]) & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+namespace {
+
+/// No code has all bits of the exponent set.
+template <class Code>
+bool none_special(const Code* codes, std::int64_t n, Code exponent) {
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    const std::int64_t end = std::min<std::int64_t>(n, at + kBlock);
+    Code bad = 0;
+    for (std::int64_t i = at; i < end; ++i) bad |= (codes[i] & exponent) == exponent ? Code{1} : Code{0};
     if (bad != 0) return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool all_finite(const TensorView& view) {
+  switch (view.dtype) {
+    case Dtype::fp64: return none_special<std::uint64_t>(view.as<const std::uint64_t>(), view.count(), 0x7ff0000000000000u);
+    case Dtype::fp32: return none_special<std::uint32_t>(view.as<const std::uint32_t>(), view.count(), 0x7f800000u);
+    case Dtype::fp16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7c00u);
+    case Dtype::bf16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7f80u);
+    default: throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want fp64, fp32, fp16 or bf16");
+  }
+}
+
+TensorView view_of(std::span<const double> values, const Shape& shape) {
+  return {const_cast<double*>(values.data()), Dtype::fp64, shape, row_major_strides(shape)};  // it is only read
 }
 
 const char* name(Phase phase) {
@@ -92,6 +109,7 @@ int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
   fresh.view.strides = row_major_strides(shape);
   fresh.memory = std::move(memory);
   fresh.needs_grad = needs_grad;
+  fresh.source = static_cast<int>(slots_.size());
   slots_.push_back(std::move(fresh));
   return static_cast<int>(slots_.size()) - 1;
 }
@@ -153,7 +171,7 @@ bool Graph::grad_finite(int id) {
 bool Graph::watched(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants(op); }
 bool Graph::shadowed(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants_exact(op); }
 
-void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite, bool cotangent_finite) {
+void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
   event.step = options_.step;
   event.phase = phase;
@@ -163,7 +181,7 @@ void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, con
   event.tensor = tensor;
   event.got = got;
   if (event.cast) event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
-  if (event.cast && phase == Phase::forward) event.source = entry.from;
+  if (phase == Phase::forward) event.source = slots_[at(event.cast ? entry.from : entry.to)].source;
   event.exact = exact;
   event.scale = phase == Phase::backward ? scale_ : 1;
   event.inputs_finite = inputs_finite;
@@ -185,8 +203,7 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
   entry.layer = layer;
   entry.label = label;
   if (watched(op) || options_.fault) {
-    const std::vector<double> exact = narrows(slot(id).view.dtype, to) ? to_doubles(slot(id).view) : std::vector<double>();
-    tell(entry, Phase::forward, label, slot(out).view, exact, finite(id));
+    tell(entry, Phase::forward, label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
   }
   entries_.push_back(std::move(entry));
   return out;
@@ -263,7 +280,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
     for (const auto& [name, id] : entry.call.inputs)
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
-  if (told) tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? std::span<const double>(entry.exact->output()) : std::span<const double>(), inputs_finite);
+  if (told) tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite);
   entries_.push_back(std::move(entry));
   return {entries_.back().to};
 }
@@ -275,6 +292,7 @@ models::Var Graph::reshape(Var x, const Shape& shape) {
   entry.from = x.id;
   entry.to = push(slot(x.id).memory, shape, slot(x.id).needs_grad);
   slot(entry.to).finite = slot(x.id).finite;
+  slot(entry.to).source = slot(x.id).source;
   entries_.push_back(std::move(entry));
   return {entries_.back().to};
 }
@@ -332,8 +350,7 @@ void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   if (watched(entry.name) || options_.fault) {
-    const std::vector<double> exact = narrows(g.dtype(), out.dtype()) ? to_doubles(g.view()) : std::vector<double>();
-    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
+    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
   }
   add_grad(entry.from, out);
 }
@@ -362,7 +379,7 @@ void Graph::backward_call(Entry& entry) {
   if (entry.exact) entry.exact->set_cotangent(to_doubles(slot(entry.to).grad.view()));
   for (const auto& [name, gradient] : gradients) {
     if (told)
-      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? std::span<const double>(entry.exact->gradient(name)) : std::span<const double>(), inputs_finite, cotangent_finite);
+      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), inputs_finite, cotangent_finite);
     const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&](const auto& i) { return i.first == name; });
     add_grad(input->second, gradient);
   }

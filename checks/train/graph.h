@@ -68,6 +68,7 @@ class Graph final : public models::Tape {
     Tensor memory;
     TensorView view;
     bool needs_grad = false;
+    int source = -1;  ///< number of the tensor that it is a reshape of, or its own
     Parameter* parameter = nullptr;
     std::optional<bool> finite = {};  ///< once looked at
     std::optional<bool> grad_finite = {};
@@ -85,7 +86,7 @@ class Graph final : public models::Tape {
   bool grad_finite(int id);
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;
-  void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, std::span<const double> exact, bool inputs_finite, bool cotangent_finite = true);
+  void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void add_grad(int id, const Tensor& grad);
   void backward_call(Entry& entry);
   void backward_cast(Entry& entry);

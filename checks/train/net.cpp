@@ -21,22 +21,12 @@ constexpr std::array kNets = {
     NetInfo{"conv", "digits", "two convolutions, attention pooling, a gated layer and a decoder on digits"},
     NetInfo{"transformer", "text", "two transformer blocks (GPT-2's and LLaMA's) that predict the next character"},
     NetInfo{"tutorial", "random", "three linear layers with relu and MSE, the net of the AMP tutorials"}};
-constexpr std::int64_t kPixels = 64, kClasses = 10;
+constexpr std::int64_t kPixels = 64;
 
 /// Rows batch * size, ... of the file, which begins anew at its end.
 std::vector<std::size_t> rows_of(std::int64_t batch, std::int64_t size, std::int64_t all) {
   std::vector<std::size_t> out;
   for (std::int64_t i = 0; i < size; ++i) out.push_back(static_cast<std::size_t>((batch * size + i) % all));
-  return out;
-}
-
-Digits rows_of(const Digits& all, std::int64_t batch, std::int64_t size) {
-  Digits out;
-  for (const std::size_t row : rows_of(batch, size, std::ssize(all.classes))) {
-    const auto first = all.pixels.begin() + static_cast<std::ptrdiff_t>(row) * kPixels;
-    out.pixels.insert(out.pixels.end(), first, first + kPixels);
-    out.classes.push_back(all.classes[row]);
-  }
   return out;
 }
 
@@ -46,18 +36,11 @@ Net mlp(const NetOptions& options) {
   const std::int64_t size = options.batch > 0 ? options.batch : 64;
   const auto digits = std::make_shared<const Digits>(read_digits(options.data));
   const auto forward = [=](Tape& t, std::int64_t batch) {
-    Digits rows = rows_of(*digits, batch, size);
+    const Digits rows = digits_batch(*digits, batch, size);
     Var h = t.data({size, kPixels}, rows.pixels);
     h = unary(t, "relu", linear(t, "layer0", h, 64));
     h = unary(t, "relu", linear(t, "layer1", h, 64));
-    const Var logits = linear(t, "layer2", h, kClasses);
-    if (!mse) {
-      const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({size}, rows.classes)}});
-      return t.add_loss(mean_all(t, losses), 1);
-    }
-    std::vector<double> one_hot(static_cast<std::size_t>(size * kClasses), 0.0);
-    for (std::size_t i = 0; i < rows.classes.size(); ++i) one_hot[i * kClasses + static_cast<std::size_t>(rows.classes[i])] = 1;
-    t.add_loss(t.call("mse_loss", {{"x", logits}, {"target", t.data({size, kClasses}, std::move(one_hot))}}), 1);
+    add_class_loss(t, linear(t, "layer2", h, kDigitClasses), rows.classes, mse);
   };
   return {"mlp", 0.1, 0.9, forward};
 }
@@ -65,7 +48,7 @@ Net mlp(const NetOptions& options) {
 Net conv(const NetOptions& options) {
   const std::int64_t size = options.batch > 0 ? options.batch : 8;
   const auto digits = std::make_shared<const Digits>(read_digits(options.data));
-  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, rows_of(*digits, batch, size)); }};
+  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, digits_batch(*digits, batch, size)); }};
 }
 
 Net transformer(const NetOptions& options) {
@@ -98,6 +81,27 @@ Net tutorial(const NetOptions& options) {
 }
 
 }  // namespace
+
+Digits digits_batch(const Digits& all, std::int64_t batch, std::int64_t size) {
+  Digits out;
+  for (const std::size_t row : rows_of(batch, size, std::ssize(all.classes))) {
+    const auto first = all.pixels.begin() + static_cast<std::ptrdiff_t>(row) * kPixels;
+    out.pixels.insert(out.pixels.end(), first, first + kPixels);
+    out.classes.push_back(all.classes[row]);
+  }
+  return out;
+}
+
+void add_class_loss(Tape& t, Var logits, const std::vector<double>& classes, bool mse) {
+  const std::int64_t rows = t.shape(logits)[0], columns = t.shape(logits)[1];
+  if (!mse) {
+    const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({rows}, classes)}});
+    return t.add_loss(mean_all(t, losses), 1);
+  }
+  std::vector<double> one_hot(static_cast<std::size_t>(rows * columns), 0.0);
+  for (std::size_t i = 0; i < classes.size(); ++i) one_hot[i * static_cast<std::size_t>(columns) + static_cast<std::size_t>(classes[i])] = 1;
+  t.add_loss(t.call("mse_loss", {{"x", logits}, {"target", t.data({rows, columns}, std::move(one_hot))}}), 1);
+}
 
 std::span<const NetInfo> nets() { return kNets; }
 

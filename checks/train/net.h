@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "checks/models/real_data.h"
 #include "checks/models/tape.h"
 
 namespace ampcheck::checks::train {
@@ -32,7 +33,14 @@ struct Net {
   double momentum = 0;
   /// Forward and loss on batch 0, 1, 2, ...
   std::function<void(models::Tape& tape, std::int64_t batch)> forward;
+  std::string layers = {};  ///< of a user's own net: what checkpoints of it have in common
 };
+
+inline constexpr std::int64_t kDigitClasses = 10;
+/// Images batch * size, ... of the file, which begins anew at its end.
+models::Digits digits_batch(const models::Digits& all, std::int64_t batch, std::int64_t size);
+/// Adds the loss of logits [rows, columns] against classes from 0 to columns - 1: mean of the cross-entropies, or MSE against one-hot rows.
+void add_class_loss(models::Tape& tape, models::Var logits, const std::vector<double>& classes, bool mse);
 
 std::span<const NetInfo> nets();
 /// Error for an unknown model or loss; EnvironmentError if its data is not there.

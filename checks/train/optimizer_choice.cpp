@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/optimizer_choice.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "src/error.h"
 
 namespace ampcheck::checks::train {
@@ -41,6 +44,30 @@ std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, st
     return std::make_unique<Rmsprop>(std::move(parameters), options);
   }
   throw Error("[train] optimizer, got '" + choice.name + "', want " + kOptimizers);
+}
+
+LrFactor make_schedule(const std::string& text) {
+  if (text.empty() || text == "constant") return nullptr;
+  const auto fail = [&]() -> Error { return Error("[train] lr schedule, got '" + text + "', want " + kSchedules); };
+  const std::size_t first = text.find(':'), second = text.find(':', first + 1);
+  if (first == std::string::npos) throw fail();
+  const auto read = [&](std::size_t from, std::size_t to, auto& value) {
+    const char* const end = text.data() + std::min(to, text.size());
+    const auto [stop, error] = std::from_chars(text.data() + from, end, value);
+    if (error != std::errc() || stop != end) throw fail();
+  };
+  const std::string name = text.substr(0, first);
+  const bool more = second != std::string::npos;
+  std::int64_t steps = 0, total = 0;
+  double share = name == "step" ? 0.1 : 0;
+  read(first + 1, second, steps);
+  if (more && name == "warmup") read(second + 1, text.size(), total);
+  else if (more) read(second + 1, text.size(), share);
+  if (share < 0 || share > 1 || total < 0) throw fail();
+  if (name == "step") return step_lr(steps, share);
+  if (name == "cosine") return cosine_lr(steps, share);
+  if (name == "warmup") return warmup_linear_lr(steps, total);
+  throw fail();
 }
 
 }  // namespace ampcheck::checks::train

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "src/amp/tensor_stats.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
 
@@ -20,53 +19,73 @@ namespace ampcheck::checks::train {
 
 namespace {
 
-/// As JSON: "nan", "inf" and "-inf" are text; shortest digits that read back.
-std::string json(double value) {
-  if (std::isnan(value)) return "\"nan\"";
-  if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
-  return fmt::format("{}", value);
-}
-std::string json(const std::optional<double>& value) { return value ? json(*value) : "null"; }
+/// Text of a JSON string: names hold letters, digits, points and underscores, or come from a user's net.
+struct Quoted {
+  std::string_view text;
+};
 
-/// Names hold letters, digits, points and underscores, or come from a user's net.
-std::string json(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
+// Parts of a line, appended one by one: a step of a small net is some thousands of them.
+void append(std::string& out, std::int64_t n) {
+  const fmt::format_int digits(n);
+  out.append(digits.data(), digits.size());
+}
+void append(std::string& out, bool yes) { out += yes ? "true" : "false"; }
+/// "nan", "inf" and "-inf" are text; shortest digits that read back.
+void append(std::string& out, double value) {
+  if (std::isnan(value)) out += "\"nan\"";
+  else if (std::isinf(value)) out += value < 0 ? "\"-inf\"" : "\"inf\"";
+  else fmt::format_to(std::back_inserter(out), "{}", value);
+}
+struct Maybe {
+  bool known;
+  double value;
+};
+void append(std::string& out, Maybe maybe) {
+  if (maybe.known) append(out, maybe.value);
+  else out += "null";
+}
+void append(std::string& out, const std::optional<double>& value) { append(out, Maybe{value.has_value(), value.value_or(0)}); }
+void append(std::string& out, Quoted quoted) {
+  out += '"';
+  for (const char c : quoted.text) {
     if (c == '"' || c == '\\') out += '\\';
     if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<int>(c));
     else out += c;
   }
-  return out + "\"";
+  out += '"';
+}
+void append(std::string& out, const char* text) { out += text; }
+void append(std::string& out, int n) { append(out, static_cast<std::int64_t>(n)); }
+
+template <class... Parts>
+void put(std::string& out, const Parts&... parts) {
+  (append(out, parts), ...);
 }
 
 /// The statistics of one tensor by itself. The lowest exponent holds all subnormal numbers.
-std::string statistics(const TensorView& view) {
-  const TensorStats stats = tensor_stats(view);
-  const FloatFormat& f = format(view.dtype);
-  std::vector<std::int64_t> counts = {stats.subnormals};
-  for (int e = f.min_exponent(); e <= f.max_exponent(); ++e) counts.push_back(stats.with_exponent(e));
-  int first = f.min_exponent() - 1;
-  const auto some = [](std::int64_t n) { return n > 0; };
-  const auto begin = std::find_if(counts.begin(), counts.end(), some);
-  first += static_cast<int>(begin - counts.begin());
-  const auto end = std::find_if(counts.rbegin(), counts.rend(), some).base();
-  std::string histogram;
-  for (auto n = begin; n < end; ++n) histogram += fmt::format("{}{}", histogram.empty() ? "" : ",", *n);
-  return fmt::format("\"elements\":{},\"zero\":{},\"subnormal\":{},\"inf\":{},\"nan\":{},\"amax\":{},\"amin\":{},\"exponents\":[{},[{}]]", stats.count, stats.zeros, stats.subnormals, stats.infinities(), stats.nans,
-                     json(stats.amax_finite()), json(stats.amin()), histogram.empty() ? 0 : first, histogram);
+void put_statistics(std::string& out, const TensorStats& stats) {
+  const FloatFormat& f = format(stats.dtype);
+  put(out, "\"elements\":", stats.count, ",\"zero\":", stats.zeros, ",\"subnormal\":", stats.subnormals, ",\"inf\":", stats.infinities(), ",\"nan\":", stats.nans, ",\"amax\":", stats.amax_finite(),
+      ",\"amin\":", stats.amin(), ",\"exponents\":[");
+  const auto count = [&](int field) { return field == 0 ? stats.subnormals : stats.exponents[static_cast<std::size_t>(field)]; };
+  int first = 0, end = f.max_exponent() + f.bias + 1;  // exponent fields
+  while (first < end && count(first) == 0) ++first;
+  while (end > first && count(end - 1) == 0) --end;
+  put(out, first == end ? 0 : first == 0 ? f.min_exponent() - 1 : first - f.bias, ",[");
+  for (int field = first; field < end; ++field) put(out, field > first ? "," : "", count(field));
+  out += "]]";
 }
 
 /// Against the local shadow, in ulps of the tensor's format.
-std::string shadow(const TensorView& got, std::span<const double> exact) {
-  if (exact.empty()) return "\"subnormal_loss\":0,\"saturated\":0,\"bias\":null,\"bias_z\":null,\"ulps\":[]";
-  TensorView of{const_cast<double*>(exact.data()), Dtype::fp64, got.shape, row_major_strides(got.shape)};  // it is only read
-  const ShadowStats s = shadow_stats(got, of);
-  std::string ulps = std::to_string(s.exact);
+void put_shadow(std::string& out, const TensorView& got, const TensorView& exact) {
+  if (exact.data == nullptr || exact.count() == 0) return put(out, "\"subnormal_loss\":0,\"saturated\":0,\"bias\":null,\"bias_z\":null,\"ulps\":[]");
+  const ShadowStats s = shadow_stats(got, exact);
+  put(out, "\"subnormal_loss\":", s.subnormal_loss, ",\"saturated\":", s.saturated, ",\"bias\":", s.bias(), ",\"bias_z\":", s.bias_z(), ",\"ulps\":[", s.exact);
   std::size_t last = 0;
   for (std::size_t i = 0; i < s.ulps.size(); ++i)
     if (s.ulps[i] > 0) last = i + 1;
-  for (std::size_t i = 0; i < last; ++i) ulps += fmt::format(",{}", s.ulps[i]);
-  return fmt::format("\"subnormal_loss\":{},\"saturated\":{},\"bias\":{},\"bias_z\":{},\"ulps\":[{}]", s.subnormal_loss, s.saturated, json(s.bias()), json(s.bias_z()), ulps);
+  for (std::size_t i = 0; i < last; ++i) put(out, ",", s.ulps[i]);
+  out += "]";
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
@@ -100,29 +119,40 @@ TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int st
   if (file_ < 0) fail(path_, "opening it");
   if (appends) return;
   const TrainOptions& o = trainer.options();
-  pending_ = fmt::format("{{\"schema\":\"ampcheck.trace/1\",\"model\":{},\"dtype\":\"{}\",\"scaler\":\"{}\",\"seed\":{},\"steps\":{},\"local\":{},\"carried\":{}}}\n", json(trainer.net().name), name(o.dtype),
-                         scaler_name(o), o.seed, steps, o.shadows.local, o.shadows.carried);
+  put(pending_, "{\"schema\":\"ampcheck.trace/1\",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed),
+      ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
 }
 
 TraceWriter::~TraceWriter() {
   if (file_ >= 0) ::close(file_);
 }
 
-void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role) {
+void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role, const TensorStats& stats) {
   const bool shadowed = t.error2 > 0 || t.exact2 > 0 || t.nonzero > 0;
-  const std::optional<double> local = shadowed ? std::optional(t.local_error()) : std::nullopt;
-  const std::optional<double> carried = t.carried2 > 0 || t.carried_error2 > 0 ? std::optional(t.carried_error()) : std::nullopt;
-  pending_ += fmt::format(
-      "{{\"step\":{},\"seq\":{},\"phase\":\"{}\",\"cast\":{},\"op\":{},\"layer\":{},\"tensor\":{},\"dtype\":\"{}\",\"from\":\"{}\",\"source\":{},\"scale\":{},{},\"nonzero\":{},\"flushed\":{},\"overflowed\":{},"
-      "\"local_error\":{},{},\"carried_error\":{},\"intended\":{},\"stagnant\":{},\"role\":\"{}\"}}\n",
-      e.step, seq_++, train::name(e.phase), e.cast, json(key.op), json(key.layer), json(key.tensor), ampcheck::name(key.dtype), e.cast ? ampcheck::name(e.from) : "", e.source, json(e.scale), statistics(e.got),
-      t.nonzero, t.flushed, t.overflowed, json(local), shadow(e.got, e.exact), json(carried), t.intended, t.stagnant, train::name(role));
+  const Maybe local{shadowed, t.local_error()}, carried{t.carried2 > 0 || t.carried_error2 > 0, t.carried_error()};
+  std::string& out = pending_;
+  put(out, "{\"step\":", e.step, ",\"seq\":", seq_++, ",\"phase\":\"", train::name(e.phase), "\",\"cast\":", e.cast, ",\"op\":", Quoted{key.op}, ",\"layer\":", Quoted{key.layer}, ",\"tensor\":",
+      Quoted{key.tensor}, ",\"dtype\":\"", ampcheck::name(key.dtype), "\",\"from\":\"", e.cast ? ampcheck::name(e.from) : "", "\",\"source\":", e.source, ",\"scale\":", e.scale, ",");
+  put_statistics(out, stats);
+  put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
+  put_shadow(out, e.got, e.exact);
+  put(out, ",\"carried_error\":", carried, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
 }
 
 void TraceWriter::step(const StepResult& s) {
-  pending_ += fmt::format("{{\"step\":{},\"loss\":{},\"fp64_loss\":{},\"spread\":{},\"scale\":{},\"scale_after\":{},\"found_inf\":{},\"stepped\":{},\"stagnant_share\":{}}}\n", s.step, json(s.loss),
-                          json(s.fp64_loss), json(s.spread), json(s.scale), json(s.scale_after), s.found_inf, s.stepped, json(s.stagnant_share));
+  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"found_inf\":", s.found_inf,
+      ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, "}\n");
   seq_ = 0;
+  if (!held_) write();
+}
+
+void TraceWriter::release(bool written) {
+  held_ = false;
+  if (written) write();
+  pending_.clear();
+}
+
+void TraceWriter::write() {
   std::string_view rest = pending_;
   while (!rest.empty()) {
     const ssize_t written = ::write(file_, rest.data(), rest.size());

@@ -7,7 +7,7 @@
 // then for each step one line for each tensor, in the order in which they were written:
 //   {"step":0,"seq":17,"phase":"backward","cast":false,"op":"linear_3","layer":"layer2","tensor":"dx","dtype":"fp16","from":"","source":-1,
 //    "scale":65536,"elements":4096,"zero":12,"subnormal":0,"inf":0,"nan":0,"amax":0.31,"amin":1.1e-05,
-//                                          source: of a cast of the forward, which tensor of the step; twice the same: cast twice
+//                                          source: forward, number of what is cast or of an op's output; a tensor cast twice has it twice
 //    "exponents":[-15,[3,8,...]],          first exponent e, then how many magnitudes are in [2^e, 2^(e+1)), ...; an e below the
 //                                          format's smallest holds all subnormal numbers
 //    "nonzero":4090,"flushed":6,"overflowed":0,"local_error":2.1e-04,      against the local shadow (nonzero 0: none)
@@ -18,6 +18,7 @@
 // and at last
 //   {"step":0,"loss":2.29,"fp64_loss":2.29,"spread":0.05,"scale":65536,"scale_after":65536,"found_inf":false,"stepped":true,
 //    "stagnant_share":0.01}
+// After a fault of a sampled run the steps before it follow, as they are above (checks/train/fault_ring.h): steps then go back once.
 // Non-finite numbers are the strings "inf", "-inf" and "nan"; what does not exist is null.
 #pragma once
 
@@ -37,13 +38,19 @@ class TraceWriter {
   TraceWriter& operator=(const TraceWriter&) = delete;
 
   /// As a Watch::Listener.
-  void tensor(const Event& event, const TensorKey& key, const Tally& tally, FaultRole role);
-  /// Ends a step: its lines are in the file when this returns.
+  void tensor(const Event& event, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats);
+  /// Ends a step: its lines are in the file when this returns, unless they are held.
   void step(const StepResult& result);
+  /// Keeps lines back until release(), which writes them or drops them.
+  void hold() { held_ = true; }
+  void release(bool write);
 
  private:
+  void write();
+
   std::string path_, pending_;
   int file_ = -1, seq_ = 0;
+  bool held_ = false;
 };
 
 }  // namespace ampcheck::checks::train

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/trainer.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -11,18 +13,39 @@ namespace ampcheck::checks::train {
 
 namespace {
 
+/// 2-norm of fp32 values: sums side by side, so that no addition waits for the one before.
+double norm_of(std::span<const float> values) {
+  constexpr std::size_t kSums = 16;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums)
+    for (std::size_t k = 0; k < kSums; ++k) sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
+  for (; i < values.size(); ++i) sums[i % kSums] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
+}
+
 std::vector<double> grad_norms(ParameterSet& parameters) {
   std::vector<double> out;
-  for (const Parameter& parameter : parameters.all()) {
-    double sum = 0;
-    if (parameter.grad.defined())
-      for (const double g : to_doubles(parameter.grad.view())) sum += g * g;
-    out.push_back(std::sqrt(sum));
-  }
+  for (const Parameter& parameter : parameters.all()) out.push_back(parameter.grad.defined() ? norm_of(parameter.grad.span<float>()) : 0);
   return out;
 }
 
+/// How many elements have a gradient, and how many of these are what they were.
+void count_stagnant(const Parameter& parameter, const std::vector<float>& before, Event& event) {
+  const std::span<const float> grad = parameter.grad.span<float>(), value = parameter.value.span<float>();
+  std::int64_t intended = 0, stagnant = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const int meant = grad[i] != 0 ? 1 : 0;
+    intended += meant, stagnant += meant & (value[i] == before[i] ? 1 : 0);
+  }
+  event.intended = intended, event.stagnant = stagnant;
+}
+
 }  // namespace
+
+void keep_freed_memory() {
+  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // 32 MiB: the most that glibc takes
+}
 
 bool StepResult::left() const {
   return !std::isfinite(loss) || (apart && spread && std::fabs(*apart) > *spread);
@@ -44,9 +67,15 @@ void Trainer::prepare() {
   Graph graph(parameters_, recordings_, {});
   net_.forward(graph, 0);
   optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+  if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
   if (!options_.shadows.carried) return;
   for (int k = 0; k < kSeeds; ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
   reference_.front()->start_from(parameters_);
+}
+
+void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
+  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
+  if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
 }
 
 void Trainer::run_fp64(StepResult& result) {
@@ -98,7 +127,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const st
     event.op = event.layer = parameter.name;
     event.tensor = moves ? "value" : "grad";
     event.got = (moves ? parameter.value : parameter.grad).view();
-    event.inputs_finite = phase == Phase::unscale ? finite_before[at] : all_finite(parameter.grad.view());
+    event.inputs_finite = finite_before.empty() ? all_finite(parameter.grad.view()) : finite_before[at];
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
@@ -106,11 +135,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const st
       if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
       event.carried = carried;
     }
-    for (std::size_t i = 0; moves && i < before[at].size(); ++i) {
-      if (parameter.grad.span<float>()[i] == 0) continue;
-      ++event.intended;
-      event.stagnant += parameter.value.span<float>()[i] == before[at][i];
-    }
+    if (moves) count_stagnant(parameter, before[at], event);
     watch_->see(event);
   }
 }
@@ -132,19 +157,29 @@ StepResult Trainer::step() {
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
   result.norms = grad_norms(parameters_);
-  std::vector<bool> finite;
-  for (const double norm : result.scaled_norms) finite.push_back(std::isfinite(norm));
-  tell(Phase::unscale, finite);
-  if (clip(options_.rule, parameters_.pointers())) tell(Phase::clip);
+  // A norm in fp64 of fp32 elements is finite if they are.
+  std::vector<bool> finite_before, finite;
+  for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));
+  for (const double norm : result.norms) finite.push_back(std::isfinite(norm));
+  tell(Phase::unscale, finite_before);
+  if (clip(options_.rule, parameters_.pointers())) {
+    tell(Phase::clip);
+    finite.clear();
+  }
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   const std::int64_t before = optimizer_->updates();
   std::vector<std::vector<float>> values;
-  if (watch_)
-    for (const Parameter& parameter : parameters_.all()) values.emplace_back(parameter.value.span<float>().begin(), parameter.value.span<float>().end());
+  for (const Parameter& parameter : parameters_.all()) {
+    const auto value = parameter.value.span<float>();
+    if (watch_ && watch_->wants(parameter.name)) values.emplace_back(value.begin(), value.end());
+    else values.emplace_back();
+  }
+  result.lr = optimizer_->lr();
   scaler_->step(*optimizer_);
   scaler_->update();
+  if (schedule_) schedule_->step();
   result.stepped = optimizer_->updates() > before;
-  if (result.stepped) tell(Phase::optimizer, {}, values);
+  if (result.stepped) tell(Phase::optimizer, finite, values);
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
   result.scale_after = scaler_->get_scale();

@@ -47,12 +47,17 @@ struct StepResult {
   double scale_after = 1;
   std::int32_t tracker = 0;
   int skips = 0;                            ///< so far
+  double lr = 0;                            ///< of this step's update
   std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
   /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
   /// the other.
   bool left() const;
 };
+
+/// Each step frees tensors that the next one wants again: from now on the process keeps such memory, instead of having it mapped and
+/// zeroed anew.
+void keep_freed_memory();
 
 class Trainer {
  public:
@@ -77,9 +82,7 @@ class Trainer {
   const std::vector<double>& spreads() const { return spreads_; }
   const std::vector<double>& differences() const { return differences_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
-  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
-    step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
-  }
+  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences);
 
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
@@ -87,8 +90,8 @@ class Trainer {
  private:
   void run_fp64(StepResult& result);
   double run_micro_batches();
-  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before unscaling, its values before the
-  /// optimizer moved them.
+  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given), its
+  /// values before the optimizer moved them.
   void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});
 
   TrainOptions options_;
@@ -97,6 +100,7 @@ class Trainer {
   models::Recordings recordings_;
   std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<BlockOptimizer> optimizer_;
+  std::unique_ptr<LrSchedule> schedule_;
   std::unique_ptr<Watch> watch_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
   std::vector<double> spreads_, differences_;  ///< of the last kSpreadSteps steps

@@ -2,8 +2,12 @@
 #include "checks/train/watch.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
+#include <optional>
 
+#include "src/amp/blocks.h"
 #include "src/op_call.h"
 
 namespace ampcheck::checks::train {
@@ -11,6 +15,61 @@ namespace ampcheck::checks::train {
 namespace {
 
 bool is_16_bit(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
+
+constexpr std::int64_t kPart = 256;  // elements at a time: four buffers of them leave room in the first cache
+constexpr double kMax = std::numeric_limits<double>::max();
+
+/// n elements from `at` on as doubles: where they lie, or in `buffer`.
+const double* read_block(const TensorView& view, std::int64_t at, std::int64_t n, double* buffer) {
+  const double* const in_place = block_in_place(view, at, buffer);
+  if (in_place == buffer) load_block(view, at, n, buffer);
+  return in_place;
+}
+
+/// Largest code of a finite magnitude: as signed integers they order as magnitudes do, and have a vectorised maximum.
+template <class Code, Code kExponent>
+Code largest_code(const Code* codes, std::int64_t n) {
+  Code top = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Code size = codes[i] & std::numeric_limits<Code>::max(), kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
+    top = kept > top ? kept : top;
+  }
+  return top;
+}
+
+/// Largest finite magnitude, of fp64 or fp32.
+double largest_finite(const TensorView& view) {
+  if (view.dtype == Dtype::fp32) return std::bit_cast<float>(largest_code<std::int32_t, 0x7f800000>(view.as<const std::int32_t>(), view.count()));
+  return std::bit_cast<double>(largest_code<std::int64_t, 0x7ff0000000000000>(view.as<const std::int64_t>(), view.count()));
+}
+
+/// Adds the squares of x times `factor` less r, and of r, where both are finite; in the order of the elements.
+void sum_squares(const double* x, double factor, const double* r, std::int64_t n, double& error2, double& of2) {
+  double errors[kPart], values[kPart];
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double scaled = x[i] * factor;
+    const bool both = (std::fabs(scaled) <= kMax) & (std::fabs(r[i]) <= kMax);
+    const double e = both ? scaled - r[i] : 0.0, v = both ? r[i] : 0.0;
+    errors[i] = e * e, values[i] = v * v;
+  }
+  double error = error2, of = of2;
+  for (std::int64_t i = 0; i < n; ++i) error += errors[i], of += values[i];
+  error2 = error, of2 = of;
+}
+
+/// A block against its exact values.
+void compare(const double* x, const double* r, std::int64_t n, double noise, double smallest, Tally& tally) {
+  std::int64_t nonzero = 0, flushed = 0, overflowed = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double size = std::fabs(r[i]), got = std::fabs(x[i]);
+    const std::int64_t finite = size <= kMax ? 1 : 0, above = size > noise ? finite : 0;
+    nonzero += above;
+    flushed += above & (got == 0 ? 1 : 0) & (size < smallest ? 1 : 0);  // a zero for a larger value is an error, but no flush
+    overflowed += finite & (got <= kMax ? 0 : 1);
+  }
+  tally.nonzero += nonzero, tally.flushed += flushed, tally.overflowed += overflowed;
+  sum_squares(x, 1, r, n, tally.error2, tally.exact2);
+}
 
 double relative(double error2, double of2) { return of2 > 0 ? std::sqrt(error2 / of2) : error2 > 0 ? INFINITY : 0; }
 
@@ -64,8 +123,7 @@ bool Watch::wants(std::string_view op) const {
   return sampling_.step(step_) && (sampling_.ops == "*" || matches(sampling_.ops, op));
 }
 
-FaultRole Watch::note_fault(const Event& event, const TensorKey& key) {
-  const bool finite = all_finite(event.got);
+FaultRole Watch::note_fault(const Event& event, const TensorKey& key, bool finite) {
   FaultRole role = FaultRole::none;
   if (!finite) role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
   else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite) role = FaultRole::killer;
@@ -75,42 +133,33 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key) {
 
 void Watch::see(const Event& event) {
   const TensorKey key{event.phase, event.cast, event.got.dtype, std::string(event.op), std::string(event.layer), std::string(event.tensor)};
-  const FaultRole role = note_fault(event, key);
+  std::optional<TensorStats> stats;
+  if (listener_) stats = tensor_stats(event.got);
+  const FaultRole role = note_fault(event, key, stats ? stats->not_finite() == 0 : all_finite(event.got));
   Tally tally;
   tally.tensors = 1;
-  tally.elements = event.got.count();
+  const std::int64_t n = tally.elements = event.got.count();
   const std::vector<double>* of_record = carried_of(event);
-  const std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
-  const std::vector<double> got = event.exact.empty() && carried.empty() ? std::vector<double>() : to_doubles(event.got);
-  const double noise = noise_of(event.exact), smallest = format(event.got.dtype).min_subnormal();
-  for (std::size_t i = 0; i < event.exact.size(); ++i) {
-    const double x = got[i], r = event.exact[i];
-    if (!std::isfinite(r)) continue;
-    if (std::fabs(r) > noise) {
-      ++tally.nonzero;
-      tally.flushed += x == 0 && std::fabs(r) < smallest;  // a zero for a larger value is an error, but no flush
+  std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
+  if (std::ssize(carried) != n) carried = {};
+  GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
+  if (range != nullptr && !carried.empty()) range->add(carried, 1);
+  const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
+  double got[kPart], exact[kPart];
+  for (std::int64_t at = 0; at < n && (event.has_exact() || !carried.empty()); at += kPart) {
+    const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
+    load_block(event.got, at, part, got);
+    if (event.has_exact()) {
+      const double* const r = read_block(event.exact, at, part, exact);
+      compare(got, r, part, noise, smallest, tally);
+      if (range != nullptr && carried.empty()) range->add_part({r, static_cast<std::size_t>(part)}, event.scale, noise);
     }
-    if (!std::isfinite(x)) {
-      ++tally.overflowed;
-      continue;
-    }
-    tally.error2 += (x - r) * (x - r), tally.exact2 += r * r;
+    if (!carried.empty()) sum_squares(got, inverse, carried.data() + at, part, tally.carried_error2, tally.carried2);
   }
   tally.intended = event.intended, tally.stagnant = event.stagnant;
-  const double inverse = 1 / event.scale;
-  if (!carried.empty() && carried.size() == got.size())
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const double x = got[i] * inverse, r = carried[i];
-      if (!std::isfinite(x) || !std::isfinite(r)) continue;
-      tally.carried_error2 += (x - r) * (x - r), tally.carried2 += r * r;
-    }
-  if (event.phase == Phase::backward && is_16_bit(event.got.dtype)) {
-    if (!carried.empty() && carried.size() == got.size()) ranges_[key.str()].add(carried, 1);
-    else if (!event.exact.empty()) ranges_[key.str()].add(event.exact, event.scale);
-  }
   of_step_[key].add(tally);
   of_run_[key].add(tally);
-  if (listener_) listener_(event, key, tally, role);
+  if (listener_) listener_(event, key, tally, role, *stats);
 }
 
 }  // namespace ampcheck::checks::train

@@ -11,6 +11,7 @@
 #include "checks/models/fp64_tape.h"
 #include "checks/train/event.h"
 #include "checks/train/gradient_range.h"
+#include "src/amp/tensor_stats.h"
 
 namespace ampcheck::checks::train {
 
@@ -54,8 +55,8 @@ struct FaultEvent {
 
 class Watch final : public Observer {
  public:
-  /// Hears of each tensor after it was looked at.
-  using Listener = std::function<void(const Event&, const TensorKey&, const Tally&, FaultRole)>;
+  /// Hears of each tensor after it was looked at, with its own statistics.
+  using Listener = std::function<void(const Event&, const TensorKey&, const Tally&, FaultRole, const TensorStats&)>;
 
   /// `exact`: local shadows; without them casts alone are compared.
   explicit Watch(bool exact, Sampling sampling = {}) : exact_(exact), sampling_(std::move(sampling)) {}
@@ -78,7 +79,7 @@ class Watch final : public Observer {
 
  private:
   const std::vector<double>* carried_of(const Event& event) const;
-  FaultRole note_fault(const Event& event, const TensorKey& key);
+  FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
 
   bool exact_;
   Sampling sampling_;

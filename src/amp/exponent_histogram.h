@@ -59,7 +59,8 @@ class PlainHistogram {
     }
   }
   void add_to(std::vector<std::int64_t>& exponents) const {
-    for (std::size_t i = 0; i < counts_.size(); ++i) exponents[i % fields_] += counts_[i];
+    for (std::size_t table = 0; table < kTables; ++table)
+      for (std::size_t field = 0; field < fields_; ++field) exponents[field] += counts_[table * fields_ + field];
   }
 
  private:

@@ -51,6 +51,12 @@ LrSchedule::LrSchedule(Optimizer& optimizer, LrFactor factor, Follows follows)
   optimizer_.set_lr(base_ * factor_(0));
 }
 
+void LrSchedule::resume_at(std::int64_t t) {
+  t_ = steps_ = t;
+  updates_before_ = optimizer_.updates() - t;
+  optimizer_.set_lr(base_ * factor_(t));
+}
+
 void LrSchedule::step() {
   if (++steps_ == 1) too_early_ = optimizer_.step_calls() == calls_before_;
   t_ = follows_ == Follows::calls ? steps_ : optimizer_.updates() - updates_before_;

@@ -33,6 +33,9 @@ class LrSchedule {
   /// Once per iteration, after the optimizer's (or scaler's) step.
   void step();
 
+  /// Goes on from t, as after a checkpoint: the optimizer's rate was the base rate when this was made, its updates count from here.
+  void resume_at(std::int64_t t);
+
   std::int64_t t() const { return t_; }
   double lr() const { return optimizer_.lr(); }
   /// The first step() came before any optimizer step: torch warns "Detected call of `lr_scheduler.step()` before `optimizer.step()`".

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/plain_loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "src/error.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+constexpr std::int64_t kPart = 256;  // elements of a block, which stays in the first cache
+
+/// One axis of an elementwise iteration; stride 0: the operand repeats.
+struct Loop {
+  std::int64_t extent = 1, stride[3] = {};
+};
+
+/// Axes of extent 1 left out, and neighbours that every operand walks through as one made one; the innermost last.
+std::vector<Loop> loops_of(const Shape& shape, std::span<const Shape* const> operands) {
+  std::vector<Loop> out;
+  for (int axis = 0; axis < shape.rank; ++axis) {
+    if (shape[axis] == 1) continue;
+    Loop loop;
+    loop.extent = shape[axis];
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      const int own = axis - shape.rank + operands[k]->rank;
+      loop.stride[k] = own < 0 || (*operands[k])[own] == 1 ? 0 : row_major_strides(*operands[k])[own];
+    }
+    const auto joins = [&](const Loop& outer) {
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        if (outer.stride[k] != loop.stride[k] * loop.extent) return false;
+      return true;
+    };
+    if (!out.empty() && joins(out.back())) loop.extent *= out.back().extent, out.back() = loop;
+    else out.push_back(loop);
+  }
+  if (out.empty()) out.emplace_back();
+  return out;
+}
+
+/// n elements that lie side by side.
+void run(Primitive primitive, std::int64_t n, const double* a, const double* b, const double* c, double* out) {
+  const auto each = [&](auto f) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i]);
+  };
+  const auto pairs = [&](auto f) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
+  };
+  switch (primitive) {
+    case Primitive::add: return pairs([](double x, double y) { return x + y; });
+    case Primitive::sub: return pairs([](double x, double y) { return x - y; });
+    case Primitive::neg: return each([](double x) { return -x; });
+    case Primitive::mul: return pairs([](double x, double y) { return x * y; });
+    case Primitive::div: return pairs([](double x, double y) { return x / y; });
+    case Primitive::square: return each([](double x) { return x * x; });
+    case Primitive::exp: return each([](double x) { return std::exp(x); });
+    case Primitive::expm1: return each([](double x) { return std::expm1(x); });
+    case Primitive::log: return each([](double x) { return std::log(x); });
+    case Primitive::log1p: return each([](double x) { return std::log1p(x); });
+    case Primitive::tanh: return each([](double x) { return std::tanh(x); });
+    case Primitive::erf: return each([](double x) { return std::erf(x); });
+    case Primitive::erfc: return each([](double x) { return std::erfc(x); });
+    case Primitive::sqrt: return each([](double x) { return std::sqrt(x); });
+    case Primitive::rsqrt: return each([](double x) { return 1 / std::sqrt(x); });
+    case Primitive::sigmoid: return each([](double x) { return 1 / (1 + std::exp(-x)); });
+    case Primitive::abs: return each([](double x) { return x < 0 ? -x : x; });
+    case Primitive::sign: return each([](double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); });
+    case Primitive::less: return pairs([](double x, double y) { return x < y ? 1.0 : 0.0; });
+    case Primitive::less_equal: return pairs([](double x, double y) { return x <= y ? 1.0 : 0.0; });
+    case Primitive::equal: return pairs([](double x, double y) { return x == y ? 1.0 : 0.0; });
+    case Primitive::maximum: return pairs([](double x, double y) { return x > y || x != x ? x : y; });
+    case Primitive::where:
+      for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] != 0 ? b[i] : c[i];
+      return;
+    default: throw Error(std::string("[plain] no rule for ") + name(primitive));
+  }
+}
+
+/// The innermost loop, by blocks: operands that repeat or lie apart are first laid side by side.
+void run_loop(Primitive primitive, const Loop& loop, std::size_t operands, const double* const* from, double* out) {
+  alignas(64) double laid[3][kPart];
+  for (std::size_t k = 0; k < operands; ++k)
+    if (loop.stride[k] == 0) std::fill_n(laid[k], std::min(kPart, loop.extent), *from[k]);
+  for (std::int64_t begin = 0; begin < loop.extent; begin += kPart) {
+    const std::int64_t n = std::min(kPart, loop.extent - begin);
+    const double* in[3] = {};
+    for (std::size_t k = 0; k < operands; ++k) {
+      const std::int64_t stride = loop.stride[k];
+      in[k] = stride == 1 ? from[k] + begin : laid[k];
+      if (stride > 1)
+        for (std::int64_t i = 0; i < n; ++i) laid[k][i] = from[k][(begin + i) * stride];
+    }
+    run(primitive, n, in[0], in[1], in[2], out + begin);
+  }
+}
+
+constexpr std::int64_t kRows = 4, kColumns = 8;  // a tile of the product, whose sums stay in registers
+
+/// Columns [at, at + kColumns) of b [k, m] side by side, with zeros beyond its last.
+void pack(const MatmulSizes& s, const double* b, std::int64_t at, double* packed) {
+  const std::int64_t columns = std::min(kColumns, s.m - at);
+  for (std::int64_t p = 0; p < s.k; ++p)
+    for (std::int64_t j = 0; j < kColumns; ++j)
+      packed[p * kColumns + j] = j >= columns ? 0 : s.transpose_b ? b[(at + j) * s.k + p] : b[p * s.m + at + j];
+}
+
+/// `rows` rows of a, laid side by side as `packed_a` [k, kRows], times the columns.
+void tile(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
+  double sum[kRows][kColumns] = {};
+  for (std::int64_t p = 0; p < k; ++p)
+    for (std::int64_t i = 0; i < kRows; ++i)
+      for (std::int64_t j = 0; j < kColumns; ++j) sum[i][j] += packed_a[p * kRows + i] * packed_b[p * kColumns + j];
+  for (std::int64_t i = 0; i < kRows; ++i)
+    for (std::int64_t j = 0; j < kColumns; ++j) sums[i][j] = sum[i][j];
+}
+
+}  // namespace
+
+std::vector<double> plain_elementwise(const Node& node, std::span<const std::vector<double>* const> args, std::span<const Shape* const> shapes) {
+  std::vector<double> out(static_cast<std::size_t>(node.shape.count()));
+  if (out.empty()) return out;
+  const std::vector<Loop> loops = loops_of(node.shape, shapes);
+  const Loop& inner = loops.back();
+  const std::size_t outer = loops.size() - 1;
+  std::vector<std::int64_t> index(outer, 0);
+  const double* from[3] = {};
+  for (std::size_t k = 0; k < args.size(); ++k) from[k] = args[k]->data();
+  for (std::int64_t at = 0; at < std::ssize(out); at += inner.extent) {
+    run_loop(node.primitive, inner, args.size(), from, out.data() + at);
+    for (std::size_t axis = outer; axis-- > 0;) {
+      for (std::size_t k = 0; k < args.size(); ++k) from[k] += loops[axis].stride[k];
+      if (++index[axis] < loops[axis].extent) break;
+      for (std::size_t k = 0; k < args.size(); ++k) from[k] -= loops[axis].stride[k] * loops[axis].extent;
+      index[axis] = 0;
+    }
+  }
+  return out;
+}
+
+void plain_sums(const double* x, std::int64_t outer, std::int64_t n, std::int64_t inner, double* out) {
+  for (std::int64_t o = 0; o < outer; ++o, x += n * inner, out += inner) {
+    if (inner == 1) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < n; ++k) sum += x[k];
+      *out = sum;
+      continue;
+    }
+    for (std::int64_t k = 0; k < n; ++k)
+      for (std::int64_t i = 0; i < inner; ++i) out[i] += x[k * inner + i];
+  }
+}
+
+void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double* out) {
+  const std::int64_t row_tiles = (s.n + kRows - 1) / kRows;
+  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kColumns * s.k));
+  for (std::int64_t i = 0; i < s.n; ++i)
+    for (std::int64_t p = 0; p < s.k; ++p)
+      packed_a[static_cast<std::size_t>((i / kRows * s.k + p) * kRows + i % kRows)] = a[s.transpose_a ? p * s.n + i : i * s.k + p];
+  for (std::int64_t column = 0; column < s.m; column += kColumns) {
+    pack(s, b, column, packed_b.data());
+    for (std::int64_t row = 0; row < s.n; row += kRows) {
+      double sums[kRows][kColumns];
+      tile(s.k, packed_a.data() + row * s.k, packed_b.data(), sums);
+      for (std::int64_t i = 0; i < std::min(kRows, s.n - row); ++i)
+        std::copy_n(sums[i], std::min(kColumns, s.m - column), out + (row + i) * s.m + column);
+    }
+  }
+}
+
+}  // namespace ampcheck::reference
