@@ -9,6 +9,7 @@
 #include <set>
 
 #include "checks/noise.h"
+#include "src/index.h"
 #include "src/op_call.h"
 #include "src/random.h"
 #include "src/rounding.h"
@@ -243,10 +244,7 @@ class Differences {
 
   static Element element(const TensorView& view, std::int64_t i, double got, double want, double bound, double step, const FloatFormat& to) {
     Element out;
-    for (std::int64_t rest = i, axis = view.shape.rank - 1; axis >= 0; --axis) {
-      out.index.insert(out.index.begin(), rest % view.shape[static_cast<int>(axis)]);
-      rest /= view.shape[static_cast<int>(axis)];
-    }
+    out.index = index_of(view.shape, i);
     const auto rounded = [&](double v) { return decode_scalar(to, encode_scalar(to, v)); };
     out.got = got, out.got_bits = bits_at(view, i);
     out.want = rounded(want), out.want_bits = encode_scalar(to, want);

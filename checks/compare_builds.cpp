@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "src/index.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks {
@@ -47,15 +48,6 @@ const Dump::Entry* entry(const Dump& dump, const std::string& name) {
   for (const Dump::Entry& e : dump.entries)
     if (e.name == name) return &e;
   return nullptr;
-}
-
-std::string index_text(const Shape& shape, std::int64_t at) {
-  std::string out;
-  for (int axis = shape.rank - 1; axis >= 0; --axis) {
-    out = std::to_string(at % shape[axis]) + (out.empty() ? "" : ",") + out;
-    at /= shape[axis];
-  }
-  return "[" + out + "]";
 }
 
 /// Sums instead of means until the end.

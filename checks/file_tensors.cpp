@@ -9,6 +9,7 @@
 
 #include "checks/case_reference.h"
 #include "src/error.h"
+#include "src/index.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks {
@@ -155,12 +156,10 @@ class Binder {
   }
 
   void require_exact(const std::string& tensor, const Shape& shape, const std::vector<double>& values, Dtype dtype) const {
-    std::int64_t at = first_inexact(values, dtype);
+    const std::int64_t at = first_inexact(values, dtype);
     if (at < 0) return;
     const double value = values[static_cast<std::size_t>(at)];
-    Shape index = shape;
-    for (int axis = shape.rank - 1; axis >= 0; --axis) index[axis] = at % shape[axis], at /= shape[axis];
-    fail(tensor, "got " + number_text(value) + " at " + index.str() + ", want a value that is exact in " + name(dtype));
+    fail(tensor, "got " + number_text(value) + " at " + index_text(shape, at) + ", want a value that is exact in " + name(dtype));
   }
 
   void require_range(const OpCall& call, const TensorSpec& spec, const std::vector<double>& values) const {

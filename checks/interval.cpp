@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "src/index.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks {
@@ -229,10 +230,7 @@ Element element_of(const Interval& interval, std::int64_t at, double got, std::u
   const auto i = static_cast<std::size_t>(at);
   const FloatFormat& storage = format(interval.dtype);
   Element out;
-  for (std::int64_t rest = at, axis = interval.shape.rank - 1; axis >= 0; --axis) {
-    out.index.insert(out.index.begin(), rest % interval.shape[static_cast<int>(axis)]);
-    rest /= interval.shape[static_cast<int>(axis)];
-  }
+  out.index = index_of(interval.shape, at);
   out.got = got, out.got_bits = got_bits;
   out.want_bits = encode_scalar(storage, interval.value[i]);
   out.want = decode_scalar(storage, out.want_bits);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "reference/ball.h"
+#include "src/index.h"
 
 namespace ampcheck::checks {
 
@@ -38,12 +39,6 @@ int last_at_most(double size, double limit) {
   int k = std::ilogb(limit) - std::ilogb(size) + 1;
   while (std::ldexp(size, k) > limit) --k;
   return k;
-}
-
-std::vector<std::int64_t> index_of(const Shape& shape, std::int64_t i) {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(shape.rank));
-  for (int axis = shape.rank; axis-- > 0;) out[static_cast<std::size_t>(axis)] = i % shape[axis], i /= shape[axis];
-  return out;
 }
 
 /// Narrows the window by one tensor.
