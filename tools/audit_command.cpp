@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <set>
 
 #include "checks/zoo/audit.h"
@@ -166,21 +167,35 @@ ExitCode audit_command(const Options& options) {
   ProgressLine progress;
   run.progress = [&](std::size_t done, std::size_t all, const std::string& last) { progress.show(done, all, 0, last); };
   const auto start = std::chrono::steady_clock::now();
-  InterruptGuard guard([] { write_stderr("\nampcheck: interrupted\n"); });
+  std::vector<Trial> complete;
+  std::mutex mutex;
+  run.finished = [&](const Trial& trial) {
+    const std::lock_guard lock(mutex);
+    complete.push_back(trial);
+  };
+  const auto seconds = [start] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const auto say = [&](const std::vector<Trial>& trials) {
+    write_stderr(fmt::format("ampcheck: interrupted after {} runs{}\n", trials.size(), trials.empty() ? "" : "; the score is of these"));
+    if (!trials.empty()) write_stdout(options.json ? json_text(json_of(trials, score(trials), seconds())) : text_of(trials, score(trials), options, seconds()));
+  };
+  InterruptGuard guard([&] {  // a long case holds up the end
+    const std::lock_guard lock(mutex);
+    say(complete);
+  });
   run.cancel = guard.flag();
   const std::vector<Trial> trials = audit(run);
   guard.finish();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   progress.clear();
-  if (guard.interrupted()) write_stderr(fmt::format("ampcheck: interrupted after {} runs; the score is of these\n", trials.size()));
-  if (guard.interrupted() && trials.empty()) end_by_signal();
+  if (guard.interrupted()) {
+    say(trials);
+    end_by_signal();
+  }
   if (trials.empty()) {
     write_stderr("ampcheck: nothing selected (ampcheck audit zoo -v lists the names)\n");
     return ExitCode::nothing_ran;
   }
   const Scores scores = score(trials);
-  write_stdout(options.json ? json_text(json_of(trials, scores, seconds)) : text_of(trials, scores, options, seconds));
-  if (guard.interrupted()) end_by_signal();
+  write_stdout(options.json ? json_text(json_of(trials, scores, seconds())) : text_of(trials, scores, options, seconds()));
   return all_well(scores) ? ExitCode::passed : ExitCode::findings;
 }
 

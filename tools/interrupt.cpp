@@ -8,9 +8,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "tools/output.h"
 
 namespace ampcheck::tools {
 
@@ -45,7 +48,11 @@ struct InterruptGuard::State {
     if (caught.load() == 0) return;  // the guard's end, not a signal
     std::unique_lock lock(mutex);
     if (changed.wait_for(lock, kPatience, [&] { return finished; })) return;
-    emergency();
+    try {
+      emergency();
+    } catch (const std::exception& error) {  // a full disk, a closed pipe: no reason to stay
+      write_stderr(std::string("ampcheck: ") + error.what() + "\n");
+    }
     end_by_signal();  // with the mutex held: finish() never returns
   }
 };

@@ -100,7 +100,9 @@ std::vector<Trial> audit(const AuditOptions& options) {
       for (const Dtype dtype : specimen.dtypes) {
         if (!options.dtypes.empty() && std::find(options.dtypes.begin(), options.dtypes.end(), dtype) == options.dtypes.end()) continue;
         try {
-          trials[static_cast<std::size_t>(k)].push_back(run_trial(specimen, dtype, options));
+          Trial& trial = trials[static_cast<std::size_t>(k)].emplace_back(run_trial(specimen, dtype, options));
+          const std::lock_guard lock(mutex);
+          if (options.finished) options.finished(trial);
         } catch (const Interrupted&) {
           return;
         }

@@ -15,6 +15,8 @@
 
 namespace ampcheck::checks::zoo {
 
+struct Trial;
+
 struct AuditOptions {
   CaseSet set = CaseSet::standard;
   std::uint64_t seeds = 1, first_seed = 1;
@@ -22,6 +24,7 @@ struct AuditOptions {
   std::vector<std::string> patterns = {};   ///< of specimen names, with * and ?; empty: all
   bool gates = true;                        ///< measure the usual rules too
   int jobs = 0;                             ///< specimens at a time; 0: one per core
+  std::function<void(const Trial&)> finished = nullptr;  ///< takes each complete trial, one at a time
   const std::atomic<bool>* cancel = nullptr;  ///< once set, no further case starts; trials that are not complete are left out
   std::function<void(std::size_t done, std::size_t all, const std::string& last)> progress = nullptr;
 };
