@@ -84,7 +84,7 @@ TEST(TimeBudget, TakesTurnsBetweenOps) {
 }
 
 TEST(TimeBudget, ThatEndsIsIncomplete) {
-  const ProgramResult run = testing::ampcheck("check --time-budget 1 --seeds 40 --real off");
+  const ProgramResult run = testing::ampcheck("check softmax --time-budget 1 --seeds 60 --real off");
   EXPECT_EQ(run.exit_code, 5) << run.out;
   EXPECT_TRUE(contains(run.out, "cases skipped: not started within 1 s (--time-budget)")) << run.out;
   const ProgramResult enough = testing::ampcheck("check relu --time-budget 1000 --regimes quick --shapes first --real off");

@@ -197,7 +197,7 @@ TEST(Cli, AnInterruptedZooPrintsTheScoreSoFar) {
                                   "(sleep 60; kill -9 $pid) & keeper=$!; sleep 4; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
   EXPECT_EQ(run.exit_code, 130) << run.err;
   EXPECT_TRUE(contains(run.err, "interrupted after ")) << run.err;
-  EXPECT_LT(run.seconds, 8) << "a long case does not hold it up";
+  EXPECT_LT(run.seconds, 15) << "a long case does not hold it up";
   const bool slow = contains(run.err, "interrupted after 0 runs");  // a sanitizer's build, on a busy machine
   EXPECT_TRUE(slow || contains(run.out, "torch allclose")) << run.out;
 }

@@ -162,7 +162,7 @@ TEST_P(BrokenBackward, GetsItsVerdictAndReplays) {
   std::vector<Case> cases;
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
     for (std::size_t shape = 0; shape < 3; ++shape)
-      for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      for (const std::uint64_t seed : {1u, 2u}) {
         OpCall call = default_call(op.signature, dtype);
         for (const DimSpec& dim : op.signature.dims) call.dims[dim.symbol] = dim.standard[shape];
         call.seed = seed;
@@ -179,6 +179,7 @@ TEST_P(BrokenBackward, GetsItsVerdictAndReplays) {
   for (const auto& [verdict, count] : verdicts) seen += std::string(name(verdict)) + " " + std::to_string(count) + " ";
   ASSERT_GE(failing.size(), cases.size() / 2) << seen;
   EXPECT_GT(2 * verdicts[GetParam().verdict], static_cast<int>(failing.size())) << seen;
+  failing.resize(std::min<std::size_t>(failing.size(), 4));  // an explained case takes long under sanitizers
   for (const CaseResult& result : failing) {
     ASSERT_EQ(find_op(op_of(result.name)), &op);
     const CaseResult again = run_case(op, parse_call(result.name, op.signature), {});
