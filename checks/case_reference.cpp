@@ -195,6 +195,11 @@ bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vecto
   return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr);
 }
 
+double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at) {
+  Evaluated& of = form_at(form);
+  return evaluator(of, pass, reference::Radii::uniform).of->radius_at(node_of(of, pass, name), at);
+}
+
 bool CaseReference::by_row(std::size_t form, Pass pass, const std::string& name) {
   Evaluated& at = form_at(form);
   return !evaluator(at, pass).of->needs_all_rows({node_of(at, pass, name)});

@@ -61,6 +61,8 @@ class CaseReference {
   /// As stream() over all rows, with one radius for all elements of a part (Ball::all), which bounds theirs. False: not by
   /// blocks, or there is no such bound.
   bool stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part);
+  /// Inside that stream: a sharper bound for element `at` of the part, see BallEvaluator::radius_at().
+  double radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at);
   /// Into how many rows streams of a form divide the tensors whose elements follow from their own row alone.
   std::int64_t row_count(std::size_t form) { return evaluator(form_at(form), Pass::forward).of->rows().rows; }
   /// Whether an element of this tensor follows from its own row alone.

@@ -67,6 +67,7 @@ void compare_part(std::span<const double> got, const Interval& interval, std::in
 /// Constants of the test of settled() for one tensor.
 struct NearestTest {
   double min_normal, scale, share, near;
+  std::int64_t last_bit;
 };
 
 /// Whether elements [first, first + got.size()) of a ball of uniform radius are right and seen whatever their own radius:
@@ -74,8 +75,11 @@ struct NearestTest {
 /// is then unused.
 bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype);
 
-/// Of a ball with a radius for each element: which elements of the part settled() would leave open, ascending.
-void unsettled(std::span<const double> got, const reference::Ball& ball, Dtype dtype, std::vector<std::int64_t>& out);
+/// The same of one element with a radius of its own.
+bool settled(double got, double value, double radius, Dtype dtype);
+
+/// Which of these elements settled() leaves open, ascending: indices into `got`.
+void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);

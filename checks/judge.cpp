@@ -185,6 +185,17 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
   return of.held[k].empty() && is_float(of.tensor(k).dtype) && bytes(of.tensor(k).dtype) < 4 && largest >= kFewest;
 }
 
+/// settled() with the few elements that the part's bound leaves open at bounds of their own.
+bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const double> got, const reference::Ball& ball, std::int64_t first) {
+  constexpr std::size_t kMost = 32;  // of more, some stay open anyway
+  std::vector<std::int64_t> open;
+  unsettled(got, ball, first, of.tensor(k).dtype, open);
+  return open.size() <= kMost && std::all_of(open.begin(), open.end(), [&](std::int64_t i) {
+    const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i);
+    return settled(got[static_cast<std::size_t>(i)], ball.v[first + i], radius, of.tensor(k).dtype);
+  });
+}
+
 /// Counts what settled() settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
 void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, std::vector<char>& rows) {
   std::vector<std::size_t> which;
@@ -204,7 +215,8 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
     const std::int64_t width = by_row[i] ? of.tensor(k).shape.count() / count : ball.count();
     for (std::int64_t first = 0; first < ball.count(); first += width) {
       const auto n = static_cast<std::size_t>(width);
-      const bool sure = settled(values.subspan(static_cast<std::size_t>(first), n), ball, first, of.tensor(k).dtype);
+      const std::span<const double> run = values.subspan(static_cast<std::size_t>(first), n);
+      const bool sure = settled(run, ball, first, of.tensor(k).dtype) || settled_each(of, form, k, run, ball, first);
       open[i][by_row[i] ? static_cast<std::size_t>((at + first) / width) : 0] |= !sure;
     }
   };
@@ -241,7 +253,7 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   if (!is_float(of.tensor(k).dtype) || bytes(of.tensor(k).dtype) >= 4) return false;
   const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
   std::vector<std::int64_t> open;
-  unsettled(values, ball, of.tensor(k).dtype, open);
+  unsettled(values, ball, 0, of.tensor(k).dtype, open);
   Comparison& all = of.comparisons[k];
   const auto few = static_cast<std::int64_t>(open.size());
   all.compared += ball.count() - few;

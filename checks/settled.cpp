@@ -20,14 +20,17 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// |got - value| < half the spacing of storage at got towards the value, and |value| > share |value| + near + radius.
+/// |got - value| is less than half the spacing of storage at got towards the value, or as much and got is the even one, and
+/// |value| > share |value| + near + radius.
 struct Nearest {
   using D = hn::ScalableTag<double>;
   using I = hn::ScalableTag<std::int64_t>;
   hn::Vec<D> least, scales, shares, nears;
+  hn::Vec<I> last;
   HWY_INLINE explicit Nearest(const NearestTest& t) {
     const D d;
     least = hn::Set(d, t.min_normal), scales = hn::Set(d, t.scale), shares = hn::Set(d, 1 - t.share), nears = hn::Set(d, t.near);
+    last = hn::Set(I(), t.last_bit);
   }
   HWY_INLINE hn::Mask<D> operator()(hn::Vec<D> g, hn::Vec<D> v, hn::Vec<D> r) const {
     const D d;
@@ -37,7 +40,9 @@ struct Nearest {
     const auto bits = hn::BitCast(i, size), below = hn::IfThenElse(hn::RebindMask(i, hn::Lt(away, size)), hn::Sub(bits, hn::Set(i, 1)), bits);
     const auto clamped = hn::Max(hn::BitCast(d, below), least);
     const auto half = hn::Mul(hn::BitCast(d, hn::And(hn::BitCast(i, clamped), hn::Set(i, 0x7ff0000000000000))), scales);
-    return hn::And(hn::Lt(hn::Abs(hn::Sub(g, v)), half), hn::Gt(hn::Mul(away, shares), hn::Add(nears, r)));
+    const auto apart = hn::Abs(hn::Sub(g, v));
+    const auto even = hn::And(hn::RebindMask(d, hn::Eq(hn::And(bits, last), hn::Zero(i))), hn::Ge(size, least));  // of subnormals the last bit lies elsewhere
+    return hn::And(hn::Or(hn::Lt(apart, half), hn::And(hn::Eq(apart, half), even)), hn::Gt(hn::Mul(away, shares), hn::Add(nears, r)));
   }
 };
 
@@ -57,7 +62,7 @@ void Unsettled(const double* got, const double* value, const double* radius, std
   const Nearest nearest(test);
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
-    const auto holds = nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), hn::LoadU(d, radius + k));
+    const auto holds = nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), radius != nullptr ? hn::LoadU(d, radius + k) : hn::Zero(d));
     if (HWY_LIKELY(hn::AllTrue(d, holds))) continue;
     std::uint8_t bits[8] = {};
     hn::StoreMaskBits(d, holds, bits);
@@ -65,7 +70,7 @@ void Unsettled(const double* got, const double* value, const double* radius, std
       if ((bits[lane / 8] >> (lane % 8) & 1) == 0) out.push_back(static_cast<std::int64_t>(k + lane));
   }
   for (; k < n; ++k)
-    if (!hn::AllTrue(d, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius[k])))) out.push_back(static_cast<std::int64_t>(k));
+    if (!hn::AllTrue(d, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0)))) out.push_back(static_cast<std::int64_t>(k));
 }
 
 }  // namespace
@@ -83,26 +88,33 @@ namespace {
 
 constexpr double kSlack = 1 + 0x1p-30;  ///< what the radius is widened by before its ends are rounded, and more
 
-NearestTest test_of(const FloatFormat& storage, double share, double near) {
-  return {storage.min_normal(), std::ldexp(1.0, -storage.precision), share, near};
+/// The last bit of a normal number's mantissa, where a double has it.
+std::int64_t last_bit(const FloatFormat& storage) { return std::int64_t{1} << (53 - storage.precision); }
+
+/// The test of some elements of a ball, and their radii where they have their own.
+NearestTest test_of(const reference::Ball& ball, Dtype dtype) {
+  const FloatFormat& storage = format(dtype);
+  const NearestTest any{storage.min_normal(), std::ldexp(1.0, -storage.precision), 0, -1, last_bit(storage)};
+  if (!ball.r && ball.all.relative == 0 && ball.all.absolute == 0) return any;  // a radius of zero hides nothing
+  // Otherwise no end of an interval may round to zero.
+  return {any.min_normal, any.scale, ball.all.relative * kSlack + 0x1p-30, (ball.r ? 0.0 : ball.all.absolute * kSlack) + storage.min_subnormal(), any.last_bit};
 }
+const double* radii_of(const reference::Ball& ball, std::int64_t first) { return ball.r ? ball.r.get() + first : nullptr; }
 
 }  // namespace
 
 bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
-  const FloatFormat& storage = format(dtype);
-  const auto all = [&](const double* radius, double share, double near) {
-    return HWY_DYNAMIC_DISPATCH(Settled)(got.data(), ball.v.get() + first, radius, got.size(), test_of(storage, share, near));
-  };
-  if (ball.all.relative == 0 && ball.all.absolute == 0) return all(nullptr, 0, -1);  // a radius of zero hides nothing
-  // Otherwise no end of an interval may round to zero.
-  if (ball.r) return all(ball.r.get() + first, ball.all.relative * kSlack + 0x1p-30, storage.min_subnormal());
-  return all(nullptr, ball.all.relative * kSlack + 0x1p-30, ball.all.absolute * kSlack + storage.min_subnormal());
+  return HWY_DYNAMIC_DISPATCH(Settled)(got.data(), ball.v.get() + first, radii_of(ball, first), got.size(), test_of(ball, dtype));
 }
 
-void unsettled(std::span<const double> got, const reference::Ball& ball, Dtype dtype, std::vector<std::int64_t>& out) {
+bool settled(double got, double value, double radius, Dtype dtype) {
+  if (value == 0 && radius == 0) return got == 0;
   const FloatFormat& storage = format(dtype);
-  HWY_DYNAMIC_DISPATCH(Unsettled)(got.data(), ball.v.get(), ball.r.get(), got.size(), test_of(storage, 0x1p-30, storage.min_subnormal()), out);
+  return HWY_DYNAMIC_DISPATCH(Settled)(&got, &value, &radius, 1, {storage.min_normal(), std::ldexp(1.0, -storage.precision), 0x1p-30, storage.min_subnormal(), last_bit(storage)});
+}
+
+void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out) {
+  HWY_DYNAMIC_DISPATCH(Unsettled)(got.data(), ball.v.get() + first, radii_of(ball, first), got.size(), test_of(ball, dtype), out);
 }
 
 }  // namespace ampcheck::checks

@@ -124,6 +124,9 @@ class BallEvaluator {
   /// keeping it. `rows`: evaluates these of rows() alone, where the targets allow it (needs_all_rows() is false).
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
   bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
+  /// Radii::uniform, inside a sink: a bound of the radius of element `at` of the part that is handed over, from that element's own
+  /// operands as far back as they are at hand.
+  double radius_at(Expr target, std::int64_t at) const;
   /// Takes over, without a copy, what another evaluator of this graph and these inputs keeps of moved leaves (unfolded
   /// images, gathered rows): such elements are exact under any radii.
   void adopt_moved(const BallEvaluator& other);
@@ -172,6 +175,7 @@ class BallEvaluator {
   RowPlan rows_;
   bool full_ = false;
   bool gave_up_ = false;  ///< Radii::uniform
+  Pass* pass_ = nullptr;  ///< while a stream runs
   bool leaves_finite_ = true;
 };
 

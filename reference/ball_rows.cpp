@@ -2,6 +2,7 @@
 // Streams: the graph block of rows by block of rows, each block's balls in cache from the leaves to the targets.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "reference/ball_rules.h"
 
@@ -44,6 +45,13 @@ void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) 
   whole.all = start ? part.all : widest(whole.all, part.all);
   whole.chain_up = start ? part.chain_up : std::max(whole.chain_up, part.chain_up);
   whole.chain_down = start ? part.chain_down : std::min(whole.chain_down, part.chain_down);
+}
+
+/// Whether each element follows from one of each operand by a rule of element_result().
+bool elementwise(Primitive p) {
+  return p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul || p == Primitive::square || p == Primitive::div ||
+         p == Primitive::exp || p == Primitive::expm1 || p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sigmoid || p == Primitive::abs ||
+         p == Primitive::where || p == Primitive::maximum || p == Primitive::erf || p == Primitive::log || p == Primitive::log1p;
 }
 
 /// Where row `row` of a sum's operand goes: the row's index without the summed axis.
@@ -118,10 +126,20 @@ class BallEvaluator::Pass {
     }
   }
 
+  double radius_at(std::size_t id, std::int64_t at) {
+    const Ball& out = *handed_;
+    const double own = out.all.relative * std::fabs(out.v[at]) + (out.r ? out.r[at] : out.all.absolute);
+    known_.clear();
+    if (grain(id) != Grain::row || of_.fresh_[id]) return own;
+    const std::optional<ElementBound> sharper = result_at(id, out.shape, at, kDeepest);
+    return sharper ? std::min(own, sharper->radius.at(std::fabs(sharper->v))) : own;
+  }
+
   bool run(const std::vector<char>* rows) {
     all_rows_ = rows == nullptr;
     for (const Expr& target : targets_) {  // known already
       const auto id = static_cast<std::size_t>(target.id);
+      handed_ = &of_.balls_[id];
       if (of_.fresh_[id]) sink_(target, 0, of_.balls_[id]);
     }
     for (int phase = 0; phase < phases_; ++phase) {
@@ -157,6 +175,7 @@ class BallEvaluator::Pass {
   bool runs(std::size_t id) const { return needed_[id] && !of_.fresh_[id]; }
 
   void hand_over(std::size_t id, std::int64_t first, const Ball& part) {
+    handed_ = &part;
     for (const Expr& target : targets_)
       if (static_cast<std::size_t>(target.id) == id) sink_(target, first, part);
   }
@@ -192,8 +211,9 @@ class BallEvaluator::Pass {
         const bool elsewhere = grain(id) == Grain::whole || phase_[id] != phase;
         for (const std::size_t arg : args(id)) step.materialise |= grain(step.id) == Grain::row && elsewhere && arg == step.id;
       }
+    // One number a row is kept for radius_at() until the next block replaces it.
     for (std::size_t k = 0; k < steps.size(); ++k)
-      if (grain(steps[k].id) == Grain::row) steps[last_use[steps[k].id]].last.push_back(steps[k].id);
+      if (grain(steps[k].id) == Grain::row && (steps[k].width > 1 || of_.radii_ == Radii::each)) steps[last_use[steps[k].id]].last.push_back(steps[k].id);
     return steps;
   }
 
@@ -220,18 +240,54 @@ class BallEvaluator::Pass {
   }
 
   /// An operand's part: of this pass, or cut out of a whole one; one that is the same for all rows stays as it is.
-  const Ball* operand(const Step& step, std::size_t id, std::int64_t row, std::int64_t count) {
+  const Ball* operand(int rank, std::size_t id, std::int64_t row, std::int64_t count) {
     if (parts_[id].v) return &parts_[id];
     const RowPlan& plan = of_.rows_;
     const Ball& whole = of_.balls_[id];
     const bool cut = plan.has_rows[id] != 0;
-    const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, step.rank);
+    const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, rank);
     for (const auto& [known, part] : slices_)
       if (known == id && part->shape == shape) return part.get();
     Ball part = cut ? part_of(whole, shape, row * (whole.count() / plan.rows)) : whole;
     part.shape = shape;
     slices_.emplace_back(id, std::make_unique<Ball>(std::move(part)));
     return slices_.back().second.get();
+  }
+
+  /// An operand's element, where `at` is the result's; nothing where it is gone.
+  std::optional<ElementBound> operand_at(std::size_t id, int rank, const Shape& result, std::int64_t at, int depth) {
+    const bool there = parts_[id].v || of_.balls_[id].v;
+    const Ball* const ball = there ? operand(rank, id, row_, count_) : nullptr;
+    if (!there && grain(id) != Grain::row) return std::nullopt;
+    const Shape shape = there ? ball->shape : of_.rows_.part(of_.graph_.node(static_cast<int>(id)).shape, count_);
+    const Shape strides = row_major_strides(shape);
+    std::int64_t from = 0;
+    for (int axis = result.rank - 1, own = shape.rank - 1; axis >= 0 && own >= 0; --axis, --own) {
+      if (shape[own] != 1) from += at % result[axis] * strides[own];
+      at /= result[axis];
+    }
+    std::optional<ElementBound> out = of_.given_[id] || depth == 0 ? std::nullopt : result_at(id, shape, from, depth - 1);
+    if (!there || (out && out->radius.at(std::fabs(out->v)) <= ball->all.relative * std::fabs(ball->v[from]) + (ball->r ? ball->r[from] : ball->all.absolute))) return out;
+    out = ElementBound{ball->v[from], ball->all};
+    if (ball->r) out->radius.absolute = ball->r[from];
+    return out;
+  }
+
+  /// An element of a part, from those of its operands.
+  std::optional<ElementBound> result_at(std::size_t id, const Shape& shape, std::int64_t at, int depth) {
+    const Node& node = of_.graph_.node(static_cast<int>(id));
+    if (node.args.empty() || !elementwise(node.primitive)) return std::nullopt;
+    for (const auto& [key, element] : known_)
+      if (key == std::pair(id, at)) return element;
+    std::array<ElementBound, 3> in;
+    for (std::size_t k = 0; k < node.args.size(); ++k) {
+      const auto operand = operand_at(static_cast<std::size_t>(node.args[k]), node.shape.rank, shape, at, depth);
+      if (!operand) return std::nullopt;
+      in[k] = *operand;
+    }
+    const ElementBound out = element_result(of_.context_of(node.primitive), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
+    known_.emplace_back(std::pair(id, at), out);
+    return out;
   }
 
   /// The map of the rows from `row` on, counted from the first of them.
@@ -243,9 +299,10 @@ class BallEvaluator::Pass {
 
   bool run_step(Step& step, std::int64_t row, std::int64_t count) {
     const RowPlan& plan = of_.rows_;
+    row_ = row, count_ = count;
     std::array<const Ball*, 3> in{};
     const std::size_t n = std::min<std::size_t>(step.node.args.size(), 3);
-    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step, static_cast<std::size_t>(step.node.args[k]), row, count);
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
     if (grain(step.id) == Grain::column) {
       add_rows(step.id, *in[0], row, count);
     } else {
@@ -319,11 +376,17 @@ class BallEvaluator::Pass {
   std::vector<char> runs_;
   int phases_ = 0;
   bool all_rows_ = true;  ///< otherwise nothing that has rows is kept
+  std::int64_t row_ = 0, count_ = 0;  ///< of the block at hand
+  const Ball* handed_ = nullptr;
+  static constexpr int kDeepest = 8;  ///< operations that radius_at() goes back
+  std::vector<std::pair<std::pair<std::size_t, std::int64_t>, ElementBound>> known_;  ///< of one radius_at()
   std::vector<Ball> parts_;
   std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
   std::map<std::size_t, std::unique_ptr<Sums>> sums_;
   std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_;
 };
+
+double BallEvaluator::radius_at(Expr target, std::int64_t at) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at); }
 
 void BallEvaluator::forget() {
   for (std::size_t id = 0; id < balls_.size(); ++id)
@@ -334,7 +397,11 @@ bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sin
   if (full_ || gave_up_) return false;
   if (rows == nullptr) keep_for_streams(targets);
   const std::vector<char> needed = need(targets, true);
-  if (Pass(*this, needed, targets, sink).run(rows)) return true;
+  Pass pass(*this, needed, targets, sink);
+  pass_ = &pass;
+  const bool held = pass.run(rows);
+  pass_ = nullptr;
+  if (held) return true;
   if (radii_ == Radii::each) {
     start_full();
     return false;

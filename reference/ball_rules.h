@@ -167,6 +167,13 @@ struct UniformSums {
 void see_terms(const Ball& x, UniformSums& sums);
 /// Values and the one radius of all sums, of n terms each at most; `out` has its shape. False if there is none.
 bool store_uniform(const RuleContext& context, const UniformSums& sums, double n, bool wants_sum, Ball& out);
+/// One element and the bound of its radius at its own operands, not at the worst of a part.
+struct ElementBound {
+  double v = 0;
+  UniformRadius radius;
+};
+/// The same of an elementwise primitive's result.
+ElementBound element_result(const RuleContext& context, Primitive primitive, std::span<const ElementBound> in, bool wants_sum);
 /// out[k] = a |x[k]| + b |y[k]| + c.
 void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out);
 /// Values of the product and the one radius of its elements.

@@ -17,10 +17,15 @@ constexpr double kSlack = 1 + 0x1p-40;  ///< the rounding of the rules themselve
 struct At {
   double least, most;
   bool zero;
-  double relative, absolute;
+  UniformRadius all;
+  double relative = all.relative, absolute = all.absolute;
   double r() const { return relative * most + absolute; }  ///< the largest
   /// The largest r / |v|; infinity where a value is zero.
   double share() const { return relative + (absolute > 0 ? (zero ? kInfinity : absolute / least) : 0.0); }
+  /// State as terms of a sum.
+  double terms() const { return all.chained ? all.terms : 1.0; }
+  double mass() const { return all.chained ? all.mass : most + r(); }
+  double base() const { return all.chained ? all.base : r(); }
 };
 /// Two parts of a bound.
 struct Bound {
@@ -35,19 +40,22 @@ Bound of_function(const RuleContext& c, double ulps, Bound in) { return with_own
 
 bool exact_power_of_two(const At& x) { return x.r() == 0 && !x.zero && x.least == x.most && power_of_two(x.most); }
 
-/// |ab| (ra + rb + ra rb) + |a| b's absolute part and the other way round. A power of two rounds nothing where the result
-/// stays normal, which the plain mode sees to.
+/// After a product with a power of two, which rounds nothing where the result stays normal. The plain mode sees to that, but for
+/// results that are small beside an absolute part.
+Bound moved(const RuleContext& c, Bound in) { return in.absolute == 0 ? in : rounded_once(c, in); }
+
+/// |ab| (ra + rb + ra rb) + |a| b's absolute part and the other way round.
 Bound product(const RuleContext& c, const At& a, const At& b) {
   const double lone = a.most * b.absolute * (1 + a.relative) + b.most * a.absolute * (1 + b.relative);
   const Bound in = {a.relative + b.relative + a.relative * b.relative, lone + a.absolute * b.absolute};
-  return exact_power_of_two(a) || exact_power_of_two(b) ? in : rounded_once(c, in);
+  return exact_power_of_two(a) || exact_power_of_two(b) ? moved(c, in) : rounded_once(c, in);
 }
 
 Bound quotient(const RuleContext& c, const At& a, const At& b) {
   const double rest = 1 - b.share();  // |b| - r >= |b| rest
   if (b.zero || !(rest > 0)) return kNone;
   const Bound in = {(a.relative + b.share()) / rest, a.absolute / (b.least * rest)};
-  return exact_power_of_two(b) ? in : with_own(2 * c.u, 2 * c.eta, in);
+  return exact_power_of_two(b) ? moved(c, in) : with_own(2 * c.u, 2 * c.eta, in);
 }
 
 /// Bound of a function of one operand at values of at most `most`.
@@ -95,12 +103,23 @@ Bound bound(const RuleContext& c, Primitive primitive, std::span<const At> in, d
   }
 }
 
-At at_of(const Ball& x) { return {x.range.smallest, x.range.largest, x.range.zero, x.all.relative, x.all.absolute}; }
+/// The radius of an elementwise result whose values are at most `most`, and its state as terms of a sum where that is wanted.
+UniformRadius radius_of_result(const RuleContext& c, Primitive primitive, std::span<const At> in, double most, double gap, bool wants) {
+  if (primitive == Primitive::neg) return in[0].all;
+  const Bound own = bound(c, primitive, in, most, gap);
+  UniformRadius out;
+  out.relative = own.relative * kSlack, out.absolute = own.absolute * kSlack;
+  if (primitive != Primitive::add && primitive != Primitive::sub) return out;
+  double terms = 0, mass = 0, base = 0;
+  for (const At& x : in) terms += x.terms(), mass += x.mass(), base += x.base();
+  if (terms > 2) out.absolute = std::max(out.absolute, summation_radius(c, terms, mass * kSlack, base, 0.0) * kSlack);
+  if (wants) out.chained = true, out.terms = terms, out.mass = mass * kSlack, out.base = base * kSlack;
+  return out;
+}
+
+At at_of(const Ball& x) { return {x.range.smallest, x.range.largest, x.range.zero, x.all}; }
 double radius_of(const Ball& x) { return x.all.at(x.range.largest); }
-/// State of an element as terms of a sum.
 double terms_of(const Ball& x) { return x.all.chained ? x.all.terms : 1.0; }
-double mass_of(const Ball& x) { return x.all.chained ? x.all.mass : x.range.largest + radius_of(x); }
-double base_of(const Ball& x) { return x.all.chained ? x.all.base : radius_of(x); }
 
 /// Calls row(offsets, repeats...) for each run of the iteration along its innermost axis.
 template <class Row>
@@ -122,6 +141,7 @@ void for_rows(const Ball& out, std::span<const Ball* const> in, const Row& row) 
 }
 
 bool bounded(double r) { return r < 0x1p100; }  // as measure() wants it of the plain mode
+constexpr double kSharpSums = 8;  ///< sums of at least so many terms are so few that each can have its own radius
 
 bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, Ball& out) {
   out.v = make_channel(out.count());
@@ -131,16 +151,8 @@ bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const
   });
   At at[3] = {};
   for (std::size_t k = 0; k < in.size(); ++k) at[k] = at_of(*in[k]);
-  const Bound own = bound(c, node.primitive, {at, in.size()}, out.range.largest, gap);
-  out.all.relative = own.relative * kSlack, out.all.absolute = own.absolute * kSlack;
-  if (node.primitive == Primitive::neg) {
-    out.all = in[0]->all;
-  } else if (node.primitive == Primitive::add || node.primitive == Primitive::sub) {
-    double terms = 0, mass = 0, base = 0;
-    for (const Ball* x : in) terms += terms_of(*x), mass += mass_of(*x), base += base_of(*x);
-    if (terms > 2) out.all.absolute = std::max(out.all.absolute, summation_radius(c, terms, mass * kSlack, base, 0.0) * kSlack);
-    if (wants) out.all.chained = true, out.all.terms = terms, out.all.mass = mass * kSlack, out.all.base = base * kSlack;
-  } else if (sharp && bounded(own.absolute)) {  // the absolute part of product(), element by element
+  out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
+  if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
     out.r = make_channel(out.count());
     const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack, b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
     const double rest = (at[0].absolute * at[1].absolute * (1 + c.u) + c.eta) * kSlack;
@@ -225,6 +237,21 @@ bool uniform_stored(const FloatFormat& format, double eta_on, Ball& out) {
 
 }  // namespace
 
+ElementBound element_result(const RuleContext& c, Primitive primitive, std::span<const ElementBound> in, bool wants) {
+  ElementBound out;
+  ValuesIn from[3] = {};
+  At at[3] = {};
+  for (std::size_t k = 0; k < in.size(); ++k) {
+    const double size = std::fabs(in[k].v);
+    from[k] = {&in[k].v, true}, at[k] = {size, size, size == 0, in[k].radius};
+  }
+  Extremes seen;
+  double gap = kInfinity;
+  evaluate_values(primitive, 1, from, &out.v, seen, gap);
+  out.radius = radius_of_result(c, primitive, {at, in.size()}, std::fabs(out.v), gap, wants);
+  return out;
+}
+
 void see_terms(const Ball& x, UniformSums& s) {
   s.terms = std::max(s.terms, terms_of(x));
   s.mass_each = std::max(s.mass_each, x.all.chained ? x.all.mass : x.all.absolute);
@@ -237,8 +264,15 @@ bool store_uniform(const RuleContext& c, const UniformSums& s, double n, bool wa
   std::copy(s.value.begin(), s.value.end(), out.v.get());
   see_values(out.v.get(), s.value.size(), out.range);
   const double sizes = s.mass.empty() ? 0.0 : *std::max_element(s.mass.begin(), s.mass.end());
-  const double mass = (sizes * (1 + s.relative) + n * s.mass_each) * kSlack, base = (sizes * s.relative + n * s.base_each) * kSlack;
+  const auto mass_at = [&](double size) { return (size * (1 + s.relative) + n * s.mass_each) * kSlack; };
+  const auto base_at = [&](double size) { return (size * s.relative + n * s.base_each) * kSlack; };
+  const double mass = mass_at(sizes), base = base_at(sizes);
   out.all.absolute = summation_radius(c, n * s.terms, mass, base, 0.0) * kSlack;
+  if (n >= kSharpSums && bounded(out.all.absolute)) {
+    out.r = make_channel(out.count());
+    for (std::size_t k = 0; k < s.mass.size(); ++k)
+      out.r[static_cast<std::ptrdiff_t>(k)] = summation_radius(c, n * s.terms, mass_at(s.mass[k]), base_at(s.mass[k]), 0.0) * kSlack;
+  }
   if (wants_sum) out.all.chained = true, out.all.terms = n * s.terms, out.all.mass = mass, out.all.base = base;
   return bounded(out.all.absolute);
 }

@@ -16,78 +16,89 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using D32 = hn::ScalableTag<std::uint32_t>;
-using V32 = hn::Vec<D32>;
+using D64 = hn::ScalableTag<std::uint64_t>;
+using D32 = hn::Repartition<std::uint32_t, D64>;
+using D = hn::ScalableTag<double>;
+using V64 = hn::Vec<D64>;
 
-constexpr std::size_t kMost = HWY_MAX_BYTES / sizeof(std::uint32_t);  ///< lanes of the widest vector
+constexpr std::size_t kMost = HWY_MAX_BYTES / sizeof(std::uint64_t);  ///< lanes of the widest vector
 
-/// Both halves of the 64-bit products of each lane with one number.
-HWY_INLINE void multiply(V32 a, V32 factor, V32& low, V32& high) {
-  const D32 d;
-  const auto even = hn::MulEven(a, factor), odd = hn::MulEven(hn::Shuffle2301(a), factor);
-  low = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
-  high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
-}
-
+/// The words of one block a lane, in its lower half; the upper one holds anything.
 struct Block {
-  V32 word[4];
+  V64 word[4];
 };
 
-/// Blocks first, first + step, ... of a stream, one a lane.
-HWY_INLINE Block blocks(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::uint32_t step) {
-  const D32 d;
-  const auto set = [&](std::uint64_t v) { return hn::Set(d, static_cast<std::uint32_t>(v)); };
-  const V32 low = set(first), at = hn::Add(low, hn::Mul(hn::Iota(d, 0), set(step)));
-  const V32 carry = hn::IfThenElse(hn::Lt(at, low), set(1), hn::Zero(d));
-  V32 w0 = at, w1 = hn::Add(set(first >> 32), carry), w2 = set(stream), w3 = set(stream >> 32);
-  V32 key0 = set(seed), key1 = set(seed >> 32);
+/// The upper half of each lane in its lower one: a shuffle, since shifts wait for the same port as products.
+HWY_INLINE V64 upper(V64 v) { return hn::BitCast(D64(), hn::Shuffle2301(hn::BitCast(D32(), v))); }
+
+/// One block a lane: that of a 64-bit counter. A product of two lower halves fills a lane, and only shifts apart.
+HWY_INLINE Block blocks(std::uint64_t seed, std::uint64_t stream, V64 counter) {
+  const D64 d;
+  const D32 d32;
+  const V64 first = hn::Set(d, 0xD2511F53u), second = hn::Set(d, 0xCD9E8D57u);
+  V64 w0 = counter, w1 = hn::ShiftRight<32>(counter), w2 = hn::Set(d, stream), w3 = hn::Set(d, stream >> 32);
+  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    V32 a_low, a_high, b_low, b_high;
-    multiply(w0, set(0xD2511F53u), a_low, a_high);
-    multiply(w2, set(0xCD9E8D57u), b_low, b_high);
-    w0 = hn::Xor(hn::Xor(b_high, w1), key0), w2 = hn::Xor(hn::Xor(a_high, w3), key1);
-    w1 = b_low, w3 = a_low;
-    key0 = hn::Add(key0, set(0x9E3779B9u)), key1 = hn::Add(key1, set(0xBB67AE85u));
+    const V64 a = hn::MulEven(hn::BitCast(d32, w0), hn::BitCast(d32, first)), b = hn::MulEven(hn::BitCast(d32, w2), hn::BitCast(d32, second));
+    w0 = hn::Xor(hn::Xor(upper(b), w1), hn::Set(d, key0)), w1 = b;
+    w2 = hn::Xor(hn::Xor(upper(a), w3), hn::Set(d, key1)), w3 = a;
+    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
   }
   return {{w0, w1, w2, w3}};
 }
 
+HWY_INLINE V64 counters(std::uint64_t first) {
+  const D64 d;
+  return hn::Add(hn::Set(d, first), hn::Iota(d, 0));
+}
+
+/// Stores all lanes, or the first of them where the end is near.
+template <class Tag, class T>
+HWY_INLINE void put(Tag d, hn::Vec<Tag> v, T* out, std::size_t start, std::size_t n) {
+  if (start + hn::Lanes(d) <= n) return hn::StoreU(v, d, out + start);
+  HWY_ALIGN T rest[kMost];
+  hn::Store(v, d, rest);
+  for (std::size_t i = start; i < n; ++i) out[i] = rest[i - start];
+}
+
 /// The six numbers of 16 bits that a block gives to an Irwin-Hall sum.
-HWY_INLINE V32 six(const Block& block) {
-  const D32 d;
-  const V32 mask = hn::Set(d, 0xffffu);
-  V32 sum = hn::Zero(d);
-  for (int k = 0; k < 3; ++k) sum = hn::Add(sum, hn::Add(hn::ShiftRight<16>(block.word[k]), hn::And(block.word[k], mask)));
+HWY_INLINE V64 six(const Block& block) {
+  const D64 d;
+  const V64 mask = hn::Set(d, 0xffffu);
+  V64 sum = hn::Zero(d);
+  for (int k = 0; k < 3; ++k) sum = hn::Add(sum, hn::Add(hn::And(hn::ShiftRight<16>(block.word[k]), mask), hn::And(block.word[k], mask)));
   return sum;
 }
 
+/// Exact below 2^52: the bits of 2^52 + v, less 2^52.
+HWY_INLINE hn::Vec<D> number(V64 v) {
+  const D d;
+  const auto base = hn::Set(d, 0x1p52);
+  return hn::Sub(hn::BitCast(d, hn::Or(v, hn::BitCast(D64(), base))), base);
+}
+
 void Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, std::uint64_t* out) {
-  const D32 d;
-  const std::size_t lanes = hn::Lanes(d);
-  HWY_ALIGN std::uint32_t high[kMost], low[kMost];
-  for (std::size_t start = 0; start < n; start += lanes) {
-    const Block block = blocks(seed, stream, first + start, 1);
-    hn::Store(block.word[0], d, high), hn::Store(block.word[1], d, low);
-    const std::size_t count = n - start < lanes ? n - start : lanes;
-    for (std::size_t i = 0; i < count; ++i) out[start + i] = std::uint64_t{high[i]} << 32 | low[i];
+  const D64 d;
+  for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
+    const Block block = blocks(seed, stream, counters(first + start));
+    put(d, hn::Or(hn::ShiftLeft<32>(block.word[0]), hn::And(block.word[1], hn::Set(d, 0xffffffffu))), out, start, n);
   }
 }
 
 template <bool full>
 HWY_INLINE void normals_of(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
-  const D32 d;
-  const std::size_t lanes = hn::Lanes(d);
-  HWY_ALIGN std::uint32_t sum[kMost], rest[kMost];
-  for (std::size_t start = 0; start < n; start += lanes) {
-    const Block even = blocks(seed, stream, 2 * (first + start), 2), odd = blocks(seed, stream, 2 * (first + start) + 1, 2);
-    hn::Store(hn::Add(six(even), six(odd)), d, sum);
-    if (full) hn::Store(even.word[3], d, rest);
-    const std::size_t count = n - start < lanes ? n - start : lanes;
+  const D64 d;
+  const D real;
+  for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
+    const V64 twice = hn::ShiftLeft<1>(counters(first + start));
+    const Block even = blocks(seed, stream, twice), odd = blocks(seed, stream, hn::Or(twice, hn::Set(d, 1)));
     // Whole numbers: the sum is exact in any order. Its twelve halves make the 6.
-    for (std::size_t i = 0; i < count; ++i) {
-      const double normal = (static_cast<double>(static_cast<std::int32_t>(sum[i])) + 6.0) * 0x1p-16 - 6.0;
-      out[start + i] = full ? normal + Random::filling(rest[i]) : normal;
+    auto normal = hn::Sub(hn::Mul(hn::Add(number(hn::Add(six(even), six(odd))), hn::Set(real, 6.0)), hn::Set(real, 0x1p-16)), hn::Set(real, 6.0));
+    if (full) {  // Random::filling()
+      const auto word = number(hn::And(even.word[3], hn::Set(d, 0xffffffffu)));
+      normal = hn::Add(normal, hn::Mul(hn::Sub(word, hn::Set(real, 0x1p31)), hn::Set(real, 0x1p-48)));
     }
+    put(real, normal, out, start, n);
   }
 }
 

@@ -27,6 +27,9 @@ std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass
       ASSERT_NEAR(v, want.v[first + i], 1e-12 * part.range.largest) << where << " value of " << names[which] << " at " << first + i;
       const double bound = part.all.relative * std::fabs(v) + (part.r ? part.r[i] : part.all.absolute);
       ASSERT_LE(r, bound) << where << " radius of " << names[which] << " at " << first + i;
+      const double sharper = reference.radius_at(form, pass, names[which], i);
+      ASSERT_LE(r, sharper) << where << " radius at its own operands of " << names[which] << " at " << first + i;
+      ASSERT_LE(sharper, bound) << where << " at " << first + i;
       zero_radii += bound == 0;
     }
     seen += part.count();
