@@ -2,7 +2,10 @@
 #include "checks/launch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "checks/device_buffers.h"
 #include "src/error.h"
@@ -114,6 +117,35 @@ std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
   return changed;
 }
 
+namespace {
+
+std::mutex launches_mutex;
+std::multiset<std::chrono::steady_clock::time_point> launches;  ///< starts of those that run
+
+class Running {
+ public:
+  Running() {
+    const std::lock_guard lock(launches_mutex);
+    at_ = launches.insert(std::chrono::steady_clock::now());
+  }
+  ~Running() {
+    const std::lock_guard lock(launches_mutex);
+    launches.erase(at_);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  std::multiset<std::chrono::steady_clock::time_point>::iterator at_;
+};
+
+}  // namespace
+
+double seconds_in_launch() {
+  const std::lock_guard lock(launches_mutex);
+  return launches.empty() ? 0.0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - *launches.begin()).count();
+}
+
 LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
                     const std::atomic<bool>* cancel) {
   LaunchResult out;
@@ -130,7 +162,10 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   for (auto& [name, tensor] : read) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
   for (auto& [name, tensor] : out.written) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
   for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
-  run_on(device, kernel, call, all);
+  {
+    const Running running;
+    run_on(device, kernel, call, all);
+  }
 
   for (const auto& [name, tensor] : out.written)
     if (tensor.changed_outside(tensors.write.at(name)) > 0) out.overrun.push_back(name);

@@ -62,4 +62,7 @@ struct LaunchTensors {
 LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
                     const std::atomic<bool>* cancel = nullptr);
 
+/// How long the longest of the launches that now run has been running; 0 if none is.
+double seconds_in_launch();
+
 }  // namespace ampcheck::checks

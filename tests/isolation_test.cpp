@@ -215,6 +215,12 @@ TEST(Isolation, AKernelThatEndsTheProcessOfContractIsACrash) {
   EXPECT_EQ(testing::ampcheck("contract " + kHostile + " no_such_op").exit_code, 2);
 }
 
+TEST(Isolation, AKernelOfContractThatDoesNotReturnIsATimeout) {
+  const ProgramResult run = testing::ampcheck("contract " + kHostile + " loops --dtype fp32 --timeout 1");
+  EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+  EXPECT_TRUE(contains(run.err, "TIMEOUT (AC502)") && contains(run.err, "in 1 s (--timeout)")) << run.err;
+}
+
 TEST(Isolation, ContractEndsWithItsChild) {
   const ProgramResult run = testing::shell("$AMPCHECK contract " + kHostile + " loops --dtype fp32 & pid=$!\n"
                                            "(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT $pid; wait $pid; code=$?; kill $keeper\n"

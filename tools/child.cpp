@@ -7,16 +7,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "checks/launch.h"
 #include "src/error.h"
+#include "tools/limits.h"
 #include "tools/output.h"
 
 extern char** environ;
@@ -26,7 +32,22 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr const char* kMark = "AMPCHECK_CHILD";
-constexpr int kDone = 5;  ///< descriptor on which the child says that it is done
+constexpr int kDone = 5;  ///< descriptor on which the child says how it ends
+constexpr char kFinished = 'f', kStuck = 's';
+
+void say(char what) {
+  while (write(kDone, &what, 1) < 0 && errno == EINTR) {
+  }
+}
+
+/// Ends this process, the child, where one call of a kernel lasts longer than that: the kernel may hear nothing else.
+void watch_kernels(double timeout) {
+  std::thread([timeout] {
+    while (checks::seconds_in_launch() < timeout) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    say(kStuck);
+    kill(getpid(), SIGKILL);
+  }).detach();
+}
 
 volatile std::sig_atomic_t running = 0;  ///< the child
 void pass_on(int signal) { kill(running, signal); }
@@ -69,6 +90,8 @@ std::optional<ExitCode> run_in_child(const Options& options) {
   if (options.plugin_ops.empty() || !options.isolation) return std::nullopt;
   if (const char* parent = std::getenv(kMark); parent != nullptr && parent == std::to_string(getppid())) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
+    limit_memory(options.device);
+    watch_kernels(options.timeout);
     return std::nullopt;
   }
   int ends[2];
@@ -82,27 +105,29 @@ std::optional<ExitCode> run_in_child(const Options& options) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  char done = 0;
+  char said = 0;
   fcntl(ends[0], F_SETFL, O_NONBLOCK);  // a fork of the kernel's may hold the pipe open
-  const bool said = read(ends[0], &done, 1) == 1;
+  if (read(ends[0], &said, 1) != 1) said = 0;
   close(ends[0]);
-  if (said && WIFEXITED(status)) return static_cast<ExitCode>(WEXITSTATUS(status));
+  if (said == kFinished && WIFEXITED(status)) return static_cast<ExitCode>(WEXITSTATUS(status));
   if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM)) {
     std::signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
   }
-  const std::string library = options.plugin_ops.front()->plugin;
+  const std::string library = options.plugin_ops.front()->plugin, pinned = "; 'ampcheck check " + library + "' pins it to a case\n";
+  if (said == kStuck) {
+    write_stderr(fmt::format("ampcheck: TIMEOUT (AC502): a kernel of '{}' did not return in {:g} s (--timeout){}", library, options.timeout, pinned));
+    return ExitCode::findings;
+  }
   const std::string how = WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")"
                                               : "by itself with exit code " + std::to_string(WEXITSTATUS(status));
-  write_stderr("ampcheck: CRASH (AC501): a kernel of '" + library + "' ended its process " + how + "; 'ampcheck check " + library + "' pins it to a case\n");
+  write_stderr("ampcheck: CRASH (AC501): a kernel of '" + library + "' ended its process " + how + pinned);
   return ExitCode::findings;
 }
 
 void child_is_done() {
   if (std::getenv(kMark) == nullptr || fcntl(kDone, F_GETFD) < 0) return;
-  const char done = 1;
-  while (write(kDone, &done, 1) < 0 && errno == EINTR) {
-  }
+  say(kFinished);
 }
 
 }  // namespace ampcheck::tools

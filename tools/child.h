@@ -11,8 +11,8 @@
 namespace ampcheck::tools {
 
 /// With ops of a library: runs this command line again in a child and returns its exit code, or that of findings where a kernel
-/// ended the child. Nothing: this is the child, or there is no library; then the command is to run here. EnvironmentError if no
-/// process can be started.
+/// ended the child or did not return in options.timeout seconds. Nothing: this is the child, or there is no library, or the user
+/// wants no isolation; then the command is to run here. EnvironmentError if no process can be started.
 std::optional<ExitCode> run_in_child(const Options& options);
 
 /// In the child, once the command is done: tells the parent that its exit code is the command's own.

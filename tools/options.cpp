@@ -205,13 +205,16 @@ void add_jobs_option(CLI::App* verb, Options& o) {
        [&o](const std::string& t) { o.jobs = static_cast<int>(parse_count("--jobs", t, 1, 4096)); });
 }
 
+void add_isolation_options(CLI::App* verb, Options& o, const char* what_ends) {
+  each(verb, "--isolation", "I", "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
+       [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
+  each(verb, "--timeout", "S", what_ends, [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
+}
+
 void add_run_options(CLI::App* verb, Options& o) {
   each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
   add_jobs_option(verb, o);
-  each(verb, "--isolation", "I", "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
-       [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
-  each(verb, "--timeout", "S", "seconds that a case may take in a worker (60)",
-       [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
+  add_isolation_options(verb, o, "seconds that a case may take in a worker (60)");
   verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
                           "values only: leave out the exact relations");
 }
@@ -360,12 +363,14 @@ void describe(CLI::App& app, Options& o) {
   CLI::App* contract = add_verb(app, o, "contract", "What a kernel's bits say of its precision contract, and the line to declare it by");
   contract->add_option("OP", o.words, "ops or patterns; a library or TOML file first if they are of one")->required();
   each(contract, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)", [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
+  add_isolation_options(contract, o, "seconds that a call of a library's kernel may take (60)");
   each(contract, "--seed", "S", "seed of the data (1)", [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });
 
   CLI::App* audit = add_verb(app, o, "audit", "Tests the judges: audit zoo how often ampcheck is right, audit gate what a tolerance rule of yours lets pass");
   audit->add_option("WHAT", o.words, "zoo, then names of its kernels or patterns (none: all); or gate, then ops or case names, a library or TOML file first if they are of one")->required();
   add_set_options(audit, o);
   add_jobs_option(audit, o);
+  add_isolation_options(audit, o, "of gate: seconds that a call of a library's kernel may take (60)");
   audit->add_flag("-v,--verbose", o.verbose, "of zoo: every kernel with what was due and what was found");
   add_gate_options(audit, o);
 

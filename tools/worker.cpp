@@ -19,33 +19,12 @@
 #include "tools/selection.h"
 #include "tools/user_tensors.h"
 #include "tools/wire.h"
+#include "tools/limits.h"
 #include "tools/worker_channel.h"
 
 namespace ampcheck::tools {
 
 namespace {
-
-void limit(__rlimit_resource_t resource, rlim_t most) {
-  rlimit now{};
-  if (getrlimit(resource, &now) != 0) return;
-  now.rlim_cur = std::min(now.rlim_max, most);
-  setrlimit(resource, &now);
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kReservesAddresses = true;  // a sanitizer's shadow is larger than any memory
-#else
-constexpr bool kReservesAddresses = false;
-#endif
-
-/// A kernel may not take the machine: no core files, no more memory than there is, little output. CUDA reserves more
-/// addresses than that.
-void set_limits(Device device) {
-  const auto memory = static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
-  limit(RLIMIT_CORE, 0);
-  if (device == Device::cpu && !kReservesAddresses) limit(RLIMIT_AS, memory + (rlim_t{1} << 30));
-  limit(RLIMIT_FSIZE, kMostOutput);
-}
 
 std::atomic<bool> cancel{false};  ///< asked to end: kernels hear of it by should_cancel
 extern "C" void on_terminate(int) { cancel.store(true); }
@@ -93,7 +72,8 @@ ExitCode worker_main(int argc, char** argv) {
   run.relations = std::string_view(argv[4]) == "1";
   run.jobs = 1;
   run.cancel = &cancel;
-  set_limits(run.device);
+  limit_memory(run.device);
+  limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   set_threads(1);
   open_plugin(options);
   open_inputs(options);
