@@ -16,6 +16,11 @@ struct PluginError : Error {
   using Error::Error;
 };
 
+/// A kernel threw or returned a code that is not 0. In a check it becomes a finding of its case.
+struct KernelError : Error {
+  using Error::Error;
+};
+
 struct Plugin {
   std::string path;         ///< as the user wrote it: goes into replay lines
   std::vector<OpDef> ops;

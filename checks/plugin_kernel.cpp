@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "checks/plugin.h"
+
 namespace ampcheck::checks {
 
 namespace {
@@ -162,15 +164,15 @@ class PluginKernel {
     try {
       return kernel(&call);
     } catch (const std::exception& error) {
-      throw Error("[" + name_ + "] " + pass(direction) + " threw: " + shown(error.what()));
+      throw KernelError("[" + name_ + "] " + pass(direction) + " threw: " + shown(error.what()));
     } catch (...) {
-      throw Error("[" + name_ + "] " + pass(direction) + " threw something that is no std::exception");
+      throw KernelError("[" + name_ + "] " + pass(direction) + " threw something that is no std::exception");
     }
   }
 
   void finish(std::int32_t code, const Context& context, Direction direction) const {
     if (code != 0)
-      throw Error("[" + name_ + "] " + pass(direction) + " returned " + std::to_string(code) + (context.error.empty() ? "" : ": " + context.error));
+      throw KernelError("[" + name_ + "] " + pass(direction) + " returned " + std::to_string(code) + (context.error.empty() ? "" : ": " + context.error));
   }
 
   static const char* pass(Direction direction) { return direction == Direction::backward ? "backward" : direction == Direction::jvp ? "jvp" : "forward"; }

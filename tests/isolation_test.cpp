@@ -209,6 +209,9 @@ TEST(Isolation, AKernelThatEndsTheProcessOfContractIsACrash) {
     EXPECT_EQ(run.exit_code, 1) << op << run.out << run.err;
     EXPECT_TRUE(contains(run.err, "CRASH (AC501)") && contains(run.err, how)) << op << run.err;
   }
+  const ProgramResult failing = testing::ampcheck("contract " + kHostile + " returns_garbage --dtype fp32");
+  EXPECT_EQ(failing.exit_code, 1) << failing.err;
+  EXPECT_TRUE(contains(failing.err, "CRASH (AC501)") && contains(failing.err, "forward returned")) << failing.err;
   const ProgramResult right = testing::ampcheck("contract " + kHostile + " prints --dtype fp32");
   EXPECT_EQ(right.exit_code, 0) << right.err;
   EXPECT_TRUE(contains(right.out, "accumulate = \"fp32\"")) << right.out;

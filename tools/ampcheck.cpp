@@ -60,6 +60,9 @@ ExitCode guarded(int argc, char** argv) {
     return said(ExitCode::usage, error);
   } catch (const checks::PluginError& error) {  // a formula that fits some shapes only
     return said(ExitCode::usage, error);
+  } catch (const checks::KernelError& error) {  // where there is no case to pin it to
+    write_stderr(std::string("ampcheck: CRASH (AC501): ") + error.what() + "\n");
+    return ExitCode::findings;
   } catch (const WriteError& error) {
     return said(ExitCode::not_written, error);
   } catch (const EnvironmentError& error) {
