@@ -2,7 +2,6 @@
 #include "checks/case_reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "reference/replay.h"
@@ -36,17 +35,6 @@ reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& ca
   return out;
 }
 
-namespace {
-
-/// No branch and no call: it vectorises.
-bool all_finite(const std::vector<double>& values) {
-  std::int64_t exponents = 0;
-  for (const double v : values) exponents |= (std::bit_cast<std::int64_t>(v) & 0x7ff0000000000000) == 0x7ff0000000000000 ? 1 : 0;
-  return exponents == 0;
-}
-
-}  // namespace
-
 const std::vector<std::pair<std::string, Expr>>& nodes_of(const reference::Recording& recording, Pass pass) {
   return pass == Pass::forward ? recording.outputs : pass == Pass::jvp ? recording.jvps : recording.gradients;
 }
@@ -66,7 +54,13 @@ void give_forward(const reference::Recording& recording, Leaves& leaves) {
 
 CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs)
     : op_(op), call_(call), inputs_(std::move(inputs)), evaluated_(op.forms.size()) {
-  for (const auto& [name, values] : inputs_) inputs_finite_ &= all_finite(values);
+  inputs_finite_ = measure(inputs_);
+}
+
+bool CaseReference::measure(const NamedValues& values) {
+  bool finite = true;
+  for (const auto& [name, list] : values) finite &= (ranges_[name] = reference::extremes_of(list)).finite;
+  return finite;
 }
 
 Shape CaseReference::shape_of(const std::vector<std::pair<std::string, Expr>>& nodes, const std::string& name) {
@@ -95,13 +89,13 @@ CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
 namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
-                                              const OpCall& call, const NamedValues& inputs, const std::vector<Expr>& targets, reference::Radii radii,
-                                              bool flushes = false) {
+                                              const OpCall& call, const NamedValues& inputs, const Ranges& ranges,
+                                              const std::vector<Expr>& targets, reference::Radii radii, bool flushes = false) {
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
   arithmetic.flushes_subnormals |= flushes;
   auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets, reference::Switches{}, radii);
-  for (const auto& [name, node] : recording.inputs) out->borrow(node, inputs.at(name));
+  for (const auto& [name, node] : recording.inputs) out->borrow(node, inputs.at(name), ranges.at(name));
   for (const auto& [name, node] : recording.cotangents) out->varies(node);
   const auto& adding = signature.launch.accumulates;
   for (const auto* list : {&recording.outputs, &recording.gradients})
@@ -124,11 +118,11 @@ std::vector<Expr> targets_of(const reference::Recording& recording, Pass pass) {
 CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass pass, reference::Radii radii) {
   Evaluated::Balls& balls = form.at(pass, radii);
   if (!balls.of) {
-    balls.of = make_evaluator(form.recording, op_.signature, call_, inputs_, targets_of(form.recording, pass), radii);
+    balls.of = make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets_of(form.recording, pass), radii);
     if (pass == Pass::jvp)
-      for (const auto& [key, node] : form.recording.tangents) balls.of->borrow(node, tangents_.at(key));
+      for (const auto& [key, node] : form.recording.tangents) balls.of->borrow(node, tangents_.at(key), ranges_.at(key));
     for (const auto& [key, node] : form.recording.stored)
-      if (pass == Pass::backward_at_saved && saved_.contains(key)) balls.of->borrow(node, saved_.at(key));
+      if (pass == Pass::backward_at_saved && saved_.contains(key)) balls.of->borrow(node, saved_.at(key), ranges_.at(key));
   }
   return balls;
 }
@@ -136,7 +130,7 @@ CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass 
 BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass, reference::Radii radii) {
   Evaluated::Balls& balls = evaluator(form, pass, radii);
   if (pass != Pass::forward && pass != Pass::jvp && balls.probe != probe_) {
-    for (const auto& [key, node] : form.recording.cotangents) balls.of->borrow(node, cotangents_.at(key));
+    for (const auto& [key, node] : form.recording.cotangents) balls.of->borrow(node, cotangents_.at(key), ranges_.at(key));
     balls.probe = probe_;
   }
   if (const auto& bounded = form.at(pass, reference::Radii::uniform).of; radii == reference::Radii::each && bounded) balls.of->adopt_moved(*bounded);
@@ -155,18 +149,19 @@ Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string&
 
 void CaseReference::set_cotangents(NamedValues cotangents) {
   cotangents_ = std::move(cotangents);
-  cotangents_finite_ = true;
-  for (const auto& [name, values] : cotangents_) cotangents_finite_ &= all_finite(values);
+  cotangents_finite_ = measure(cotangents_);
   ++probe_;
 }
 
 void CaseReference::set_tangents(NamedValues tangents) {
   tangents_ = std::move(tangents);
-  tangents_finite_ = true;
-  for (const auto& [name, values] : tangents_) tangents_finite_ &= all_finite(values);
+  tangents_finite_ = measure(tangents_);
 }
 
-void CaseReference::set_saved(NamedValues saved) { saved_ = std::move(saved); }
+void CaseReference::set_saved(NamedValues saved) {
+  saved_ = std::move(saved);
+  measure(saved_);
+}
 
 bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
                                 const std::vector<char>* rows) {
@@ -230,9 +225,9 @@ Interval CaseReference::interval(std::size_t form, Pass pass, const std::string&
 
 Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype) {
   Evaluated& at = form_at(form);
-  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, targets_of(at.recording, pass), reference::Radii::each, true);
+  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets_of(at.recording, pass), reference::Radii::each, true);
   if (pass != Pass::forward)
-    for (const auto& [key, node] : at.recording.cotangents) balls->borrow(node, cotangents_.at(key));
+    for (const auto& [key, node] : at.recording.cotangents) balls->borrow(node, cotangents_.at(key), ranges_.at(key));
   const Expr node = node_of(at, pass, name);
   balls->run({node});
   return interval_of_part(form, pass, balls->result(node), dtype, {});

@@ -35,6 +35,8 @@ using Leaves = std::vector<std::pair<reference::Expr, std::vector<double>>>;
 /// Adds what the backward takes from the forward, replayed in fp32: then only sums of the backward are narrowed.
 void give_forward(const reference::Recording& recording, Leaves& leaves);
 
+using Ranges = std::map<std::string, reference::Extremes>;
+
 class CaseReference {
  public:
   /// `inputs`: exact values of every present input, integers too.
@@ -106,11 +108,13 @@ class CaseReference {
   /// The same with all its leaves set.
   reference::BallEvaluator& ready(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
   bool stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows);
+  bool measure(const NamedValues& values);  ///< whether all are finite
   static reference::Expr node_of(const Evaluated& form, Pass pass, const std::string& name);
 
   const OpDef& op_;
   OpCall call_;
   NamedValues inputs_, cotangents_, saved_, tangents_;
+  Ranges ranges_;  ///< of all these, measured once for every evaluator
   std::vector<std::unique_ptr<Evaluated>> evaluated_;
   int probe_ = 0;
   bool inputs_finite_ = true, cotangents_finite_ = true, tangents_finite_ = true;

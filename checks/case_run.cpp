@@ -84,18 +84,12 @@ LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) cons
   LaunchTensors out;
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
+  const auto& in_place = op.signature.launch.in_place;
   for (const Written& output : outputs) {
-    const auto& list = op.signature.launch.in_place;
-    const auto alias = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.first == output.name; });
-    if (alias != list.end()) {
-      out.in_place[output.name] = alias->second;
-      continue;
-    }
-    GuardedTensor tensor(output.dtype, output.shape, tensor_layout(call, output.name), poison(output.dtype, fill));
-    if (accumulates(output.name)) tensor.assign(held(output));
-    out.write.emplace(output.name, std::move(tensor));
+    const auto alias = std::find_if(in_place.begin(), in_place.end(), [&](const auto& p) { return p.first == output.name; });
+    if (alias != in_place.end()) out.in_place[output.name] = alias->second;
   }
-  return out;
+  return refilled(out, outputs, fill);
 }
 
 LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents_in,
@@ -113,10 +107,16 @@ LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchR
     tensor.assign(cotangents_in.at(name));
     out.read.emplace(name, std::move(tensor));
   }
-  for (const Written& gradient : gradients) {
-    GuardedTensor tensor(gradient.dtype, gradient.shape, tensor_layout(call, gradient.name), poison(gradient.dtype, fill));
-    if (accumulates(gradient.name)) tensor.assign(held(gradient));
-    out.write.emplace(gradient.name, std::move(tensor));
+  return refilled(out, gradients, fill);
+}
+
+LaunchTensors CaseRun::refilled(const LaunchTensors& tensors, const std::vector<Written>& written, int fill) const {
+  LaunchTensors out{tensors.read, {}, tensors.in_place};
+  for (const Written& output : written) {
+    if (out.in_place.contains(output.name)) continue;
+    GuardedTensor tensor(output.dtype, output.shape, tensor_layout(call, output.name), poison(output.dtype, fill));
+    if (accumulates(output.name)) tensor.assign(held(output));
+    out.write.emplace(output.name, std::move(tensor));
   }
   return out;
 }
@@ -137,7 +137,7 @@ LaunchResult CaseRun::launched(const kernels::KernelFn& kernel, const LaunchTens
   stop_if_cancelled();
   LaunchResult result;
   try {
-    result = launch(kernel, tensors, call.attributes, options.device, options.cancel);
+    result = launch(kernel, tensors, call.attributes, options.device, options.cancel, &copies_);
   } catch (const std::exception&) {
     stop_if_cancelled();
     throw;

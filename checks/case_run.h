@@ -55,6 +55,8 @@ class CaseRun {
   /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
   LaunchTensors forward_tensors(const NamedValues& inputs, int fill) const;
   LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
+  /// The tensors of a launch with its written buffers made anew.
+  LaunchTensors refilled(const LaunchTensors& tensors, const std::vector<Written>& written, int fill) const;
   LaunchResult run_forward(const LaunchTensors& tensors);
   LaunchResult run_backward(const LaunchTensors& tensors);
   LaunchResult run_jvp(const LaunchTensors& tensors);
@@ -77,6 +79,7 @@ class CaseRun {
   void note_memory(const LaunchResult& result, const std::string& where);
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
+  LaunchCopies copies_;
   int cotangents_probe_ = -1;
 };
 

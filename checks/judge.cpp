@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "checks/case_run.h"
+#include "src/elements.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks {
@@ -78,27 +79,6 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   check.verdict = find_code(check.code)->verdict;
 }
 
-/// Elements of a tensor as doubles, a part at a time.
-class Got {
- public:
-  explicit Got(const TensorView& view) : view_(view) {
-    if (view.is_dense() && is_float(view.dtype)) return;
-    copy_ = to_doubles(view);
-  }
-  /// `room` holds the numbers where they have to be converted.
-  std::span<const double> part(std::int64_t first, std::int64_t count, std::vector<double>& room) const {
-    const auto n = static_cast<std::size_t>(count);
-    if (!copy_.empty()) return std::span(copy_).subspan(static_cast<std::size_t>(first), n);
-    room.resize(n);
-    decode(format(view_.dtype), view_.as<const std::byte>() + first * bytes(view_.dtype), std::span(room));
-    return room;
-  }
-
- private:
-  TensorView view_;
-  std::vector<double> copy_;
-};
-
 /// What the comparison of a whole tensor says, where nothing lies outside.
 void conclude(const Comparison& comparison, CheckResult& check) {
   check.compared = comparison.compared, check.blind = comparison.blind, check.range = comparison.range;
@@ -165,7 +145,7 @@ struct ByRows {
   Pass pass;
   const std::vector<std::vector<double>>& held;
   std::vector<Comparison>& comparisons;
-  std::vector<Got> got;
+  std::vector<Elements> got;
   std::vector<double> room;
 
   const Written& tensor(std::size_t k) const { return *subjects[k].tensor; }

@@ -146,11 +146,23 @@ double seconds_in_launch() {
   return launches.empty() ? 0.0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - *launches.begin()).count();
 }
 
+namespace {
+
+GuardedTensor copy_of(const std::string& name, const GuardedTensor& tensor, LaunchCopies* copies) {
+  const auto known = copies == nullptr ? std::map<std::string, LaunchCopies::Copy>::iterator() : copies->of.find(name);
+  if (copies == nullptr || known == copies->of.end()) return tensor.clone();
+  const LaunchCopies::Copy kept = std::move(known->second);
+  copies->of.erase(known);
+  return kept.from.view().data == tensor.view().data ? kept.copy : tensor.clone();
+}
+
+}  // namespace
+
 LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
-                    const std::atomic<bool>* cancel) {
+                    const std::atomic<bool>* cancel, LaunchCopies* copies) {
   LaunchResult out;
   std::map<std::string, GuardedTensor> read;
-  for (const auto& [name, tensor] : tensors.read) read[name] = tensor.clone();
+  for (const auto& [name, tensor] : tensors.read) read[name] = copy_of(name, tensor, copies);
   for (const auto& [name, tensor] : tensors.write)
     if (!tensors.in_place.contains(name)) out.written[name] = tensor.clone();
 
@@ -171,8 +183,9 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
     if (tensor.changed_outside(tensors.write.at(name)) > 0) out.overrun.push_back(name);
   for (const auto& [name, tensor] : read) {
     const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&, input = std::string_view(name)](const auto& p) { return p.second == input; });
-    if (overwritten ? tensor.changed_outside(tensors.read.at(name)) > 0 : !tensor.same_bytes(tensors.read.at(name)))
-      (overwritten ? out.overrun : out.clobbered).push_back(name);
+    const GuardedTensor& before = tensors.read.at(name);
+    if (overwritten ? tensor.changed_outside(before) > 0 : !tensor.same_bytes(before)) (overwritten ? out.overrun : out.clobbered).push_back(name);
+    else if (!overwritten && copies != nullptr) copies->of[name] = {before, tensor};
   }
   for (const auto& [name, from] : tensors.in_place) out.written[name] = read.at(from).clone();
   return out;

@@ -57,10 +57,18 @@ struct LaunchTensors {
   std::map<std::string, std::string> in_place; ///< written name -> read name
 };
 
+/// Copies of read tensors that a launch left as they were, for the next one that reads the same memory: the last of each name.
+struct LaunchCopies {
+  struct Copy {
+    GuardedTensor from, copy;
+  };
+  std::map<std::string, Copy> of;
+};
+
 /// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after. `cancel`: what
-/// the kernel may ask whether its result is still wanted.
+/// the kernel may ask whether its result is still wanted. `copies`: kept from launch to launch.
 LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
-                    const std::atomic<bool>* cancel = nullptr);
+                    const std::atomic<bool>* cancel = nullptr, LaunchCopies* copies = nullptr);
 
 /// How long the longest of the launches that now run has been running; 0 if none is.
 double seconds_in_launch();

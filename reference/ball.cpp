@@ -93,16 +93,18 @@ void BallEvaluator::set(Expr leaf, std::span<const double> values, std::span<con
     ball.r = make_channel(ball.count());
     std::copy(radius.begin(), radius.end(), ball.r.get());
   }
+  measure(ball);
   give(leaf, std::move(ball));
 }
 
-void BallEvaluator::borrow(Expr leaf, std::span<const double> values) {
+void BallEvaluator::borrow(Expr leaf, std::span<const double> values, const Extremes& range) {
   const Node& node = graph_.node(leaf.id);
   if (static_cast<std::int64_t>(values.size()) != node.shape.count())
     throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " + node.shape.str());
   Ball ball;
   ball.shape = node.shape;
   ball.v = Channel(Channel(), const_cast<double*>(values.data()));  // nobody writes to a leaf
+  ball.range = range, ball.narrow = true;
   give(leaf, std::move(ball));
 }
 
@@ -121,7 +123,6 @@ void widen_subnormals(Ball& ball) {
 
 void BallEvaluator::give(Expr leaf, Ball ball) {
   const auto id = static_cast<std::size_t>(leaf.id);
-  measure(ball);
   if (arithmetic_.flushes_subnormals) widen_subnormals(ball);
   leaves_finite_ &= ball.range.finite;
   balls_[id] = std::move(ball);

@@ -84,6 +84,8 @@ struct Ball {
 /// Sets `ball.range`. False if a radius is 2^100 or more, or not a number.
 bool measure(Ball& ball);
 
+Extremes extremes_of(std::span<const double> values);
+
 /// Takes a part of a target: its first element's row-major index in the whole tensor, and the balls.
 using BallSink = std::function<void(Expr target, std::int64_t first, const Ball& part)>;
 
@@ -109,7 +111,9 @@ class BallEvaluator {
   /// Gives a leaf (or a stored node, which then counts as given) its exact values. Radius zero unless `radius` is given.
   void set(Expr leaf, std::span<const double> values, std::span<const double> radius = {});
   /// As set(), without a copy: the values stay where they are and must outlive their use.
-  void borrow(Expr leaf, std::span<const double> values);
+  void borrow(Expr leaf, std::span<const double> values) { borrow(leaf, values, extremes_of(values)); }
+  /// With their extremes, where those are known.
+  void borrow(Expr leaf, std::span<const double> values, const Extremes& range);
   /// Says that this leaf will be set again: a stream keeps nothing that follows from it.
   void varies(Expr leaf) { varies_[static_cast<std::size_t>(leaf.id)] = 1; }
   /// Says that a kernel adds this target to what its buffer held: then it keeps the state of its sum (rule R3).
@@ -161,7 +165,7 @@ class BallEvaluator {
   void start_full();
   void mark_sums();
   void keep_for_streams(const std::vector<Expr>& targets);
-  void give(Expr leaf, Ball ball);
+  void give(Expr leaf, Ball ball);  ///< measured
   class Pass;
 
   const Graph& graph_;

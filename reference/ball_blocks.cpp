@@ -429,6 +429,11 @@ void settle_chain(const RuleContext& context, int n, const double* v, const Sums
   HWY_DYNAMIC_DISPATCH(SettleChain)(context, n, v, sums, r);
 }
 void sum_run(const double* v, const double* r, std::int64_t n, SumState& out) { HWY_DYNAMIC_DISPATCH(SumRun)(v, r, n, out); }
+Extremes extremes_of(std::span<const double> values) {
+  Extremes out;
+  HWY_DYNAMIC_DISPATCH(Measure)(values.data(), nullptr, static_cast<std::int64_t>(values.size()), out);
+  return out;
+}
 bool measure(Ball& ball) {
   return ball.narrow = HWY_DYNAMIC_DISPATCH(Measure)(ball.v.get(), ball.r.get(), ball.count(), ball.range);
 }
