@@ -254,23 +254,35 @@ class BallEvaluator::Pass {
     return slices_.back().second.get();
   }
 
-  /// An operand's element, where `at` is the result's; nothing where it is gone.
-  std::optional<ElementBound> operand_at(std::size_t id, int rank, const Shape& result, std::int64_t at, int depth) {
-    const bool there = parts_[id].v || of_.balls_[id].v;
-    const Ball* const ball = there ? operand(rank, id, row_, count_) : nullptr;
-    if (!there && grain(id) != Grain::row) return std::nullopt;
-    const Shape shape = there ? ball->shape : of_.rows_.part(of_.graph_.node(static_cast<int>(id)).shape, count_);
-    const Shape strides = row_major_strides(shape);
-    std::int64_t from = 0;
-    for (int axis = result.rank - 1, own = shape.rank - 1; axis >= 0 && own >= 0; --axis, --own) {
-      if (shape[own] != 1) from += at % result[axis] * strides[own];
-      at /= result[axis];
+  /// The part of an operand, if it is still there or was known before.
+  const Ball* at_hand(std::size_t id, int rank) { return parts_[id].v || of_.balls_[id].v ? operand(rank, id, row_, count_) : nullptr; }
+
+  /// How the elements of a part find those of its operands, gone ones included.
+  const BroadcastPlan& plan_of(std::size_t id, const Shape& shape) {
+    if (plans_.empty() || planned_ != count_) plans_.assign(runs_.size(), {}), planned_ = count_;
+    if (plans_[id]) return *plans_[id];
+    const Node& node = of_.graph_.node(static_cast<int>(id));
+    std::array<Ball, 3> shapes;
+    std::array<const Ball*, 3> in{};
+    for (std::size_t k = 0; k < node.args.size(); ++k) {
+      const auto arg = static_cast<std::size_t>(node.args[k]);
+      const Ball* const ball = at_hand(arg, node.shape.rank);
+      shapes[k].shape = ball ? ball->shape : of_.rows_.part(of_.graph_.node(static_cast<int>(arg)).shape, count_);
+      in[k] = &shapes[k];
     }
-    std::optional<ElementBound> out = of_.given_[id] || depth == 0 ? std::nullopt : result_at(id, shape, from, depth - 1);
-    if (!there || (out && out->radius.at(std::fabs(out->v)) <= ball->all.relative * std::fabs(ball->v[from]) + (ball->r ? ball->r[from] : ball->all.absolute))) return out;
-    out = ElementBound{ball->v[from], ball->all};
-    if (ball->r) out->radius.absolute = ball->r[from];
-    return out;
+    return plans_[id].emplace(broadcast_plan(shape, {in.data(), node.args.size()}));
+  }
+
+  /// An element of an operand; nothing where it is gone and does not follow from what is there.
+  std::optional<ElementBound> operand_at(std::size_t id, int rank, std::int64_t at, int depth) {
+    const Ball* const ball = at_hand(id, rank);
+    if (ball == nullptr && grain(id) != Grain::row) return std::nullopt;
+    std::optional<ElementBound> own;
+    if (!of_.given_[id] && depth > 0) own = result_at(id, ball ? ball->shape : of_.rows_.part(of_.graph_.node(static_cast<int>(id)).shape, count_), at, depth - 1);
+    if (ball == nullptr) return own;
+    ElementBound all{ball->v[at], ball->all};
+    if (ball->r) all.radius.absolute = ball->r[at];
+    return own && own->radius.at(std::fabs(own->v)) <= all.radius.at(std::fabs(all.v)) ? own : all;
   }
 
   /// An element of a part, from those of its operands.
@@ -279,9 +291,13 @@ class BallEvaluator::Pass {
     if (node.args.empty() || !elementwise(node.primitive)) return std::nullopt;
     for (const auto& [key, element] : known_)
       if (key == std::pair(id, at)) return element;
+    const BroadcastPlan& plan = plan_of(id, shape);
+    std::array<std::int64_t, 3> from{};
+    for (std::int64_t axis = plan.rank - 1, rest = at; axis >= 0; rest /= plan.extent[axis--])
+      for (std::size_t k = 0; k < node.args.size(); ++k) from[k] += rest % plan.extent[axis] * plan.stride[k][axis];
     std::array<ElementBound, 3> in;
     for (std::size_t k = 0; k < node.args.size(); ++k) {
-      const auto operand = operand_at(static_cast<std::size_t>(node.args[k]), node.shape.rank, shape, at, depth);
+      const auto operand = operand_at(static_cast<std::size_t>(node.args[k]), node.shape.rank, from[k], depth);
       if (!operand) return std::nullopt;
       in[k] = *operand;
     }
@@ -380,6 +396,8 @@ class BallEvaluator::Pass {
   const Ball* handed_ = nullptr;
   static constexpr int kDeepest = 8;  ///< operations that radius_at() goes back
   std::vector<std::pair<std::pair<std::size_t, std::int64_t>, ElementBound>> known_;  ///< of one radius_at()
+  std::vector<std::optional<BroadcastPlan>> plans_;  ///< of its results, for parts of `planned_` rows
+  std::int64_t planned_ = 0;
   std::vector<Ball> parts_;
   std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
   std::map<std::size_t, std::unique_ptr<Sums>> sums_;
