@@ -84,6 +84,8 @@ class CaseReference {
   bool inputs_finite() const { return inputs_finite_; }
   const NamedValues& inputs() const { return inputs_; }
   const NamedValues& cotangents() const { return cotangents_; }
+  /// Gives up the cotangents of the current probe; set_cotangents() must follow.
+  NamedValues release_cotangents() { return std::move(cotangents_); }
   const NamedValues& tangents() const { return tangents_; }
   const OpDef& op() const { return op_; }
   const OpCall& call() const { return call_; }

@@ -78,8 +78,8 @@ bool settled(std::span<const double> got, const reference::Ball& ball, std::int6
 /// The same of one element with a radius of its own.
 bool settled(double got, double value, double radius, Dtype dtype);
 
-/// Which of these elements settled() leaves open, ascending: indices into `got`.
-void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out);
+/// Which of these elements settled() leaves open, ascending: indices into `got`. Of more than `most` not all.
+void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most = SIZE_MAX);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);

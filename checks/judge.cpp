@@ -169,7 +169,7 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
 bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const double> got, const reference::Ball& ball, std::int64_t first) {
   constexpr std::size_t kMost = 32;  // of more, some stay open anyway
   std::vector<std::int64_t> open;
-  unsettled(got, ball, first, of.tensor(k).dtype, open);
+  unsettled(got, ball, first, of.tensor(k).dtype, open, kMost);
   const auto nearest = [&](std::int64_t i) { return settled(got[static_cast<std::size_t>(i)], ball.v[first + i], 0, of.tensor(k).dtype); };
   return open.size() <= kMost && std::all_of(open.begin(), open.end(), nearest) && std::all_of(open.begin(), open.end(), [&](std::int64_t i) {
     const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i);

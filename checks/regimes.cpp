@@ -106,6 +106,12 @@ void round_to(const FloatFormat& format, std::vector<double>& values) {
   const bool keep = format.has_infinity();
   for (std::size_t start = 0; start < values.size(); start += kStep) {
     const std::span<double> part = std::span(values).subspan(start, std::min(kStep, values.size() - start));
+    std::int64_t infinite = 0;
+    for (const double v : part) infinite += std::fabs(v) == infinity ? 1 : 0;
+    if (infinite == 0) {
+      round_values(format, {.overflow = Overflow::saturate}, part, part);
+      continue;
+    }
     round_values(format, {.overflow = Overflow::saturate}, part, {rounded, part.size()});
     for (std::size_t i = 0; i < part.size(); ++i) {
       const double special = keep ? part[i] : std::numeric_limits<double>::quiet_NaN();
@@ -294,8 +300,8 @@ int probe_count(const OpCall& call) {
   return (row.probes.empty() ? 1 : static_cast<int>(row.probes.size())) + (has_real_probe(call) ? 1 : 0);
 }
 
-std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe) {
-  std::vector<double> values;
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room) {
+  std::vector<double> values = std::move(room);
   std::optional<std::vector<double>> given;
   if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
   if (given) {

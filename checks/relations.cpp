@@ -159,8 +159,36 @@ bool named(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+/// Where element i lies, in row-major order.
+std::byte* element(const TensorView& view, std::int64_t i) { return view.as<std::byte>() + view.offset(i) * bytes(view.dtype); }
+
+/// A copy of the tensor with row `from` in the place of every row that does not stay.
+template <class Stays>
+GuardedTensor with_copied_row(const GuardedTensor& tensor, std::int64_t rows, std::int64_t from, const Stays& stays) {
+  GuardedTensor out = tensor.clone();
+  const TensorView& view = out.view();
+  const std::int64_t width = view.count() / rows;
+  const auto size = static_cast<std::size_t>(bytes(view.dtype));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (stays(row)) continue;
+    if (view.is_dense()) std::memmove(element(view, row * width), element(view, from * width), static_cast<std::size_t>(width) * size);
+    else
+      for (std::int64_t i = 0; i < width; ++i) std::memmove(element(view, row * width + i), element(view, from * width + i), size);
+  }
+  return out;
+}
+
+std::int64_t differing_in_row(const TensorView& a, const TensorView& b, std::int64_t row, std::int64_t width) {
+  if (width == 0 || (a.is_dense() && b.is_dense() && std::memcmp(element(a, row * width), element(b, row * width), static_cast<std::size_t>(width * bytes(a.dtype))) == 0)) return 0;
+  std::int64_t failed = 0;
+  for (std::int64_t i = row * width; i < (row + 1) * width; ++i) failed += bits_at(a, i) != bits_at(b, i);
+  return failed;
+}
+
 /// Changes every row but the last and one other, in place, to finite values that its role may have; the results of the two
 /// must keep their bits, whatever stands in the others. Which outputs have rows that do not mix is the contract's to say.
+/// The other rows become copies of the kept one: right for every role, and whatever is gathered over rows (a maximum, a sum)
+/// changes too, which an exchange of rows would hide.
 void check_row_independence(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors, const LaunchResult& backward) {
   const LaunchContract& contract = run.op.signature.launch;
   if (contract.row_dim.empty() || !run.reference.inputs_finite()) return;
@@ -170,41 +198,38 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
   const std::int64_t kept = static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(rows)));
   // What is last may be treated apart; of two rows one is kept.
   const auto stays = [&](std::int64_t row) { return row == kept || (row == rows - 1 && rows > 2); };
-  // The other rows become copies of the kept one: right for every role, and whatever is gathered over rows (a maximum, a sum)
-  // changes too, which an exchange of rows would hide.
-  const auto copy_kept = [&](std::vector<double>& values) {
-    const auto width = static_cast<std::ptrdiff_t>(values.size() / static_cast<std::size_t>(rows));
-    const std::vector<double> row(values.begin() + kept * width, values.begin() + (kept + 1) * width);
-    for (std::int64_t r = 0; r < rows; ++r)
-      if (!stays(r)) std::copy(row.begin(), row.end(), values.begin() + r * width);
+  LaunchTensors forward_tensors = run.forward_tensors(run.reference.inputs(), 0), backward_tensors = tensors;
+  bool changed = false;
+  const auto change = [&](GuardedTensor& tensor) {
+    GuardedTensor copied = with_copied_row(tensor, rows, kept, stays);
+    changed |= !copied.same_bytes(tensor);
+    tensor = std::move(copied);
   };
-  const NamedValues& inputs = run.reference.inputs();
-  NamedValues changed = inputs, cotangents;
-  for (const Written& output : run.outputs)
-    if (!output.saved) cotangents[gradient_name(output.name)] = to_doubles(tensors.read.at(gradient_name(output.name)).view());
-  NamedValues changed_cotangents = cotangents;
   for (const TensorSpec& spec : run.op.signature.inputs) {
-    if (run.call.has(spec) && has_rows(run.op.signature, spec)) copy_kept(changed[spec.name]);
+    if (!run.call.has(spec) || !has_rows(run.op.signature, spec)) continue;
+    change(forward_tensors.read.at(spec.name));
+    backward_tensors.read.at(spec.name) = forward_tensors.read.at(spec.name);
   }
   for (const Written& output : run.outputs)
-    if (!output.saved && named(contract.row_independent, output.name)) copy_kept(changed_cotangents[gradient_name(output.name)]);
-  if (changed == inputs && changed_cotangents == cotangents) return;  // all rows are equal: nothing to see
-  const LaunchResult forward_changed = run.run_forward(run.forward_tensors(changed, 0));
-  const LaunchResult backward_changed = run.run_backward(run.backward_tensors(changed, forward_changed, changed_cotangents, 0));
-  const auto compare_row = [&](const GuardedTensor& a, const GuardedTensor& b, const std::string& name) {
-    const std::int64_t width = a.view().count() / rows;
+    if (!output.saved && named(contract.row_independent, output.name)) change(backward_tensors.read.at(gradient_name(output.name)));
+  if (!changed) return;  // all rows are equal: nothing to see
+  const LaunchResult forward_changed = run.run_forward(forward_tensors);
+  for (const Written& output : run.outputs)
+    if (output.saved) backward_tensors.read.at(output.name) = forward_changed.written.at(output.name);
+  const LaunchResult backward_changed = run.run_backward(backward_tensors);
+  const auto compare_row = [&](const TensorView& a, const TensorView& b, const std::string& name) {
+    const std::int64_t width = a.count() / rows;
     for (const std::int64_t row : {kept, rows - 1}) {
       if (!stays(row)) continue;
-      std::int64_t failed = 0;
-      for (std::int64_t i = row * width; i < (row + 1) * width; ++i) failed += bits_at(a.view(), i) != bits_at(b.view(), i);
+      const std::int64_t failed = differing_in_row(a, b, row, width);
       run.add_relation("row_independence " + name, "AC405", width, failed,
                        failed ? "row " + std::to_string(row) + " of '" + name + "' changes with other rows" : "");
       if (kept == rows - 1) return;
     }
   };
   for (const std::string& name : contract.row_independent) {
-    if (forward.written.contains(name)) compare_row(forward.written.at(name), forward_changed.written.at(name), name);
-    else if (backward.written.contains(name)) compare_row(backward.written.at(name), backward_changed.written.at(name), name);
+    if (forward.written.contains(name)) compare_row(forward.written.at(name).view(), forward_changed.written.at(name).view(), name);
+    else if (backward.written.contains(name)) compare_row(backward.written.at(name).view(), backward_changed.written.at(name).view(), name);
   }
 }
 

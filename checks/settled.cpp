@@ -57,13 +57,14 @@ bool Settled(const double* got, const double* value, const double* radius, std::
   return hn::AllTrue(d, holds);
 }
 
-void Unsettled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test, std::vector<std::int64_t>& out) {
+void Unsettled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test, std::size_t most, std::vector<std::int64_t>& out) {
   const hn::ScalableTag<double> d;
   const Nearest nearest(test);
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
     const auto holds = nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), radius != nullptr ? hn::LoadU(d, radius + k) : hn::Zero(d));
     if (HWY_LIKELY(hn::AllTrue(d, holds))) continue;
+    if (out.size() > most) return;
     std::uint8_t bits[8] = {};
     hn::StoreMaskBits(d, holds, bits);
     for (std::size_t lane = 0; lane < hn::Lanes(d); ++lane)
@@ -113,8 +114,8 @@ bool settled(double got, double value, double radius, Dtype dtype) {
   return HWY_DYNAMIC_DISPATCH(Settled)(&got, &value, &radius, 1, {storage.min_normal(), std::ldexp(1.0, -storage.precision), 0x1p-30, storage.min_subnormal(), last_bit(storage)});
 }
 
-void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out) {
-  HWY_DYNAMIC_DISPATCH(Unsettled)(got.data(), ball.v.get() + first, radii_of(ball, first), got.size(), test_of(ball, dtype), out);
+void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most) {
+  HWY_DYNAMIC_DISPATCH(Unsettled)(got.data(), ball.v.get() + first, radii_of(ball, first), got.size(), test_of(ball, dtype), most, out);
 }
 
 }  // namespace ampcheck::checks
