@@ -282,6 +282,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   number("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
   number("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
   number("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
+  number("--grad-penalty", "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP recipe (0)", t.grad_penalty);
   whole("--batch", "rows of a batch (the model's own)", t.batch);
   whole("--width", "of the tutorial net's layers (4096)", t.width);
   each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });

@@ -88,7 +88,7 @@ TrainOptions train_options(const Options& options) {
   choose_scaler(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
   out.rule.schedule = chosen.schedule;
-  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight;
+  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight, out.rule.grad_penalty = chosen.grad_penalty;
   const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
@@ -106,6 +106,7 @@ std::string place_text(const Place& place) {
 std::string step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
   std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, std::isnan(s.loss) ? NAN : s.loss);  // a NaN's sign says nothing
   if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", *s.fp64_loss);
+  if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
   return out;
@@ -194,6 +195,8 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
                   {"lr", s.lr}, {"stagnant_share", s.stagnant_share}};
+    if (s.grad_norm) entry["grad_norm"] = json_number(*s.grad_norm);
+    if (s.fp64_grad_norm) entry["fp64_grad_norm"] = json_number(*s.fp64_grad_norm);
     if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);
     out["steps"].push_back(std::move(entry));
   }

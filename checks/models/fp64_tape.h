@@ -61,6 +61,9 @@ class Fp64Tape final : public Tape {
 
   /// Cotangents, of `weight` times the loss, of everything the loss depends on.
   void backward(double weight = 1);
+  /// Cotangents of `weight` times (loss + penalty n), where n, which is returned, is the 2-norm of the loss's gradients by all trained
+  /// tensors together. Not finite where n is zero, as the derivative of the square root.
+  double backward_with_penalty(double weight, double penalty);
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
   /// After backward(): gradients of the trained tensors by name.
@@ -81,7 +84,9 @@ class Fp64Tape final : public Tape {
   };
   int push(const Shape& shape, std::vector<double> values);
   std::vector<double>& cotangent(int id);
-  void backward(Entry& entry);
+  void backward(Entry& entry, bool first_of_two);
+  void walk_back(bool first_of_two);
+  void differentiate_backward(const Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values);
 
   Parameters& parameters_;
   StepRecord record_;

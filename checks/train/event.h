@@ -43,6 +43,7 @@ struct Event {
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
+  bool by_gradient = false;       ///< a gradient by a gradient, of which the loss scale cancels
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
   bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all

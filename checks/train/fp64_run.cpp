@@ -44,12 +44,14 @@ double Fp64Run::step() {
   parameters_.clear_grads();
   records_.clear();
   double loss = 0;
+  grad_norm_ = 0;
   const double share = 1.0 / rule_.accumulate;
   for (int micro = 0; micro < rule_.accumulate; ++micro) {
     models::Fp64Tape tape(values_);
     net_.forward(tape, steps_ * rule_.accumulate + micro);
     tape.keep_call_gradients();
-    tape.backward(share * rule_.loss_weight);
+    if (rule_.grad_penalty > 0) grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
+    else tape.backward(share * rule_.loss_weight);
     for (const auto& [name, gradient] : tape.gradients()) {
       Parameter& parameter = *parameters_.find(name);
       Tensor grad(Dtype::fp64, parameter.value.shape());

@@ -18,6 +18,7 @@ struct StepRule {
   std::string schedule = {};  ///< of the learning rate, as make_schedule() reads it; it follows the updates, not the steps
   int accumulate = 1;     ///< micro-batches a step; the loss of each counts 1/accumulate
   double loss_weight = 1; ///< the gradient is that of this times the loss
+  double grad_penalty = 0;  ///< this times the 2-norm of the loss's gradient is added to the loss; 0: none
   double clip_norm = 0;   ///< of all gradients together; 0: not clipped
   double clip_value = 0;  ///< of each element; 0: not clipped
 };
@@ -37,6 +38,8 @@ class Fp64Run {
   /// What the micro-batches of the last step met.
   const std::vector<models::StepRecord>& records() const { return records_; }
   std::int64_t steps() const { return steps_; }
+  /// 2-norm of the loss's gradient, mean over the micro-batches of the last step; with a penalty alone.
+  double grad_norm() const { return grad_norm_; }
 
   // For checkpoints.
   ParameterSet& parameters() { return parameters_; }
@@ -54,6 +57,7 @@ class Fp64Run {
   std::unique_ptr<LrSchedule> schedule_;
   std::vector<models::StepRecord> records_;
   std::int64_t steps_ = 0;
+  double grad_norm_ = 0;
 };
 
 }  // namespace ampcheck::checks::train

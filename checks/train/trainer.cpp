@@ -66,6 +66,11 @@ void Trainer::prepare() {
   if (optimizer_) return;
   Graph graph(parameters_, recordings_, {});
   net_.forward(graph, 0);
+  if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
+    add_penalty(graph, 1);
+    graph.backward(1, 1);
+    parameters_.clear_grads();
+  }
   optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
   if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
   if (!options_.shadows.carried) return;
@@ -86,12 +91,19 @@ void Trainer::run_fp64(StepResult& result) {
   });
   const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
   result.fp64_loss = losses.front();
+  if (options_.rule.grad_penalty > 0) result.fp64_grad_norm = reference_.front()->grad_norm();
   spreads_.push_back(*most - *least);
   if (spreads_.size() > kSpreadSteps) spreads_.erase(spreads_.begin());
   result.spread = *std::max_element(spreads_.begin(), spreads_.end());
 }
 
-double Trainer::run_micro_batches() {
+float Trainer::add_penalty(Graph& graph, float seed) {
+  const models::Var norm = graph.norm(graph.gradients(graph.parameter_vars(), seed, seed), 1 / seed);
+  graph.add_loss(norm, options_.rule.grad_penalty);
+  return graph.view(norm).as<const float>()[0];
+}
+
+double Trainer::run_micro_batches(StepResult& result) {
   GraphOptions options;
   if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
   options.observer = watch_.get();
@@ -109,7 +121,12 @@ double Trainer::run_micro_batches() {
     total.span<float>()[0] = part;
     loss += part;
     const float scale = scaler_->loss_gradient(total).span<float>()[0];
-    graph.backward(scale * share * static_cast<float>(options_.rule.loss_weight), scale);
+    const auto weight = static_cast<float>(options_.rule.loss_weight);
+    if (options_.rule.grad_penalty > 0) {  // the AMP recipe: gradients of the scaled loss, unscaled, their norm into the loss
+      const float norm = add_penalty(graph, scale * weight);
+      result.grad_norm = result.grad_norm.value_or(0) + static_cast<double>(share * norm);
+    }
+    graph.backward(scale * share * weight, scale);
   }
   return loss;
 }
@@ -147,7 +164,7 @@ StepResult Trainer::step() {
   run_fp64(result);
   parameters_.clear_grads();
   optimizer_->reset_counts();
-  result.loss = run_micro_batches();
+  result.loss = run_micro_batches(result);
   if (result.fp64_loss) {
     differences_.push_back(result.loss - *result.fp64_loss);
     if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());

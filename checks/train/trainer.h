@@ -42,6 +42,7 @@ struct StepResult {
   double loss = 0;
   std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
   std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
+  std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
@@ -89,7 +90,9 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
-  double run_micro_batches();
+  /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
+  float add_penalty(Graph& graph, float seed);
+  double run_micro_batches(StepResult& result);
   /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given), its
   /// values before the optimizer moved them.
   void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});

@@ -106,13 +106,13 @@ void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_
 const std::vector<double>* Watch::carried_of(const Event& event) const {
   if (event.phase > Phase::backward) return nullptr;
   if (carried_ == nullptr) return nullptr;
-  const models::RecordedCall* call = carried_->find(event.op);
-  if (call == nullptr) return nullptr;
-  const auto value = [&](const std::vector<std::vector<double>>& of, int id) { return &of[static_cast<std::size_t>(id)]; };
   if (event.phase == Phase::backward) {
     const auto gradient = carried_->gradients.find(std::string(event.op) + " " + std::string(event.tensor));
     return gradient == carried_->gradients.end() ? nullptr : &gradient->second;
   }
+  const models::RecordedCall* call = carried_->find(event.op);
+  if (call == nullptr) return nullptr;
+  const auto value = [&](const std::vector<std::vector<double>>& of, int id) { return &of[static_cast<std::size_t>(id)]; };
   if (!event.cast) return event.tensor == call->output_name ? value(carried_->values, call->output) : nullptr;
   for (const auto& [input, id] : call->inputs)
     if (event.tensor == input) return value(carried_->values, id);
@@ -142,7 +142,7 @@ void Watch::see(const Event& event) {
   const std::vector<double>* of_record = carried_of(event);
   std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   if (std::ssize(carried) != n) carried = {};
-  GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
+  GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
   if (range != nullptr && !carried.empty()) range->add(carried, 1);
   const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
   double got[kPart], exact[kPart];
