@@ -86,9 +86,28 @@ void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::v
 void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
   std::vector<double> losses(reference_.size());
+  const bool traced = watch_ && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0;
+  std::vector<std::vector<double>> apart;  // of each parameter, before the fp64 run moves its own
+  for (const Parameter& parameter : reference_.front()->parameters().all()) {
+    if (!traced) break;
+    apart.push_back(to_doubles(parameters_.find(parameter.name)->value.view()));
+    const auto fp64 = parameter.value.span<double>();
+    for (std::size_t i = 0; i < fp64.size(); ++i) apart.back()[i] -= fp64[i];
+  }
   parallel_for(std::ssize(reference_), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) losses[k] = reference_[k]->step();
   });
+  if (traced) {
+    double drift = 0;
+    std::size_t at = 0;
+    for (const Parameter& parameter : reference_.front()->parameters().all()) {
+      const std::vector<double>& moved = apart[at++];
+      if (!parameter.grad.defined()) continue;
+      const auto grad = parameter.grad.span<double>();
+      for (std::size_t i = 0; i < grad.size(); ++i) drift += moved[i] * grad[i];
+    }
+    result.loss_drift = drift / options_.rule.loss_weight;
+  }
   const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
   result.fp64_loss = losses.front();
   if (options_.rule.grad_penalty > 0) result.fp64_grad_norm = reference_.front()->grad_norm();
@@ -113,7 +132,7 @@ double Trainer::run_micro_batches(StepResult& result) {
   const float share = 1.0f / static_cast<float>(micro_batches);
   float loss = 0;
   for (int micro = 0; micro < micro_batches; ++micro) {
-    if (watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(micro)], micro == 0);
+    if (watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(micro)], micro == 0, options_.rule.loss_weight);
     Graph graph(parameters_, recordings_, options);
     net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches + micro);
     Tensor total(Dtype::fp32, {});

@@ -43,6 +43,7 @@ struct StepResult {
   std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
   std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
   std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
+  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; unclipped steps that are looked at
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
