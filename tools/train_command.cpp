@@ -88,6 +88,8 @@ TrainOptions train_options(const Options& options) {
   choose_scaler(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
   out.rule.schedule = chosen.schedule;
+  out.rule.ranks = chosen.ranks;
+  out.reduce = {.divide = chosen.divide_after ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre, .order = chosen.tree ? ReduceOptions::Order::tree : ReduceOptions::Order::ring, .compress = chosen.compress};
   out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight, out.rule.grad_penalty = chosen.grad_penalty;
   const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
@@ -161,7 +163,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer) line("fault", fmt::format("step {}: {} made finite values non-finite", d.producer->step + 1, d.producer->where.str()));
   if (d.killer) line("killed", fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));
-  const double smallest = format(trainer.options().dtype).min_subnormal();
+  const double smallest = d.vanished.empty() ? 0 : format(d.vanished.front().where.dtype).min_subnormal();
   for (std::size_t i = 0; i < std::min<std::size_t>(d.vanished.size(), 3); ++i)
     line(i == 0 ? "where" : "", fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(), percent(d.vanished[i].tally.flushed_share()),
                                             i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits", rounded_decimal(smallest, 2), percent(d.vanished_share)) : ""));

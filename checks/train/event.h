@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in a training step, in its order: each tensor that an op, a cast, the unscaling, the clipping or the optimizer
-// wrote, as an observer sees it.
+// What happens in a training step, in its order: each tensor that an op, a cast, the sum over ranks, the unscaling, the clipping or the
+// optimizer wrote, as an observer sees it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace ampcheck::checks::train {
 
-enum class Phase : std::uint8_t { forward, backward, unscale, clip, optimizer };
-inline constexpr int kPhases = 5;
+enum class Phase : std::uint8_t { forward, backward, all_reduce, unscale, clip, optimizer };
+inline constexpr int kPhases = 6;
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
@@ -32,6 +32,7 @@ struct Sampling {
 /// One tensor that was just written. Views are valid during the call alone.
 struct Event {
   int step = 0;
+  int rank = 0;                   ///< forward and backward: which rank ran it
   Phase phase = Phase::forward;
   bool cast = false;              ///< the tensor is another one in another dtype; `op` is the op that asked for it
   std::string_view op;            ///< "linear_1", or a parameter's name from unscale on

@@ -54,7 +54,7 @@ TensorView view_of(std::span<const double> values, const Shape& shape) {
 }
 
 const char* name(Phase phase) {
-  constexpr const char* kNames[kPhases] = {"forward", "backward", "unscale", "clip", "optimizer"};
+  constexpr const char* kNames[kPhases] = {"forward", "backward", "all_reduce", "unscale", "clip", "optimizer"};
   return kNames[static_cast<int>(phase)];
 }
 
@@ -146,7 +146,7 @@ bool Graph::shadowed(const std::string& op) const { return options_.observer != 
 /// that pass's scale; the other way round comes the gradient by that gradient, of which the scale cancels.
 void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
-  event.step = options_.step;
+  event.step = options_.step, event.rank = options_.rank;
   event.phase = entry.of_backward ? Phase::backward : phase;
   event.cast = entry.kind == Entry::Kind::cast;
   event.op = entry.name;

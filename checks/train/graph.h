@@ -28,7 +28,7 @@ struct GraphOptions {
   std::optional<Dtype> autocast = {};  ///< fp16 or bf16; none: everything in fp32
   Observer* observer = nullptr;
   std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
-  int step = 0;                        ///< as events name it
+  int step = 0, rank = 0;              ///< as events name them
 };
 
 class Graph final : public models::Tape {

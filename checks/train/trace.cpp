@@ -137,6 +137,7 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
   put_shadow(out, e.got, e.exact);
   put(out, ",\"carried_error\":", carried);
+  if (e.rank > 0) put(out, ",\"rank\":", e.rank);
   if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);
   if (t.decisions > 0) put(out, ",\"decisions\":[", t.decisions, ",", t.flipped, ",", t.undecided, ",", t.least_margin, ",", t.margins, ",", t.radii, "]");
   put(out, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");

@@ -14,6 +14,7 @@
 //    "subnormal_loss":0,"saturated":0,"bias":-0.001,"bias_z":-0.4,"ulps":[2000,1900,190],    src/amp/tensor_stats.h: ShadowStats; ulps:
 //                                          how many are equal, off by up to 1/2 ulp, 1, 2, 4, ...
 //    "carried_error":1.3e-03,                                              against the fp64 run, relative in the 2-norm
+//    "rank":1,                             of several ranks, which but the first
 //    "loss_error":-2.1e-06,"loss_reach":3e-05,    forward, with both shadows: the error made here times the fp64 cotangent; the product of
 //                                          their norms
 //    "decisions":[64,1,3,0.02,61.5,0.4],   logits of a cross-entropy, with the fp64 run: rows; of these with another argmax, or one that the

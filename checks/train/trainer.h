@@ -10,6 +10,7 @@
 
 #include "checks/train/fp64_run.h"
 #include "checks/train/graph.h"
+#include "checks/train/ranks.h"
 #include "checks/train/watch.h"
 #include "src/amp/scale_rule.h"
 
@@ -27,6 +28,7 @@ struct TrainOptions {
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
+  ReduceOptions reduce = {};  ///< how the gradients of rule.ranks ranks become one
   std::uint64_t seed = 1;
   Shadows shadows = {};
   Sampling sampling = {};    ///< of the shadows and of what is recorded
@@ -94,6 +96,9 @@ class Trainer {
   /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
   float add_penalty(Graph& graph, float seed);
   double run_micro_batches(StepResult& result);
+  struct Rank;
+  void run_rank(Rank& rank, int number, float scale, bool told);
+  void reduce_gradients(float scale);
   /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given), its
   /// values before the optimizer moved them.
   void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});
@@ -101,7 +106,7 @@ class Trainer {
   TrainOptions options_;
   Net net_;
   ParameterSet parameters_;
-  models::Recordings recordings_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;
