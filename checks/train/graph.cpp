@@ -69,6 +69,11 @@ Tensor converted(const TensorView& from, Dtype to) {
   return out;
 }
 
+Tensor written_whole(const OpDef& op, const std::string& name, Dtype dtype, const Shape& shape) {
+  const auto& added = op.signature.launch.accumulates;
+  return std::find(added.begin(), added.end(), name) == added.end() ? Tensor::uninitialized(dtype, shape) : Tensor(dtype, shape);
+}
+
 Graph::Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options)
     : parameters_(parameters), recordings_(recordings), options_(std::move(options)) {}
 Graph::~Graph() = default;
@@ -242,7 +247,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   };
   const auto add = [&](const OutputSpec& spec) {
     const Shape& shape = recordings_.shape(op, entry.call.call, spec.name, integers);
-    Tensor tensor(dtype_of(spec.type, entry.call.call.storage), shape);
+    const Tensor tensor = written_whole(op, spec.name, dtype_of(spec.type, entry.call.call.storage), shape);
     kernel.tensors.emplace_back(spec.name, tensor.view());
     return tensor;
   };

@@ -110,7 +110,7 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
   std::vector<std::pair<std::string, Tensor>> gradients;
   for (const auto& [name, id] : entry.call.inputs) {
     if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient()) continue;
-    gradients.emplace_back(name, Tensor(slot(id).view.dtype, slot(id).view.shape));
+    gradients.emplace_back(name, written_whole(*entry.op, gradient_name(name), slot(id).view.dtype, slot(id).view.shape));
     kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
   }
   entry.op->kernel.backward(kernel);
@@ -242,8 +242,15 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
     if (!retain_graph) entry->saved.clear(), entry->exact.reset();
   }
   freed_ = !retain_graph;
-  for (auto& [name, id] : parameter_slots_)
-    if (slot(id).grad.defined()) ParameterSet::add_grad(*slot(id).parameter, slot(id).grad);
+  for (auto& [name, id] : parameter_slots_) {
+    Slot& s = slot(id);
+    if (!s.grad.defined()) continue;
+    // A gradient that nothing else will read is the parameter's as it is.
+    const bool alone = !retain_graph && !s.parameter->grad.defined() && s.grad.shape() == s.view.shape &&
+                       std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.grad.defined() && other.grad.data() == s.grad.data(); }) == 1;
+    if (alone) s.parameter->grad = s.grad;
+    else ParameterSet::add_grad(*s.parameter, s.grad);
+  }
 }
 
 std::vector<models::Var> Graph::parameter_vars() const {

@@ -246,7 +246,7 @@ StepResult Trainer::step() {
   result.scale = scaler_->get_scale();
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
-  result.norms = grad_norms(parameters_);
+  result.norms = scaler_->is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
   // A norm in fp64 of fp32 elements is finite if they are.
   std::vector<bool> finite_before, finite;
   for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));
