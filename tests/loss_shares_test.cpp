@@ -99,6 +99,56 @@ TEST(LossShares, AnOpOfTooFewBitsHasTheLargest) {
   EXPECT_NEAR(rests[0] / rests[1], 4, 1) << "the first order leaves out the second";
 }
 
+/// The norm of the gradient moves by what forward ops err and by what backward ops err.
+TEST(LossShares, OfTheGradientsNormAddUpToo) {
+  struct Norm {
+    double sum = 0, observed = 0;
+    std::string largest;
+  };
+  const auto norm_of = [](const TrainOptions& options) {
+    Trainer trainer(options);
+    const StepResult result = trainer.step();
+    Norm out;
+    double most = 0, low = 0, fp64 = 0;
+    for (const auto& [key, t] : trainer.watch()->of_step()) {
+      out.sum += t.norm_error;
+      if (t.norm_error2 > most) most = t.norm_error2, out.largest = key.str();
+    }
+    for (const double n : result.norms) low += n * n;
+    for (const Parameter& p : trainer.reference().front()->parameters().all())
+      for (const double g : p.grad.span<double>()) fp64 += g * g;
+    out.observed = std::sqrt(low) - std::sqrt(fp64);
+    return out;
+  };
+  for (const char* model : {"mlp", "conv", "transformer"}) {
+    TrainOptions right = options_of(Dtype::fp32);
+    right.net.model = model;
+    const Norm unhurt = norm_of(right);
+    for (const bool backward : {false, true}) {
+      Norm of[2];
+      for (const int halvings : {0, 1}) {
+        TrainOptions options = options_of(Dtype::fp32);
+        options.net.model = model;
+        options.fault = [=](const Event& e) {
+          if (e.op != "linear_1" || e.tensor != (backward ? "dweight" : "y")) return;
+          for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] *= 1 + std::ldexp(0x1p-5f, -halvings);
+        };
+        of[halvings] = norm_of(options);
+        EXPECT_EQ(of[halvings].largest.find("linear_1"), 0u) << model << " " << of[halvings].largest;
+      }
+      // Less what fp32 does by itself; what the first order leaves out is of second order.
+      EXPECT_NEAR((of[0].sum - unhurt.sum) / (of[1].sum - unhurt.sum), 2, 0.01) << model << backward;
+      const auto rest = [&](const Norm& n) { return n.sum - n.observed - (unhurt.sum - unhurt.observed); };
+      EXPECT_NEAR(rest(of[0]) / rest(of[1]), 4, 1) << model << backward << " " << of[0].sum << " " << of[0].observed;
+    }
+  }
+  // Powers of two as scale and loss weight change no bit but the exponents, and cancel.
+  TrainOptions scaled = options_of(Dtype::fp32), plain = options_of(Dtype::fp32);
+  scaled.scaler.enabled = true, scaled.scaler.init_scale = 1024, scaled.rule.loss_weight = 0.5;
+  const double want = norm_of(plain).sum;
+  EXPECT_NEAR(norm_of(scaled).sum, want, 1e-9 * std::fabs(want));
+}
+
 TEST(LossShares, DecisionsThatFlipAreCounted) {
   const auto tally_of = [](const TrainOptions& options) {
     Trainer trainer(options);

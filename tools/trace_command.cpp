@@ -63,6 +63,9 @@ std::string loss_text(const Trace& trace, const std::vector<TracedSum>& sums, co
   const auto row = [&](const LossShare& s, const std::string& what) { out += fmt::format("  {:<52}{:>16}{:>10}\n", what, rounded_decimal(s.moves, 2), percent(s.share)); };
   for (std::size_t i = 1; i < std::min<std::size_t>(shares.size(), 7); ++i) row(shares[i], shares[i].from->sum.name());
   row(shares.front(), "(weights apart since earlier steps)");
+  const std::vector<LossShare> norm = norm_shares(trace, sums);
+  if (!norm.empty()) out += fmt::format("\n  {}{:<52}{:>16}{:>10}{}\n", style.bold, "moves the norm of the gradient", "rms per step", "share", style.reset);
+  for (std::size_t i = 0; i < std::min<std::size_t>(norm.size(), 6); ++i) row(norm[i], norm[i].from->sum.name());
   return out;
 }
 
@@ -173,6 +176,8 @@ std::string json_of(const Trace& trace, const std::vector<TracedSum>& sums) {
                               {"intended", s.sum.intended}, {"stagnant", s.sum.stagnant}, {"first_exponent", s.sum.first_exponent}, {"exponents", s.sum.exponents}});
   out["loss_error"] = Json::array();
   for (const LossShare& share : loss_shares(trace, sums)) out["loss_error"].push_back({{"tensor", share.from != nullptr ? Json(share.from->sum.name()) : Json()}, {"rms", json_number(share.moves)}, {"share", share.share}});
+  out["norm_error"] = Json::array();
+  for (const LossShare& share : norm_shares(trace, sums)) out["norm_error"].push_back({{"tensor", share.from->sum.name()}, {"rms", json_number(share.moves)}, {"share", share.share}});
   out["decisions"] = Json::array();
   for (const TracedSum& s : sums)
     if (s.sum.decisions > 0)

@@ -50,6 +50,7 @@ double Fp64Run::step() {
   for (int micro = 0; micro < batches; ++micro) {
     models::Fp64Tape tape(values_);
     net_.forward(tape, steps_ * batches + micro);
+    if (traces_norm_) tape.trace_gradient_norm();
     tape.keep_call_gradients();
     if (rule_.grad_penalty > 0) grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
     else tape.backward(share * rule_.loss_weight);

@@ -36,6 +36,8 @@ class Fp64Run {
 
   /// One step: the next micro-batches, then the optimizer. Returns the loss.
   double step();
+  /// Whether the next steps' records have what moves the norm of the gradient.
+  void trace_gradient_norm(bool on) { traces_norm_ = on; }
   /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own loss.
   const std::vector<models::StepRecord>& records() const { return records_; }
   std::int64_t steps() const { return steps_; }
@@ -59,6 +61,7 @@ class Fp64Run {
   std::vector<models::StepRecord> records_;
   std::int64_t steps_ = 0;
   double grad_norm_ = 0;
+  bool traces_norm_ = false;
 };
 
 }  // namespace ampcheck::checks::train

@@ -139,6 +139,7 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"carried_error\":", carried);
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
   if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);
+  if (t.norm_error2 > 0) put(out, ",\"norm_error\":", t.norm_error);
   if (t.decisions > 0) put(out, ",\"decisions\":[", t.decisions, ",", t.flipped, ",", t.undecided, ",", t.least_margin, ",", t.margins, ",", t.radii, "]");
   put(out, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
 }

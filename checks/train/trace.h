@@ -17,6 +17,7 @@
 //    "rank":1,                             of several ranks, which but the first
 //    "loss_error":-2.1e-06,"loss_reach":3e-05,    forward, with both shadows: the error made here times the fp64 cotangent; the product of
 //                                          their norms
+//    "norm_error":1.2e-05,                 with both shadows: the error made here times the fp64 derivative of the norm of the loss's gradient
 //    "decisions":[64,1,3,0.02,61.5,0.4],   logits of a cross-entropy, with the fp64 run: rows; of these with another argmax, or one that the
 //                                          error could change; smallest margin; sums of margins and of largest errors (watch.h: Tally)
 //    "intended":0,"stagnant":0,"role":"none"}                              optimizer; role in a non-finite fault

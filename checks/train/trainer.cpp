@@ -102,6 +102,7 @@ void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
   std::vector<double> losses(reference_.size());
   const bool traced = watch_ && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0;
+  reference_.front()->trace_gradient_norm(traced && options_.shadows.local && options_.rule.grad_penalty <= 0);
   std::vector<std::vector<double>> apart;  // of each parameter, before the fp64 run moves its own
   for (const Parameter& parameter : reference_.front()->parameters().all()) {
     if (!traced) break;
@@ -150,7 +151,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   parameters.clear_grads();
   for (int micro = 0; micro < micro_batches; ++micro) {
     const int index = micro * ranks + number;
-    if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks);
+    if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks));
     Graph graph(parameters, rank.recordings, options);
     net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches * ranks + index);
     rank.loss += share * graph.loss();

@@ -109,6 +109,7 @@ void Tally::add(const Tally& other) {
   error2 += other.error2, exact2 += other.exact2, carried_error2 += other.carried_error2, carried2 += other.carried2;
   intended += other.intended, stagnant += other.stagnant;
   loss_error += other.loss_error, loss_error2 += other.loss_error2, loss_reach += other.loss_reach;
+  norm_error += other.norm_error, norm_error2 += other.norm_error2;
   least_margin = decisions == 0 ? other.least_margin : other.decisions == 0 ? least_margin : std::min(least_margin, other.least_margin);
   decisions += other.decisions, flipped += other.flipped, undecided += other.undecided, margins += other.margins, radii += other.radii;
 }
@@ -123,10 +124,10 @@ std::string TensorKey::str() const {
   return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
 }
 
-void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight) {
+void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight, double share) {
   step_ = step;
   carried_ = carried;
-  loss_weight_ = loss_weight;
+  loss_weight_ = loss_weight, share_ = share;
   if (first_micro_batch) of_step_.clear();
   logits_.clear();
   if (carried == nullptr) return;
@@ -147,6 +148,21 @@ const std::vector<double>* Watch::cotangent_of(const Event& event) const {
   }
   const models::RecordedCall* call = carried_->find(event.op);
   return call == nullptr || event.tensor != call->output_name ? nullptr : &carried_->cotangents[static_cast<std::size_t>(call->output)];
+}
+
+/// What the norm of the gradient has for this tensor, in the same cases, and for what a call adds to its input's cotangent.
+const std::vector<double>* Watch::norm_derivative_of(const Event& event) const {
+  if (carried_ == nullptr || carried_->norm_by_value.empty() || event.phase > Phase::backward) return nullptr;
+  const models::RecordedCall* call = carried_->find(event.op);
+  if (call == nullptr) return nullptr;
+  if (event.phase == Phase::backward) {
+    for (const auto& [input, id] : call->inputs)
+      if (event.tensor == gradient_name(input)) return &carried_->norm_by_cotangent[static_cast<std::size_t>(id)];
+    return nullptr;
+  }
+  if (!event.cast) return event.tensor == call->output_name ? &carried_->norm_by_value[static_cast<std::size_t>(call->output)] : nullptr;
+  const auto found = carried_->norm_by_input.find(std::string(event.op) + " d" + std::string(event.tensor));
+  return found == carried_->norm_by_input.end() ? nullptr : &found->second;
 }
 
 /// The values of the fp64 run for this tensor: of an op's output or input, or what the op added to a gradient.
@@ -195,6 +211,8 @@ void Watch::see(const Event& event) {
   double got[kPart], exact[kPart], adjoint2 = 0;
   const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
   const bool traced = cotangent != nullptr && std::ssize(*cotangent) == n;
+  const std::vector<double>* const by_norm = event.has_exact() ? norm_derivative_of(event) : nullptr;
+  const bool norm_traced = by_norm != nullptr && std::ssize(*by_norm) == n;
   for (std::int64_t at = 0; at < n && (event.has_exact() || !carried.empty()); at += kPart) {
     const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
     load_block(event.got, at, part, got);
@@ -205,12 +223,16 @@ void Watch::see(const Event& event) {
         const double adjoint = (*cotangent)[static_cast<std::size_t>(at + i)];
         tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
       }
+      for (std::int64_t i = 0; norm_traced && i < part; ++i) tally.norm_error += (got[i] - r[i]) * (*by_norm)[static_cast<std::size_t>(at + i)];
       if (range != nullptr && carried.empty()) range->add_part({r, static_cast<std::size_t>(part)}, event.scale, noise);
     }
     if (!carried.empty()) sum_squares(got, inverse, carried.data() + at, part, tally.carried_error2, tally.carried2);
   }
   tally.loss_error /= loss_weight_;
   if (!std::isfinite(tally.loss_error)) tally.loss_error = 0;  // what is not finite has its own report
+  tally.norm_error *= event.phase == Phase::backward ? inverse / loss_weight_ : share_;
+  if (!std::isfinite(tally.norm_error)) tally.norm_error = 0;
+  tally.norm_error2 = tally.norm_error * tally.norm_error;
   tally.loss_error2 = tally.loss_error * tally.loss_error, tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
   if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty()) compare_decisions(event.got, carried, tally);
   tally.intended = event.intended, tally.stagnant = event.stagnant;

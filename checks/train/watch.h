@@ -31,6 +31,8 @@ struct Tally {
   /// forward, with both shadows: how far the error made here moves the loss, to first order: the sum over the elements of error times fp64
   /// cotangent. Its square summed over tensors, and the product of the two norms: the most that errors of that size could do.
   double loss_error = 0, loss_error2 = 0, loss_reach = 0;
+  /// The same for the 2-norm of the loss's gradient by all parameters, of backward tensors too.
+  double norm_error = 0, norm_error2 = 0;
   /// Logits of a cross-entropy, with the fp64 run: rows; those whose argmax is another than the fp64 run's; those where it could be: the two
   /// largest fp64 logits are no further apart than twice the largest error of the row.
   std::int64_t decisions = 0, flipped = 0, undecided = 0;
@@ -70,8 +72,8 @@ class Watch final : public Observer {
   void listen(Listener listener) { listener_ = std::move(listener); }
 
   /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are those of that times
-  /// the loss.
-  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1);
+  /// the loss; `share`: of a micro-batch in the step's gradient.
+  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1, double share = 1);
   bool wants(std::string_view op) const override;
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   void see(const Event& event) override;
@@ -88,13 +90,14 @@ class Watch final : public Observer {
  private:
   const std::vector<double>* carried_of(const Event& event) const;
   const std::vector<double>* cotangent_of(const Event& event) const;
+  const std::vector<double>* norm_derivative_of(const Event& event) const;
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
 
   bool exact_;
   Sampling sampling_;
   Listener listener_;
   int step_ = 0;
-  double loss_weight_ = 1;
+  double loss_weight_ = 1, share_ = 1;
   std::string logits_;  ///< the call whose output a cross-entropy reads
   const models::StepRecord* carried_ = nullptr;
   std::map<TensorKey, Tally> of_step_, of_run_;
