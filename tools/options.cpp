@@ -257,6 +257,10 @@ constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const c
                                  Named<const char*>{"both", "both"}};
 constexpr std::array kTrainDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 
+constexpr std::array kWireDtypes = {Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
+constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
+constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
+
 /// What is trained, and how.
 void add_train_options(CLI::App* verb, Options& o) {
   TrainChoices& t = o.train;
@@ -282,9 +286,14 @@ void add_train_options(CLI::App* verb, Options& o) {
   number("--weight-decay", "(the optimizer's default)", t.weight_decay);
   verb->add_flag("--nesterov", t.nesterov, "of sgd");
   whole("--accumulate", "micro-batches a step (1)", t.accumulate);
+  whole("--ranks", "data-parallel ranks, as threads, each with batches of its own; their gradients are averaged (1)", t.ranks);
+  each(verb, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree", [&t](const std::string& s) { t.tree = choose("--reduce", s, kReduceOrders); });
+  each(verb, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post", [&t](const std::string& s) { t.divide_after = choose("--divide", s, kDivides); });
+  each(verb, "--compress", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks", [&t](const std::string& s) { t.compress = choose("--compress", s, kWireDtypes); });
   number("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
   number("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
   number("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
+  number("--grad-penalty", "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP recipe (0)", t.grad_penalty);
   whole("--batch", "rows of a batch (the model's own)", t.batch);
   whole("--width", "of the tutorial net's layers (4096)", t.width);
   each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });

@@ -56,9 +56,11 @@ struct TrainChoices {
   std::string scaler = {};         ///< torch, another framework's, or none; empty: torch for fp16
   double init_scale = -1, growth_interval = -1;  ///< negative: the rule's own
   double lr = -1, momentum = -1, weight_decay = -1;  ///< negative: the model's or optimizer's own
-  double clip_norm = 0, clip_value = 0, loss_weight = 1;
+  double clip_norm = 0, clip_value = 0, loss_weight = 1, grad_penalty = 0;
   bool nesterov = false;
-  int steps = 50, accumulate = 1;
+  int steps = 50, accumulate = 1, ranks = 1;
+  bool tree = false, divide_after = false;       ///< order of the sum over ranks; pre-divide otherwise
+  std::optional<Dtype> compress = {};            ///< of the gradients on their way between ranks
   std::int64_t batch = 0, width = 0;
   std::string schedule = {};       ///< of the learning rate
   std::string record = {};         ///< file for the trace

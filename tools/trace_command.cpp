@@ -55,6 +55,32 @@ std::string parameters_table(const std::vector<TracedSum>& sums, const Style& st
   return out;
 }
 
+/// Where the loss's error comes from: to first order, per op, and what had come apart in earlier steps.
+std::string loss_text(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
+  const std::vector<LossShare> shares = loss_shares(trace, sums);
+  if (shares.empty()) return "";
+  std::string out = fmt::format("\n  {}{:<52}{:>16}{:>10}{}\n", style.bold, "moves the loss, by its fp64 gradient", "rms per step", "share", style.reset);
+  const auto row = [&](const LossShare& s, const std::string& what) { out += fmt::format("  {:<52}{:>16}{:>10}\n", what, rounded_decimal(s.moves, 2), percent(s.share)); };
+  for (std::size_t i = 1; i < std::min<std::size_t>(shares.size(), 7); ++i) row(shares[i], shares[i].from->sum.name());
+  row(shares.front(), "(weights apart since earlier steps)");
+  const std::vector<LossShare> norm = norm_shares(trace, sums);
+  if (!norm.empty()) out += fmt::format("\n  {}{:<52}{:>16}{:>10}{}\n", style.bold, "moves the norm of the gradient", "rms per step", "share", style.reset);
+  for (std::size_t i = 0; i < std::min<std::size_t>(norm.size(), 6); ++i) row(norm[i], norm[i].from->sum.name());
+  return out;
+}
+
+std::string decisions_text(const std::vector<TracedSum>& sums) {
+  std::string out;
+  for (const TracedSum& s : sums) {
+    const TracedTensor& t = s.sum;
+    if (t.decisions == 0) continue;
+    const auto n = static_cast<double>(t.decisions);
+    out += fmt::format("\nDecisions by argmax of {}: {} of {} differ from fp64, {} could (the two largest no further apart than twice the error); margin {} in the mean, {} at least, error {}\n", t.name(),
+                       percent(static_cast<double>(t.flipped) / n), grouped(t.decisions), percent(static_cast<double>(t.undecided) / n), rounded_decimal(t.margins / n, 2), rounded_decimal(t.least_margin, 2), rounded_decimal(t.radii / n, 2));
+  }
+  return out;
+}
+
 /// At most kRows rows, each over as many steps.
 std::string time_table(const Trace& trace, const Style& style) {
   std::string out = fmt::format("\n  {}{:<13}{:>10}{:>10}{:>10}{:>7}{:>10}   {}{}\n", style.bold, "steps", "loss", "fp64", "scale", "skips", "flushed", "worst tensor", style.reset);
@@ -122,16 +148,16 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
   std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
-  return out + "\n" + ops_table(sums, style) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
+  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + decisions_text(sums) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
 }
 
 /// One row for each tensor of each step.
 std::string csv_of(const Trace& trace) {
-  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,intended,stagnant,role\n";
+  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role\n";
   const auto maybe = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string(); };
   for (const TracedTensor& t : trace.tensors)
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
-                       t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), t.intended, t.stagnant, t.role);
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
+                       t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), maybe(t.loss_error), t.flipped, t.undecided, t.intended, t.stagnant, t.role);
   return out;
 }
 
@@ -148,6 +174,15 @@ std::string json_of(const Trace& trace, const std::vector<TracedSum>& sums) {
                               {"amax", json_number(s.sum.amax)}, {"amin", json_number(s.sum.amin)}, {"nonzero", s.sum.nonzero}, {"flushed", s.sum.flushed}, {"overflowed", s.sum.overflowed},
                               {"local_error", maybe_json(s.sum.local_error)}, {"carried_error", maybe_json(s.sum.carried_error)}, {"worst_step", s.worst_step}, {"worst_flushed", s.worst_flushed},
                               {"intended", s.sum.intended}, {"stagnant", s.sum.stagnant}, {"first_exponent", s.sum.first_exponent}, {"exponents", s.sum.exponents}});
+  out["loss_error"] = Json::array();
+  for (const LossShare& share : loss_shares(trace, sums)) out["loss_error"].push_back({{"tensor", share.from != nullptr ? Json(share.from->sum.name()) : Json()}, {"rms", json_number(share.moves)}, {"share", share.share}});
+  out["norm_error"] = Json::array();
+  for (const LossShare& share : norm_shares(trace, sums)) out["norm_error"].push_back({{"tensor", share.from->sum.name()}, {"rms", json_number(share.moves)}, {"share", share.share}});
+  out["decisions"] = Json::array();
+  for (const TracedSum& s : sums)
+    if (s.sum.decisions > 0)
+      out["decisions"].push_back({{"tensor", s.sum.name()}, {"rows", s.sum.decisions}, {"flipped", s.sum.flipped}, {"undecided", s.sum.undecided}, {"least_margin", json_number(s.sum.least_margin)},
+                                  {"mean_margin", json_number(s.sum.margins / static_cast<double>(s.sum.decisions))}, {"mean_error", json_number(s.sum.radii / static_cast<double>(s.sum.decisions))}});
   out["dtypes"] = Json::array();
   for (const DtypeNote& note : dtype_notes(trace)) out["dtypes"].push_back({{"kind", note.kind}, {"op", note.op}, {"text", note.text}});
   return json_text(out);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -38,6 +39,12 @@ TracedTensor tensor_of(const Json& j) {
   t.bias = maybe(j.at("bias")), t.bias_z = maybe(j.at("bias_z"));
   t.ulps = j.at("ulps").get<std::vector<std::int64_t>>();
   t.local_error = maybe(j.at("local_error")), t.carried_error = maybe(j.at("carried_error"));
+  if (j.contains("loss_error")) t.loss_error = number(j.at("loss_error")), t.loss_error2 = *t.loss_error * *t.loss_error;
+  if (j.contains("norm_error")) t.norm_error = number(j.at("norm_error")), t.norm_error2 = *t.norm_error * *t.norm_error;
+  if (j.contains("decisions")) {
+    const Json& d = j.at("decisions");
+    t.decisions = d.at(0), t.flipped = d.at(1), t.undecided = d.at(2), t.least_margin = number(d.at(3)), t.margins = number(d.at(4)), t.radii = number(d.at(5));
+  }
   return t;
 }
 
@@ -46,6 +53,7 @@ TracedStep step_of(const Json& j) {
   s.step = j.at("step");
   s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")), s.stagnant_share = number(j.at("stagnant_share"));
   s.fp64_loss = maybe(j.at("fp64_loss")), s.spread = maybe(j.at("spread"));
+  if (j.contains("loss_drift")) s.loss_drift = maybe(j.at("loss_drift"));
   s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped");
   return s;
 }
@@ -135,6 +143,13 @@ std::vector<TracedSum> summed(const Trace& trace) {
     sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
     for (std::size_t i = 0; i < t.ulps.size(); ++i) sum.ulps[i] += t.ulps[i];
     sum.nonzero += t.nonzero, sum.flushed += t.flushed, sum.overflowed += t.overflowed, sum.intended += t.intended, sum.stagnant += t.stagnant;
+    sum.loss_error2 += t.loss_error2, sum.norm_error2 += t.norm_error2;
+    if (t.norm_error) sum.norm_error = sum.norm_error.value_or(0) + *t.norm_error;
+    if (t.loss_error) sum.loss_error = sum.loss_error.value_or(0) + *t.loss_error;
+    if (t.decisions > 0) {
+      sum.least_margin = sum.decisions > 0 ? std::min(sum.least_margin, t.least_margin) : t.least_margin;
+      sum.decisions += t.decisions, sum.flipped += t.flipped, sum.undecided += t.undecided, sum.margins += t.margins, sum.radii += t.radii;
+    }
     sum.amax = std::max(sum.amax, t.amax);
     if (t.amin > 0) sum.amin = sum.amin > 0 ? std::min(sum.amin, t.amin) : t.amin;
     if (t.exponents.empty()) continue;
@@ -154,6 +169,44 @@ std::vector<TracedSum> summed(const Trace& trace) {
     if (squares[i].locals > 0) out[i].sum.local_error = std::sqrt(squares[i].local / squares[i].locals);
     if (squares[i].carrieds > 0) out[i].sum.carried_error = std::sqrt(squares[i].carried / squares[i].carrieds);
   }
+  return out;
+}
+
+namespace {
+
+std::set<int> steps_looked_at(const Trace& trace) {
+  std::set<int> out;
+  for (const TracedTensor& t : trace.tensors) out.insert(t.step);
+  return out;
+}
+
+/// From sums of squares over the steps; sorted from `first` on.
+void finish(std::vector<LossShare>& shares, std::size_t steps, std::ptrdiff_t first) {
+  double all = 0;
+  for (const LossShare& share : shares) all += share.moves;
+  for (LossShare& share : shares) share.share = all > 0 ? share.moves / all : 0, share.moves = std::sqrt(share.moves / static_cast<double>(steps));
+  std::stable_sort(shares.begin() + first, shares.end(), [](const LossShare& a, const LossShare& b) { return a.share > b.share; });
+}
+
+}  // namespace
+
+std::vector<LossShare> loss_shares(const Trace& trace, const std::vector<TracedSum>& sums) {
+  const std::set<int> steps = steps_looked_at(trace);
+  std::vector<LossShare> out = {{}};
+  for (const TracedStep& s : trace.steps)
+    if (s.loss_drift && steps.contains(s.step)) out.front().moves += *s.loss_drift * *s.loss_drift;
+  for (const TracedSum& s : sums)
+    if (s.sum.loss_error) out.push_back({&s, s.sum.loss_error2, 0});
+  if (out.size() == 1) return {};
+  finish(out, steps.size(), 1);
+  return out;
+}
+
+std::vector<LossShare> norm_shares(const Trace& trace, const std::vector<TracedSum>& sums) {
+  std::vector<LossShare> out;
+  for (const TracedSum& s : sums)
+    if (s.sum.norm_error) out.push_back({&s, s.sum.norm_error2, 0});
+  finish(out, steps_looked_at(trace).size(), 0);
   return out;
 }
 

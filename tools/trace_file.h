@@ -23,6 +23,10 @@ struct TracedTensor {
   int first_exponent = 0;
   std::vector<std::int64_t> exponents;
   std::optional<double> local_error, carried_error, bias, bias_z;
+  std::optional<double> loss_error;  ///< how far the error made here moves the loss, to first order
+  std::optional<double> norm_error;  ///< and the norm of its gradient
+  double norm_error2 = 0, loss_error2 = 0, least_margin = 0, margins = 0, radii = 0;
+  std::int64_t decisions = 0, flipped = 0, undecided = 0;  ///< of logits: rows, those that decide otherwise than fp64, those that could
   std::int64_t subnormal_loss = 0, saturated = 0;
   std::vector<std::int64_t> ulps;  ///< equal, up to 1/2 ulp, 1, 2, 4, ...
 
@@ -36,7 +40,7 @@ struct TracedTensor {
 struct TracedStep {
   int step = 0;
   double loss = 0, scale = 1, scale_after = 1, stagnant_share = 0;
-  std::optional<double> fp64_loss, spread;
+  std::optional<double> fp64_loss, spread, loss_drift;
   bool found_inf = false, stepped = true;
 };
 
@@ -62,6 +66,16 @@ struct TracedSum {
 };
 /// By name, in the order of their first use.
 std::vector<TracedSum> summed(const Trace& trace);
+
+/// Root mean square over the steps looked at of what moves the loss by tensor, largest first, and the share of each in the sum of all
+/// squares; the first one without a tensor is what weights had come apart before.
+struct LossShare {
+  const TracedSum* from = nullptr;
+  double moves = 0, share = 0;
+};
+std::vector<LossShare> loss_shares(const Trace& trace, const std::vector<TracedSum>& sums);
+/// The same of the norm of the loss's gradient, without what weights had come apart: all have a tensor.
+std::vector<LossShare> norm_shares(const Trace& trace, const std::vector<TracedSum>& sums);
 
 /// What autocast did to dtypes on its own in a forward pass, and where that costs casts or memory.
 struct DtypeNote {

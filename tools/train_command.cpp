@@ -88,7 +88,9 @@ TrainOptions train_options(const Options& options) {
   choose_scaler(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
   out.rule.schedule = chosen.schedule;
-  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight;
+  out.rule.ranks = chosen.ranks;
+  out.reduce = {.divide = chosen.divide_after ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre, .order = chosen.tree ? ReduceOptions::Order::tree : ReduceOptions::Order::ring, .compress = chosen.compress};
+  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight, out.rule.grad_penalty = chosen.grad_penalty;
   const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
@@ -106,6 +108,7 @@ std::string place_text(const Place& place) {
 std::string step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
   std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, std::isnan(s.loss) ? NAN : s.loss);  // a NaN's sign says nothing
   if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", *s.fp64_loss);
+  if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
   return out;
@@ -160,7 +163,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer) line("fault", fmt::format("step {}: {} made finite values non-finite", d.producer->step + 1, d.producer->where.str()));
   if (d.killer) line("killed", fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));
-  const double smallest = format(trainer.options().dtype).min_subnormal();
+  const double smallest = d.vanished.empty() ? 0 : format(d.vanished.front().where.dtype).min_subnormal();
   for (std::size_t i = 0; i < std::min<std::size_t>(d.vanished.size(), 3); ++i)
     line(i == 0 ? "where" : "", fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(), percent(d.vanished[i].tally.flushed_share()),
                                             i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits", rounded_decimal(smallest, 2), percent(d.vanished_share)) : ""));
@@ -194,6 +197,8 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
                   {"lr", s.lr}, {"stagnant_share", s.stagnant_share}};
+    if (s.grad_norm) entry["grad_norm"] = json_number(*s.grad_norm);
+    if (s.fp64_grad_norm) entry["fp64_grad_norm"] = json_number(*s.fp64_grad_norm);
     if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);
     out["steps"].push_back(std::move(entry));
   }

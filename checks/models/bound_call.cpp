@@ -67,12 +67,13 @@ RecordedCall bind_call(const std::string& op_name, const std::vector<std::pair<s
   return recorded;
 }
 
-std::shared_ptr<const reference::Recording> Recordings::of(const OpDef& op, const OpCall& call,
-                                                           const std::function<std::vector<double>(const std::string&)>& values) {
-  const std::string key = key_of(call);
-  if (const auto known = recordings_.find(key); known != recordings_.end()) return known->second;
+namespace {
+
+using ValuesOf = std::function<std::vector<double>(const std::string&)>;
+
+/// `by_values`: whether it follows from values of integers, and so holds for this call alone.
+reference::Recording recorded(const OpDef& op, const OpCall& call, const ValuesOf& values, bool& by_values) {
   reference::CaseInputs inputs;
-  bool by_values = false;
   for (const TensorSpec& spec : op.signature.inputs) {
     if (!call.has(spec)) continue;
     if (!is_integer(spec)) {
@@ -83,9 +84,43 @@ std::shared_ptr<const reference::Recording> Recordings::of(const OpDef& op, cons
     inputs.integers[spec.name] = std::vector<std::int64_t>(given.begin(), given.end());
     by_values = true;
   }
-  auto recording = std::make_shared<const reference::Recording>(reference::record(op.signature, op.forms.front(), call.attributes, inputs));
+  return reference::record(op.signature, op.forms.front(), call.attributes, inputs);
+}
+
+}  // namespace
+
+std::shared_ptr<const reference::Recording> Recordings::of(const OpDef& op, const OpCall& call, const ValuesOf& values) {
+  const std::string key = key_of(call);
+  if (const auto known = recordings_.find(key); known != recordings_.end()) return known->second;
+  bool by_values = false;
+  auto recording = std::make_shared<const reference::Recording>(recorded(op, call, values, by_values));
   if (!by_values) recordings_[key] = recording;
   return recording;
+}
+
+std::shared_ptr<const SecondOrder> Recordings::second_order(const OpDef& op, const OpCall& call, const ValuesOf& values) {
+  const std::string key = key_of(call);
+  if (const auto known = second_.find(key); known != second_.end()) return known->second;
+  bool by_values = false;
+  auto out = std::make_shared<SecondOrder>();
+  out->first = recorded(op, call, values, by_values);
+  reference::Graph& graph = *out->first.graph;
+  std::vector<std::string> names;
+  std::vector<reference::Expr> wrt, cotangents;
+  for (const auto& [name, node] : out->first.inputs) {
+    out->leaves[name] = node;
+    if (op.signature.input(name)->has_gradient()) names.push_back(gradient_name(name)), wrt.push_back(node);
+  }
+  for (const auto& [name, node] : out->first.cotangents) out->leaves[name] = node, names.push_back(gradient_name(name)), wrt.push_back(node);
+  for (const auto& [name, node] : out->first.gradients) {
+    const Shape shape = node.shape();
+    const std::string leaf = "dgrad_" + name.substr(1);
+    cotangents.push_back(out->leaves[leaf] = graph.input(leaf, shape));
+  }
+  const std::vector<reference::Expr> gradients = graph.vjp(out->first.gradient_nodes(), cotangents, wrt);
+  for (std::size_t i = 0; i < names.size(); ++i) out->gradients[names[i]] = gradients[i];
+  if (!by_values) second_[key] = out;
+  return out;
 }
 
 const Shape& Recordings::shape(const OpDef& op, const OpCall& call, const std::string& tensor,

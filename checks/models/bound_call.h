@@ -31,18 +31,29 @@ RecordedCall bind_call(const std::string& op, const std::vector<std::pair<std::s
 /// The op of a call. EnvironmentError if this build has no such op.
 const OpDef& op_of_call(const std::string& name);
 
+/// A call's gradients differentiated once more: leaves "x", "dy" and for each gradient "dgrad_x"; gradients "dx" and "ddy" of
+/// sum <dgrad_x, dx>.
+struct SecondOrder {
+  reference::Recording first;
+  std::map<std::string, reference::Expr> leaves, gradients;
+};
+
 /// The first forms of calls, recorded once for all calls that differ in floating values alone. Not thread-safe.
 class Recordings {
  public:
   /// `values` gives the exact values of an integer input.
   std::shared_ptr<const reference::Recording> of(const OpDef& op, const OpCall& call,
                                                  const std::function<std::vector<double>(const std::string&)>& values);
+  /// The same form differentiated twice.
+  std::shared_ptr<const SecondOrder> second_order(const OpDef& op, const OpCall& call,
+                                                  const std::function<std::vector<double>(const std::string&)>& values);
   /// Shape of an output or saved tensor of a call; the integer inputs are looked at the first time alone.
   const Shape& shape(const OpDef& op, const OpCall& call, const std::string& tensor,
                      const std::function<std::vector<double>(const std::string&)>& values);
 
  private:
   std::map<std::string, std::shared_ptr<const reference::Recording>> recordings_;
+  std::map<std::string, std::shared_ptr<const SecondOrder>> second_;
   std::map<std::string, std::map<std::string, Shape>> shapes_;
 };
 

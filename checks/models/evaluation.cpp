@@ -34,4 +34,27 @@ const std::vector<double>& Evaluation::gradient(const std::string& input) {
   throw Error("[tape] gradient, got none of input '" + input + "', want one that the op has");
 }
 
+struct SecondEvaluation::State {
+  explicit State(std::shared_ptr<const SecondOrder> recorded) : recording(std::move(recorded)), values(*recording->first.graph) {}
+  std::shared_ptr<const SecondOrder> recording;
+  reference::PlainEvaluator<reference::Fp64Policy> values;
+};
+
+SecondEvaluation::SecondEvaluation(std::shared_ptr<const SecondOrder> recording) : state_(std::make_unique<State>(std::move(recording))) {
+  for (const auto& [name, node] : state_->recording->leaves)
+    if (name.starts_with("dgrad_")) state_->values.set(node, std::vector<double>(static_cast<std::size_t>(node.shape().count()), 0.0));
+}
+SecondEvaluation::~SecondEvaluation() = default;
+
+void SecondEvaluation::set(const std::string& name, std::vector<double> values) {
+  const auto leaf = state_->recording->leaves.find(name);
+  if (leaf != state_->recording->leaves.end()) state_->values.set(leaf->second, std::move(values));
+}
+
+const std::vector<double>& SecondEvaluation::gradient(const std::string& name) {
+  const auto found = state_->recording->gradients.find(name);
+  if (found == state_->recording->gradients.end()) throw Error("[tape] gradient of a gradient, got '" + name + "', want that of an input or cotangent");
+  return state_->values.value(found->second);
+}
+
 }  // namespace ampcheck::checks::models

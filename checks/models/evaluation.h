@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/models/bound_call.h"
 #include "reference/formula.h"
 
 namespace ampcheck::checks::models {
@@ -25,6 +26,24 @@ class Evaluation {
   void set_cotangent(std::vector<double> values);
   /// By the name of the input that it is the gradient of.
   const std::vector<double>& gradient(const std::string& input);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The gradients of a call's gradients.
+class SecondEvaluation {
+ public:
+  explicit SecondEvaluation(std::shared_ptr<const SecondOrder> recording);
+  SecondEvaluation(const SecondEvaluation&) = delete;
+  SecondEvaluation& operator=(const SecondEvaluation&) = delete;
+  ~SecondEvaluation();
+
+  /// Values of an input, the cotangent or a "dgrad_x", which is zero unless given; another name is ignored.
+  void set(const std::string& name, std::vector<double> values);
+  /// "dx" or "ddy".
+  const std::vector<double>& gradient(const std::string& name);
 
  private:
   struct State;

@@ -2,6 +2,8 @@
 #include "checks/models/fp64_tape.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "checks/models/evaluation.h"
 #include "src/error.h"
@@ -11,6 +13,11 @@ namespace ampcheck::checks::models {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+void add_to(std::vector<double>& sum, const std::vector<double>& more) {
+  sum.resize(more.size(), 0.0);
+  for (std::size_t i = 0; i < more.size(); ++i) sum[i] += more[i];
+}
 
 }  // namespace
 
@@ -93,7 +100,7 @@ std::vector<double>& Fp64Tape::cotangent(int id) {
   return out;
 }
 
-void Fp64Tape::backward(Entry& entry) {
+void Fp64Tape::backward(Entry& entry, bool first_of_two) {
   if (!entry.evaluation) {
     const std::vector<double>& g = cotangent(entry.to);
     std::vector<double>& to = cotangent(entry.from);
@@ -107,14 +114,86 @@ void Fp64Tape::backward(Entry& entry) {
     const std::vector<double>& g = entry.evaluation->gradient(name);
     std::vector<double>& to = cotangent(id);
     for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
-    if (keep_gradients_) record_.gradients[call.name + " " + gradient_name(name)] = g;
+    if (tracing_norm_) add_to(record_.norm_by_input[call.name + " " + gradient_name(name)], g);
+    else if (keep_gradients_) record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] = g;
   }
-  entry.evaluation.reset();
+  if (!first_of_two) entry.evaluation.reset();
 }
 
 void Fp64Tape::backward(double weight_of_all) {
   for (const auto& [id, weight] : losses_) cotangent(id).front() += weight_of_all * weight;
-  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) backward(*entry);
+  walk_back(false);
+}
+
+void Fp64Tape::walk_back(bool first_of_two) {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) backward(*entry, first_of_two);
+}
+
+/// The backward pass read as a program of its own, which runs from the last call to the first, and so is differentiated from the first to
+/// the last: of each call's gradients by its cotangent and its inputs.
+void Fp64Tape::differentiate_backward(const Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values) {
+  if (!entry.evaluation) {
+    const std::vector<double>& from = of_cotangents[at(entry.from)];
+    if (from.empty()) return;
+    std::vector<double> picked;
+    for (std::size_t i = 0; i < record_.values[at(entry.to)].size(); ++i) picked.push_back(from[entry.map.empty() ? i : at(entry.map[i])]);
+    return add_to(of_cotangents[at(entry.to)], picked);
+  }
+  const RecordedCall& call = record_.calls[entry.call];
+  const OpDef& op = op_of_call(call.call.op);
+  const auto input = [&](const std::string& name) { return std::find_if(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return i.first == name; })->second; };
+  if (std::all_of(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return of_cotangents[at(i.second)].empty(); })) return;
+  SecondEvaluation second(parameters_.recordings().second_order(op, call.call, [&](const std::string& name) { return record_.values[at(input(name))]; }));
+  second.set(gradient_name(call.output_name), cotangent(call.output));
+  for (const auto& [name, id] : call.inputs) {
+    second.set(name, record_.values[at(id)]);
+    if (!of_cotangents[at(id)].empty()) second.set("dgrad_" + name, of_cotangents[at(id)]);
+  }
+  const auto put = [&](std::vector<std::vector<double>>& to, int id, const std::string& name) {
+    const std::vector<double>& g = second.gradient(name);
+    add_to(to[at(id)], g);
+    if (tracing_norm_) add_to(record_.norm_by_input[call.name + " " + name], g);
+    else if (keep_gradients_) record_.gradients[call.name + "_backward " + name] = g;
+  };
+  for (const auto& [name, id] : call.inputs)
+    if (op.signature.input(name)->has_gradient()) put(of_values, id, gradient_name(name));
+  put(of_cotangents, call.output, gradient_name(gradient_name(call.output_name)));
+}
+
+/// A first backward of the loss, its norm n, and the cotangents of its gradients of `weight` n.
+double Fp64Tape::begin_penalty(double weight, std::vector<std::vector<double>>& of_cotangents) {
+  for (const auto& [id, loss_weight] : losses_) cotangent(id).front() += loss_weight;
+  walk_back(true);
+  double sum = 0;
+  const std::map<std::string, std::vector<double>> all = gradients();
+  for (const auto& [name, g] : all)
+    for (const double v : g) sum += v * v;
+  const double norm = std::sqrt(sum);
+  of_cotangents.assign(record_.values.size(), {});
+  for (const auto& [id, name] : trained_)
+    for (const double v : all.at(name)) of_cotangents[at(id)].push_back(weight * v / norm);
+  return norm;
+}
+
+double Fp64Tape::backward_with_penalty(double weight, double penalty) {
+  std::vector<std::vector<double>> of_cotangents, of_values(record_.values.size());
+  const double norm = begin_penalty(weight * penalty, of_cotangents);
+  for (const Entry& entry : entries_) differentiate_backward(entry, of_cotangents, of_values);
+  record_.cotangents = std::move(of_values);
+  backward(weight);
+  return norm;
+}
+
+void Fp64Tape::trace_gradient_norm() {
+  const bool kept = std::exchange(keep_gradients_, false);
+  std::vector<std::vector<double>> of_values(record_.values.size());
+  begin_penalty(1, record_.norm_by_cotangent);
+  tracing_norm_ = true;
+  for (const Entry& entry : entries_) differentiate_backward(entry, record_.norm_by_cotangent, of_values);
+  record_.cotangents = std::move(of_values);
+  walk_back(true);
+  tracing_norm_ = false, keep_gradients_ = kept;
+  record_.norm_by_value = std::exchange(record_.cotangents, std::vector<std::vector<double>>(record_.values.size()));
 }
 
 std::map<std::string, std::vector<double>> Fp64Tape::gradients() {

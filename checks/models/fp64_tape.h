@@ -42,6 +42,11 @@ struct StepRecord {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
 
+  /// Derivatives of the 2-norm of the loss's gradient by all trained tensors, if traced: by value number, by cotangent number, and by what a
+  /// call alone makes of its input ("linear_1 dx").
+  std::vector<std::vector<double>> norm_by_value, norm_by_cotangent;
+  std::map<std::string, std::vector<double>> norm_by_input;
+
   const RecordedCall* find(std::string_view name) const;
 };
 
@@ -61,6 +66,11 @@ class Fp64Tape final : public Tape {
 
   /// Cotangents, of `weight` times the loss, of everything the loss depends on.
   void backward(double weight = 1);
+  /// Cotangents of `weight` times (loss + penalty n), where n, which is returned, is the 2-norm of the loss's gradients by all trained
+  /// tensors together. Not finite where n is zero, as the derivative of the square root.
+  double backward_with_penalty(double weight, double penalty);
+  /// Before backward(): puts StepRecord::norm_by_... on record, at about twice the cost of a step.
+  void trace_gradient_norm();
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
   /// After backward(): gradients of the trained tensors by name.
@@ -81,7 +91,10 @@ class Fp64Tape final : public Tape {
   };
   int push(const Shape& shape, std::vector<double> values);
   std::vector<double>& cotangent(int id);
-  void backward(Entry& entry);
+  void backward(Entry& entry, bool first_of_two);
+  void walk_back(bool first_of_two);
+  double begin_penalty(double weight, std::vector<std::vector<double>>& of_cotangents);
+  void differentiate_backward(const Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values);
 
   Parameters& parameters_;
   StepRecord record_;
@@ -89,7 +102,7 @@ class Fp64Tape final : public Tape {
   std::vector<std::pair<int, std::string>> trained_;
   std::vector<std::pair<int, double>> losses_;
   std::map<std::string, int> counts_;
-  bool keep_gradients_ = false;
+  bool keep_gradients_ = false, tracing_norm_ = false;
 };
 
 }  // namespace ampcheck::checks::models

@@ -11,6 +11,9 @@ namespace {
 /// A widening cast is exact.
 bool loses(const TensorKey& key) { return !key.cast || key.dtype != Dtype::fp32; }
 
+/// On its way to the parameter, between ranks too.
+bool is_gradient(const TensorKey& key) { return key.phase == Phase::backward || key.phase == Phase::all_reduce; }
+
 }  // namespace
 
 /// Mean square of the exact values; 0 without a shadow.
@@ -20,7 +23,7 @@ std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
   double largest[kPhases] = {};
   for (const auto& [key, tally] : tallies) largest[static_cast<int>(key.phase)] = std::max(largest[static_cast<int>(key.phase)], mean_square(tally));
   std::optional<Place> worst;
-  const auto flushed = [](const Place& p) { return p.where.phase == Phase::backward ? p.tally.flushed_share() : 0; };
+  const auto flushed = [](const Place& p) { return is_gradient(p.where) ? p.tally.flushed_share() : 0; };
   const auto beats = [&](const Place& a, const Place& b) {
     if (a.tally.overflowed != b.tally.overflowed) return a.tally.overflowed > b.tally.overflowed;
     if (flushed(a) != flushed(b)) return flushed(a) > flushed(b);
@@ -55,7 +58,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   for (const auto& [key, tally] : watch->of_run()) {
     if (!loses(key)) continue;
     if (tally.exact2 > 0) out.least_exact.push_back({key, tally});
-    if (key.phase != Phase::backward || key.dtype == Dtype::fp32) continue;
+    if (!is_gradient(key) || key.dtype == Dtype::fp32) continue;
     nonzero += tally.nonzero, flushed += tally.flushed;
     if (tally.flushed > 0) out.vanished.push_back({key, tally});
   }

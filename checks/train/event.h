@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in a training step, in its order: each tensor that an op, a cast, the unscaling, the clipping or the optimizer
-// wrote, as an observer sees it.
+// What happens in a training step, in its order: each tensor that an op, a cast, the sum over ranks, the unscaling, the clipping or the
+// optimizer wrote, as an observer sees it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace ampcheck::checks::train {
 
-enum class Phase : std::uint8_t { forward, backward, unscale, clip, optimizer };
-inline constexpr int kPhases = 5;
+enum class Phase : std::uint8_t { forward, backward, all_reduce, unscale, clip, optimizer };
+inline constexpr int kPhases = 6;
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
@@ -32,6 +32,7 @@ struct Sampling {
 /// One tensor that was just written. Views are valid during the call alone.
 struct Event {
   int step = 0;
+  int rank = 0;                   ///< forward and backward: which rank ran it
   Phase phase = Phase::forward;
   bool cast = false;              ///< the tensor is another one in another dtype; `op` is the op that asked for it
   std::string_view op;            ///< "linear_1", or a parameter's name from unscale on
@@ -43,6 +44,7 @@ struct Event {
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
+  bool by_gradient = false;       ///< a gradient by a gradient, of which the loss scale cancels
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
   bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all

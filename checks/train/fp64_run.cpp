@@ -44,12 +44,16 @@ double Fp64Run::step() {
   parameters_.clear_grads();
   records_.clear();
   double loss = 0;
+  grad_norm_ = 0;
   const double share = 1.0 / rule_.accumulate;
-  for (int micro = 0; micro < rule_.accumulate; ++micro) {
+  const int batches = rule_.accumulate * rule_.ranks;
+  for (int micro = 0; micro < batches; ++micro) {
     models::Fp64Tape tape(values_);
-    net_.forward(tape, steps_ * rule_.accumulate + micro);
+    net_.forward(tape, steps_ * batches + micro);
+    if (traces_norm_) tape.trace_gradient_norm();
     tape.keep_call_gradients();
-    tape.backward(share * rule_.loss_weight);
+    if (rule_.grad_penalty > 0) grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
+    else tape.backward(share * rule_.loss_weight);
     for (const auto& [name, gradient] : tape.gradients()) {
       Parameter& parameter = *parameters_.find(name);
       Tensor grad(Dtype::fp64, parameter.value.shape());
@@ -58,6 +62,12 @@ double Fp64Run::step() {
     }
     loss += share * tape.record().loss;
     records_.push_back(tape.take_record());
+  }
+  if (rule_.ranks > 1) {
+    loss /= rule_.ranks, grad_norm_ /= rule_.ranks;
+    for (Parameter& parameter : parameters_.all())
+      if (parameter.grad.defined())
+        for (double& g : parameter.grad.span<double>()) g /= rule_.ranks;
   }
   clip(rule_, parameters_.pointers());
   optimizer_->step();

@@ -16,8 +16,10 @@ namespace ampcheck::checks::train {
 struct StepRule {
   OptimizerChoice optimizer;
   std::string schedule = {};  ///< of the learning rate, as make_schedule() reads it; it follows the updates, not the steps
-  int accumulate = 1;     ///< micro-batches a step; the loss of each counts 1/accumulate
+  int accumulate = 1;     ///< micro-batches a step and rank; the loss of each counts 1/accumulate
+  int ranks = 1;          ///< data-parallel: each has its own micro-batches (rank r the r-th of every `ranks`); gradients are their mean
   double loss_weight = 1; ///< the gradient is that of this times the loss
+  double grad_penalty = 0;  ///< this times the 2-norm of the loss's gradient is added to the loss; 0: none
   double clip_norm = 0;   ///< of all gradients together; 0: not clipped
   double clip_value = 0;  ///< of each element; 0: not clipped
 };
@@ -34,9 +36,13 @@ class Fp64Run {
 
   /// One step: the next micro-batches, then the optimizer. Returns the loss.
   double step();
-  /// What the micro-batches of the last step met.
+  /// Whether the next steps' records have what moves the norm of the gradient.
+  void trace_gradient_norm(bool on) { traces_norm_ = on; }
+  /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own loss.
   const std::vector<models::StepRecord>& records() const { return records_; }
   std::int64_t steps() const { return steps_; }
+  /// 2-norm of the loss's gradient, mean over the micro-batches of the last step; with a penalty alone.
+  double grad_norm() const { return grad_norm_; }
 
   // For checkpoints.
   ParameterSet& parameters() { return parameters_; }
@@ -54,6 +60,8 @@ class Fp64Run {
   std::unique_ptr<LrSchedule> schedule_;
   std::vector<models::StepRecord> records_;
   std::int64_t steps_ = 0;
+  double grad_norm_ = 0;
+  bool traces_norm_ = false;
 };
 
 }  // namespace ampcheck::checks::train

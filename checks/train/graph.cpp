@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checks/train/graph_entry.h"
 #include "src/amp/autocast.h"
 #include "src/amp/blocks.h"
 #include "src/error.h"
@@ -13,36 +14,7 @@ namespace ampcheck::checks::train {
 
 namespace {
 
-using models::Evaluation;
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-/// Rounded to nearest even, into memory of its own.
-Tensor converted(const TensorView& from, Dtype to) {
-  Tensor out = Tensor::uninitialized(to, from.shape);
-  float buffer[kBlock];
-  for (std::int64_t i = 0; i < from.count(); i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, from.count() - i);
-    load_block(from, i, part, buffer);
-    store_block(out.view(), i, part, buffer);
-  }
-  return out;
-}
-
-/// Whether a cast may change a value.
-bool narrows(Dtype from, Dtype to) { return bytes(to) < bytes(from); }
-
-/// sum += more, rounded to the dtype of both.
-void add_to(const TensorView& sum, const TensorView& more) {
-  float a[kBlock], b[kBlock];
-  for (std::int64_t i = 0; i < sum.count(); i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, sum.count() - i);
-    load_block(sum, i, part, a);
-    load_block(more, i, part, b);
-    for (std::int64_t k = 0; k < part; ++k) a[k] += b[k];
-    store_block(sum, i, part, a);
-  }
-}
 
 /// The dtype in which an op of floating inputs of these dtypes runs in a region of `low`.
 Dtype autocast_dtype(CastPolicy policy, Dtype low, const std::vector<Dtype>& inputs) {
@@ -82,21 +54,25 @@ TensorView view_of(std::span<const double> values, const Shape& shape) {
 }
 
 const char* name(Phase phase) {
-  constexpr const char* kNames[kPhases] = {"forward", "backward", "unscale", "clip", "optimizer"};
+  constexpr const char* kNames[kPhases] = {"forward", "backward", "all_reduce", "unscale", "clip", "optimizer"};
   return kNames[static_cast<int>(phase)];
 }
 
-struct Graph::Entry {
-  enum class Kind { call, cast, move } kind = Kind::call;
-  int from = -1, to = -1;         ///< cast, move; of a call `to` is its output
-  std::vector<std::int64_t> map;  ///< move; empty: the same elements
-  std::string name;               ///< call, or the call that asked for the cast
-  std::string layer, label;       ///< label: what is cast
-  const OpDef* op = nullptr;
-  models::RecordedCall call;      ///< inputs as the kernel read them, after casts
-  std::vector<std::pair<std::string, Tensor>> saved;
-  std::unique_ptr<Evaluation> exact;  ///< of a call with a local shadow
-};
+Tensor converted(const TensorView& from, Dtype to) {
+  Tensor out = Tensor::uninitialized(to, from.shape);
+  float buffer[kBlock];
+  for (std::int64_t i = 0; i < from.count(); i += kBlock) {
+    const std::int64_t part = std::min<std::int64_t>(kBlock, from.count() - i);
+    load_block(from, i, part, buffer);
+    store_block(out.view(), i, part, buffer);
+  }
+  return out;
+}
+
+Tensor written_whole(const OpDef& op, const std::string& name, Dtype dtype, const Shape& shape) {
+  const auto& added = op.signature.launch.accumulates;
+  return std::find(added.begin(), added.end(), name) == added.end() ? Tensor::uninitialized(dtype, shape) : Tensor(dtype, shape);
+}
 
 Graph::Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options)
     : parameters_(parameters), recordings_(recordings), options_(std::move(options)) {}
@@ -171,41 +147,49 @@ bool Graph::grad_finite(int id) {
 bool Graph::watched(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants(op); }
 bool Graph::shadowed(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants_exact(op); }
 
+/// `phase`: which way an entry runs. An entry of gradients() belongs to the backward pass either way: what it writes is a gradient times
+/// that pass's scale; the other way round comes the gradient by that gradient, of which the scale cancels.
 void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
-  event.step = options_.step;
-  event.phase = phase;
+  event.step = options_.step, event.rank = options_.rank;
+  event.phase = entry.of_backward ? Phase::backward : phase;
   event.cast = entry.kind == Entry::Kind::cast;
   event.op = entry.name;
   event.layer = entry.layer;
   event.tensor = tensor;
   event.got = got;
   if (event.cast) event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
-  if (phase == Phase::forward) event.source = slots_[at(event.cast ? entry.from : entry.to)].source;
+  if (event.phase == Phase::forward) event.source = slots_[at(event.cast ? entry.from : entry.to)].source;
   event.exact = exact;
-  event.scale = phase == Phase::backward ? scale_ : 1;
+  event.by_gradient = entry.of_backward && phase == Phase::backward && (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
+  if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
   if (options_.fault) options_.fault(event);
   if (watched(entry.name)) options_.observer->see(event);
 }
 
+/// The cast that `entry` describes, from entry.from.
+int Graph::put_cast(Entry entry, Dtype to) {
+  const int id = entry.from, out = entry.to = push(converted(slot(id).view, to), slot(id).view.shape, slot(id).needs_grad);
+  entry.kind = Entry::Kind::cast;
+  if (watched(entry.name) || options_.fault)
+    tell(entry, Phase::forward, entry.label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
+  entries_.push_back(std::move(entry));
+  return out;
+}
+
 int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label) {
   if (slot(id).view.dtype == to) return id;
   const bool cached = slot(id).parameter != nullptr;
   if (const auto known = casts_.find({id, to}); cached && known != casts_.end()) return known->second;
-  const int out = push(converted(slot(id).view, to), slot(id).view.shape, slot(id).needs_grad);
-  if (cached) casts_[{id, to}] = out;
   Entry entry;
-  entry.kind = Entry::Kind::cast;
-  entry.from = id, entry.to = out;
+  entry.from = id;
   entry.name = op;
   entry.layer = layer;
   entry.label = label;
-  if (watched(op) || options_.fault) {
-    tell(entry, Phase::forward, label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
-  }
-  entries_.push_back(std::move(entry));
+  const int out = put_cast(std::move(entry), to);
+  if (cached) casts_[{id, to}] = out;
   return out;
 }
 
@@ -263,7 +247,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   };
   const auto add = [&](const OutputSpec& spec) {
     const Shape& shape = recordings_.shape(op, entry.call.call, spec.name, integers);
-    Tensor tensor(dtype_of(spec.type, entry.call.call.storage), shape);
+    const Tensor tensor = written_whole(op, spec.name, dtype_of(spec.type, entry.call.call.storage), shape);
     kernel.tensors.emplace_back(spec.name, tensor.view());
     return tensor;
   };
@@ -276,7 +260,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   entry.to = entry.call.output = push(y, y.shape(), needs_grad);
   outputs_[entry.name] = entry.to;
   if (shadowed(entry.name)) {
-    entry.exact = std::make_unique<Evaluation>(recordings_.of(op, entry.call.call, integers));
+    entry.exact = std::make_unique<models::Evaluation>(recordings_.of(op, entry.call.call, integers));
     for (const auto& [name, id] : entry.call.inputs)
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
@@ -316,95 +300,6 @@ void Graph::add_loss(Var value, double weight) {
   if (shape(value).count() != 1) throw Error("[graph] loss, got " + shape(value).str() + ", want one element");
   loss_ += static_cast<float>(weight) * static_cast<float>(to_doubles(slot(value.id).view).front());
   losses_.emplace_back(value.id, weight);
-}
-
-void Graph::add_grad(int id, const Tensor& grad) {
-  Slot& s = slot(id);
-  if (!s.needs_grad) return;
-  s.grad_finite.reset();
-  if (!s.grad.defined()) {
-    s.grad = grad;
-    return;
-  }
-  // The first contribution may be shared with the tensor that it came from.
-  Tensor sum = converted(s.grad.view(), s.grad.dtype());
-  add_to(sum.view(), grad.view());
-  s.grad = sum;
-}
-
-void Graph::backward_move(Entry& entry) {
-  const Tensor& g = slot(entry.to).grad;
-  if (entry.map.empty()) {
-    add_grad(entry.from, g);
-    return;
-  }
-  std::vector<float> sum(at(slot(entry.from).view.count()), 0.0f), from(at(g.count()));
-  load_block(g.view(), 0, g.count(), from.data());
-  for (std::size_t i = 0; i < from.size(); ++i) sum[at(entry.map[i])] += from[i];
-  Tensor out = Tensor::uninitialized(g.dtype(), slot(entry.from).view.shape);
-  store_block(out.view(), 0, out.count(), sum.data());
-  add_grad(entry.from, out);
-}
-
-void Graph::backward_cast(Entry& entry) {
-  const Tensor& g = slot(entry.to).grad;
-  const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
-  if (watched(entry.name) || options_.fault) {
-    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
-  }
-  add_grad(entry.from, out);
-}
-
-void Graph::backward_call(Entry& entry) {
-  kernels::KernelCall kernel;
-  kernel.attributes = &entry.call.call.attributes;
-  const bool told = watched(entry.name) || options_.fault != nullptr;
-  const bool cotangent_finite = !told || grad_finite(entry.to);
-  bool inputs_finite = cotangent_finite;
-  for (const auto& [name, id] : entry.call.inputs) {
-    kernel.tensors.emplace_back(name, slot(id).view);
-    if (told) inputs_finite &= finite(id);
-  }
-  for (const auto& [name, tensor] : entry.saved) kernel.tensors.emplace_back(name, tensor.view());
-  TensorView cotangent = slot(entry.to).grad.view();  // which a reshape may have left in another shape
-  cotangent.shape = slot(entry.to).view.shape, cotangent.strides = slot(entry.to).view.strides;
-  kernel.tensors.emplace_back(gradient_name(entry.call.output_name), cotangent);
-  std::vector<std::pair<std::string, Tensor>> gradients;  // by input
-  for (const auto& [name, id] : entry.call.inputs) {
-    if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient()) continue;
-    gradients.emplace_back(name, Tensor(slot(id).view.dtype, slot(id).view.shape));
-    kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
-  }
-  entry.op->kernel.backward(kernel);
-  if (entry.exact) entry.exact->set_cotangent(to_doubles(slot(entry.to).grad.view()));
-  for (const auto& [name, gradient] : gradients) {
-    if (told)
-      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), inputs_finite, cotangent_finite);
-    const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&](const auto& i) { return i.first == name; });
-    add_grad(input->second, gradient);
-  }
-  entry.exact.reset();
-}
-
-void Graph::backward(float seed_value, double scale) {
-  scale_ = scale;
-  for (const auto& [id, weight] : losses_) {
-    if (!slot(id).needs_grad) continue;
-    Tensor seed(slot(id).view.dtype, slot(id).view.shape);
-    const float value = seed_value * static_cast<float>(weight);
-    store_block(seed.view(), 0, 1, &value);
-    add_grad(id, seed);
-  }
-  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-    if (!slot(entry->to).grad.defined()) continue;
-    switch (entry->kind) {
-      case Entry::Kind::call: backward_call(*entry); break;
-      case Entry::Kind::cast: backward_cast(*entry); break;
-      case Entry::Kind::move: backward_move(*entry); break;
-    }
-  }
-  for (auto& [name, id] : parameter_slots_)
-    if (slot(id).grad.defined()) ParameterSet::add_grad(*slot(id).parameter, slot(id).grad);
 }
 
 }  // namespace ampcheck::checks::train

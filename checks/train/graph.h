@@ -5,6 +5,8 @@
 //
 // A gradient that several ops contribute to is the sum in the tensor's dtype, rounded at each addition, last op first (as torch
 // accumulates).
+//
+// gradients() puts the backward itself on record, so that what is computed from gradients has gradients too: a gradient penalty.
 #pragma once
 
 #include <functional>
@@ -26,7 +28,7 @@ struct GraphOptions {
   std::optional<Dtype> autocast = {};  ///< fp16 or bf16; none: everything in fp32
   Observer* observer = nullptr;
   std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
-  int step = 0;                        ///< as events name it
+  int step = 0, rank = 0;              ///< as events name them
 };
 
 class Graph final : public models::Tape {
@@ -47,9 +49,17 @@ class Graph final : public models::Tape {
 
   /// The weighted losses so far, in fp32.
   float loss() const { return loss_; }
-  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. Once. `scale`: the part of the seed that
-  /// is a loss scale, for events.
-  void backward(float seed, double scale);
+  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. `scale`: the part of the seed that
+  /// is a loss scale, for events. Once: Error for a second time, unless every time but the last retains the graph.
+  void backward(float seed, double scale, bool retain_graph = false);
+  /// Gradients of `seed` times the loss so far by `inputs`, as tensors of this graph that depend on what they were computed from (torch's
+  /// autograd.grad with create_graph); id -1 for an input that the loss does not depend on. The backwards are the same kernels, with the
+  /// same bits. backward() then runs their double backwards: Error there for an op that has none, or for a gradient of a gradient of a gradient.
+  std::vector<Var> gradients(const std::vector<Var>& inputs, float seed, double scale);
+  /// The trained tensors of the graph so far, by name.
+  std::vector<Var> parameter_vars() const;
+  /// The 2-norm of all of `tensors` together, each times `factor`, in fp32: one element. Its gradient is not finite at zero, as sqrt's.
+  Var norm(const std::vector<Var>& tensors, float factor);
 
   /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among them.
   std::int64_t bytes_kept() const;
@@ -79,6 +89,7 @@ class Graph final : public models::Tape {
   Slot& slot(int id) { return slots_[static_cast<std::size_t>(id)]; }
   int push(Tensor memory, const Shape& shape, bool needs_grad);
   int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label);
+  int put_cast(Entry entry, Dtype to);
   int as_integer(int id);
   std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call, const std::string& layer);
   std::string layer_of(const models::RecordedCall& call) const;
@@ -87,10 +98,20 @@ class Graph final : public models::Tape {
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;
   void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
+  void require_kept(const char* what) const;
   void add_grad(int id, const Tensor& grad);
+  TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
+  std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
+  bool inputs_finite(const Entry& entry);
   void backward_call(Entry& entry);
   void backward_cast(Entry& entry);
   void backward_move(Entry& entry);
+  void backward_norm(Entry& entry);
+  void backward_gradient(Entry& entry);
+  // Of gradients(): the backward of an entry as an entry of its own; `cotangents` by tensor.
+  void record_backward(std::size_t index, std::vector<int>& cotangents);
+  void record_call_backward(std::size_t index, std::vector<int>& cotangents);
+  void accumulate(std::vector<int>& cotangents, int id, int more);
 
   ParameterSet& parameters_;
   models::Recordings& recordings_;
@@ -103,7 +124,8 @@ class Graph final : public models::Tape {
   std::map<std::string, int> outputs_;
   std::vector<std::pair<int, double>> losses_;
   float loss_ = 0;
-  double scale_ = 1;
+  double scale_ = 1, gradient_scale_ = 1;  ///< of backward(), of gradients()
+  bool freed_ = false;
 };
 
 }  // namespace ampcheck::checks::train

@@ -27,6 +27,14 @@ void ParameterSet::set(const std::string& name, const Shape& shape, const std::v
   from_doubles(values, known->value.view());
 }
 
+void ParameterSet::share_values(const ParameterSet& other) {
+  for (const Parameter& from : other.all_) {
+    Parameter*& known = by_name_[from.name];
+    if (known == nullptr) known = &all_.emplace_back();
+    known->name = from.name, known->value = from.value;
+  }
+}
+
 Parameter& ParameterSet::get(const std::string& name, const Shape& shape, double offset, double scale) {
   if (Parameter* known = find(name)) {
     if (!(known->value.shape() == shape)) throw Error("[parameters] '" + name + "', got " + shape.str() + ", want " + known->value.shape().str());

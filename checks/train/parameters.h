@@ -20,6 +20,8 @@ class ParameterSet {
 
   /// The parameter of that name; at first use its models::initial_values(), rounded.
   Parameter& get(const std::string& name, const Shape& shape, double offset, double scale);
+  /// Has the parameters of the other set, with gradients of its own: a replica that is never apart.
+  void share_values(const ParameterSet& other);
   /// Puts values there before their first use, or later of the same shape.
   void set(const std::string& name, const Shape& shape, const std::vector<double>& values);
   Parameter* find(const std::string& name);

@@ -136,12 +136,17 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put_statistics(out, stats);
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
   put_shadow(out, e.got, e.exact);
-  put(out, ",\"carried_error\":", carried, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
+  put(out, ",\"carried_error\":", carried);
+  if (e.rank > 0) put(out, ",\"rank\":", e.rank);
+  if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);
+  if (t.norm_error2 > 0) put(out, ",\"norm_error\":", t.norm_error);
+  if (t.decisions > 0) put(out, ",\"decisions\":[", t.decisions, ",", t.flipped, ",", t.undecided, ",", t.least_margin, ",", t.margins, ",", t.radii, "]");
+  put(out, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
 }
 
 void TraceWriter::step(const StepResult& s) {
   put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"found_inf\":", s.found_inf,
-      ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, "}\n");
+      ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
   seq_ = 0;
   if (!held_) write();
 }

@@ -14,10 +14,16 @@
 //    "subnormal_loss":0,"saturated":0,"bias":-0.001,"bias_z":-0.4,"ulps":[2000,1900,190],    src/amp/tensor_stats.h: ShadowStats; ulps:
 //                                          how many are equal, off by up to 1/2 ulp, 1, 2, 4, ...
 //    "carried_error":1.3e-03,                                              against the fp64 run, relative in the 2-norm
+//    "rank":1,                             of several ranks, which but the first
+//    "loss_error":-2.1e-06,"loss_reach":3e-05,    forward, with both shadows: the error made here times the fp64 cotangent; the product of
+//                                          their norms
+//    "norm_error":1.2e-05,                 with both shadows: the error made here times the fp64 derivative of the norm of the loss's gradient
+//    "decisions":[64,1,3,0.02,61.5,0.4],   logits of a cross-entropy, with the fp64 run: rows; of these with another argmax, or one that the
+//                                          error could change; smallest margin; sums of margins and of largest errors (watch.h: Tally)
 //    "intended":0,"stagnant":0,"role":"none"}                              optimizer; role in a non-finite fault
 // and at last
 //   {"step":0,"loss":2.29,"fp64_loss":2.29,"spread":0.05,"scale":65536,"scale_after":65536,"found_inf":false,"stepped":true,
-//    "stagnant_share":0.01}
+//    "stagnant_share":0.01,"loss_drift":1e-05}       the loss's part of what weights had come apart
 // After a fault of a sampled run the steps before it follow, as they are above (checks/train/fault_ring.h): steps then go back once.
 // Non-finite numbers are the strings "inf", "-inf" and "nan"; what does not exist is null.
 #pragma once

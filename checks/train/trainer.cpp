@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "src/error.h"
 #include "src/parallel.h"
 
 namespace ampcheck::checks::train {
@@ -43,6 +44,15 @@ void count_stagnant(const Parameter& parameter, const std::vector<float>& before
 
 }  // namespace
 
+/// What a rank has of its own. The weights are one and the same memory: replicas that start alike and get the same gradients stay alike.
+struct Trainer::Rank {
+  explicit Rank(const std::string& net, std::uint64_t seed) : parameters(net, seed) {}
+  ParameterSet parameters;
+  models::Recordings recordings;
+  float loss = 0;
+  double grad_norm = 0;
+};
+
 void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // 32 MiB: the most that glibc takes
 }
@@ -64,10 +74,20 @@ Trainer::~Trainer() = default;
 /// A first forward says which parameters the net has.
 void Trainer::prepare() {
   if (optimizer_) return;
-  Graph graph(parameters_, recordings_, {});
+  models::Recordings recordings;
+  Graph graph(parameters_, recordings, {});
   net_.forward(graph, 0);
+  if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
+    add_penalty(graph, 1);
+    graph.backward(1, 1);
+    parameters_.clear_grads();
+  }
   optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
   if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+  for (int rank = 0; rank < options_.rule.ranks; ++rank) {
+    ranks_.push_back(std::make_unique<Rank>(net_.name, options_.seed));
+    ranks_.back()->parameters.share_values(parameters_);
+  }
   if (!options_.shadows.carried) return;
   for (int k = 0; k < kSeeds; ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
   reference_.front()->start_from(parameters_);
@@ -81,37 +101,108 @@ void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::v
 void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
   std::vector<double> losses(reference_.size());
+  const bool traced = watch_ && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0;
+  reference_.front()->trace_gradient_norm(traced && options_.shadows.local && options_.rule.grad_penalty <= 0);
+  std::vector<std::vector<double>> apart;  // of each parameter, before the fp64 run moves its own
+  for (const Parameter& parameter : reference_.front()->parameters().all()) {
+    if (!traced) break;
+    apart.push_back(to_doubles(parameters_.find(parameter.name)->value.view()));
+    const auto fp64 = parameter.value.span<double>();
+    for (std::size_t i = 0; i < fp64.size(); ++i) apart.back()[i] -= fp64[i];
+  }
   parallel_for(std::ssize(reference_), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) losses[k] = reference_[k]->step();
   });
+  if (traced) {
+    double drift = 0;
+    std::size_t at = 0;
+    for (const Parameter& parameter : reference_.front()->parameters().all()) {
+      const std::vector<double>& moved = apart[at++];
+      if (!parameter.grad.defined()) continue;
+      const auto grad = parameter.grad.span<double>();
+      for (std::size_t i = 0; i < grad.size(); ++i) drift += moved[i] * grad[i];
+    }
+    result.loss_drift = drift / options_.rule.loss_weight;
+  }
   const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
   result.fp64_loss = losses.front();
+  if (options_.rule.grad_penalty > 0) result.fp64_grad_norm = reference_.front()->grad_norm();
   spreads_.push_back(*most - *least);
   if (spreads_.size() > kSpreadSteps) spreads_.erase(spreads_.begin());
   result.spread = *std::max_element(spreads_.begin(), spreads_.end());
 }
 
-double Trainer::run_micro_batches() {
+float Trainer::add_penalty(Graph& graph, float seed) {
+  const models::Var norm = graph.norm(graph.gradients(graph.parameter_vars(), seed, seed), 1 / seed);
+  graph.add_loss(norm, options_.rule.grad_penalty);
+  return graph.view(norm).as<const float>()[0];
+}
+
+/// The micro-batches of one rank, with gradients of its own. `told`: to the watch and the fault, which hear of one rank after the other.
+void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   GraphOptions options;
   if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
-  options.observer = watch_.get();
-  options.fault = options_.fault;
-  options.step = step_;
-  const int micro_batches = options_.rule.accumulate;
+  if (told) options.observer = watch_.get(), options.fault = options_.fault;
+  options.step = step_, options.rank = number;
+  const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
-  float loss = 0;
+  rank.loss = 0, rank.grad_norm = 0;
+  ParameterSet& parameters = ranks > 1 ? rank.parameters : parameters_;
+  parameters.clear_grads();
   for (int micro = 0; micro < micro_batches; ++micro) {
-    if (watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(micro)], micro == 0);
-    Graph graph(parameters_, recordings_, options);
-    net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches + micro);
-    Tensor total(Dtype::fp32, {});
-    const float part = share * graph.loss();
-    total.span<float>()[0] = part;
-    loss += part;
-    const float scale = scaler_->loss_gradient(total).span<float>()[0];
-    graph.backward(scale * share * static_cast<float>(options_.rule.loss_weight), scale);
+    const int index = micro * ranks + number;
+    if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks));
+    Graph graph(parameters, rank.recordings, options);
+    net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches * ranks + index);
+    rank.loss += share * graph.loss();
+    const auto weight = static_cast<float>(options_.rule.loss_weight);
+    if (options_.rule.grad_penalty > 0) rank.grad_norm += static_cast<double>(share * add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
+    graph.backward(scale * share * weight, scale);
   }
-  return loss;
+}
+
+double Trainer::run_micro_batches(StepResult& result) {
+  const float scale = scaler_->loss_gradient(Tensor(Dtype::fp32, {})).span<float>()[0];
+  const bool told = options_.fault != nullptr || (watch_ && options_.sampling.step(step_));
+  if (watch_ && !told) watch_->begin(step_, nullptr, true);
+  const std::int64_t ranks = std::ssize(ranks_);
+  const auto run = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) run_rank(*ranks_[static_cast<std::size_t>(r)], static_cast<int>(r), scale, told);
+  };
+  if (ranks > 1 && !told) parallel_for(ranks, 1, run);
+  else run(0, ranks);
+  float loss = 0;
+  double norm = 0;
+  for (const auto& rank : ranks_) loss += rank->loss, norm += rank->grad_norm;
+  if (options_.rule.grad_penalty > 0) result.grad_norm = norm / static_cast<double>(ranks);
+  if (ranks == 1) return loss;
+  reduce_gradients(scale);
+  return loss / static_cast<float>(ranks);
+}
+
+void Trainer::reduce_gradients(float scale) {
+  for (Parameter& parameter : parameters_.all()) {
+    std::vector<TensorView> of_ranks;
+    for (const auto& rank : ranks_)
+      if (const Parameter* own = rank->parameters.find(parameter.name); own->grad.defined()) of_ranks.push_back(own->grad.view());
+    if (of_ranks.empty()) continue;
+    if (of_ranks.size() != ranks_.size()) throw Error("[ranks] '" + parameter.name + "', got a gradient on " + std::to_string(of_ranks.size()) + " of " + std::to_string(ranks_.size()) + " ranks, want one on all or on none");
+    const Tensor mean = all_reduce_mean(of_ranks, options_.reduce);
+    if (watch_ && watch_->wants(parameter.name)) {
+      Event event;
+      event.step = step_;
+      event.phase = Phase::all_reduce;
+      event.op = event.layer = parameter.name;
+      event.tensor = "grad";
+      event.got = mean.view();
+      event.scale = scale;
+      for (const TensorView& view : of_ranks) event.inputs_finite = event.inputs_finite && all_finite(view);
+      const std::vector<double> exact = exact_mean(of_ranks);
+      event.exact = view_of(exact, mean.shape());
+      watch_->see(event);
+    }
+    parameter.grad = widened(mean);
+  }
 }
 
 void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const std::vector<std::vector<float>>& before) {
@@ -147,7 +238,7 @@ StepResult Trainer::step() {
   run_fp64(result);
   parameters_.clear_grads();
   optimizer_->reset_counts();
-  result.loss = run_micro_batches();
+  result.loss = run_micro_batches(result);
   if (result.fp64_loss) {
     differences_.push_back(result.loss - *result.fp64_loss);
     if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
@@ -156,7 +247,7 @@ StepResult Trainer::step() {
   result.scale = scaler_->get_scale();
   result.scaled_norms = grad_norms(parameters_);
   if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
-  result.norms = grad_norms(parameters_);
+  result.norms = scaler_->is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
   // A norm in fp64 of fp32 elements is finite if they are.
   std::vector<bool> finite_before, finite;
   for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));

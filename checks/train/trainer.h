@@ -10,6 +10,7 @@
 
 #include "checks/train/fp64_run.h"
 #include "checks/train/graph.h"
+#include "checks/train/ranks.h"
 #include "checks/train/watch.h"
 #include "src/amp/scale_rule.h"
 
@@ -27,6 +28,7 @@ struct TrainOptions {
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
+  ReduceOptions reduce = {};  ///< how the gradients of rule.ranks ranks become one
   std::uint64_t seed = 1;
   Shadows shadows = {};
   Sampling sampling = {};    ///< of the shadows and of what is recorded
@@ -42,6 +44,8 @@ struct StepResult {
   double loss = 0;
   std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
   std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
+  std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
+  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; unclipped steps that are looked at
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
@@ -89,7 +93,12 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
-  double run_micro_batches();
+  /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
+  float add_penalty(Graph& graph, float seed);
+  double run_micro_batches(StepResult& result);
+  struct Rank;
+  void run_rank(Rank& rank, int number, float scale, bool told);
+  void reduce_gradients(float scale);
   /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given), its
   /// values before the optimizer moved them.
   void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});
@@ -97,7 +106,7 @@ class Trainer {
   TrainOptions options_;
   Net net_;
   ParameterSet parameters_;
-  models::Recordings recordings_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;

@@ -71,6 +71,30 @@ void compare(const double* x, const double* r, std::int64_t n, double noise, dou
   sum_squares(x, 1, r, n, tally.error2, tally.exact2);
 }
 
+/// Which logits decide otherwise than the fp64 run's, and which could.
+void compare_decisions(const TensorView& got, std::span<const double> exact, Tally& tally) {
+  const std::int64_t classes = got.shape.last();
+  if (got.shape.rank != 2 || classes < 2) return;
+  std::vector<double> row(static_cast<std::size_t>(classes));
+  for (std::int64_t at = 0; at < got.count(); at += classes) {
+    const std::span<const double> want = exact.subspan(static_cast<std::size_t>(at), row.size());
+    load_block(got, at, classes, row.data());
+    const auto first = std::max_element(want.begin(), want.end());
+    double second = -INFINITY, radius = 0;
+    for (auto v = want.begin(); v != want.end(); ++v)
+      if (v != first) second = std::max(second, *v);
+    for (std::size_t i = 0; i < row.size(); ++i) radius = std::max(radius, std::fabs(row[i] - want[i]));
+    const double margin = *first - second;
+    if (!std::isfinite(margin)) continue;
+    const bool finite = std::isfinite(radius), flips = !finite || std::max_element(row.begin(), row.end()) - row.begin() != first - want.begin();
+    tally.least_margin = tally.decisions == 0 ? margin : std::min(tally.least_margin, margin);
+    ++tally.decisions;
+    tally.flipped += flips ? 1 : 0;
+    tally.undecided += flips || margin <= 2 * radius ? 1 : 0;
+    tally.margins += margin, tally.radii += finite ? radius : 0;
+  }
+}
+
 double relative(double error2, double of2) { return of2 > 0 ? std::sqrt(error2 / of2) : error2 > 0 ? INFINITY : 0; }
 
 }  // namespace
@@ -84,6 +108,10 @@ void Tally::add(const Tally& other) {
   tensors += other.tensors, elements += other.elements, nonzero += other.nonzero, flushed += other.flushed, overflowed += other.overflowed;
   error2 += other.error2, exact2 += other.exact2, carried_error2 += other.carried_error2, carried2 += other.carried2;
   intended += other.intended, stagnant += other.stagnant;
+  loss_error += other.loss_error, loss_error2 += other.loss_error2, loss_reach += other.loss_reach;
+  norm_error += other.norm_error, norm_error2 += other.norm_error2;
+  least_margin = decisions == 0 ? other.least_margin : other.decisions == 0 ? least_margin : std::min(least_margin, other.least_margin);
+  decisions += other.decisions, flipped += other.flipped, undecided += other.undecided, margins += other.margins, radii += other.radii;
 }
 
 double Tally::local_error() const { return relative(error2, exact2); }
@@ -96,23 +124,58 @@ std::string TensorKey::str() const {
   return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
 }
 
-void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch) {
+void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight, double share) {
   step_ = step;
   carried_ = carried;
+  loss_weight_ = loss_weight, share_ = share;
   if (first_micro_batch) of_step_.clear();
+  logits_.clear();
+  if (carried == nullptr) return;
+  for (const models::RecordedCall& call : carried->calls) {
+    if (call.call.op != "cross_entropy") continue;
+    for (const models::RecordedCall& before : carried->calls)
+      for (const auto& [input, id] : call.inputs)
+        if (input == "x" && before.output == id) logits_ = before.name;
+  }
+}
+
+/// The fp64 run's cotangent of a forward tensor: of a call's output in all its uses, of a cast in the call that asked for it.
+const std::vector<double>* Watch::cotangent_of(const Event& event) const {
+  if (carried_ == nullptr || event.phase != Phase::forward) return nullptr;
+  if (event.cast) {
+    const auto gradient = carried_->gradients.find(std::string(event.op) + " d" + std::string(event.tensor));
+    return gradient == carried_->gradients.end() ? nullptr : &gradient->second;
+  }
+  const models::RecordedCall* call = carried_->find(event.op);
+  return call == nullptr || event.tensor != call->output_name ? nullptr : &carried_->cotangents[static_cast<std::size_t>(call->output)];
+}
+
+/// What the norm of the gradient has for this tensor, in the same cases, and for what a call adds to its input's cotangent.
+const std::vector<double>* Watch::norm_derivative_of(const Event& event) const {
+  if (carried_ == nullptr || carried_->norm_by_value.empty() || event.phase > Phase::backward) return nullptr;
+  const models::RecordedCall* call = carried_->find(event.op);
+  if (call == nullptr) return nullptr;
+  if (event.phase == Phase::backward) {
+    for (const auto& [input, id] : call->inputs)
+      if (event.tensor == gradient_name(input)) return &carried_->norm_by_cotangent[static_cast<std::size_t>(id)];
+    return nullptr;
+  }
+  if (!event.cast) return event.tensor == call->output_name ? &carried_->norm_by_value[static_cast<std::size_t>(call->output)] : nullptr;
+  const auto found = carried_->norm_by_input.find(std::string(event.op) + " d" + std::string(event.tensor));
+  return found == carried_->norm_by_input.end() ? nullptr : &found->second;
 }
 
 /// The values of the fp64 run for this tensor: of an op's output or input, or what the op added to a gradient.
 const std::vector<double>* Watch::carried_of(const Event& event) const {
   if (event.phase > Phase::backward) return nullptr;
   if (carried_ == nullptr) return nullptr;
-  const models::RecordedCall* call = carried_->find(event.op);
-  if (call == nullptr) return nullptr;
-  const auto value = [&](const std::vector<std::vector<double>>& of, int id) { return &of[static_cast<std::size_t>(id)]; };
   if (event.phase == Phase::backward) {
     const auto gradient = carried_->gradients.find(std::string(event.op) + " " + std::string(event.tensor));
     return gradient == carried_->gradients.end() ? nullptr : &gradient->second;
   }
+  const models::RecordedCall* call = carried_->find(event.op);
+  if (call == nullptr) return nullptr;
+  const auto value = [&](const std::vector<std::vector<double>>& of, int id) { return &of[static_cast<std::size_t>(id)]; };
   if (!event.cast) return event.tensor == call->output_name ? value(carried_->values, call->output) : nullptr;
   for (const auto& [input, id] : call->inputs)
     if (event.tensor == input) return value(carried_->values, id);
@@ -142,20 +205,36 @@ void Watch::see(const Event& event) {
   const std::vector<double>* of_record = carried_of(event);
   std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   if (std::ssize(carried) != n) carried = {};
-  GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
+  GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
   if (range != nullptr && !carried.empty()) range->add(carried, 1);
   const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
-  double got[kPart], exact[kPart];
+  double got[kPart], exact[kPart], adjoint2 = 0;
+  const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
+  const bool traced = cotangent != nullptr && std::ssize(*cotangent) == n;
+  const std::vector<double>* const by_norm = event.has_exact() ? norm_derivative_of(event) : nullptr;
+  const bool norm_traced = by_norm != nullptr && std::ssize(*by_norm) == n;
   for (std::int64_t at = 0; at < n && (event.has_exact() || !carried.empty()); at += kPart) {
     const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
     load_block(event.got, at, part, got);
     if (event.has_exact()) {
       const double* const r = read_block(event.exact, at, part, exact);
       compare(got, r, part, noise, smallest, tally);
+      for (std::int64_t i = 0; traced && i < part; ++i) {
+        const double adjoint = (*cotangent)[static_cast<std::size_t>(at + i)];
+        tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
+      }
+      for (std::int64_t i = 0; norm_traced && i < part; ++i) tally.norm_error += (got[i] - r[i]) * (*by_norm)[static_cast<std::size_t>(at + i)];
       if (range != nullptr && carried.empty()) range->add_part({r, static_cast<std::size_t>(part)}, event.scale, noise);
     }
     if (!carried.empty()) sum_squares(got, inverse, carried.data() + at, part, tally.carried_error2, tally.carried2);
   }
+  tally.loss_error /= loss_weight_;
+  if (!std::isfinite(tally.loss_error)) tally.loss_error = 0;  // what is not finite has its own report
+  tally.norm_error *= event.phase == Phase::backward ? inverse / loss_weight_ : share_;
+  if (!std::isfinite(tally.norm_error)) tally.norm_error = 0;
+  tally.norm_error2 = tally.norm_error * tally.norm_error;
+  tally.loss_error2 = tally.loss_error * tally.loss_error, tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
+  if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty()) compare_decisions(event.got, carried, tally);
   tally.intended = event.intended, tally.stagnant = event.stagnant;
   of_step_[key].add(tally);
   of_run_[key].add(tally);

@@ -28,6 +28,15 @@ struct Tally {
   double error2 = 0, exact2 = 0;            ///< sums of squares of the local error and of the exact values, of finite elements
   double carried_error2 = 0, carried2 = 0;  ///< the same against the fp64 run, gradients without their scale
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that did not move
+  /// forward, with both shadows: how far the error made here moves the loss, to first order: the sum over the elements of error times fp64
+  /// cotangent. Its square summed over tensors, and the product of the two norms: the most that errors of that size could do.
+  double loss_error = 0, loss_error2 = 0, loss_reach = 0;
+  /// The same for the 2-norm of the loss's gradient by all parameters, of backward tensors too.
+  double norm_error = 0, norm_error2 = 0;
+  /// Logits of a cross-entropy, with the fp64 run: rows; those whose argmax is another than the fp64 run's; those where it could be: the two
+  /// largest fp64 logits are no further apart than twice the largest error of the row.
+  std::int64_t decisions = 0, flipped = 0, undecided = 0;
+  double least_margin = 0, margins = 0, radii = 0;  ///< the smallest difference of the two largest; sums of it and of the largest errors
 
   void add(const Tally& other);
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
@@ -62,8 +71,9 @@ class Watch final : public Observer {
   explicit Watch(bool exact, Sampling sampling = {}) : exact_(exact), sampling_(std::move(sampling)) {}
   void listen(Listener listener) { listener_ = std::move(listener); }
 
-  /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step.
-  void begin(int step, const models::StepRecord* carried, bool first_micro_batch);
+  /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are those of that times
+  /// the loss; `share`: of a micro-batch in the step's gradient.
+  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1, double share = 1);
   bool wants(std::string_view op) const override;
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   void see(const Event& event) override;
@@ -79,12 +89,16 @@ class Watch final : public Observer {
 
  private:
   const std::vector<double>* carried_of(const Event& event) const;
+  const std::vector<double>* cotangent_of(const Event& event) const;
+  const std::vector<double>* norm_derivative_of(const Event& event) const;
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
 
   bool exact_;
   Sampling sampling_;
   Listener listener_;
   int step_ = 0;
+  double loss_weight_ = 1, share_ = 1;
+  std::string logits_;  ///< the call whose output a cross-entropy reads
   const models::StepRecord* carried_ = nullptr;
   std::map<TensorKey, Tally> of_step_, of_run_;
   std::map<std::string, GradientRange> ranges_;

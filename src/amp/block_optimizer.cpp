@@ -135,14 +135,17 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
   const int v = second_moment();
   std::array<T, kBlock> copy_after;
   if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
-  for (std::int64_t i = 0; i < block.n; ++i) {
+  // The gradient is the direction by now. One loop for each count: these vectorise.
+  const T *direction = block.grad, *now = block.parameter, *old = buffers.old.data();
+  int intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
+  for (std::int64_t i = 0; i < block.n; ++i) intended += direction[i] != T(0) ? 1 : 0;
+  for (std::int64_t i = 0; i < block.n; ++i) stagnant += (direction[i] != T(0) ? 1 : 0) & (now[i] == old[i] ? 1 : 0);
+  for (std::int64_t i = 0; w.has_copy && i < block.n; ++i) {
     const auto k = static_cast<std::size_t>(i);
-    const bool intended = block.grad[i] != T(0);  // the direction, by now
-    counts.intended += intended;
-    counts.stagnant += intended && block.parameter[i] == buffers.old[k];
-    if (w.has_copy) counts.copy_stagnant += intended && copy_after[k] == buffers.copy_before[k];
-    if (v >= 0) counts.second_moment_zero += buffers.had_grad[k] && block.moment[v][i] == T(0);
+    copy_stagnant += (direction[i] != T(0) ? 1 : 0) & (copy_after[k] == buffers.copy_before[k] ? 1 : 0);
   }
+  for (std::int64_t i = 0; v >= 0 && i < block.n; ++i) second_moment_zero += (buffers.had_grad[static_cast<std::size_t>(i)] ? 1 : 0) & (block.moment[v][i] == T(0) ? 1 : 0);
+  counts.intended += intended, counts.stagnant += stagnant, counts.copy_stagnant += copy_stagnant, counts.second_moment_zero += second_moment_zero;
   if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
 }
 
@@ -154,7 +157,7 @@ void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, U
     if (common_.count) {
       std::copy_n(block.parameter, block.n, buffers.old.data());
       if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());
-      for (std::int64_t i = 0; i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0);
+      for (std::int64_t i = 0; second_moment() >= 0 && i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0);
     }
     update_block(block);
     store(w, at, block, buffers, common_.count);

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward pass of a graph, and the backward pass put on record.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "checks/train/double_backward.h"
+#include "checks/train/graph_entry.h"
+#include "src/amp/blocks.h"
+#include "src/error.h"
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// out[map[i]] += x[i], in fp32 and rounded once.
+Tensor spread(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) {
+  std::vector<float> sum(at(shape.count()), 0.0f), from(at(x.count()));
+  load_block(x, 0, x.count(), from.data());
+  for (std::size_t i = 0; i < from.size(); ++i) sum[at(map[i])] += from[i];
+  Tensor out = Tensor::uninitialized(x.dtype, shape);
+  store_block(out.view(), 0, out.count(), sum.data());
+  return out;
+}
+
+/// out[i] = x[map[i]].
+Tensor picked(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) {
+  const auto size = at(bytes(x.dtype));
+  Tensor out = Tensor::uninitialized(x.dtype, shape);
+  for (std::size_t i = 0; i < map.size(); ++i)
+    std::memcpy(static_cast<std::byte*>(out.data()) + i * size, static_cast<const std::byte*>(x.data) + at(map[i]) * size, size);
+  return out;
+}
+
+Tensor seed_of(const TensorView& loss, float value) {
+  Tensor out(loss.dtype, loss.shape);
+  store_block(out.view(), 0, 1, &value);
+  return out;
+}
+
+}  // namespace
+
+void add_to(const TensorView& sum, const TensorView& more) {
+  float a[kBlock], b[kBlock];
+  for (std::int64_t i = 0; i < sum.count(); i += kBlock) {
+    const std::int64_t part = std::min<std::int64_t>(kBlock, sum.count() - i);
+    load_block(sum, i, part, a);
+    load_block(more, i, part, b);
+    for (std::int64_t k = 0; k < part; ++k) a[k] += b[k];
+    store_block(sum, i, part, a);
+  }
+}
+
+void Graph::require_kept(const char* what) const {
+  if (freed_) throw Error(std::string("[graph] ") + what + ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
+}
+
+void Graph::add_grad(int id, const Tensor& grad) {
+  Slot& s = slot(id);
+  if (!s.needs_grad) return;
+  s.grad_finite.reset();
+  if (!s.grad.defined()) {
+    s.grad = grad;
+    return;
+  }
+  // The first contribution may be shared with the tensor that it came from.
+  Tensor sum = converted(s.grad.view(), s.grad.dtype());
+  add_to(sum.view(), grad.view());
+  s.grad = sum;
+}
+
+void Graph::backward_move(Entry& entry) {
+  const Tensor& g = slot(entry.to).grad;
+  if (entry.map.empty()) add_grad(entry.from, g);
+  else if (entry.kind == Entry::Kind::move) add_grad(entry.from, spread(g.view(), entry.map, slot(entry.from).view.shape));
+  else add_grad(entry.from, picked(g.view(), entry.map, slot(entry.from).view.shape));
+}
+
+void Graph::backward_cast(Entry& entry) {
+  const Tensor& g = slot(entry.to).grad;
+  const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
+  if (watched(entry.name) || options_.fault) {
+    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
+  }
+  add_grad(entry.from, out);
+}
+
+/// A cotangent in the shape of the call's output: a reshape may have left it in another.
+TensorView Graph::cotangent_view(const Entry& entry, const TensorView& cotangent) const {
+  TensorView out = cotangent;
+  out.shape = slots_[at(entry.to)].view.shape, out.strides = slots_[at(entry.to)].view.strides;
+  return out;
+}
+
+bool Graph::inputs_finite(const Entry& entry) {
+  bool all = true;
+  for (const auto& [name, id] : entry.call.inputs) all &= finite(id);
+  return all;
+}
+
+/// The gradients of a call by input, those that something asks for.
+std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& entry, const TensorView& cotangent) {
+  kernels::KernelCall kernel;
+  kernel.attributes = &entry.call.call.attributes;
+  for (const auto& [name, id] : entry.call.inputs) kernel.tensors.emplace_back(name, slot(id).view);
+  for (const auto& [name, tensor] : entry.saved) kernel.tensors.emplace_back(name, tensor.view());
+  kernel.tensors.emplace_back(gradient_name(entry.call.output_name), cotangent_view(entry, cotangent));
+  std::vector<std::pair<std::string, Tensor>> gradients;
+  for (const auto& [name, id] : entry.call.inputs) {
+    if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient()) continue;
+    gradients.emplace_back(name, written_whole(*entry.op, gradient_name(name), slot(id).view.dtype, slot(id).view.shape));
+    kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
+  }
+  entry.op->kernel.backward(kernel);
+  if (entry.exact) entry.exact->set_cotangent(to_doubles(cotangent));
+  return gradients;
+}
+
+void Graph::backward_call(Entry& entry) {
+  const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to), all_finite = cotangent_finite && (!told || inputs_finite(entry));
+  for (const auto& [name, gradient] : run_backward(entry, slot(entry.to).grad.view())) {
+    if (told)
+      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite, cotangent_finite);
+    const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
+    add_grad(input->second, gradient);
+  }
+}
+
+models::Var Graph::norm(const std::vector<Var>& tensors, float factor) {
+  Entry entry;
+  entry.kind = Entry::Kind::norm;
+  entry.name = "norm_" + std::to_string(++counts_["norm"]);
+  entry.factor = factor;
+  bool needs_grad = false, all = true;
+  double sum = 0;
+  for (const Var x : tensors) {
+    if (x.id < 0) continue;
+    entry.parts.push_back(x.id);
+    needs_grad |= slot(x.id).needs_grad;
+    float part[kBlock];
+    for (std::int64_t i = 0; i < slot(x.id).view.count(); i += kBlock) {
+      const std::int64_t n = std::min<std::int64_t>(kBlock, slot(x.id).view.count() - i);
+      load_block(slot(x.id).view, i, n, part);
+      for (std::int64_t k = 0; k < n; ++k) {
+        const float v = factor * part[k];
+        sum += static_cast<double>(v) * static_cast<double>(v);
+      }
+    }
+    if (watched(entry.name) || options_.fault) all &= finite(x.id);
+  }
+  const auto value = static_cast<float>(std::sqrt(sum));
+  Tensor out = seed_of({nullptr, Dtype::fp32, Shape{1}, row_major_strides(Shape{1})}, value);
+  entry.to = push(out, out.shape(), needs_grad);
+  if (watched(entry.name) || options_.fault) tell(entry, Phase::forward, "y", slot(entry.to).view, TensorView(), all);
+  entries_.push_back(std::move(entry));
+  return {entries_.back().to};
+}
+
+/// Of n = |f x|: dx = dn f (f x) / n.
+void Graph::backward_norm(Entry& entry) {
+  float dn = 0, n = 0;
+  load_block(slot(entry.to).grad.view(), 0, 1, &dn), load_block(slot(entry.to).view, 0, 1, &n);
+  for (const int id : entry.parts) {
+    Tensor out = Tensor::uninitialized(slot(id).view.dtype, slot(id).view.shape);
+    float part[kBlock];
+    for (std::int64_t i = 0; i < out.count(); i += kBlock) {
+      const std::int64_t count = std::min<std::int64_t>(kBlock, out.count() - i);
+      load_block(slot(id).view, i, count, part);
+      for (std::int64_t k = 0; k < count; ++k) part[k] = dn * (entry.factor * part[k] / n) * entry.factor;
+      store_block(out.view(), i, count, part);
+    }
+    add_grad(id, out);
+  }
+}
+
+void Graph::backward_gradient(Entry& entry) {
+  const Entry& forward = entries_[entry.forward];
+  const std::string dy = gradient_name(forward.call.output_name);
+  kernels::KernelCall kernel;
+  kernel.attributes = &forward.call.call.attributes;
+  const bool told = watched(entry.name) || options_.fault != nullptr;
+  bool cotangents_finite = true, all = !told || (inputs_finite(forward) && finite(entry.cotangent));
+  std::vector<std::pair<std::string, Tensor>> read, written;
+  for (const auto& [name, id] : forward.call.inputs) kernel.tensors.emplace_back(name, slot(id).view);
+  kernel.tensors.emplace_back(dy, cotangent_view(forward, slot(entry.cotangent).view));
+  for (const auto& [name, id] : entry.gradients) {
+    if (!slot(id).grad.defined()) continue;
+    if (told) cotangents_finite &= grad_finite(id);
+    TensorView g = slot(id).grad.view();  // which a reshape may have left in another shape
+    g.shape = slot(id).view.shape, g.strides = slot(id).view.strides;
+    kernel.tensors.emplace_back("dgrad_" + name, g);
+  }
+  std::vector<std::pair<int, Tensor>> out;
+  const auto add = [&](const std::string& name, int id, const Shape& shape) {
+    out.emplace_back(id, Tensor(slot(id).view.dtype, shape));
+    written.emplace_back(name, out.back().second);
+    kernel.tensors.emplace_back(name, out.back().second.view());
+  };
+  for (const auto& [name, id] : forward.call.inputs)
+    if (slot(id).needs_grad && forward.op->signature.input(name)->has_gradient()) add(gradient_name(name), id, slot(id).view.shape);
+  if (slot(entry.cotangent).needs_grad) add(gradient_name(dy), entry.cotangent, slot(forward.to).view.shape);
+  double_backward(*forward.op, kernel);
+  std::unique_ptr<models::SecondEvaluation> exact;
+  if (shadowed(entry.name)) {
+    const auto integers = [&](const std::string& name) { return to_doubles(kernel.at(name)); };
+    exact = std::make_unique<models::SecondEvaluation>(recordings_.second_order(*forward.op, forward.call.call, integers));
+    for (const auto& [name, view] : kernel.tensors)
+      if (is_float(view.dtype) && std::none_of(written.begin(), written.end(), [&, wanted = std::string_view(name)](const auto& w) { return w.first == wanted; })) exact->set(name, to_doubles(view));
+  }
+  all &= cotangents_finite;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto& [name, tensor] = written[i];
+    if (told) tell(entry, Phase::backward, name, tensor.view(), exact ? view_of(exact->gradient(name), tensor.shape()) : TensorView(), all, cotangents_finite);
+    add_grad(out[i].first, tensor);
+  }
+}
+
+void Graph::backward(float seed_value, double scale, bool retain_graph) {
+  require_kept("backward");
+  scale_ = scale;
+  for (Slot& s : slots_) s.grad = {}, s.grad_finite.reset();
+  for (const auto& [id, weight] : losses_)
+    if (slot(id).needs_grad) add_grad(id, seed_of(slot(id).view, seed_value * static_cast<float>(weight)));
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    using enum Entry::Kind;
+    const bool asked = entry->kind == gradient ? std::any_of(entry->gradients.begin(), entry->gradients.end(), [&](const auto& g) { return slot(g.second).grad.defined(); }) : slot(entry->to).grad.defined();
+    if (asked) {
+      switch (entry->kind) {
+        case call: backward_call(*entry); break;
+        case cast: backward_cast(*entry); break;
+        case move: case spread: backward_move(*entry); break;
+        case add:
+          add_grad(entry->from, slot(entry->to).grad);
+          add_grad(entry->other, slot(entry->to).grad);
+          break;
+        case norm: backward_norm(*entry); break;
+        case gradient: backward_gradient(*entry); break;
+      }
+    }
+    if (!retain_graph) entry->saved.clear(), entry->exact.reset();
+  }
+  freed_ = !retain_graph;
+  for (auto& [name, id] : parameter_slots_) {
+    Slot& s = slot(id);
+    if (!s.grad.defined()) continue;
+    // A gradient that nothing else will read is the parameter's as it is.
+    const bool alone = !retain_graph && !s.parameter->grad.defined() && s.grad.shape() == s.view.shape &&
+                       std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.grad.defined() && other.grad.data() == s.grad.data(); }) == 1;
+    if (alone) s.parameter->grad = s.grad;
+    else ParameterSet::add_grad(*s.parameter, s.grad);
+  }
+}
+
+std::vector<models::Var> Graph::parameter_vars() const {
+  std::vector<Var> out;
+  for (const auto& [name, id] : parameter_slots_) out.push_back({id});
+  return out;
+}
+
+std::vector<models::Var> Graph::gradients(const std::vector<Var>& inputs, float seed_value, double scale) {
+  require_kept("gradients");
+  gradient_scale_ = scale;
+  std::vector<int> cotangents(slots_.size(), -1);
+  for (const auto& [id, weight] : losses_)
+    if (slot(id).needs_grad) accumulate(cotangents, id, push(seed_of(slot(id).view, seed_value * static_cast<float>(weight)), slot(id).view.shape, false));
+  for (std::size_t i = entries_.size(); i-- > 0;) record_backward(i, cotangents);
+  std::vector<Var> out;
+  for (const Var x : inputs) out.push_back({cotangents[at(x.id)]});
+  return out;
+}
+
+void Graph::accumulate(std::vector<int>& cotangents, int id, int more) {
+  if (!slot(id).needs_grad) return;
+  int& sum = cotangents[at(id)];
+  if (sum < 0) {
+    sum = more;
+    return;
+  }
+  Entry entry;
+  entry.kind = Entry::Kind::add;
+  entry.of_backward = true;
+  entry.from = sum, entry.other = more;
+  Tensor value = converted(slot(sum).view, slot(sum).view.dtype);
+  add_to(value.view(), slot(more).view);
+  sum = entry.to = push(value, slot(sum).view.shape, slot(sum).needs_grad || slot(more).needs_grad);
+  entries_.push_back(std::move(entry));
+}
+
+void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
+  using enum Entry::Kind;
+  const Entry& forward = entries_[index];
+  const bool again = forward.kind == gradient && std::any_of(forward.gradients.begin(), forward.gradients.end(), [&](const auto& g) { return cotangents[at(g.second)] >= 0; });
+  if (again || (forward.kind == norm && cotangents[at(forward.to)] >= 0)) throw Error("[graph] gradients, got a loss that depends on gradients or on norm(), want it before they come in: no third order");
+  if (forward.kind == gradient || cotangents[at(forward.to)] < 0) return;
+  const int g = cotangents[at(forward.to)];
+  Entry entry;
+  entry.of_backward = true;
+  entry.from = g;
+  switch (forward.kind) {
+    case call: return record_call_backward(index, cotangents);
+    case cast: {
+      entry.name = forward.name + "_backward", entry.layer = forward.layer, entry.label = "grad_" + forward.label;
+      const int from = forward.from, out = put_cast(std::move(entry), slot(forward.from).view.dtype);
+      return accumulate(cotangents, from, out);
+    }
+    case add: {
+      const int from = forward.from, other = forward.other;
+      accumulate(cotangents, from, g);
+      return accumulate(cotangents, other, g);
+    }
+    default: break;
+  }
+  const Shape shape = slot(forward.from).view.shape;
+  const int from = forward.from;
+  entry.kind = forward.map.empty() || forward.kind == spread ? move : spread;
+  entry.map = forward.map;
+  const Tensor value = forward.map.empty() ? slot(g).memory : entry.kind == move ? picked(slot(g).view, entry.map, shape) : train::spread(slot(g).view, entry.map, shape);
+  const int out = entry.to = push(value, shape, slot(g).needs_grad);
+  entries_.push_back(std::move(entry));
+  accumulate(cotangents, from, out);
+}
+
+void Graph::record_call_backward(std::size_t index, std::vector<int>& cotangents) {
+  Entry entry;
+  entry.kind = Entry::Kind::gradient;
+  entry.of_backward = true;
+  entry.forward = index;
+  entry.name = entries_[index].name + "_backward", entry.layer = entries_[index].layer;
+  entry.call.output_name = entries_[index].call.output_name;
+  entry.cotangent = cotangents[at(entries_[index].to)];
+  const Entry& forward = entries_[index];
+  const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || finite(entry.cotangent), all = cotangent_finite && (!told || inputs_finite(forward));
+  std::vector<std::pair<int, int>> parts;
+  for (auto& [name, gradient] : run_backward(forward, slot(entry.cotangent).view)) {
+    if (told) tell(entry, Phase::forward, "grad_" + name, gradient.view(), forward.exact ? view_of(forward.exact->gradient(name), gradient.shape()) : TensorView(), all, cotangent_finite);
+    const auto input = std::find_if(forward.call.inputs.begin(), forward.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
+    const Shape shape = gradient.shape();
+    const int id = push(std::move(gradient), shape, true);
+    entry.gradients.emplace_back(name, id);
+    parts.emplace_back(input->second, id);
+  }
+  entries_.push_back(std::move(entry));
+  for (const auto& [input, id] : parts) accumulate(cotangents, input, id);
+}
+
+}  // namespace ampcheck::checks::train

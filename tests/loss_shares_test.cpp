@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which op's error moves the loss, and which decisions it moves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checks/models/real_data.h"
+#include "checks/train/diagnosis.h"
+
+namespace ampcheck::checks::train {
+namespace {
+
+TrainOptions options_of(Dtype dtype) {
+  TrainOptions options;
+  options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+  options.dtype = dtype;
+  options.scaler.enabled = false;
+  options.shadows = {.local = true, .carried = true};
+  return options;
+}
+
+struct Shares {
+  double sum = 0, observed = 0, rest = 0;
+  std::string largest;
+  double part = 0;  ///< of the largest, in the sum of squares
+};
+
+/// Of the last of `steps` steps. `rest`: what the first order leaves out: the cotangents are those of the fp64 run, and along the way to the
+/// low-precision run they change by no more than their own error there: Cauchy and Schwarz for each tensor. Zeros by a symmetry (a bias before a softmax) have no such error.
+Shares shares_of(Trainer& trainer, int steps) {
+  Shares out;
+  StepResult last;
+  for (int i = 0; i < steps; ++i) last = trainer.step();
+  double squares = 0, most = 0, reach = 0, cotangents = 0, largest = 0;
+  for (const auto& [key, t] : trainer.watch()->of_step())
+    if (key.phase == Phase::backward) largest = std::max(largest, t.carried2);
+  for (const auto& [key, t] : trainer.watch()->of_step()) {
+    out.sum += t.loss_error, squares += t.loss_error2, reach += t.loss_reach;
+    if (key.phase == Phase::backward && !key.cast && t.carried2 > 0x1p-40 * largest) cotangents = std::max(cotangents, t.carried_error());
+    if (t.loss_error2 > most) most = t.loss_error2, out.largest = key.str();
+  }
+  out.sum += last.loss_drift.value();
+  out.observed = last.loss - *last.fp64_loss;
+  out.part = most / squares;
+  out.rest = reach * cotangents + 4 * 0x1p-24 * std::fabs(last.loss);  // and the trainer's own sum in fp32
+  return out;
+}
+
+TEST(LossShares, AddUpToTheErrorOfTheLoss) {
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
+    for (const char* model : {"mlp", "conv", "transformer"}) {
+      TrainOptions options = options_of(dtype);
+      options.net.model = model;
+      Trainer trainer(options);
+      const Shares shares = shares_of(trainer, 1);
+      EXPECT_NEAR(shares.sum, shares.observed, shares.rest) << model << " " << name(dtype);
+      EXPECT_LT(shares.rest, 1e-2) << model << ": a rest that excludes nothing";
+    }
+}
+
+TEST(LossShares, WeightsThatCameApartAreAShareToo) {
+  Trainer trainer(options_of(Dtype::bf16));
+  const Shares shares = shares_of(trainer, 4);
+  Trainer again(options_of(Dtype::bf16));
+  StepResult last;
+  for (int i = 0; i < 4; ++i) last = again.step();
+  EXPECT_GT(std::fabs(*last.loss_drift), 0);
+  EXPECT_LT(std::fabs(shares.sum - shares.observed), std::fabs(shares.sum - *last.loss_drift - shares.observed)) << "with the drift it adds up better";
+}
+
+/// One op that rounds to three bits, as e4m3 does, has the largest share; twice the error has twice the share, and four times the rest.
+TEST(LossShares, AnOpOfTooFewBitsHasTheLargest) {
+  TrainOptions plain = options_of(Dtype::bf16);
+  Trainer right(plain);
+  EXPECT_NE(shares_of(right, 1).largest, "relu_1 forward y");
+  TrainOptions options = options_of(Dtype::bf16);
+  options.fault = [](const Event& e) {
+    if (e.op != "relu_1" || e.phase != Phase::forward || e.cast) return;
+    for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<std::uint16_t>()[i] &= 0xfff0;  // 3 of 7 bits
+  };
+  Trainer wrong(options);
+  const Shares shares = shares_of(wrong, 1);
+  EXPECT_EQ(shares.largest, "relu_1 forward y");
+  EXPECT_GT(shares.part, 0.9);
+
+  double sums[2], rests[2];
+  for (const int halvings : {0, 1}) {
+    TrainOptions scaled = options_of(Dtype::fp32);
+    scaled.fault = [halvings](const Event& e) {
+      if (e.op == "relu_1" && e.phase == Phase::forward)
+        for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] *= 1 + std::ldexp(0.25f, -halvings);
+    };
+    Trainer trainer(scaled);
+    const Shares s = shares_of(trainer, 1);
+    sums[halvings] = s.sum, rests[halvings] = s.sum - s.observed;
+  }
+  EXPECT_NEAR(sums[0] / sums[1], 2, 1e-3);
+  EXPECT_NEAR(rests[0] / rests[1], 4, 1) << "the first order leaves out the second";
+}
+
+/// The norm of the gradient moves by what forward ops err and by what backward ops err.
+TEST(LossShares, OfTheGradientsNormAddUpToo) {
+  struct Norm {
+    double sum = 0, observed = 0;
+    std::string largest;
+  };
+  const auto norm_of = [](const TrainOptions& options) {
+    Trainer trainer(options);
+    const StepResult result = trainer.step();
+    Norm out;
+    double most = 0, low = 0, fp64 = 0;
+    for (const auto& [key, t] : trainer.watch()->of_step()) {
+      out.sum += t.norm_error;
+      if (t.norm_error2 > most) most = t.norm_error2, out.largest = key.str();
+    }
+    for (const double n : result.norms) low += n * n;
+    for (const Parameter& p : trainer.reference().front()->parameters().all())
+      for (const double g : p.grad.span<double>()) fp64 += g * g;
+    out.observed = std::sqrt(low) - std::sqrt(fp64);
+    return out;
+  };
+  for (const char* model : {"mlp", "conv", "transformer"}) {
+    TrainOptions right = options_of(Dtype::fp32);
+    right.net.model = model;
+    const Norm unhurt = norm_of(right);
+    for (const bool backward : {false, true}) {
+      Norm of[2];
+      for (const int halvings : {0, 1}) {
+        TrainOptions options = options_of(Dtype::fp32);
+        options.net.model = model;
+        options.fault = [=](const Event& e) {
+          if (e.op != "linear_1" || e.tensor != (backward ? "dweight" : "y")) return;
+          for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] *= 1 + std::ldexp(0x1p-5f, -halvings);
+        };
+        of[halvings] = norm_of(options);
+        EXPECT_EQ(of[halvings].largest.find("linear_1"), 0u) << model << " " << of[halvings].largest;
+      }
+      // Less what fp32 does by itself; what the first order leaves out is of second order.
+      EXPECT_NEAR((of[0].sum - unhurt.sum) / (of[1].sum - unhurt.sum), 2, 0.01) << model << backward;
+      const auto rest = [&](const Norm& n) { return n.sum - n.observed - (unhurt.sum - unhurt.observed); };
+      EXPECT_NEAR(rest(of[0]) / rest(of[1]), 4, 1) << model << backward << " " << of[0].sum << " " << of[0].observed;
+    }
+  }
+  // Powers of two as scale and loss weight change no bit but the exponents, and cancel.
+  TrainOptions scaled = options_of(Dtype::fp32), plain = options_of(Dtype::fp32);
+  scaled.scaler.enabled = true, scaled.scaler.init_scale = 1024, scaled.rule.loss_weight = 0.5;
+  const double want = norm_of(plain).sum;
+  EXPECT_NEAR(norm_of(scaled).sum, want, 1e-9 * std::fabs(want));
+}
+
+TEST(LossShares, DecisionsThatFlipAreCounted) {
+  const auto tally_of = [](const TrainOptions& options) {
+    Trainer trainer(options);
+    trainer.step();
+    Tally out;
+    for (const auto& [key, t] : trainer.watch()->of_step())
+      if (t.decisions > 0) out.add(t);
+    return out;
+  };
+  const Tally fp32 = tally_of(options_of(Dtype::fp32)), bf16 = tally_of(options_of(Dtype::bf16));
+  EXPECT_EQ(fp32.decisions, 64);
+  EXPECT_EQ(fp32.flipped, 0);
+  EXPECT_LE(fp32.undecided, bf16.undecided);
+  EXPECT_LE(bf16.flipped, bf16.undecided);
+  EXPECT_GT(fp32.least_margin, 0);
+  // The two largest logits of three rows exchanged: these flip, and no other.
+  TrainOptions swapped = options_of(Dtype::fp32);
+  swapped.fault = [](const Event& e) {
+    if (e.op != "linear_3" || e.phase != Phase::forward || e.cast) return;
+    for (int row : {0, 5, 63}) {
+      float* const x = e.got.as<float>() + row * 10;
+      float* const first = std::max_element(x, x + 10);
+      float* second = first == x ? x + 1 : x;
+      for (float* v = x; v != x + 10; ++v)
+        if (v != first && *v > *second) second = v;
+      std::swap(*first, *second);
+    }
+  };
+  const Tally flipped = tally_of(swapped);
+  EXPECT_EQ(flipped.flipped, 3);
+  EXPECT_EQ(flipped.undecided, 3 + fp32.undecided);
+  TrainOptions squares = options_of(Dtype::fp32);
+  squares.net.loss = "mse";
+  EXPECT_EQ(tally_of(squares).decisions, 0) << "no argmax follows";
+}
+
+}  // namespace
+}  // namespace ampcheck::checks::train

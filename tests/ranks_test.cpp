@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several ranks in the training loop: the mean of their gradients, and one scale for all.
+#include "checks/train/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "checks/train/diagnosis.h"
+#include "src/error.h"
+#include "src/float_format.h"
+#include "src/parallel.h"
+#include "src/random.h"
+#include "tests/run_program.h"
+
+namespace ampcheck::checks::train {
+namespace {
+
+using Order = ReduceOptions::Order;
+using Divide = ReduceOptions::Divide;
+
+Tensor fp32(const std::vector<double>& values) {
+  Tensor out(Dtype::fp32, {std::ssize(values)});
+  from_doubles(values, out.view());
+  return out;
+}
+
+std::vector<Tensor> random_ranks(std::size_t ranks, std::size_t n) {
+  std::vector<Tensor> out;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::vector<double> values(n);
+    Random(r, "ranks").normals(0, values);
+    out.push_back(fp32(values));
+  }
+  return out;
+}
+
+std::vector<TensorView> views(const std::vector<Tensor>& tensors) {
+  std::vector<TensorView> out;
+  for (const Tensor& t : tensors) out.push_back(t.view());
+  return out;
+}
+
+/// Each rank's number is rounded twice (on its way, by the division) and added ranks - 1 times: ranks + 1 roundings.
+TEST(AllReduce, IsTheMeanWithinItsRoundings) {
+  for (const std::size_t ranks : {1u, 2u, 3u, 4u, 7u, 8u})
+    for (const std::optional<Dtype> wire : {std::optional<Dtype>(), std::optional(Dtype::fp16), std::optional(Dtype::bf16)})
+      for (const Order order : {Order::ring, Order::tree})
+        for (const Divide divide : {Divide::pre, Divide::post}) {
+          const std::vector<Tensor> of_ranks = random_ranks(ranks, 2053);
+          const ReduceOptions options{.divide = divide, .order = order, .compress = wire};
+          const Tensor mean = all_reduce_mean(views(of_ranks), options);
+          ASSERT_EQ(mean.dtype(), wire.value_or(Dtype::fp32));
+          const std::vector<double> got = to_doubles(widened(mean).view()), want = exact_mean(views(of_ranks));
+          const FloatFormat& f = format(mean.dtype());
+          const double n = static_cast<double>(ranks), u = f.unit_roundoff(), gamma = (n + 1) * u / (1 - (n + 1) * u);
+          std::vector<double> sizes(got.size(), 0.0);
+          for (const Tensor& t : of_ranks)
+            for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += std::fabs(static_cast<double>(t.span<float>()[i]));
+          for (std::size_t i = 0; i < got.size(); ++i)
+            ASSERT_NEAR(got[i], want[i], gamma * sizes[i] / n + (n + 1) * f.min_subnormal() / 2) << str(options) << " " << ranks << " element " << i;
+        }
+}
+
+/// 1, u/2 and u/2 side by side: left to right both halves are lost, in pairs they are one whole ulp.
+TEST(AllReduce, OrdersDifferAsTheirAdditionsSay) {
+  const double h = 0x1p-24;
+  const std::vector<Tensor> of_ranks = {fp32({1, 1, 1, 1}), fp32({h, h, h, h}), fp32({h, h, h, h}), fp32({h, h, h, h})};
+  const auto sum = [&](Order order) {
+    std::vector<double> out = to_doubles(all_reduce_mean(views(of_ranks), {.divide = Divide::post, .order = order}).view());
+    for (double& v : out) v *= 4;
+    return out;
+  };
+  const double ulp = 0x1p-23;
+  EXPECT_EQ(sum(Order::tree), (std::vector<double>{1 + ulp, 1 + ulp, 1 + ulp, 1 + ulp})) << "(1 + h) + (h + h)";
+  // Chunk 0 is ranks 1, 2, 3, 0: 3h + 1, a tie that goes to the even 1 + 2 ulp. Chunk 1, ranks 2, 3, 0, 1: 1 + ulp and h, the same tie. Then 1 + h is 1.
+  EXPECT_EQ(sum(Order::ring), (std::vector<double>{1 + 2 * ulp, 1 + 2 * ulp, 1, 1}));
+}
+
+/// What torch's notes say of the order of division: sums of 16 bits overflow, means do not; and small numbers vanish the other way round.
+TEST(AllReduce, DividingBeforeOrAfterLosesOtherEnds) {
+  const std::vector<Tensor> large = {fp32({40000}), fp32({40000})}, small = {fp32({0x1p-24}), fp32({0x1p-24})};
+  const auto mean = [](const std::vector<Tensor>& of, Divide divide) { return to_doubles(all_reduce_mean(views(of), {.divide = divide, .compress = Dtype::fp16}).view())[0]; };
+  EXPECT_EQ(mean(large, Divide::pre), 40000);
+  EXPECT_EQ(mean(large, Divide::post), INFINITY);
+  EXPECT_EQ(mean(small, Divide::pre), 0);
+  EXPECT_EQ(mean(small, Divide::post), 0x1p-24);
+  EXPECT_THROW(all_reduce_mean(views({fp32({1}), fp32({1, 2})}), {}), Error);
+}
+
+TrainOptions options_of(Dtype dtype, int ranks, int accumulate) {
+  TrainOptions options;
+  options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+  options.net.batch = 16;
+  options.dtype = dtype;
+  options.scaler.enabled = dtype == Dtype::fp16;
+  options.rule.ranks = ranks, options.rule.accumulate = accumulate;
+  return options;
+}
+
+std::vector<double> weights_after(const TrainOptions& options, int steps, std::vector<StepResult>* results = nullptr) {
+  Trainer trainer(options);
+  for (int i = 0; i < steps; ++i) {
+    const StepResult result = trainer.step();
+    if (results != nullptr) results->push_back(result);
+  }
+  std::vector<double> out;
+  for (const Parameter& p : trainer.parameters().all())
+    for (const float v : p.value.span<float>()) out.push_back(static_cast<double>(v));
+  return out;
+}
+
+/// Halves are exact, so that two ranks are two micro-batches bit for bit; with the same rows in one batch the kernels' sums have another order.
+TEST(Ranks, AreOneRankWithTheSameRows) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    const std::vector<double> two = weights_after(options_of(dtype, 2, 1), 3), one = weights_after(options_of(dtype, 1, 2), 3);
+    EXPECT_EQ(two, one) << name(dtype);
+    TrainOptions threads = options_of(dtype, 2, 1);
+    threads.watched = true;  // one rank after the other, instead of at once
+    EXPECT_EQ(weights_after(threads, 3), two) << name(dtype);
+  }
+  // In fp64 the same step to fp64's roundings.
+  std::vector<StepResult> ranks, whole;
+  TrainOptions four = options_of(Dtype::fp32, 4, 1), batch = options_of(Dtype::fp32, 1, 1);
+  batch.net.batch = 64;
+  four.shadows.carried = batch.shadows.carried = true;
+  const std::vector<double> of_ranks = weights_after(four, 3, &ranks), of_whole = weights_after(batch, 3, &whole);
+  double apart = 0, moved = 0;
+  const std::vector<double> start = weights_after(batch, 0);
+  for (std::size_t i = 0; i < of_whole.size(); ++i) apart += std::pow(of_ranks[i] - of_whole[i], 2);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(*ranks[i].fp64_loss, *whole[i].fp64_loss, 64 * 3 * 0x1p-53 * *whole[i].fp64_loss) << i;
+    EXPECT_NEAR(ranks[i].loss, whole[i].loss, 64 * 0x1p-24 * whole[i].loss) << i;
+    for (const double n : whole[i].norms) moved += whole[i].lr * n;
+  }
+  // The step is lr g, of sums of 64 rows times as many roundings; the weights themselves are rounded once a step.
+  EXPECT_LE(std::sqrt(apart), 64 * 0x1p-24 * moved * 2 + 3 * 0x1p-24 * std::sqrt(static_cast<double>(of_whole.size())) * 0.5);
+}
+
+/// One rank's infinity skips the step on all, and one scale is agreed on; a fault of one rank is that one's alone otherwise.
+TEST(Ranks, AnInfinityOnOneSkipsOnAll) {
+  for (const std::optional<Dtype> wire : {std::optional<Dtype>(), std::optional(Dtype::fp16)})
+    for (const bool faulty : {true, false}) {
+      TrainOptions options = options_of(Dtype::fp16, 3, 1);
+      options.reduce.compress = wire;
+      options.shadows.local = true;
+      if (faulty) options.fault = [](const Event& e) {
+        if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast) e.got.as<std::uint16_t>()[3] = 0x7c00;
+      };
+      Trainer trainer(options);
+      EXPECT_TRUE(trainer.step().stepped);
+      const double before = trainer.scaler().get_scale();
+      const StepResult second = trainer.step();
+      EXPECT_EQ(second.stepped, !faulty);
+      EXPECT_EQ(second.found_inf, faulty);
+      EXPECT_EQ(second.scale_after, faulty ? before / 2 : before);
+      bool passed_on = false;
+      for (const FaultEvent& fault : trainer.watch()->faults()) passed_on |= fault.where.phase == Phase::all_reduce && fault.where.op == "layer1.weight" && fault.role == FaultRole::propagator;
+      EXPECT_EQ(passed_on, faulty);
+      EXPECT_TRUE(trainer.step().stepped);
+    }
+}
+
+/// What a compressing hook flushes is seen where it happens: gradients as small as fp16 on a rank, halved on the wire.
+TEST(Ranks, WhatAHookLosesIsNamed) {
+  for (const bool compressed : {true, false}) {
+    TrainOptions options = options_of(Dtype::fp32, 2, 1);
+    options.rule.loss_weight = 0x1p-20;
+    options.shadows.local = true;
+    if (compressed) options.reduce.compress = Dtype::fp16;
+    Trainer trainer(options);
+    std::vector<StepResult> steps = {trainer.step()};
+    const Diagnosis diagnosis = diagnose(trainer, steps);
+    EXPECT_EQ(!diagnosis.vanished.empty(), compressed);
+    if (compressed) {
+      EXPECT_EQ(diagnosis.vanished.front().where.phase, Phase::all_reduce);
+      EXPECT_GT(diagnosis.vanished_share, 0.1);
+    }
+  }
+}
+
+TEST(Ranks, AreFlagsOfTheCommand) {
+  using ampcheck::testing::ampcheck;
+  const auto run = ampcheck("train --steps 2 --batch 16 --ranks 3 --reduce tree --divide post --compress bf16 --grad-penalty 0.01 --record /dev/stdout --json");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const char* part : {"\"phase\":\"all_reduce\",\"cast\":false,\"op\":\"layer0.weight\"", "\"dtype\":\"bf16\"", "\"rank\":2"}) EXPECT_NE(run.out.find(part), std::string::npos) << part;
+  for (const char* wrong : {"--ranks 0", "--reduce star", "--compress fp8", "--divide twice"}) EXPECT_EQ(ampcheck(std::string("train --steps 1 ") + wrong).exit_code, 2) << wrong;
+}
+
+}  // namespace
+}  // namespace ampcheck::checks::train
