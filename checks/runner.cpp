@@ -303,6 +303,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
   for (const OpDef* op : ops)
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
+  for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;
