@@ -174,11 +174,13 @@ class Changes {
         Values twice = a;
         for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += 2 * sign * b[i];
         with(id, std::move(twice), "with the term " + arg(1) + " twice");
+        if (node.primitive == Primitive::sub) shift_change(id, node);
         return;
       }
       case Primitive::mul:
         with(id, spread(node, 0), "without the factor " + arg(1));
         with(id, spread(node, 1), "without the factor " + arg(0));
+        for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) own_term(id, node, k);
         return;
       case Primitive::div: {
         const Values a = spread(node, 0), b = spread(node, 1);
@@ -215,7 +217,11 @@ class Changes {
         with(id, spread(node, 1), "without max(., " + arg(0) + ")");
         return;
       case Primitive::sum: return sum_change(id, node);
+      case Primitive::matmul: return matmul_change(id, node);
+      case Primitive::take: return take_change(id, node);
+      case Primitive::first_max: return ties_change(id, node);
       case Primitive::put_add: return put_change(id, node);
+      case Primitive::stored: return other_rows(id);
       case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
       default: return;
     }
@@ -242,17 +248,10 @@ class Changes {
     const double n = static_cast<double>(graph_.node(node.args[0]).shape[node.axis]);
     if (n < 2) return;
     const std::string what = text(node.args[0]);
-    const Values& terms = values(node.args[0]);
     const Shape& shape = graph_.node(node.args[0]).shape;
-    const std::int64_t count = shape[node.axis];
-    with(id, picked(terms, shape, node.axis, 1, count), "without the first term of the sum of " + what);
-    Values twice = picked(terms, shape, node.axis, 0, count);
-    const Values last = picked(terms, shape, node.axis, count - 1, count);
-    for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += last[i];
-    with(id, std::move(twice), "with the last term of the sum of " + what + " twice");
-    for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256})
-      if (block < count)
-        with(id, picked(terms, shape, node.axis, (count - 1) / block * block, count), fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
+    weighted_sums(shape[node.axis], what, [&](const std::vector<double>& weights, std::string words) {
+      with(id, weighted(values(node.args[0]), shape, node.axis, weights), std::move(words));
+    });
     with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
     with(id, map(values(id), [=](double v) { return v * n / (n - 1); }), fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
     for (int axis = 0; axis < node.shape.rank; ++axis) {
@@ -263,21 +262,156 @@ class Changes {
     }
   }
 
-  /// Sums of the terms first, ..., end - 1 along an axis.
-  static Values picked(const Values& from, const Shape& shape, int axis, std::int64_t first, std::int64_t end) {
+  /// What loops over `count` terms get wrong, as weights of the terms: see(weights, words).
+  template <class See>
+  static void weighted_sums(std::int64_t count, const std::string& what, See see) {
+    const auto n = static_cast<std::size_t>(count);
+    const std::vector<double> ones(n, 1.0);
+    std::vector<double> w = ones;
+    w.front() = 0;
+    see(w, "without the first term of the sum of " + what);
+    w = ones, w.back() = 2;
+    see(w, "with the last term of the sum of " + what + " twice");
+    for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
+      if (block >= count) break;
+      w.assign(n, 0.0);
+      for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 1;
+      see(w, fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
+      for (const std::int64_t border : {std::int64_t{0}, block - 1}) {
+        w = ones;
+        for (std::int64_t k = border == 0 ? block : border; k < count; k += border == 0 ? block : block - 1) w[static_cast<std::size_t>(k)] = k + 1 < count || border == 0 ? 2 : 1;
+        see(w, fmt::format("with every term at the border of {} blocks of {} twice in the sum of {}: they overlap", border == 0 ? "two" : "shared", block, what));
+      }
+    }
+  }
+
+  /// Sums along an axis of terms times weights.
+  static Values weighted(const Values& from, const Shape& shape, int axis, const std::vector<double>& weights) {
     const Axis a = split(shape, axis);
     Values out(static_cast<std::size_t>(a.outer * a.inner), 0.0);
     for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
-      if (index >= first && index < end) out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)] += from[i];
+      const std::int64_t at = static_cast<std::int64_t>(i);
+      const double w = weights[static_cast<std::size_t>(at / a.inner % a.n)];
+      if (w != 0) out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)] += w * from[i];
     }
     return out;
+  }
+
+  /// The same slips in the dot products of a matrix product.
+  void matmul_change(int id, const Node& node) {
+    const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
+    if (k < 2) return;
+    const Values a = values(node.args[0]), b = values(node.args[1]);
+    weighted_sums(k, text(node.args[0]) + " * " + text(node.args[1]), [&](const std::vector<double>& weights, std::string words) {
+      if (!going_ || (left_ -= cost(node)) < 0) return;
+      Values scaled = a, out(values(id).size(), 0.0);
+      for (std::size_t i = 0; i < scaled.size(); ++i) {
+        const std::int64_t at = static_cast<std::int64_t>(i) % (n * k);
+        scaled[i] *= weights[static_cast<std::size_t>(node.transpose_a ? at / n : at % k)];
+      }
+      for (std::int64_t plane = 0; plane * n * m < static_cast<std::int64_t>(out.size()); ++plane)
+        plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, scaled.data() + plane * n * k, b.data() + plane * k * m, out.data() + plane * n * m);
+      with(id, std::move(out), std::move(words));
+    });
+  }
+
+  /// What lies outside an image or table read as 1, or as its neighbour.
+  void take_change(int id, const Node& node) {
+    if (std::none_of(node.map->begin(), node.map->end(), [](std::int64_t at) { return at < 0; })) return;
+    Values ones = values(id), last = ones;
+    double before = 0;
+    for (std::size_t i = 0; i < ones.size(); ++i) {
+      if ((*node.map)[i] < 0) ones[i] = 1, last[i] = before;
+      before = last[i];
+    }
+    with(id, std::move(ones), "with ones for the zeros of the padding of " + text(node.args[0]));
+    with(id, std::move(last), "with the last number inside for the zeros of the padding of " + text(node.args[0]));
+  }
+
+  /// Of equal maxima all, or the last.
+  void ties_change(int id, const Node& node) {
+    const Shape& shape = graph_.node(node.args[0]).shape;
+    const Axis a = split(shape, node.axis);
+    const Values from = values(node.args[0]), first = values(id);
+    Values all(from.size(), 0.0), last = all;
+    for (std::int64_t row = 0; row < a.outer * a.inner; ++row) {
+      const std::int64_t begin = row / a.inner * a.inner * a.n + row % a.inner;
+      std::int64_t at = begin;
+      for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
+        if (first[static_cast<std::size_t>(k)] != 0) at = k;
+      std::int64_t latest = at;
+      for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
+        if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)]) all[static_cast<std::size_t>(k)] = 1, latest = k;
+      last[static_cast<std::size_t>(latest)] = 1;
+    }
+    with(id, std::move(all), "with every one of equal maxima for the first: ties share all");
+    with(id, std::move(last), "with the last of equal maxima for the first: ties");
+  }
+
+  /// The node below views.
+  int below(int id) const {
+    while (moves_nothing(graph_.node(id).primitive) || graph_.node(id).primitive == Primitive::stop_gradient) id = graph_.node(id).args[0];
+    return id;
+  }
+
+  /// An element's own term where a sum over the axis is due.
+  void own_term(int id, const Node& node, std::size_t k) {
+    const Node& total = graph_.node(below(node.args[k]));
+    if (total.primitive != Primitive::sum || graph_.node(total.args[0]).shape.count() != node.shape.count()) return;
+    Values out = spread(node, 1 - k);
+    const Values& terms = values(total.args[0]);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] *= terms[i];
+    with(id, std::move(out), fmt::format("with {} for its sum, without the terms of the other elements", text(total.args[0])));
+  }
+
+  /// A running or a block's maximum subtracted in place of that of all: sums that are not rescaled when it grows.
+  void shift_change(int id, const Node& node) {
+    const Node& shift = graph_.node(below(node.args[1]));
+    if (shift.primitive != Primitive::max) return;
+    const Shape& shape = graph_.node(shift.args[0]).shape;
+    if (shape.count() != node.shape.count()) return;
+    const Axis a = split(shape, shift.axis);
+    const Values from = values(shift.args[0]);
+    std::vector<std::pair<Values, std::string>> maxima;
+    const auto local = [&](std::int64_t block, bool running, bool two = false) {
+      Values out = from;
+      for (std::int64_t i = 0; i < shape.count(); ++i) {
+        const std::int64_t index = i / a.inner % a.n, first = running ? 0 : two ? (index < block ? 0 : block) : index / block * block;
+        const std::int64_t end = two ? (index < block ? block : a.n) : running ? (block == 1 ? index + 1 : std::min(a.n, (index / block + 1) * block)) : std::min(a.n, first + block);
+        for (std::int64_t k = first; k < end; ++k) out[static_cast<std::size_t>(i)] = std::max(out[static_cast<std::size_t>(i)], from[static_cast<std::size_t>(i + (k - index) * a.inner)]);
+      }
+      return out;
+    };
+    maxima.emplace_back(local(1, true), "the running maximum");
+    for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
+      if (block < a.n) maxima.emplace_back(local(block, true), fmt::format("the running maximum of blocks of {}", block));
+    for (const std::int64_t half : {a.n / 2, (a.n + 1) / 2})
+      if (half > 0 && half < a.n) maxima.emplace_back(local(half, false, true), "the maximum of each half");
+    for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
+      if (block < a.n) maxima.emplace_back(local(block, false), fmt::format("the maximum of each block of {}", block));
+    const Values minuend = spread(node, 0);
+    for (const auto& [maximum, words] : maxima) {
+      Values out = minuend;
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] -= maximum[i];
+      const std::string said = fmt::format("with {} of {} for that of all: what was added up is not rescaled", words, text(shift.args[0]));
+      // In its sums alone, where the terms themselves are right.
+      for (std::size_t up = static_cast<std::size_t>(id) + 1; up < needed_.size(); ++up) {
+        const Node& e = graph_.node(static_cast<int>(up));
+        if (!needed_[up] || e.primitive != Primitive::exp || below(e.args[0]) != id) continue;
+        for (std::size_t user = up + 1; user < needed_.size(); ++user) {
+          const Node& total = graph_.node(static_cast<int>(user));
+          if (!needed_[user] || total.primitive != Primitive::sum || below(total.args[0]) != static_cast<int>(up)) continue;
+          with(static_cast<int>(user), weighted(map(out, [](double v) { return std::exp(v); }), e.shape, total.axis, std::vector<double>(static_cast<std::size_t>(e.shape[total.axis]), 1.0)), said + " in the sum");
+        }
+      }
+      with(id, std::move(out), said);
+    }
   }
 
   /// The sum along an axis, repeated along it.
   static Values summed(const Values& from, const Shape& shape, int axis) {
     const Axis a = split(shape, axis);
-    const Values sums = picked(from, shape, axis, 0, a.n);
+    const Values sums = weighted(from, shape, axis, std::vector<double>(static_cast<std::size_t>(a.n), 1.0));
     Values out(from.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::int64_t at = static_cast<std::int64_t>(i);
@@ -302,22 +436,45 @@ class Changes {
       with(id, {node.value * node.value}, "with the square of the constant " + text(id));
       return;
     }
+    other_rows(id);
     const std::string what = text(id);
     const Values& from = values(id);
-    for (int axis = 0; axis < node.shape.rank; ++axis) {
-      if (node.shape[axis] < 2) continue;
-      for (const int by : {1, -1})
-        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }), fmt::format("with {} of the {} index along axis {}", what, by > 0 ? "next" : "previous", axis));
-      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }), fmt::format("with the first {} along axis {} for all", what, axis));
-    }
     const int rank = node.shape.rank;
     for (int axis = 0; axis < rank; ++axis)
       if (node.shape[axis] > 1) with(id, reversed(from, node.shape, axis), fmt::format("with {} reversed along axis {}", what, axis));
     if (rank >= 2) with(id, reversed(reversed(from, node.shape, rank - 1), node.shape, rank - 2), fmt::format("with {} reversed along both last axes", what));
     if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1)) with(id, transposed(from, node.shape), "with " + what + " transposed");
+    with(id, map(from, [](double v) { return std::fabs(v); }), Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
+    with(id, map(from, [](double v) { return std::max(v, 0.0); }), Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
+    with(id, map(from, [](double v) { return v * v; }), Change{.words = "with the square of " + what, .leaf = node.name, .nonlinear = true});
     with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
     with(id, Values(from.size(), 0.0), "without " + what);
-    with(id, Values(from.size(), 1.0), "with ones for " + what);
+    with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
+  }
+
+  /// A neighbour's or the first number along an axis.
+  void other_rows(int id) {
+    const Node& node = graph_.node(id);
+    const std::string what = text(id);
+    const Values from = values(id);
+    first_matrix(id);
+    for (int axis = 0; axis < node.shape.rank; ++axis) {
+      if (node.shape[axis] < 2) continue;
+      const char* const whose = axis + 1 < node.shape.rank ? ": another row's" : "";
+      for (const int by : {1, -1})
+        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }), fmt::format("with {} of the {} index along axis {}{}", what, by > 0 ? "next" : "previous", axis, whose));
+      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }), fmt::format("with the first {} along axis {} for all{}", what, axis, whose));
+    }
+  }
+
+  /// The first matrix of a batch for all of them.
+  void first_matrix(int id) {
+    const Node& node = graph_.node(id);
+    const std::int64_t plane = node.shape.rank < 4 ? 0 : node.shape.last(0) * node.shape.last(1);
+    if (plane == 0) return;
+    Values out = values(id);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = out[i % static_cast<std::size_t>(plane)];
+    with(id, std::move(out), fmt::format("with the first head or image of {} for all: another row's", text(id)));
   }
 
   /// Elements from elsewhere along an axis: source(index, extent).
@@ -358,12 +515,23 @@ class Changes {
     const Node& node = graph_.node(id);
     const bool operand = node.primitive == Primitive::input && given(id);
     if (!operand && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
-    if (node.primitive == Primitive::take || node.primitive == Primitive::neg) return;
+    if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
     for (const Narrow& low : narrows(operand)) {
       Values rounded = values(id);
       round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
-      with(id, std::move(rounded), Change{fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low.words), low.format, sums(id)});
+      std::string words = fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low.words) + lost(values(id), rounded);
+      with(id, std::move(rounded), Change{std::move(words), low.format, sums(id)});
     }
+  }
+
+  /// Which numbers leave the range of a shorter format.
+  static std::string lost(const Values& whole, const Values& rounded) {
+    std::int64_t infinite = 0, zero = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) infinite += std::isfinite(whole[i]) && std::isinf(rounded[i]), zero += whole[i] != 0 && rounded[i] == 0;
+    std::string out;
+    if (infinite > 0) out += fmt::format(", in which {} of {} overflow", infinite, whole.size());
+    if (zero > 0) out += fmt::format("{} {} of {} underflow to 0", infinite > 0 ? " and" : ", in which", zero, whole.size());
+    return out;
   }
 
   struct Narrow {
@@ -388,12 +556,16 @@ class Changes {
     }
     for (const auto& [name, ids] : shares) {
       const double n = std::round(1 / graph_.node(ids.front()).value);
-      for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
-        if (ids.size() < 2 || other < 1 || other == n || !going_ || (left_ -= cost_) < 0) continue;
-        for (const int id : ids) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
-        going_ = see_(Change{fmt::format("with 1/{} for 1/{} in every mean: the count is off", other, n), nullptr}, evaluator_.value(target_));
-        for (const int id : ids) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
-      }
+      // All of them, or the last ones: those of the backward.
+      for (std::size_t from = 0; from + 1 < ids.size(); ++from)
+        for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
+          if (other < 1 || other == n || !going_ || (left_ -= cost_) < 0) continue;
+          const std::span<const int> some = std::span(ids).subspan(from);
+          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
+          const std::string where = from == 0 ? "every mean" : fmt::format("the last {} of {} means", some.size(), ids.size());
+          going_ = see_(Change{fmt::format("with 1/{} for 1/{} in {}: the count is off", other, n, where), nullptr}, evaluator_.value(target_));
+          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
+        }
     }
   }
 

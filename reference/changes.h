@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One change of a formula at a time: a term left out, a sign turned, a factor missing, 1/(n-1) for 1/n, an intermediate in
-// fewer bits, another row's operand. What a target becomes tells which slip a wrong kernel made. A change explains; it
+// fewer bits, another row's operand, a tile counted twice. What a target becomes tells which slip a wrong kernel made. A change explains; it
 // convicts nobody.
 #pragma once
 
@@ -17,6 +17,8 @@ struct Change {
   std::string words;             ///< "without the term mean(dy * weight)"
   const FloatFormat* narrowed = nullptr;  ///< the format of an intermediate that is kept in fewer bits; null: other algebra
   bool of_sum = false;                    ///< that intermediate is a sum
+  std::string leaf = {};                  ///< name of the leaf that is changed
+  bool nonlinear = false;                 ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
 };
 
 /// Names of nodes that a reader knows: the outputs of a formula.

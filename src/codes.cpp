@@ -62,6 +62,11 @@ const std::vector<CodeText>& code_texts() {
        "smallest normal one for zero, as -ffast-math and --ftz=true do.",
        "Build without flushing, or declare it (flushes_subnormals).",
        "add.flushes(x=fp32[5,67],range=subnormal,seed=1)"},
+      {"AC304", Verdict::precision_contract, "a function has fewer digits than declared",
+       "The values leave the interval of the declared contract by small errors of either sign, on many elements, which no changed formula and\n"
+       "no shorter accumulator explains: as of a fast or approximate exp, tanh, rsqrt or the like.",
+       "Build without fast-math, or declare what the functions err by (the contract's math set, in ulps).",
+       "softmax.exp_table(x=fp32[5,7],seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
        "or is read before it is written.",
