@@ -6,6 +6,7 @@
 #include <map>
 
 #include "reference/ball_rules.h"
+#include "reference/node_text.h"
 #include "reference/plain_evaluator.h"
 #include "reference/row_plan.h"
 #include "src/rounding.h"
@@ -16,54 +17,6 @@ namespace {
 
 using Values = std::vector<double>;
 using Evaluator = PlainEvaluator<Fp64Policy>;
-
-/// What was added up or repeated only so that shapes fit: nothing that a reader would write.
-bool silent(const Graph& graph, const Node& node) {
-  if (moves_nothing(node.primitive)) return true;
-  return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
-}
-
-/// The 1/n of a mean.
-bool is_share(const Node& node) {
-  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
-}
-
-const char* infix(Primitive p) {
-  switch (p) {
-    case Primitive::add: return " + ";
-    case Primitive::sub: return " - ";
-    case Primitive::mul: return " * ";
-    case Primitive::div: return " / ";
-    default: return nullptr;
-  }
-}
-
-std::string text_at(const Graph& graph, int id, const NodeNames& names, int depth, bool inner) {
-  const Node& node = graph.node(id);
-  if (const auto known = names.find(id); known != names.end()) return known->second;
-  switch (node.primitive) {
-    case Primitive::input: return node.name;
-    case Primitive::constant: return node.name.empty() ? fmt::format("{}", node.value) : node.name;
-    case Primitive::indicator: return "mask";
-    case Primitive::stored: return node.name;
-    default: break;
-  }
-  if (silent(graph, node)) return text_at(graph, node.args[0], names, depth, inner);
-  if (depth == 0) return "...";
-  const auto arg = [&](std::size_t k, bool in) { return text_at(graph, node.args[k], names, depth - 1, in); };
-  if (node.primitive == Primitive::neg) return "-" + arg(0, true);
-  if (const char* between = infix(node.primitive); between != nullptr) {
-    // A mean was written as a sum times 1/n.
-    const Node &a = graph.node(node.args[0]), &b = graph.node(node.args[1]);
-    if (node.primitive == Primitive::mul && a.primitive == Primitive::sum && is_share(b))
-      return "mean(" + text_at(graph, a.args[0], names, depth - 1, false) + ")";
-    const std::string text = arg(0, true) + between + arg(1, true);
-    return inner ? "(" + text + ")" : text;
-  }
-  std::string text = std::string(name(node.primitive)) + "(";
-  for (std::size_t k = 0; k < node.args.size(); ++k) text += (k > 0 ? ", " : "") + arg(k, false);
-  return text + ")";
-}
 
 /// The element of a broadcast operand that stands at element i of the result.
 std::int64_t operand_index(const Shape& result, const Shape& operand, std::int64_t i) {
@@ -620,8 +573,6 @@ std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::
   for (const auto& [leaf, values] : leaves) evaluator.set(leaf, values);
   return evaluator.value(node);
 }
-
-std::string text_of(const Graph& graph, int id, const NodeNames& names) { return text_at(graph, id, names, 4, false); }
 
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
                      std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see) {

@@ -5,11 +5,10 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "reference/expr.h"
+#include "reference/node_text.h"
 
 namespace ampcheck::reference {
 
@@ -21,9 +20,6 @@ struct Change {
   bool nonlinear = false;                 ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
 };
 
-/// Names of nodes that a reader knows: the outputs of a formula.
-using NodeNames = std::map<int, std::string>;
-
 /// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,
 /// until it returns false. Gives up quietly beyond about `most` scalar operations, for
 /// other algebra and for fewer bits each.
@@ -32,8 +28,5 @@ void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::
 
 /// Values of a node in fp64, sums in order.
 std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node);
-
-/// A node as a reader would write it, with those names and names of leaves and of stored nodes; "..." below a few levels.
-std::string text_of(const Graph& graph, int id, const NodeNames& names = {});
 
 }  // namespace ampcheck::reference
