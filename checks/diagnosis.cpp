@@ -35,6 +35,10 @@ std::string place(const Comparison& comparison, const Shape& shape) {
   if (width > 1 && columns.size() == 1) return "only in column " + std::to_string(*columns.begin());
   if (rows > 1 && failed_rows.size() == 1)
     return *failed_rows.begin() == rows - 1 ? "only in the last row" : "only in row " + std::to_string(*failed_rows.begin());
+  // Most of what lies beyond, and nothing before.
+  const std::int64_t first = comparison.outside.front();
+  if (first >= 1024 && 2 * std::ssize(comparison.outside) > shape.count() - first)
+    return fmt::format("only from element {} on{}", first, (first & (first - 1)) == 0 || first % 65535 == 0 ? ": an index or grid overflows" : "");
   for (int axis = 0; axis + 1 < shape.rank && shape.rank > 2; ++axis) {
     std::int64_t inner = 1;
     for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];

@@ -338,6 +338,24 @@ std::string data_condition(CaseRun& run, const WrongTensor& wrong) {
   return "";
 }
 
+std::string truncated(CaseRun& run, const WrongTensor& wrong) {
+  constexpr std::int64_t kFewest = 8;
+  if (run.accumulates(wrong.tensor.name)) return "";
+  for (const std::size_t form : run.reference.forms()) {
+    const Interval interval = run.reference.interval(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype);
+    std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest;
+    round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
+    round_values(format(wrong.tensor.dtype), {.rounding = Rounding::toward_zero}, cut, cut);
+    std::int64_t telling = 0, equal = 0, right = 0;
+    for (std::size_t i = 0; i < cut.size(); ++i) {
+      right += wrong.got[i] == cut[i];
+      if (cut[i] != nearest[i]) ++telling, equal += wrong.got[i] == cut[i];
+    }
+    if (telling >= kFewest && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut)) return fmt::format("truncated, not rounded, to {}", ampcheck::name(wrong.tensor.dtype));
+  }
+  return "";
+}
+
 std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function) {
   constexpr double kLargestError = 0x1p-6;
   constexpr std::size_t kFewest = 8;  // below, either sign may be chance
@@ -389,7 +407,7 @@ std::string joined(const std::string& a, const std::string& b) { return a.empty(
 
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
 std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& check) {
-  for (const auto& hypothesis : {unstable_algebra, right_for_another_call, data_condition})
+  for (const auto& hypothesis : {unstable_algebra, right_for_another_call, truncated, data_condition})
     if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);

@@ -128,12 +128,13 @@ class Changes {
         for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += 2 * sign * b[i];
         with(id, std::move(twice), "with the term " + arg(1) + " twice");
         if (node.primitive == Primitive::sub) shift_change(id, node);
+        first_term(id, node);
         return;
       }
       case Primitive::mul:
         with(id, spread(node, 0), "without the factor " + arg(1));
         with(id, spread(node, 1), "without the factor " + arg(0));
-        for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) own_term(id, node, k);
+        for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) own_term(id, node, k), other_power(id, node, k);
         return;
       case Primitive::div: {
         const Values a = spread(node, 0), b = spread(node, 1);
@@ -143,12 +144,21 @@ class Changes {
           for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= b[i] + eps;
           with(id, std::move(guarded), fmt::format("with an eps of {} added to {}", eps, arg(1)));
         }
+        Values times = a;
+        for (std::size_t i = 0; i < times.size(); ++i) times[i] *= b[i];
+        with(id, std::move(times), fmt::format("with times {0} for divided by {0}", arg(1)));
         return;
       }
       case Primitive::log:
         for (const double eps : kEps)
           with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }), fmt::format("with an eps of {} added to {}", eps, arg(0)));
+        with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }), "with the logarithm to base 2 of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }), "with the logarithm to base 10 of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }), "with log(1 + v) for log(v) of " + arg(0));
         return;
+      case Primitive::exp: with(id, map(values(node.args[0]), [](double v) { return std::exp2(v); }), "with 2^v for e^v of " + arg(0)); return;
+      case Primitive::less: case Primitive::less_equal: return condition_change(id, node);
+      case Primitive::max: return max_change(id, node);
       case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
       case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
       case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
@@ -177,6 +187,50 @@ class Changes {
       case Primitive::stored: return other_rows(id);
       case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
       default: return;
+    }
+  }
+
+  /// A factor that divides, or stands twice.
+  void other_power(int id, const Node& node, std::size_t k) {
+    Values over = spread(node, 1 - k), twice = over;
+    const Values factor = spread(node, k);
+    for (std::size_t i = 0; i < over.size(); ++i) over[i] /= factor[i], twice[i] *= factor[i] * factor[i];
+    with(id, std::move(over), fmt::format("divided by {0} for times {0}", text(node.args[k])));
+    with(id, std::move(twice), fmt::format("with the factor {} twice", text(node.args[k])));
+  }
+
+  /// Of a chain of additions the first term alone: what follows from the others is dead.
+  void first_term(int id, const Node& node) {
+    int first = below(node.args[0]), left = 1;
+    for (; graph_.node(first).primitive == Primitive::add || graph_.node(first).primitive == Primitive::sub; ++left) first = below(graph_.node(first).args[0]);
+    if (left < 2 || graph_.node(first).shape.count() != node.shape.count()) return;
+    with(id, values(first), fmt::format("with only the term {}, without the terms that follow it", text(first)));
+  }
+
+  /// < for <=, and the condition turned round.
+  void condition_change(int id, const Node& node) {
+    const Values a = spread(node, 0), b = spread(node, 1);
+    const bool strict = node.primitive == Primitive::less;
+    Values other = a, turned = values(id);
+    for (std::size_t i = 0; i < other.size(); ++i) other[i] = strict ? a[i] <= b[i] : a[i] < b[i], turned[i] = 1 - turned[i];
+    with(id, std::move(other), fmt::format("with {} {} {}: another convention where they are equal, as at zero", text(node.args[0]), strict ? "<=" : "<", text(node.args[1])));
+    with(id, std::move(turned), fmt::format("with the condition {} {} {} turned round", text(node.args[0]), strict ? "<" : "<=", text(node.args[1])));
+  }
+
+  /// A maximum that leaves out the first or last number.
+  void max_change(int id, const Node& node) {
+    const Shape& shape = graph_.node(node.args[0]).shape;
+    const Axis a = split(shape, node.axis);
+    if (a.n < 2) return;
+    const Values from = values(node.args[0]);
+    for (const bool first : {true, false}) {
+      Values out(values(id).size(), -HUGE_VAL);
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
+        double& most = out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
+        if (index != (first ? 0 : a.n - 1)) most = std::max(most, from[i]);
+      }
+      with(id, std::move(out), fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
     }
   }
 
@@ -227,6 +281,9 @@ class Changes {
     see(w, "with the last term of the sum of " + what + " twice");
     for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
       if (block >= count) break;
+      w = ones;
+      for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 0;
+      if (count % block == 0) see(w, fmt::format("without the last block of {} in the sum of {}", block, what));  // otherwise it is a tail
       w.assign(n, 0.0);
       for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 1;
       see(w, fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
@@ -387,6 +444,11 @@ class Changes {
       with(id, {2 * node.value}, "with twice the constant " + text(id));
       with(id, {node.value / 2}, "with half the constant " + text(id));
       with(id, {node.value * node.value}, "with the square of the constant " + text(id));
+      for (const int digits : {1, 2, 3, 4, 5}) {
+        const double scale = node.value == 0 ? 1 : std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(node.value))));
+        for (const double off : {std::round(node.value * scale) / scale, std::trunc(node.value * scale) / scale})
+          if (off != node.value) with(id, {off}, fmt::format("with {:.6g} for the constant {}, which is slightly off", off, text(id)));
+      }
       return;
     }
     other_rows(id);
@@ -466,13 +528,13 @@ class Changes {
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id) {
     const Node& node = graph_.node(id);
-    const bool operand = node.primitive == Primitive::input && given(id);
-    if (!operand && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
+    const bool operand = node.primitive == Primitive::input && given(id), constant = node.primitive == Primitive::constant && !is_share(node);
+    if (!operand && !constant && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
     if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
     for (const Narrow& low : narrows(operand)) {
       Values rounded = values(id);
       round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
-      std::string words = fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low.words) + lost(values(id), rounded);
+      std::string words = fmt::format("{} {} in {}", operand ? "takes" : constant ? "keeps the constant" : "keeps", text(id), low.words) + lost(values(id), rounded);
       with(id, std::move(rounded), Change{std::move(words), low.format, sums(id)});
     }
   }
