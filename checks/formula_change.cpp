@@ -19,14 +19,16 @@ constexpr std::int64_t kMost = 1 << 23;     ///< scalar operations of all change
 /// nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about 2^-bits.
 struct Agreement {
   double outside = 0, all = 0, bits = 0;
-  std::int64_t telling = 0, exact = 0;  ///< elements for which the two formulas round to different numbers; of these, the kernel's as the changed one has it
+  std::int64_t telling = 0;  ///< elements for which the two formulas round to different numbers
   bool narrowed = false;
+  bool same_bits = false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
   /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in short formats.
   bool convincing() const {
     if (outside < 0.9 || all < 0.95) return false;
     return bits >= (narrowed || (outside == 1 && all == 1) ? 8 : 16) || to_the_last_bit();
   }
-  bool to_the_last_bit() const { return narrowed && outside == 1 && all == 1 && telling >= 8 && exact == telling; }
+  /// A slip of another kind would not spare just the elements that this one does, and give the others the same bits.
+  bool to_the_last_bit() const { return narrowed && outside == 1 && same_bits && telling >= 4; }
   /// Nothing that is yet to be tried fits better.
   bool perfect() const { return convincing() && outside == 1 && all == 1 && bits >= 16; }
   bool better_than(const Agreement& other) const { return outside + all + std::min(bits, 16.0) / 16 > other.outside + other.all + std::min(other.bits, 16.0) / 16; }
@@ -74,8 +76,10 @@ Agreement agreement(const Tolerance& tolerance, const Interval& interval, const 
   if (out.outside < 0.9) return out;
   std::vector<double> declared(interval.value.begin(), interval.value.end());
   round_values(format(interval.dtype), RoundingMode{}, declared, declared);
+  out.same_bits = bytes(interval.dtype) < 4;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    if (changed[i] != declared[i]) ++out.telling, out.exact += got[i] == changed[i];
+    out.same_bits &= got[i] == changed[i];
+    if (changed[i] != declared[i]) ++out.telling;
     out.all += tolerance.agrees(i, got[i], changed[i]);
     const double before = std::fabs(got[i] - interval.value[i]), after = std::fabs(got[i] - changed[i]), blur = tolerance.at(i, got[i]) / 8;
     if (std::isfinite(before) && std::isfinite(after)) out.bits += std::log2((before + blur) / (after + blur));

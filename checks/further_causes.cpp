@@ -359,15 +359,22 @@ std::string truncated(CaseRun& run, const WrongTensor& wrong) {
 std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function) {
   constexpr double kLargestError = 0x1p-6;
   constexpr std::size_t kFewest = 8;  // below, either sign may be chance
+  constexpr double kFewUlps = 2;
   std::vector<double> errors;
   std::int64_t up = 0;
+  bool ulps = bytes(wrong.tensor.dtype) < 4;
   for (const std::int64_t i : wrong.comparison.outside) {
     const auto k = static_cast<std::size_t>(i);
     const double error = wrong.got[k] / wrong.interval.value[k] - 1;
     if (!std::isfinite(error)) return "";
     errors.push_back(std::fabs(error)), up += error > 0;
+    std::vector<double> nearest{wrong.interval.value[k]};
+    round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
+    ulps &= ulp_distance(format(wrong.tensor.dtype), wrong.got[k], nearest[0]) <= kFewUlps;
   }
-  if (errors.size() < 4 || wrong.tensor.saved) return "";
+  const std::string another = fmt::format("off by at most {} ulp of {}, on {} of {} elements: as of an intermediate that is rounded to 16 bits on the way", kFewUlps,
+                                          ampcheck::name(wrong.tensor.dtype), errors.size(), wrong.got.size());
+  if (errors.size() < 4 || wrong.tensor.saved) return ulps ? another : "";
   const double most = *std::max_element(errors.begin(), errors.end());
   if (most > kLargestError) return "";
   const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
@@ -378,9 +385,10 @@ std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function
     const std::string name = p == Primitive::div ? "reciprocal" : reference::name(p);
     if (function && std::find(functions.begin(), functions.end(), name) == functions.end()) functions.push_back(name);
   }
-  if (functions.empty()) return "";
+  if (functions.empty()) return ulps ? another : "";
   const auto all = static_cast<std::int64_t>(errors.size());
   of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all && functions != std::vector<std::string>{"reciprocal"};
+  if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
   return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most, errors.size(), wrong.got.size(), fmt::join(functions, " or "));
 }
 

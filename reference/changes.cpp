@@ -119,6 +119,9 @@ class Changes {
       case Primitive::add: case Primitive::sub: {
         const double sign = node.primitive == Primitive::add ? 1 : -1;
         const Values a = spread(node, 0), b = spread(node, 1);
+        if (const double times = ratio(a, b); times != 0)  // equal terms, as of x^2 or x^3: a power rule without its factor
+          for (const double other : {1.0, times, times - sign, times + 2 * sign})
+            with(id, map(b, [=](double v) { return other * v; }), fmt::format("with a factor of {} for {} of {}", other, times + sign, arg(1)));
         with(id, a, "without the term " + arg(1));
         with(id, map(b, [=](double v) { return sign * v; }), "without the term " + arg(0));
         Values turned = a;
@@ -188,6 +191,18 @@ class Changes {
       case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
       default: return;
     }
+  }
+
+  /// a/b where that is one whole number for all elements; 0 otherwise.
+  static double ratio(const Values& a, const Values& b) {
+    double out = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (b[i] == 0 && a[i] == 0) continue;
+      const double here = a[i] / b[i];
+      if (out == 0) out = std::round(here);
+      if (!(std::fabs(here - out) < 1e-9) || out == 0) return 0;
+    }
+    return out;
   }
 
   /// A factor that divides, or stands twice.
