@@ -104,12 +104,14 @@ const std::vector<CodeText>& code_texts() {
        "The call did not return normally.", "Replay the case under a debugger.", nullptr,
        "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"
        "  case    'segfault(x=fp32[17,7],seed=1)'\n"
+       "  where   1 of 1 elements\n"
        "  cause   its process was killed by signal 11 (Segmentation fault)\n"
        "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
       {"AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
        "Replay the case under a debugger.", nullptr,
        "TIMEOUT  AC502  loops call                                            the kernel did not return in time\n"
        "  case    'loops(x=fp32[17,7],seed=1)'\n"
+       "  where   1 of 1 elements\n"
        "  cause   no answer in 1 s (--timeout); asked to end (should_cancel), it did not within 2 s and was killed\n"
        "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
   };
