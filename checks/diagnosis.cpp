@@ -281,7 +281,7 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
           if (at != Lost::each && best.equal >= 0.9 && best.same >= 0.9) continue;
           const Fit fit = fit_of(low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype, held), got, comparison, interval);
           // One wrong number among right ones is no rounding of all.
-          if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(4, got.size())) continue;
+          if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(2, got.size())) continue;
           if (fit.better_than(best)) best = fit, which = candidate, where = at;
         }
     if (best.equal >= 0.75 || (best.size > 0.5 && best.size < 2)) break;
