@@ -323,9 +323,23 @@ void check_bias(CaseRun& run) {
       examine(run, *call, done);
     } catch (const EnvironmentError&) {
       throw;
-    } catch (const std::exception&) {  // a shape that the kernel refuses is a matter of the cases that have it
+    } catch (const std::exception& error) {  // a shape that the kernel refuses is a matter of the cases that have it
+      CheckResult check;
+      check.name = "bias along " + dim.symbol, check.dtype = usual.storage, check.verdict = Verdict::skipped;
+      check.note = fmt::format("sums not tested for bias at '{}': {}", call->str(signature), error.what());
+      run.add(std::move(check));
     }
   }
+}
+
+std::vector<std::string> untested_bias(const std::vector<CaseResult>& cases) {
+  std::vector<std::string> out;
+  std::set<std::string> said;
+  for (const CaseResult& result : cases)
+    for (const CheckResult& check : result.checks)
+      if (check.verdict == Verdict::skipped && check.name.starts_with("bias along ") && said.insert(result.op + " " + check.name).second)
+        out.push_back(result.op + ": " + check.note);
+  return out;
 }
 
 }  // namespace ampcheck::checks

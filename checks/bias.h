@@ -40,7 +40,11 @@ bool is_sum_of(const reference::Graph& graph, reference::Expr source, reference:
 bool sums_alike(const reference::Recording& recording, reference::Expr source, reference::Expr target, const NamedValues& values);
 
 /// Makes the test for every output and gradient that is such a sum, once an op and storage type: at its default case. Nothing on other
-/// devices than the CPU, whose matrix units may truncate by design, nor where the contract has an accumulator shorter than fp32. An element outside its interval is left to the judge.
+/// devices than the CPU, whose matrix units may truncate by design, nor where the contract has an accumulator shorter than fp32. An element outside its interval is left to the judge. An axis
+/// at whose long shape the kernel throws has a check "bias along D" of verdict SKIPPED, whose note says why.
 void check_bias(CaseRun& run);
+
+/// What those checks of a run say, once an op and axis.
+std::vector<std::string> untested_bias(const std::vector<CaseResult>& cases);
 
 }  // namespace ampcheck::checks

@@ -19,11 +19,19 @@ constexpr std::int64_t kMost = 1 << 23;     ///< scalar operations of all change
 /// nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about 2^-bits.
 struct Agreement {
   double outside = 0, all = 0, bits = 0;
+  std::int64_t telling = 0;  ///< elements for which the two formulas round to different numbers
   bool narrowed = false;
-  /// There are few intermediates to choose from.
-  bool convincing() const { return outside >= 0.9 && all >= 0.95 && bits >= (narrowed ? 8 : 16); }
-  bool perfect() const { return convincing() && outside == 1 && all == 1; }
-  bool better_than(const Agreement& other) const { return outside + all > other.outside + other.all; }
+  bool same_bits = false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
+  /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in short formats.
+  bool convincing() const {
+    if (outside < 0.9 || all < 0.95) return false;
+    return bits >= (narrowed || (outside == 1 && all == 1) ? 8 : 16) || to_the_last_bit();
+  }
+  /// A slip of another kind would not spare just the elements that this one does, and give the others the same bits.
+  bool to_the_last_bit() const { return narrowed && outside == 1 && same_bits && telling >= 4; }
+  /// Nothing that is yet to be tried fits better.
+  bool perfect() const { return convincing() && outside == 1 && all == 1 && bits >= 16; }
+  bool better_than(const Agreement& other) const { return outside + all + std::min(bits, 16.0) / 16 > other.outside + other.all + std::min(other.bits, 16.0) / 16; }
 };
 
 /// What a tensor leaves open between a kernel's number and a changed formula's, whose own roundings are about those of the
@@ -66,7 +74,12 @@ Agreement agreement(const Tolerance& tolerance, const Interval& interval, const 
   }
   out.outside /= static_cast<double>(comparison.outside.size());
   if (out.outside < 0.9) return out;
+  std::vector<double> declared(interval.value.begin(), interval.value.end());
+  round_values(format(interval.dtype), RoundingMode{}, declared, declared);
+  out.same_bits = bytes(interval.dtype) < 4;
   for (std::size_t i = 0; i < got.size(); ++i) {
+    out.same_bits &= got[i] == changed[i];
+    if (changed[i] != declared[i]) ++out.telling;
     out.all += tolerance.agrees(i, got[i], changed[i]);
     const double before = std::fabs(got[i] - interval.value[i]), after = std::fabs(got[i] - changed[i]), blur = tolerance.at(i, got[i]) / 8;
     if (std::isfinite(before) && std::isfinite(after)) out.bits += std::log2((before + blur) / (after + blur));
@@ -120,6 +133,7 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
     reference::Expr target;
     for (const auto& [name, node] : pass == Pass::forward ? recording.outputs : recording.gradients)
       if (name == tensor.name) target = node;
+    if (const auto saved = recording.stored.find(tensor.name); pass == Pass::forward && saved != recording.stored.end()) target = saved->second;
     if (!target.defined()) continue;
     reference::NodeNames names;
     for (const auto& [name, node] : recording.outputs) names[node.id] = name;
@@ -132,12 +146,13 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
       Agreement seen = agreement(tolerance, interval, comparison, got, changed);
       seen.narrowed = change.narrowed != nullptr;
       // One wrong number among right ones is no rounding of all.
-      if (seen.narrowed && comparison.outside.size() < std::min<std::size_t>(4, got.size())) return true;
+      if (seen.narrowed && !seen.to_the_last_bit() && comparison.outside.size() < std::min<std::size_t>(4, got.size())) return true;
       if (!seen.convincing() || !seen.better_than(best)) return true;
       best = seen;
       out.kind = change.narrowed != nullptr ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
       out.of_sum = change.of_sum;
       out.words = change.narrowed != nullptr ? change.words + " (declared: fp32)" : "these are the values of the formula " + change.words;
+      if (change.nonlinear && recording.cotangents.contains(change.leaf)) out.words += ": not linear in the cotangent";
       return !seen.perfect();
     });
     if (best.perfect()) break;

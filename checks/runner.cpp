@@ -14,6 +14,7 @@
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/further_causes.h"
 #include "checks/loss_scale.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
@@ -53,6 +54,7 @@ bool judge_forward(CaseRun& run, const LaunchResult& forward, Dump* dump) {
       subjects.push_back({"forward " + output.name, &output, forward.written.at(output.name).view()});
   bool vouched = run.reference.inputs_finite();
   std::vector<CheckResult> checks = judge(run, subjects, Pass::forward);
+  explain_further(run, subjects, Pass::forward, checks);
   for (std::size_t k = 0; k < checks.size(); ++k) {
     if (subjects[k].tensor->saved) vouched &= checks[k].failed == 0 && checks[k].range == 0;
     save(dump, *subjects[k].tensor, subjects[k].got, run, Pass::forward);
@@ -68,6 +70,7 @@ void judge_backward(CaseRun& run, const std::vector<Subject>& subjects, bool has
   if (has_saved && run.reference.inputs_finite()) sharp = judge(run, subjects, Pass::backward_at_saved);
   const bool settled = vouched && !sharp.empty() && std::all_of(sharp.begin(), sharp.end(), [](const CheckResult& c) { return c.failed == 0; });
   if (!settled) wide = judge(run, subjects, Pass::backward);
+  explain_further(run, subjects, Pass::backward, wide);
   for (std::size_t k = 0; k < subjects.size(); ++k) {
     if (!wide.empty()) run.add(std::move(wide[k]));
     if (sharp.empty()) continue;
@@ -194,6 +197,7 @@ void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run
 void conclude(CaseRun& run, CaseResult& result) {
   settle_contract(run.checks);
   settle_layout(run.op, run.call, run.options, run.checks);
+  quote_causes(run.checks);
   result.checks = std::move(run.checks);
   for (const CheckResult& check : result.checks)
     if (!check.code.empty() && (check.verdict > result.verdict || result.code.empty())) {
@@ -303,6 +307,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
   for (const OpDef* op : ops)
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
+  for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;

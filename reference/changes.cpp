@@ -6,6 +6,7 @@
 #include <map>
 
 #include "reference/ball_rules.h"
+#include "reference/node_text.h"
 #include "reference/plain_evaluator.h"
 #include "reference/row_plan.h"
 #include "src/rounding.h"
@@ -16,54 +17,6 @@ namespace {
 
 using Values = std::vector<double>;
 using Evaluator = PlainEvaluator<Fp64Policy>;
-
-/// What was added up or repeated only so that shapes fit: nothing that a reader would write.
-bool silent(const Graph& graph, const Node& node) {
-  if (moves_nothing(node.primitive)) return true;
-  return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
-}
-
-/// The 1/n of a mean.
-bool is_share(const Node& node) {
-  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
-}
-
-const char* infix(Primitive p) {
-  switch (p) {
-    case Primitive::add: return " + ";
-    case Primitive::sub: return " - ";
-    case Primitive::mul: return " * ";
-    case Primitive::div: return " / ";
-    default: return nullptr;
-  }
-}
-
-std::string text_at(const Graph& graph, int id, const NodeNames& names, int depth, bool inner) {
-  const Node& node = graph.node(id);
-  if (const auto known = names.find(id); known != names.end()) return known->second;
-  switch (node.primitive) {
-    case Primitive::input: return node.name;
-    case Primitive::constant: return node.name.empty() ? fmt::format("{}", node.value) : node.name;
-    case Primitive::indicator: return "mask";
-    case Primitive::stored: return node.name;
-    default: break;
-  }
-  if (silent(graph, node)) return text_at(graph, node.args[0], names, depth, inner);
-  if (depth == 0) return "...";
-  const auto arg = [&](std::size_t k, bool in) { return text_at(graph, node.args[k], names, depth - 1, in); };
-  if (node.primitive == Primitive::neg) return "-" + arg(0, true);
-  if (const char* between = infix(node.primitive); between != nullptr) {
-    // A mean was written as a sum times 1/n.
-    const Node &a = graph.node(node.args[0]), &b = graph.node(node.args[1]);
-    if (node.primitive == Primitive::mul && a.primitive == Primitive::sum && is_share(b))
-      return "mean(" + text_at(graph, a.args[0], names, depth - 1, false) + ")";
-    const std::string text = arg(0, true) + between + arg(1, true);
-    return inner ? "(" + text + ")" : text;
-  }
-  std::string text = std::string(name(node.primitive)) + "(";
-  for (std::size_t k = 0; k < node.args.size(); ++k) text += (k > 0 ? ", " : "") + arg(k, false);
-  return text + ")";
-}
 
 /// The element of a broadcast operand that stands at element i of the result.
 std::int64_t operand_index(const Shape& result, const Shape& operand, std::int64_t i) {
@@ -166,6 +119,9 @@ class Changes {
       case Primitive::add: case Primitive::sub: {
         const double sign = node.primitive == Primitive::add ? 1 : -1;
         const Values a = spread(node, 0), b = spread(node, 1);
+        if (const double times = ratio(a, b); times != 0)  // equal terms, as of x^2 or x^3: a power rule without its factor
+          for (const double other : {1.0, times, times - sign, times + 2 * sign})
+            with(id, map(b, [=](double v) { return other * v; }), fmt::format("with a factor of {} for {} of {}", other, times + sign, arg(1)));
         with(id, a, "without the term " + arg(1));
         with(id, map(b, [=](double v) { return sign * v; }), "without the term " + arg(0));
         Values turned = a;
@@ -174,11 +130,14 @@ class Changes {
         Values twice = a;
         for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += 2 * sign * b[i];
         with(id, std::move(twice), "with the term " + arg(1) + " twice");
+        if (node.primitive == Primitive::sub) shift_change(id, node);
+        first_term(id, node);
         return;
       }
       case Primitive::mul:
         with(id, spread(node, 0), "without the factor " + arg(1));
         with(id, spread(node, 1), "without the factor " + arg(0));
+        for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) own_term(id, node, k), other_power(id, node, k);
         return;
       case Primitive::div: {
         const Values a = spread(node, 0), b = spread(node, 1);
@@ -188,12 +147,21 @@ class Changes {
           for (std::size_t i = 0; i < guarded.size(); ++i) guarded[i] /= b[i] + eps;
           with(id, std::move(guarded), fmt::format("with an eps of {} added to {}", eps, arg(1)));
         }
+        Values times = a;
+        for (std::size_t i = 0; i < times.size(); ++i) times[i] *= b[i];
+        with(id, std::move(times), fmt::format("with times {0} for divided by {0}", arg(1)));
         return;
       }
       case Primitive::log:
         for (const double eps : kEps)
           with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }), fmt::format("with an eps of {} added to {}", eps, arg(0)));
+        with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }), "with the logarithm to base 2 of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }), "with the logarithm to base 10 of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }), "with log(1 + v) for log(v) of " + arg(0));
         return;
+      case Primitive::exp: with(id, map(values(node.args[0]), [](double v) { return std::exp2(v); }), "with 2^v for e^v of " + arg(0)); return;
+      case Primitive::less: case Primitive::less_equal: return condition_change(id, node);
+      case Primitive::max: return max_change(id, node);
       case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
       case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
       case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
@@ -215,9 +183,69 @@ class Changes {
         with(id, spread(node, 1), "without max(., " + arg(0) + ")");
         return;
       case Primitive::sum: return sum_change(id, node);
+      case Primitive::matmul: return matmul_change(id, node);
+      case Primitive::take: return take_change(id, node);
+      case Primitive::first_max: return ties_change(id, node);
       case Primitive::put_add: return put_change(id, node);
+      case Primitive::stored: return other_rows(id);
       case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
       default: return;
+    }
+  }
+
+  /// a/b where that is one whole number for all elements; 0 otherwise.
+  static double ratio(const Values& a, const Values& b) {
+    double out = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (b[i] == 0 && a[i] == 0) continue;
+      const double here = a[i] / b[i];
+      if (out == 0) out = std::round(here);
+      if (!(std::fabs(here - out) < 1e-9) || out == 0) return 0;
+    }
+    return out;
+  }
+
+  /// A factor that divides, or stands twice.
+  void other_power(int id, const Node& node, std::size_t k) {
+    Values over = spread(node, 1 - k), twice = over;
+    const Values factor = spread(node, k);
+    for (std::size_t i = 0; i < over.size(); ++i) over[i] /= factor[i], twice[i] *= factor[i] * factor[i];
+    with(id, std::move(over), fmt::format("divided by {0} for times {0}", text(node.args[k])));
+    with(id, std::move(twice), fmt::format("with the factor {} twice", text(node.args[k])));
+  }
+
+  /// Of a chain of additions the first term alone: what follows from the others is dead.
+  void first_term(int id, const Node& node) {
+    int first = below(node.args[0]), left = 1;
+    for (; graph_.node(first).primitive == Primitive::add || graph_.node(first).primitive == Primitive::sub; ++left) first = below(graph_.node(first).args[0]);
+    if (left < 2 || graph_.node(first).shape.count() != node.shape.count()) return;
+    with(id, values(first), fmt::format("with only the term {}, without the terms that follow it", text(first)));
+  }
+
+  /// < for <=, and the condition turned round.
+  void condition_change(int id, const Node& node) {
+    const Values a = spread(node, 0), b = spread(node, 1);
+    const bool strict = node.primitive == Primitive::less;
+    Values other = a, turned = values(id);
+    for (std::size_t i = 0; i < other.size(); ++i) other[i] = strict ? a[i] <= b[i] : a[i] < b[i], turned[i] = 1 - turned[i];
+    with(id, std::move(other), fmt::format("with {} {} {}: another convention where they are equal, as at zero", text(node.args[0]), strict ? "<=" : "<", text(node.args[1])));
+    with(id, std::move(turned), fmt::format("with the condition {} {} {} turned round", text(node.args[0]), strict ? "<" : "<=", text(node.args[1])));
+  }
+
+  /// A maximum that leaves out the first or last number.
+  void max_change(int id, const Node& node) {
+    const Shape& shape = graph_.node(node.args[0]).shape;
+    const Axis a = split(shape, node.axis);
+    if (a.n < 2) return;
+    const Values from = values(node.args[0]);
+    for (const bool first : {true, false}) {
+      Values out(values(id).size(), -HUGE_VAL);
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
+        double& most = out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
+        if (index != (first ? 0 : a.n - 1)) most = std::max(most, from[i]);
+      }
+      with(id, std::move(out), fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
     }
   }
 
@@ -242,17 +270,10 @@ class Changes {
     const double n = static_cast<double>(graph_.node(node.args[0]).shape[node.axis]);
     if (n < 2) return;
     const std::string what = text(node.args[0]);
-    const Values& terms = values(node.args[0]);
     const Shape& shape = graph_.node(node.args[0]).shape;
-    const std::int64_t count = shape[node.axis];
-    with(id, picked(terms, shape, node.axis, 1, count), "without the first term of the sum of " + what);
-    Values twice = picked(terms, shape, node.axis, 0, count);
-    const Values last = picked(terms, shape, node.axis, count - 1, count);
-    for (std::size_t i = 0; i < twice.size(); ++i) twice[i] += last[i];
-    with(id, std::move(twice), "with the last term of the sum of " + what + " twice");
-    for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256})
-      if (block < count)
-        with(id, picked(terms, shape, node.axis, (count - 1) / block * block, count), fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
+    weighted_sums(shape[node.axis], what, [&](const std::vector<double>& weights, std::string words) {
+      with(id, weighted(values(node.args[0]), shape, node.axis, weights), std::move(words));
+    });
     with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
     with(id, map(values(id), [=](double v) { return v * n / (n - 1); }), fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
     for (int axis = 0; axis < node.shape.rank; ++axis) {
@@ -263,21 +284,159 @@ class Changes {
     }
   }
 
-  /// Sums of the terms first, ..., end - 1 along an axis.
-  static Values picked(const Values& from, const Shape& shape, int axis, std::int64_t first, std::int64_t end) {
+  /// What loops over `count` terms get wrong, as weights of the terms: see(weights, words).
+  template <class See>
+  static void weighted_sums(std::int64_t count, const std::string& what, See see) {
+    const auto n = static_cast<std::size_t>(count);
+    const std::vector<double> ones(n, 1.0);
+    std::vector<double> w = ones;
+    w.front() = 0;
+    see(w, "without the first term of the sum of " + what);
+    w = ones, w.back() = 2;
+    see(w, "with the last term of the sum of " + what + " twice");
+    for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
+      if (block >= count) break;
+      w = ones;
+      for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 0;
+      if (count % block == 0) see(w, fmt::format("without the last block of {} in the sum of {}", block, what));  // otherwise it is a tail
+      w.assign(n, 0.0);
+      for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 1;
+      see(w, fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
+      for (const std::int64_t border : {std::int64_t{0}, block - 1}) {
+        w = ones;
+        for (std::int64_t k = border == 0 ? block : border; k < count; k += border == 0 ? block : block - 1) w[static_cast<std::size_t>(k)] = k + 1 < count || border == 0 ? 2 : 1;
+        see(w, fmt::format("with every term at the border of {} blocks of {} twice in the sum of {}: they overlap", border == 0 ? "two" : "shared", block, what));
+      }
+    }
+  }
+
+  /// Sums along an axis of terms times weights.
+  static Values weighted(const Values& from, const Shape& shape, int axis, const std::vector<double>& weights) {
     const Axis a = split(shape, axis);
     Values out(static_cast<std::size_t>(a.outer * a.inner), 0.0);
     for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
-      if (index >= first && index < end) out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)] += from[i];
+      const std::int64_t at = static_cast<std::int64_t>(i);
+      const double w = weights[static_cast<std::size_t>(at / a.inner % a.n)];
+      if (w != 0) out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)] += w * from[i];
     }
     return out;
+  }
+
+  /// The same slips in the dot products of a matrix product.
+  void matmul_change(int id, const Node& node) {
+    const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
+    if (k < 2) return;
+    const Values a = values(node.args[0]), b = values(node.args[1]);
+    weighted_sums(k, text(node.args[0]) + " * " + text(node.args[1]), [&](const std::vector<double>& weights, std::string words) {
+      if (!going_ || (left_ -= cost(node)) < 0) return;
+      Values scaled = a, out(values(id).size(), 0.0);
+      for (std::size_t i = 0; i < scaled.size(); ++i) {
+        const std::int64_t at = static_cast<std::int64_t>(i) % (n * k);
+        scaled[i] *= weights[static_cast<std::size_t>(node.transpose_a ? at / n : at % k)];
+      }
+      for (std::int64_t plane = 0; plane * n * m < static_cast<std::int64_t>(out.size()); ++plane)
+        plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, scaled.data() + plane * n * k, b.data() + plane * k * m, out.data() + plane * n * m);
+      with(id, std::move(out), std::move(words));
+    });
+  }
+
+  /// What lies outside an image or table read as 1, or as its neighbour.
+  void take_change(int id, const Node& node) {
+    if (std::none_of(node.map->begin(), node.map->end(), [](std::int64_t at) { return at < 0; })) return;
+    Values ones = values(id), last = ones;
+    double before = 0;
+    for (std::size_t i = 0; i < ones.size(); ++i) {
+      if ((*node.map)[i] < 0) ones[i] = 1, last[i] = before;
+      before = last[i];
+    }
+    with(id, std::move(ones), "with ones for the zeros of the padding of " + text(node.args[0]));
+    with(id, std::move(last), "with the last number inside for the zeros of the padding of " + text(node.args[0]));
+  }
+
+  /// Of equal maxima all, or the last.
+  void ties_change(int id, const Node& node) {
+    const Shape& shape = graph_.node(node.args[0]).shape;
+    const Axis a = split(shape, node.axis);
+    const Values from = values(node.args[0]), first = values(id);
+    Values all(from.size(), 0.0), last = all;
+    for (std::int64_t row = 0; row < a.outer * a.inner; ++row) {
+      const std::int64_t begin = row / a.inner * a.inner * a.n + row % a.inner;
+      std::int64_t at = begin;
+      for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
+        if (first[static_cast<std::size_t>(k)] != 0) at = k;
+      std::int64_t latest = at;
+      for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
+        if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)]) all[static_cast<std::size_t>(k)] = 1, latest = k;
+      last[static_cast<std::size_t>(latest)] = 1;
+    }
+    with(id, std::move(all), "with every one of equal maxima for the first: ties share all");
+    with(id, std::move(last), "with the last of equal maxima for the first: ties");
+  }
+
+  /// The node below views.
+  int below(int id) const {
+    while (moves_nothing(graph_.node(id).primitive) || graph_.node(id).primitive == Primitive::stop_gradient) id = graph_.node(id).args[0];
+    return id;
+  }
+
+  /// An element's own term where a sum over the axis is due.
+  void own_term(int id, const Node& node, std::size_t k) {
+    const Node& total = graph_.node(below(node.args[k]));
+    if (total.primitive != Primitive::sum || graph_.node(total.args[0]).shape.count() != node.shape.count()) return;
+    Values out = spread(node, 1 - k);
+    const Values& terms = values(total.args[0]);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] *= terms[i];
+    with(id, std::move(out), fmt::format("with {} for its sum, without the terms of the other elements", text(total.args[0])));
+  }
+
+  /// A running or a block's maximum subtracted in place of that of all: sums that are not rescaled when it grows.
+  void shift_change(int id, const Node& node) {
+    const Node& shift = graph_.node(below(node.args[1]));
+    if (shift.primitive != Primitive::max) return;
+    const Shape& shape = graph_.node(shift.args[0]).shape;
+    if (shape.count() != node.shape.count()) return;
+    const Axis a = split(shape, shift.axis);
+    const Values from = values(shift.args[0]);
+    std::vector<std::pair<Values, std::string>> maxima;
+    const auto local = [&](std::int64_t block, bool running, bool two = false) {
+      Values out = from;
+      for (std::int64_t i = 0; i < shape.count(); ++i) {
+        const std::int64_t index = i / a.inner % a.n, first = running ? 0 : two ? (index < block ? 0 : block) : index / block * block;
+        const std::int64_t end = two ? (index < block ? block : a.n) : running ? (block == 1 ? index + 1 : std::min(a.n, (index / block + 1) * block)) : std::min(a.n, first + block);
+        for (std::int64_t k = first; k < end; ++k) out[static_cast<std::size_t>(i)] = std::max(out[static_cast<std::size_t>(i)], from[static_cast<std::size_t>(i + (k - index) * a.inner)]);
+      }
+      return out;
+    };
+    maxima.emplace_back(local(1, true), "the running maximum");
+    for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
+      if (block < a.n) maxima.emplace_back(local(block, true), fmt::format("the running maximum of blocks of {}", block));
+    for (const std::int64_t half : {a.n / 2, (a.n + 1) / 2})
+      if (half > 0 && half < a.n) maxima.emplace_back(local(half, false, true), "the maximum of each half");
+    for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
+      if (block < a.n) maxima.emplace_back(local(block, false), fmt::format("the maximum of each block of {}", block));
+    const Values minuend = spread(node, 0);
+    for (const auto& [maximum, words] : maxima) {
+      Values out = minuend;
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] -= maximum[i];
+      const std::string said = fmt::format("with {} of {} for that of all: what was added up is not rescaled", words, text(shift.args[0]));
+      // In its sums alone, where the terms themselves are right.
+      for (std::size_t up = static_cast<std::size_t>(id) + 1; up < needed_.size(); ++up) {
+        const Node& e = graph_.node(static_cast<int>(up));
+        if (!needed_[up] || e.primitive != Primitive::exp || below(e.args[0]) != id) continue;
+        for (std::size_t user = up + 1; user < needed_.size(); ++user) {
+          const Node& total = graph_.node(static_cast<int>(user));
+          if (!needed_[user] || total.primitive != Primitive::sum || below(total.args[0]) != static_cast<int>(up)) continue;
+          with(static_cast<int>(user), weighted(map(out, [](double v) { return std::exp(v); }), e.shape, total.axis, std::vector<double>(static_cast<std::size_t>(e.shape[total.axis]), 1.0)), said + " in the sum");
+        }
+      }
+      with(id, std::move(out), said);
+    }
   }
 
   /// The sum along an axis, repeated along it.
   static Values summed(const Values& from, const Shape& shape, int axis) {
     const Axis a = split(shape, axis);
-    const Values sums = picked(from, shape, axis, 0, a.n);
+    const Values sums = weighted(from, shape, axis, std::vector<double>(static_cast<std::size_t>(a.n), 1.0));
     Values out(from.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::int64_t at = static_cast<std::int64_t>(i);
@@ -300,24 +459,52 @@ class Changes {
       with(id, {2 * node.value}, "with twice the constant " + text(id));
       with(id, {node.value / 2}, "with half the constant " + text(id));
       with(id, {node.value * node.value}, "with the square of the constant " + text(id));
+      for (const int digits : {1, 2, 3, 4, 5}) {
+        const double scale = node.value == 0 ? 1 : std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(node.value))));
+        for (const double off : {std::round(node.value * scale) / scale, std::trunc(node.value * scale) / scale})
+          if (off != node.value) with(id, {off}, fmt::format("with {:.6g} for the constant {}, which is slightly off", off, text(id)));
+      }
       return;
     }
+    other_rows(id);
     const std::string what = text(id);
     const Values& from = values(id);
-    for (int axis = 0; axis < node.shape.rank; ++axis) {
-      if (node.shape[axis] < 2) continue;
-      for (const int by : {1, -1})
-        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }), fmt::format("with {} of the {} index along axis {}", what, by > 0 ? "next" : "previous", axis));
-      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }), fmt::format("with the first {} along axis {} for all", what, axis));
-    }
     const int rank = node.shape.rank;
     for (int axis = 0; axis < rank; ++axis)
       if (node.shape[axis] > 1) with(id, reversed(from, node.shape, axis), fmt::format("with {} reversed along axis {}", what, axis));
     if (rank >= 2) with(id, reversed(reversed(from, node.shape, rank - 1), node.shape, rank - 2), fmt::format("with {} reversed along both last axes", what));
     if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1)) with(id, transposed(from, node.shape), "with " + what + " transposed");
+    with(id, map(from, [](double v) { return std::fabs(v); }), Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
+    with(id, map(from, [](double v) { return std::max(v, 0.0); }), Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
+    with(id, map(from, [](double v) { return v * v; }), Change{.words = "with the square of " + what, .leaf = node.name, .nonlinear = true});
     with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
     with(id, Values(from.size(), 0.0), "without " + what);
-    with(id, Values(from.size(), 1.0), "with ones for " + what);
+    with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
+  }
+
+  /// A neighbour's or the first number along an axis.
+  void other_rows(int id) {
+    const Node& node = graph_.node(id);
+    const std::string what = text(id);
+    const Values from = values(id);
+    first_matrix(id);
+    for (int axis = 0; axis < node.shape.rank; ++axis) {
+      if (node.shape[axis] < 2) continue;
+      const char* const whose = axis + 1 < node.shape.rank ? ": another row's" : "";
+      for (const int by : {1, -1})
+        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }), fmt::format("with {} of the {} index along axis {}{}", what, by > 0 ? "next" : "previous", axis, whose));
+      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }), fmt::format("with the first {} along axis {} for all{}", what, axis, whose));
+    }
+  }
+
+  /// The first matrix of a batch for all of them.
+  void first_matrix(int id) {
+    const Node& node = graph_.node(id);
+    const std::int64_t plane = node.shape.rank < 4 ? 0 : node.shape.last(0) * node.shape.last(1);
+    if (plane == 0) return;
+    Values out = values(id);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = out[i % static_cast<std::size_t>(plane)];
+    with(id, std::move(out), fmt::format("with the first head or image of {} for all: another row's", text(id)));
   }
 
   /// Elements from elsewhere along an axis: source(index, extent).
@@ -356,14 +543,25 @@ class Changes {
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id) {
     const Node& node = graph_.node(id);
-    const bool operand = node.primitive == Primitive::input && given(id);
-    if (!operand && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
-    if (node.primitive == Primitive::take || node.primitive == Primitive::neg) return;
+    const bool operand = node.primitive == Primitive::input && given(id), constant = node.primitive == Primitive::constant && !is_share(node);
+    if (!operand && !constant && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
+    if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
     for (const Narrow& low : narrows(operand)) {
       Values rounded = values(id);
       round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
-      with(id, std::move(rounded), Change{fmt::format("{} {} in {}", operand ? "takes" : "keeps", text(id), low.words), low.format, sums(id)});
+      std::string words = fmt::format("{} {} in {}", operand ? "takes" : constant ? "keeps the constant" : "keeps", text(id), low.words) + lost(values(id), rounded);
+      with(id, std::move(rounded), Change{std::move(words), low.format, sums(id)});
     }
+  }
+
+  /// Which numbers leave the range of a shorter format.
+  static std::string lost(const Values& whole, const Values& rounded) {
+    std::int64_t infinite = 0, zero = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) infinite += std::isfinite(whole[i]) && std::isinf(rounded[i]), zero += whole[i] != 0 && rounded[i] == 0;
+    std::string out;
+    if (infinite > 0) out += fmt::format(", in which {} of {} overflow", infinite, whole.size());
+    if (zero > 0) out += fmt::format("{} {} of {} underflow to 0", infinite > 0 ? " and" : ", in which", zero, whole.size());
+    return out;
   }
 
   struct Narrow {
@@ -388,12 +586,16 @@ class Changes {
     }
     for (const auto& [name, ids] : shares) {
       const double n = std::round(1 / graph_.node(ids.front()).value);
-      for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
-        if (ids.size() < 2 || other < 1 || other == n || !going_ || (left_ -= cost_) < 0) continue;
-        for (const int id : ids) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
-        going_ = see_(Change{fmt::format("with 1/{} for 1/{} in every mean: the count is off", other, n), nullptr}, evaluator_.value(target_));
-        for (const int id : ids) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
-      }
+      // All of them, or the last ones: those of the backward.
+      for (std::size_t from = 0; from + 1 < ids.size(); ++from)
+        for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
+          if (other < 1 || other == n || !going_ || (left_ -= cost_) < 0) continue;
+          const std::span<const int> some = std::span(ids).subspan(from);
+          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
+          const std::string where = from == 0 ? "every mean" : fmt::format("the last {} of {} means", some.size(), ids.size());
+          going_ = see_(Change{fmt::format("with 1/{} for 1/{} in {}: the count is off", other, n, where), nullptr}, evaluator_.value(target_));
+          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
+        }
     }
   }
 
@@ -448,8 +650,6 @@ std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::
   for (const auto& [leaf, values] : leaves) evaluator.set(leaf, values);
   return evaluator.value(node);
 }
-
-std::string text_of(const Graph& graph, int id, const NodeNames& names) { return text_at(graph, id, names, 4, false); }
 
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
                      std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see) {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One change of a formula at a time: a term left out, a sign turned, a factor missing, 1/(n-1) for 1/n, an intermediate in
-// fewer bits, another row's operand. What a target becomes tells which slip a wrong kernel made. A change explains; it
+// fewer bits, another row's operand, a tile counted twice. What a target becomes tells which slip a wrong kernel made. A change explains; it
 // convicts nobody.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "reference/expr.h"
+#include "reference/node_text.h"
 
 namespace ampcheck::reference {
 
@@ -17,10 +16,9 @@ struct Change {
   std::string words;             ///< "without the term mean(dy * weight)"
   const FloatFormat* narrowed = nullptr;  ///< the format of an intermediate that is kept in fewer bits; null: other algebra
   bool of_sum = false;                    ///< that intermediate is a sum
+  std::string leaf = {};                  ///< name of the leaf that is changed
+  bool nonlinear = false;                 ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
 };
-
-/// Names of nodes that a reader knows: the outputs of a formula.
-using NodeNames = std::map<int, std::string>;
 
 /// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,
 /// until it returns false. Gives up quietly beyond about `most` scalar operations, for
@@ -30,8 +28,5 @@ void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::
 
 /// Values of a node in fp64, sums in order.
 std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node);
-
-/// A node as a reader would write it, with those names and names of leaves and of stored nodes; "..." below a few levels.
-std::string text_of(const Graph& graph, int id, const NodeNames& names = {});
 
 }  // namespace ampcheck::reference

@@ -64,7 +64,20 @@ struct ReplayPolicy {
     const std::size_t kept = options.dropped < 0 ? all.size() - std::min<std::size_t>(1, all.size()) : all.size() / width * width;
     return ordered(std::vector<float>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept)));
   }
+  /// Sums of blocks in fp32, narrowed; and their sum.
+  float in_parts(const std::vector<float>& t) const {
+    const std::size_t n = t.size(), count = static_cast<std::size_t>(-std::min(options.parts, 0));
+    const std::size_t block = options.parts > 0 ? static_cast<std::size_t>(options.parts) : std::max<std::size_t>(1, (n + count - 1) / count);
+    float s = 0;
+    for (std::size_t begin = 0; begin < n; begin += block) {
+      float part = 0;
+      for (std::size_t i = begin; i < std::min(n, begin + block); ++i) part += t[i];
+      s = options.parts > 0 ? narrow(s + part) : s + narrow(part);
+    }
+    return s;
+  }
   float ordered(const std::vector<float>& t) const {
+    if (options.parts != 0) return in_parts(t);
     switch (options.order) {
       case SumOrder::sequential: return chain(t, 0, t.size(), 1);
       case SumOrder::pairwise: return pairwise(t, 0, t.size());

@@ -20,6 +20,9 @@ struct ReplayOptions {
   /// A planted mistake: > 0, sums leave out what follows the last full vector of that width; -1, they leave out the last
   /// term; 0, none.
   int dropped = 0;
+  /// Where partial sums are rounded to it: after every addition (0), or sums of that many terms in fp32 are, which are added up in it (> 0), or
+  /// those of -parts equal parts, which are added up in fp32 (< 0). The latter two take the terms in order.
+  int parts = 0;
 };
 
 /// Values of the targets, from exact values of the leaves.

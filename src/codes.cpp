@@ -62,6 +62,11 @@ const std::vector<CodeText>& code_texts() {
        "smallest normal one for zero, as -ffast-math and --ftz=true do.",
        "Build without flushing, or declare it (flushes_subnormals).",
        "add.flushes(x=fp32[5,67],range=subnormal,seed=1)"},
+      {"AC304", Verdict::precision_contract, "a function has fewer digits than declared",
+       "The values leave the interval of the declared contract by small errors of either sign, on many elements, which no changed formula and\n"
+       "no shorter accumulator explains: as of a fast or approximate exp, tanh, rsqrt or the like.",
+       "Build without fast-math, or declare what the functions err by (the contract's math set, in ulps).",
+       "softmax.exp_table(x=fp32[5,7],seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
        "or is read before it is written.",
@@ -99,12 +104,14 @@ const std::vector<CodeText>& code_texts() {
        "The call did not return normally.", "Replay the case under a debugger.", nullptr,
        "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"
        "  case    'segfault(x=fp32[17,7],seed=1)'\n"
+       "  where   1 of 1 elements\n"
        "  cause   its process was killed by signal 11 (Segmentation fault)\n"
        "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
       {"AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
        "Replay the case under a debugger.", nullptr,
        "TIMEOUT  AC502  loops call                                            the kernel did not return in time\n"
        "  case    'loops(x=fp32[17,7],seed=1)'\n"
+       "  where   1 of 1 elements\n"
        "  cause   no answer in 1 s (--timeout); asked to end (should_cancel), it did not within 2 s and was killed\n"
        "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
   };

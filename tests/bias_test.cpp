@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "checks/runner.h"
 #include "checks/zoo/zoo.h"
+#include "src/error.h"
 #include "tests/run_program.h"
 
 namespace ampcheck::checks {
@@ -173,6 +175,26 @@ TEST(Bias, OfGradientsThatAccumulate) {
     };
     EXPECT_EQ(result_of(truncating, dtype).code, "AC105") << name(dtype);
   }
+}
+
+/// A kernel that refuses the long shape is not tested, and whoever reads the report sees why.
+TEST(Bias, OfAKernelThatRefusesLongRowsIsSaidToBeUntested) {
+  OpDef op = *find_op("mean");
+  const kernels::KernelFn whole = op.kernel.forward;
+  op.kernel.forward = [whole](const kernels::KernelCall& call) {
+    if (call.at("x").shape.last() > 100) throw Error("[mean] columns, got more than 100, want 100 at most");
+    whole(call);
+  };
+  const CaseResult result = result_of(op, Dtype::bf16);
+  EXPECT_FALSE(convicts(result.verdict)) << result.code;
+  const CheckResult* const untested = bias_of(result, "along D");
+  ASSERT_NE(untested, nullptr);
+  EXPECT_EQ(untested->verdict, Verdict::skipped);
+  EXPECT_TRUE(contains(untested->note, "'mean(x=bf16[4,256],seed=1)': [mean] columns, got more than 100")) << untested->note;
+  EXPECT_EQ(untested_bias({result, result}), std::vector<std::string>{"mean: " + untested->note});
+  EXPECT_TRUE(untested_bias({result_of(*find_op("mean"), Dtype::bf16)}).empty());
+  const Report report = run_cases({{&op, default_call(op.signature, Dtype::bf16)}}, {});
+  EXPECT_EQ(report.notes, std::vector<std::string>{"mean: " + untested->note});
 }
 
 /// Only sums whose terms all have one power of two as a factor are mirrored; softmax and the gradient of a norm's weight are none.

@@ -103,6 +103,11 @@ TEST(BlackBox, BrokenOnesAreConvicted) {
     }
 }
 
+TEST(BlackBox, ExplainShowsWhatIsPrinted) {
+  const auto run = testing::ampcheck("replay " + kFolder + "no_formula.so 'plain_softmax_sign(x=fp32[5,7],seed=1)'");
+  EXPECT_TRUE(run.out.starts_with(find_code("AC104")->transcript)) << run.out;
+}
+
 TEST(BlackBox, LaunchersWithoutFormula) {
   const TomlOp right = launched("rms_norm_backward");
   ASSERT_TRUE(right.op.forms.empty());

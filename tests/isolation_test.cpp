@@ -79,6 +79,7 @@ TEST(Isolation, ACrashIsReplayedWithoutEndingTheProgram) {
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_TRUE(contains(run.out, "CRASH  AC501")) << run.out;
   EXPECT_TRUE(contains(run.out, "killed by signal 11")) << run.out;
+  EXPECT_TRUE(run.out.starts_with(find_code("AC501")->transcript)) << "what explain shows is what is printed\n" << run.out;
   // Without isolation the process itself dies.
   EXPECT_EQ(testing::ampcheck("replay " + kHostile + " 'segfault(x=fp32[17,7],seed=1)' --isolation none").exit_code, 128 + 11);
 }
@@ -94,6 +95,7 @@ TEST(Isolation, ACoOperatingKernelReturnsAtItsTimeout) {
   EXPECT_TRUE(std::filesystem::exists(mark));
   const ProgramResult deaf = testing::ampcheck("replay " + kHostile + " 'loops(x=fp32[17,7],seed=1)' --timeout 1");
   EXPECT_TRUE(contains(deaf.out, "it did not within 2 s and was killed")) << deaf.out;
+  EXPECT_TRUE(deaf.out.starts_with(find_code("AC502")->transcript)) << deaf.out;
 }
 
 TEST(Isolation, ACoOperatingKernelReturnsOnAnInterrupt) {

@@ -14,9 +14,11 @@
 
 namespace ampcheck::checks {
 
+inline constexpr std::uint64_t kSoakSeeds = 200;  ///< unless AMPCHECK_SOAK_SEEDS says otherwise
+
 inline std::uint64_t soak_seeds() {
   const char* text = std::getenv("AMPCHECK_SOAK_SEEDS");
-  return text == nullptr ? 200 : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? kSoakSeeds : std::strtoull(text, nullptr, 10);
 }
 
 inline void expect_no_finding(const OpDef& op, Dtype storage) {

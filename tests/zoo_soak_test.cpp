@@ -13,9 +13,22 @@ namespace {
 class CorrectKernels : public ::testing::TestWithParam<OpDef> {};
 INSTANTIATE_TEST_SUITE_P(Zoo, CorrectKernels, ::testing::ValuesIn(all_ops()), [](const auto& info) { return info.param.signature.name; });
 
+std::uint64_t zoo_seeds(std::uint64_t seeds) { return std::max<std::uint64_t>(1, seeds / 20); }
+
+/// What a run of this label without AMPCHECK_SOAK_SEEDS adds up to.
+TEST(Zoo, CorrectKernelsAreRunInSixtyThousandCasesAndMore) {
+  std::int64_t one = 0;
+  for (const Specimen& specimen : specimens())
+    for (const Dtype dtype : specimen.dtypes)
+      if (specimen.correct()) one += std::ssize(cases_of(specimen.op.signature, dtype, CaseSet::standard, 1000));
+  const auto of = [&](std::uint64_t seeds) { return static_cast<long long>(one) * static_cast<long long>(zoo_seeds(seeds)); };
+  EXPECT_GE(of(kSoakSeeds), 60000);
+  std::printf("correct kernels of the zoo: %lld cases at %llu seeds, %lld in this run\n", of(kSoakSeeds), static_cast<unsigned long long>(zoo_seeds(kSoakSeeds)), of(soak_seeds()));
+}
+
 TEST_P(CorrectKernels, AreNotConvicted) {
   AuditOptions options;
-  options.seeds = std::max<std::uint64_t>(1, soak_seeds() / 20), options.first_seed = 1000, options.gates = false;
+  options.seeds = zoo_seeds(soak_seeds()), options.first_seed = 1000, options.gates = false;
   for (const Specimen& specimen : specimens())
     if (specimen.correct() && specimen.name().starts_with(GetParam().signature.name + ".")) options.patterns.push_back(specimen.name());
   ASSERT_FALSE(options.patterns.empty());

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/node_text.h"
+
+#include <fmt/format.h>
+
+#include "reference/row_plan.h"
+
+namespace ampcheck::reference {
+
+bool silent(const Graph& graph, const Node& node) {
+  if (moves_nothing(node.primitive)) return true;
+  return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
+}
+
+bool is_share(const Node& node) {
+  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
+}
+
+namespace {
+
+const char* infix(Primitive p) {
+  switch (p) {
+    case Primitive::add: return " + ";
+    case Primitive::sub: return " - ";
+    case Primitive::mul: return " * ";
+    case Primitive::div: return " / ";
+    default: return nullptr;
+  }
+}
+
+std::string text_at(const Graph& graph, int id, const NodeNames& names, int depth, bool inner) {
+  const Node& node = graph.node(id);
+  if (const auto known = names.find(id); known != names.end()) return known->second;
+  switch (node.primitive) {
+    case Primitive::input: return node.name;
+    case Primitive::constant: return node.name.empty() ? fmt::format("{}", node.value) : node.name;
+    case Primitive::indicator: return "mask";
+    case Primitive::stored: return node.name;
+    default: break;
+  }
+  if (silent(graph, node)) return text_at(graph, node.args[0], names, depth, inner);
+  if (depth == 0) return "...";
+  const auto arg = [&](std::size_t k, bool in) { return text_at(graph, node.args[k], names, depth - 1, in); };
+  if (node.primitive == Primitive::neg) return "-" + arg(0, true);
+  if (const char* between = infix(node.primitive); between != nullptr) {
+    // A mean was written as a sum times 1/n.
+    const Node &a = graph.node(node.args[0]), &b = graph.node(node.args[1]);
+    if (node.primitive == Primitive::mul && a.primitive == Primitive::sum && is_share(b))
+      return "mean(" + text_at(graph, a.args[0], names, depth - 1, false) + ")";
+    const std::string text = arg(0, true) + between + arg(1, true);
+    return inner ? "(" + text + ")" : text;
+  }
+  std::string text = std::string(name(node.primitive)) + "(";
+  for (std::size_t k = 0; k < node.args.size(); ++k) text += (k > 0 ? ", " : "") + arg(k, false);
+  return text + ")";
+}
+
+}  // namespace
+
+std::string text_of(const Graph& graph, int id, const NodeNames& names) { return text_at(graph, id, names, 4, false); }
+
+}  // namespace ampcheck::reference
