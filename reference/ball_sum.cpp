@@ -78,7 +78,9 @@ void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int
     sum += static_cast<float>(x.replay[k]);
   }
   out.replay[at] = sum;
-  if (finite && mass > kMaxFinite && positive && negative) {
+  // Terms that are sums themselves may be of either sign within: then the sizes add up to more than the sum.
+  const bool mixed = (positive && negative) || (x.mass && mass > (1 + 0x1p-20) * std::fabs(out.v[at]));
+  if (finite && mass > kMaxFinite && mixed) {
     flags |= kLeftRange;  // some order overflows
     out.replay[at] = std::numeric_limits<double>::quiet_NaN();
   }
@@ -148,7 +150,8 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
   for (std::int64_t at = 0; full && at < n; ++at) {
     const auto j = static_cast<std::size_t>(at);
     out.replay[at] = replay[j];
-    if (finite[j] && s.mass[j] > kMaxFinite && sign[j] == 3) {
+    const bool mixed = sign[j] == 3 || (x.mass && s.mass[j] > (1 + 0x1p-20) * std::fabs(out.v[at]));  // as above
+    if (finite[j] && s.mass[j] > kMaxFinite && mixed) {
       flags[j] |= kLeftRange;  // some order overflows, whatever the replay's does
       out.replay[at] = std::numeric_limits<double>::quiet_NaN();
     }
