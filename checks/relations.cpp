@@ -168,6 +168,7 @@ GuardedTensor with_copied_row(const GuardedTensor& tensor, std::int64_t rows, st
   GuardedTensor out = tensor.clone();
   const TensorView& view = out.view();
   const std::int64_t width = view.count() / rows;
+  if (width == 0) return out;
   const auto size = static_cast<std::size_t>(bytes(view.dtype));
   for (std::int64_t row = 0; row < rows; ++row) {
     if (stays(row)) continue;
