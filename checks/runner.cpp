@@ -14,6 +14,7 @@
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/declared_range.h"
 #include "checks/further_causes.h"
 #include "checks/loss_scale.h"
 #include "checks/sampled.h"
@@ -220,6 +221,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
       check_forward_mode(run, forward, dump);
+      check_declared_range(run, forward);
       if (options.relations) check_relations(run, forward, backward), check_bias(run);
       if (!op.forms.empty()) calibrate(run, forward), note_loss_scales(run);
     } catch (const EnvironmentError&) {

@@ -17,6 +17,7 @@ enum class Verdict : std::uint8_t {
   skipped,             ///< not run, with a reason
   range,               ///< only range effects: overflow or underflow outside what the case demands
   ill_conditioned,     ///< a whole output is blind
+  range_declared,      ///< overflow or underflow inside the input domain or loss-scale window that the op declares
   non_smooth,          ///< an invalid subgradient at a kink
   bug,                 ///< outside the deterministic interval
   precision_contract,  ///< outside, and a lower-precision replay explains it
