@@ -117,7 +117,7 @@ struct LaunchContract {
 /// Sizes at which the kernel promises to lose no number on the way whose correctly rounded value is representable; none by default.
 struct RangeContract {
   double largest_input = 0;                       ///< of the finite floating inputs; 0: nothing declared
-  double smallest_scale = 1, largest_scale = 0;   ///< window of loss scales, powers of two; largest_scale 0: nothing declared
+  double smallest_scale = 1, largest_scale = 0;   ///< window of loss scales, powers of two, as GradScaler's are; largest_scale 0: nothing declared
   bool declared() const { return largest_input > 0 || largest_scale > 0; }
 };
 

@@ -150,6 +150,25 @@ TEST(DeclaredRange, WindowOfLossScales) {
   EXPECT_TRUE(convicts(result.verdict));
 }
 
+/// fp16 holds no cotangents at 2^40: the largest scale at which it does is tried, and the report says that it is not the end of the window.
+TEST(DeclaredRange, TriesTheNearestScaleThatTheCotangentsAllow) {
+  OpDef op = scaled(0x1p-122, 0x1p118);
+  op.signature.range = {.smallest_scale = 1, .largest_scale = 0x1p40};
+  const std::string name = "scaled(x=fp16[2,3],cotangent=ones,seed=1)";
+  EXPECT_EQ(range_code(op, name), "AC203 range dx at loss scale 2^15");
+  op.signature.range.smallest_scale = op.signature.range.largest_scale;
+  const CaseResult result = run_case(op, parse_call(name, op.signature), {});
+  EXPECT_FALSE(convicts(result.verdict));
+  EXPECT_TRUE(std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.verdict == Verdict::skipped && contains(c.note, "not tried at 2^40"); }));
+}
+
+TEST(DeclaredRange, EndsWithExitCodeOne) {
+  const auto lost = ampcheck::testing::ampcheck("check 'mul.loses_range(x=bf16[5,7],seed=1)'");
+  EXPECT_EQ(lost.exit_code, 1);
+  EXPECT_TRUE(contains(lost.out, "RANGE  AC203") && contains(lost.out, "at loss scale 2^40 of the declared window 2^-40 to 2^40: a number on the way overflows")) << lost.out;
+  EXPECT_EQ(ampcheck::testing::ampcheck("check 'mul(x=bf16[5,67],range=near_max,cotangent=near_max,seed=1)'").exit_code, 0) << "mul declares none";
+}
+
 /// A correct kernel whose right answer overflows at that scale too, and one whose cotangent does not fit the type, lose nothing of their own.
 TEST(DeclaredRange, RightAnswersThatOverflowAreNone) {
   OpDef op = scaled(1, 0x1p100);
