@@ -19,6 +19,7 @@
 #include "checks/loss_scale.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
+#include "checks/shrink_values.h"
 #include "checks/visible.h"
 #include "reference/certify.h"
 #include "src/error.h"
@@ -242,7 +243,9 @@ CaseResult run_one(const Case& item, const How& how, const RunOptions& options) 
   if (options.run) return options.run(*item.op, item.call, how);
   RunOptions own = options;
   own.explain = how.explain, own.power = how.power;
-  return how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
+  CaseResult out = how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
+  if (how.values && convicts(out.verdict)) out.values = values_that_matter(*item.op, item.call, out, own);
+  return out;
 }
 
 Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {

@@ -79,6 +79,7 @@ struct CaseResult {
   std::vector<CheckResult> checks;
   double seconds = 0;
   std::string smallest = {};  ///< name of the smallest case that fails alike, where one was looked for and found
+  std::string values = {};    ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
 
   std::int64_t elements() const;
   std::int64_t blind() const;
