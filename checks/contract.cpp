@@ -98,8 +98,19 @@ std::vector<Reading> readings(const OpDef& op, const PrecisionContract& base, co
 constexpr Dtype kAccumulators[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
 constexpr SumOrder kOrders[] = {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed};
 
-/// All forms in every order, rounded to storage: [form * orders + order][element].
-std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wrote& w, Dtype accumulate, std::vector<std::pair<std::string, int>>& which) {
+/// One NaN is as good as another.
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+/// What one replay does with its sums.
+struct SumKind {
+  std::string form;
+  SumOrder order;
+  bool fused;
+  auto operator<=>(const SumKind&) const = default;
+};
+
+/// All forms in every order, rounded to storage, with products rounded before they are added and, if asked for, also with fma: [which][element].
+std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wrote& w, Dtype accumulate, bool fused_too, std::vector<SumKind>& which) {
   std::vector<std::vector<double>> values;
   for (std::size_t form = 0; form < op.forms.size(); ++form) {
     const reference::Recording& recording = run.reference.recording(form);
@@ -110,10 +121,19 @@ std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wr
     if (w.pass == Pass::backward && accumulate != Dtype::fp32) give_forward(recording, leaves);
     for (const auto& [name, node] : nodes_of(recording, w.pass)) {
       if (name != w.tensor.name) continue;
-      for (const SumOrder order : kOrders) {
-        values.push_back(reference::replay(*recording.graph, leaves, {node}, {order, accumulate == Dtype::fp32 ? nullptr : &format(accumulate), 0}).front());
+      const auto add = [&, target = node](SumOrder order, bool fused) {
+        values.push_back(reference::replay(*recording.graph, leaves, {target}, {.order = order, .accumulate = accumulate == Dtype::fp32 ? nullptr : &format(accumulate), .fused = fused}).front());
         round_values(format(w.tensor.dtype), RoundingMode{}, values.back(), values.back());
-        which.emplace_back(recording.form, static_cast<int>(order));
+        which.push_back({recording.form, order, fused});
+      };
+      const std::size_t rounded = values.size();
+      for (const SumOrder order : kOrders) add(order, false);
+      if (!fused_too) continue;
+      add(kOrders[0], true);
+      const bool nothing_fused = std::equal(values.back().begin(), values.back().end(), values[rounded].begin(), same);
+      for (std::size_t k = 1; k < std::size(kOrders); ++k) {
+        if (!nothing_fused) add(kOrders[k], true);
+        else values.emplace_back(values[rounded + k]), which.push_back({recording.form, kOrders[k], true});
       }
     }
   }
@@ -129,8 +149,8 @@ std::vector<double> likelihoods_by_replays(const OpDef& op, const std::vector<Wr
     CaseRun run(op, *w.call, options);
     if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
     const Interval interval = run.reference.interval(run.reference.forms().front(), w.pass, w.tensor.name, w.tensor.dtype);
-    std::vector<std::pair<std::string, int>> which;
-    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, which);
+    std::vector<SumKind> which;
+    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, false, which);
     const FloatFormat& f = format(w.tensor.dtype);
     for (std::size_t i = 0; i < w.got.size(); ++i) {
       const double value = interval.value[i];
@@ -177,22 +197,22 @@ std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionCon
 /// Replays of the forms in every order, against the kernel's bits.
 void read_orders(const OpDef& op, const std::vector<Wrote>& wrote, Dtype accumulate, ContractReading& out) {
   const RunOptions options;
-  std::map<std::pair<std::string, int>, std::int64_t> equal;
-  std::vector<std::pair<std::string, int>> order_of_listing;
+  std::map<SumKind, std::int64_t> equal;
+  std::vector<SumKind> order_of_listing;
   for (const Wrote& w : wrote) {
     CaseRun run(op, *w.call, options);
-    std::vector<std::pair<std::string, int>> which;
-    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, which);
-    for (const auto& key : which)
+    std::vector<SumKind> which;
+    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, true, which);
+    for (const SumKind& key : which)
       if (equal.try_emplace(key, 0).second) order_of_listing.push_back(key);
     for (std::size_t i = 0; i < w.got.size(); ++i) {
-      const bool tells = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v[i] != values.front()[i]; });
+      const bool tells = std::any_of(values.begin(), values.end(), [&](const auto& v) { return !same(v[i], values.front()[i]); });
       if (!tells) continue;
       ++out.told;
-      for (std::size_t k = 0; k < values.size(); ++k) equal[which[k]] += values[k][i] == w.got[i];
+      for (std::size_t k = 0; k < values.size(); ++k) equal[which[k]] += same(values[k][i], w.got[i]);
     }
   }
-  for (const auto& key : order_of_listing) out.orders.push_back({key.first, static_cast<SumOrder>(key.second), accumulate, equal[key]});
+  for (const SumKind& key : order_of_listing) out.orders.push_back({key.form, key.order, accumulate, key.fused, equal[key]});
   std::stable_sort(out.orders.begin(), out.orders.end(), [](const OrderReading& a, const OrderReading& b) { return a.equal > b.equal; });
   if (out.told == 0) out.orders.clear();
 }
@@ -264,6 +284,11 @@ void find_narrow(const std::vector<Wrote>& wrote, ContractReading& out) {
 }
 
 }  // namespace
+
+const OrderReading* ContractReading::best_order(bool fused) const {
+  const auto found = std::find_if(orders.begin(), orders.end(), [&](const OrderReading& o) { return o.fused == fused; });
+  return found == orders.end() ? nullptr : &*found;
+}
 
 double ContractReading::surety(const std::vector<Reading>& readings) {
   return readings.size() < 2 ? HUGE_VAL : readings[0].likelihood - readings[1].likelihood;

@@ -26,6 +26,7 @@ struct OrderReading {
   std::string form;
   reference::SumOrder order = reference::SumOrder::sequential;
   Dtype accumulate = Dtype::fp32;
+  bool fused = false;      ///< products enter sums by fma, unrounded
   std::int64_t equal = 0;  ///< of the elements that tell, as the kernel has them bit for bit
 };
 
@@ -47,6 +48,9 @@ struct ContractReading {
   std::vector<std::pair<std::string, Dtype>> narrow;  ///< tensors whose every number fits a shorter type than the one that stores them
   bool repeats = true;                   ///< the same call gives the same bits
   PrecisionContract best;
+
+  /// The order that fits best with products that are fused, or not; null if there is none.
+  const OrderReading* best_order(bool fused) const;
 
   /// log10 of the likelihood of the first reading against the second; infinite if there is no second.
   static double surety(const std::vector<Reading>& readings);

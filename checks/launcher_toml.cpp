@@ -183,7 +183,7 @@ class Reader {
     const TomlNode* const node = root_.find("contract");
     if (node == nullptr) return;
     const TomlSection section(file_, *node, "contract",
-                              {"storage", "accumulate", "summation_depth", "flushes_subnormals", "atomics", "strided", "serial", "devices", "math"});
+                              {"storage", "accumulate", "summation_depth", "flushes_subnormals", "atomics", "strided", "serial", "devices", "math", "largest_input", "loss_scales"});
     note("contract", root_.place("contract"), node);
     const std::vector<std::string> types = section.texts("storage");
     for (std::size_t i = 0; i < types.size(); ++i) out_.storage.push_back(word(types[i], kLow, section, "storage") + AC_FP32);
@@ -192,6 +192,12 @@ class Reader {
     if (depth < 0 || depth > (1 << 24)) section.fail("summation_depth", "got " + std::to_string(depth) + ", want 0 to 2^24");
     out_.contract.summation_depth = static_cast<std::int32_t>(depth);
     out_.contract.flushes_subnormals = section.flag("flushes_subnormals"), out_.contract.atomics = section.flag("atomics");
+    out_.contract.largest_input = section.number("largest_input").value_or(0);
+    if (section.find("loss_scales") != nullptr) {
+      const std::vector<double> scales = section.numbers("loss_scales");
+      if (scales.size() != 2) section.fail("loss_scales", "want the smallest and the largest, such as [1, 65536]");
+      out_.contract.smallest_scale = scales[0], out_.contract.largest_scale = scales[1];
+    }
     if (section.flag("strided")) out_.op.flags |= AC_OP_STRIDED;
     if (section.flag("serial")) out_.op.flags |= AC_OP_SERIAL;
     for (const std::string& device : section.texts("devices")) out_.op.devices |= 1u << word(device, {"cpu", "cuda"}, section, "devices");

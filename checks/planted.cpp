@@ -152,6 +152,26 @@ PlantedOp overwriting_accumulator() {
   return out;
 }
 
+/// dx = ((dz 2^100) 2^-100) y: right, until a loss scale lets dz 2^100 overflow.
+PlantedOp loses_range() {
+  PlantedOp out{*find_op("mul"), "declared for loss scales of 2^-40 to 2^40, but its backward scales by 2^100 on the way", "AC203"};
+  out.op.signature.name = "mul.loses_range";
+  out.op.signature.summary = out.what;
+  out.op.signature.range = {.smallest_scale = 0x1p-40, .largest_scale = 0x1p40};
+  const auto whole = out.op.kernel.backward;
+  out.op.kernel.backward = [whole](const KernelCall& call) {
+    whole(call);
+    const std::vector<double> g = to_doubles(call.at("dz")), y = to_doubles(call.at("y"));
+    std::vector<double> dx;
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      const float scaled = static_cast<float>(g[i]) * 0x1p100f;
+      dx.push_back(static_cast<double>(scaled * 0x1p-100f * static_cast<float>(y[i])));
+    }
+    if (const auto* to = call.find("dx"); to != nullptr) from_doubles(dx, *to);
+  };
+  return out;
+}
+
 std::vector<PlantedOp> with_second_order(std::vector<PlantedOp> ops) {
   for (PlantedOp& fault : second_order_faults()) ops.push_back(std::move(fault));
   return ops;
@@ -174,6 +194,7 @@ std::span<const PlantedOp> planted_ops() {
       softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
       softmax_with("nonlinear", Twist::nonlinear, "a factor 1 + |g| 2^-25, too small for the interval", "AC407"),
       overwriting_accumulator(),
+      loses_range(),
       softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", ""),
       softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),
       softmax_with("online", Twist::online, "correct: one pass with running rescaling", ""),

@@ -42,13 +42,15 @@ class Place {
 
 // Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
 static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 && sizeof(ac_extension) == 24 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
-              sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && sizeof(ac_contract) == 48 && sizeof(ac_form) == 24);
+              sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 && sizeof(ac_form) == 24);
 
 /// The size of a struct in the first plug-ins: fields that were appended since may be missing.
 template <class T>
 constexpr std::size_t kFirstSize = sizeof(T);
 template <>
 constexpr std::size_t kFirstSize<ac_output> = offsetof(ac_output, dims);
+template <>
+constexpr std::size_t kFirstSize<ac_contract> = offsetof(ac_contract, largest_input);
 template <>
 constexpr std::size_t kFirstSize<ac_op> = offsetof(ac_op, jvp);
 
@@ -324,7 +326,22 @@ class OpReader {
     out.summation_depth = contract.summation_depth;
     out.flushes_subnormals = contract.flushes_subnormals != 0;
     out.atomics = contract.atomics != 0;
+    read_range(contract, at);
     if (contract.math != nullptr) out.math = math_set(sized(contract.math, at.in("math")), at.in("math"));
+  }
+
+  void read_range(const ac_contract& contract, const Place& at) {
+    RangeContract& out = signature_.range;
+    if (!(contract.largest_input >= 0) || !std::isfinite(contract.largest_input)) at.fail("largest_input, got " + number_text(contract.largest_input) + ", want 0 for none, or a size");
+    if (contract.largest_input > 0 && op_.form_count == 0) at.fail("largest_input, got one for an op without a form, want one that says which numbers are due");
+    out.largest_input = contract.largest_input;
+    const double low = contract.smallest_scale, high = contract.largest_scale;
+    if (low == 0 && high == 0) return;
+    const auto power_of_two = [](double v) { return std::isnormal(v) && v > 0 && std::ldexp(1.0, std::ilogb(v)) == v; };
+    if (!power_of_two(low) || !power_of_two(high) || low > high)
+      at.fail("loss_scales, got " + number_text(low) + " and " + number_text(high) + ", want powers of two, the smaller one first");
+    if (op_.backward == nullptr || op_.form_count == 0) at.fail("loss_scales, got some for an op without " + std::string(op_.backward == nullptr ? "a backward" : "a form") + ", want one that they can be tried on");
+    out.smallest_scale = low, out.largest_scale = high;
   }
 
   static MathSet math_set(const ac_math& from, const Place& at) {

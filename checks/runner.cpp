@@ -14,10 +14,12 @@
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/declared_range.h"
 #include "checks/further_causes.h"
 #include "checks/loss_scale.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
+#include "checks/shrink_values.h"
 #include "checks/visible.h"
 #include "reference/certify.h"
 #include "src/error.h"
@@ -220,6 +222,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
       check_forward_mode(run, forward, dump);
+      check_declared_range(run, forward);
       if (options.relations) check_relations(run, forward, backward), check_bias(run);
       if (!op.forms.empty()) calibrate(run, forward), note_loss_scales(run);
     } catch (const EnvironmentError&) {
@@ -240,7 +243,9 @@ CaseResult run_one(const Case& item, const How& how, const RunOptions& options) 
   if (options.run) return options.run(*item.op, item.call, how);
   RunOptions own = options;
   own.explain = how.explain, own.power = how.power;
-  return how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
+  CaseResult out = how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
+  if (how.values && convicts(out.verdict)) out.values = values_that_matter(*item.op, item.call, out, own);
+  return out;
 }
 
 Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {

@@ -22,6 +22,7 @@ struct How {
   bool explain = true;   ///< replays and changed formulas for what is wrong; they take longer than the judging
   bool power = false;    ///< measure how small an error would be seen (CheckResult::power)
   bool again = false;    ///< to explain a case that was judged, or in search of a smaller one
+  bool values = false;   ///< of a failing case, look for the few numbers that the failure takes (CaseResult::values)
 };
 
 struct RunOptions {

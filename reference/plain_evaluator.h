@@ -19,7 +19,8 @@ namespace ampcheck::reference {
 
 struct Fp64Policy;
 
-/// Policy: `using Real`; static constant(double) and functions exp ... erfc of Real; sum(span of terms) in its order.
+/// Policy: `using Real`; static constant(double) and functions exp ... erfc of Real; sum(span of terms) in its order; where it has them,
+/// fuses() and sum_of_products(factors, factors), which take products into sums by fma.
 template <class Policy>
 class PlainEvaluator {
  public:
@@ -68,6 +69,8 @@ class PlainEvaluator {
   const Values& arg(const Node& node, std::size_t k) const { return values_[static_cast<std::size_t>(node.args[k])]; }
   const Shape& arg_shape(const Node& node, std::size_t k) const { return graph_.node(node.args[k]).shape; }
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+  /// Policies that may take the products of a sum unrounded.
+  static constexpr bool kFuses = requires(const Policy& p, const Values& v) { p.sum_of_products(v, v); };
 
   const Values& evaluate(std::size_t target) {
     std::vector<char> needed(values_.size(), 0);
@@ -209,6 +212,16 @@ class PlainEvaluator {
         plain_sums(x.data(), outer, n, inner, out.data());
         return out;
       }
+    if constexpr (kFuses)
+      if (const auto [a, b] = factors(node); !a.empty()) {
+        std::vector<Real> left(at(n)), right(at(n));
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          const std::size_t first = i / at(inner) * at(n * inner) + i % at(inner);
+          for (std::size_t j = 0; j < left.size(); ++j) left[j] = a[first + j * at(inner)], right[j] = b[first + j * at(inner)];
+          out[i] = policy_.sum_of_products(left, right);
+        }
+        return out;
+      }
     std::vector<Real> terms(at(n));
     for (std::int64_t o = 0; o < outer; ++o)
       for (std::int64_t k = 0; k < inner; ++k) {
@@ -226,6 +239,35 @@ class PlainEvaluator {
     return out;
   }
 
+  /// The factors of the products that a sum adds up, element by element; none where products are not fused into it, or these are no products.
+  std::pair<Values, Values> factors(const Node& sum) const {
+    if (sum.primitive != Primitive::sum || !policy_.fuses()) return {};
+    int id = sum.args[0];
+    while (graph_.node(id).primitive == Primitive::reshape && !given_[static_cast<std::size_t>(id)]) id = graph_.node(id).args[0];
+    const Node& product = graph_.node(id);
+    if (given_[static_cast<std::size_t>(id)]) return {};
+    if (product.primitive == Primitive::square) return {arg(product, 0), arg(product, 0)};
+    if (product.primitive != Primitive::mul) return {};
+    return {broadcast(product, 0), broadcast(product, 1)};
+  }
+
+  /// Operand k of an elementwise node at each of its elements.
+  Values broadcast(const Node& node, std::size_t k) const {
+    const Shape& s = arg_shape(node, k);
+    const Shape own = row_major_strides(s);
+    Values out(at(node.shape.count()));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::int64_t rest = static_cast<std::int64_t>(i), from = 0;
+      for (int axis = node.shape.rank - 1; axis >= 0; --axis) {
+        const int mine = axis - node.shape.rank + s.rank;
+        if (mine >= 0 && s[mine] != 1) from += rest % node.shape[axis] * own[mine];
+        rest /= node.shape[axis];
+      }
+      out[i] = arg(node, k)[at(from)];
+    }
+    return out;
+  }
+
   Values matmul(const Node& node) {
     const Values &a = arg(node, 0), &b = arg(node, 1);
     const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = arg_shape(node, 0).last(node.transpose_a ? 1 : 0);
@@ -236,16 +278,19 @@ class PlainEvaluator {
         plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, a.data() + batch * n * k, b.data() + batch * k * m, out.data() + batch * plane);
       return out;
     }
-    std::vector<Real> terms(at(k));
+    std::vector<Real> terms(at(k)), left(kFuses ? at(k) : 0), right(left);
     for (std::int64_t batch = 0; batch < batches; ++batch)
       for (std::int64_t i = 0; i < n; ++i)
         for (std::int64_t j = 0; j < m; ++j) {
           for (std::int64_t p = 0; p < k; ++p) {
             const Real& x = a[at(batch * n * k + (node.transpose_a ? p * n + i : i * k + p))];
             const Real& y = b[at(batch * k * m + (node.transpose_b ? j * k + p : p * m + j))];
+            if constexpr (kFuses) left[at(p)] = x, right[at(p)] = y;
             terms[at(p)] = policy_.round(x * y);
           }
-          out[at(batch * plane + i * m + j)] = policy_.sum(terms);
+          Real& to = out[at(batch * plane + i * m + j)];
+          if constexpr (kFuses) to = policy_.fuses() ? policy_.sum_of_products(left, right) : policy_.sum(terms);
+          else to = policy_.sum(terms);
         }
     return out;
   }

@@ -48,16 +48,31 @@ struct ReplayPolicy {
     round_values(*options.accumulate, RoundingMode{}, {&wide, 1}, {&wide, 1});
     return static_cast<float>(wide);
   }
-  float chain(const std::vector<float>& t, std::size_t begin, std::size_t end, std::size_t step) const {
+  /// Terms of a sum: numbers, or products that are added unrounded.
+  struct Numbers {
+    const std::vector<float>& t;
+    std::size_t size() const { return t.size(); }
+    float onto(float s, std::size_t i) const { return s + t[i]; }
+  };
+  struct Products {
+    const std::vector<float>&a, &b;
+    std::size_t size() const { return a.size(); }
+    float onto(float s, std::size_t i) const { return std::fma(a[i], b[i], s); }
+  };
+  template <class Terms>
+  float chain(const Terms& t, std::size_t begin, std::size_t end, std::size_t step) const {
     float s = 0;
-    for (std::size_t i = begin; i < end; i += step) s = narrow(s + t[i]);
+    for (std::size_t i = begin; i < end; i += step) s = narrow(t.onto(s, i));
     return s;
   }
-  float pairwise(const std::vector<float>& t, std::size_t begin, std::size_t end) const {
+  template <class Terms>
+  float pairwise(const Terms& t, std::size_t begin, std::size_t end) const {
     if (end - begin <= 2) return chain(t, begin, end, 1);
     const std::size_t middle = begin + (end - begin) / 2;
     return narrow(pairwise(t, begin, middle) + pairwise(t, middle, end));
   }
+  bool fuses() const { return options.fused && options.parts == 0 && options.dropped == 0; }
+  float sum_of_products(const std::vector<float>& a, const std::vector<float>& b) const { return in_order(Products{a, b}); }
   float sum(const std::vector<float>& all) const {
     if (options.dropped == 0) return ordered(all);
     const auto width = static_cast<std::size_t>(std::max(options.dropped, 1));
@@ -76,14 +91,15 @@ struct ReplayPolicy {
     }
     return s;
   }
-  float ordered(const std::vector<float>& t) const {
-    if (options.parts != 0) return in_parts(t);
+  float ordered(const std::vector<float>& t) const { return options.parts != 0 ? in_parts(t) : in_order(Numbers{t}); }
+  template <class Terms>
+  float in_order(const Terms& t) const {
     switch (options.order) {
       case SumOrder::sequential: return chain(t, 0, t.size(), 1);
       case SumOrder::pairwise: return pairwise(t, 0, t.size());
       case SumOrder::reversed: {
         float s = 0;
-        for (std::size_t i = t.size(); i-- > 0;) s = narrow(s + t[i]);
+        for (std::size_t i = t.size(); i-- > 0;) s = narrow(t.onto(s, i));
         return s;
       }
       case SumOrder::lanes32: {

@@ -47,6 +47,11 @@ const std::vector<CodeText>& code_texts() {
        "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
        "Use another data regime or a smaller shape; the other cases of the op judge it.",
        "softmax(x=fp32[5,67],range=near_max,seed=1)"},
+      {"AC203", Verdict::range_declared, "a number is lost inside the declared range",
+       "The op declares sizes of its inputs or a window of loss scales, and inside of it a number becomes infinite, NaN or zero although its\n"
+       "correctly rounded value is representable. Where the right answer overflows too, or beyond what is declared, it is no finding.",
+       "Reorder the products or scale in between so that no number on the way leaves the range, or declare a narrower one\n(largest_input, loss_scales).",
+       "mul.loses_range(x=bf16[5,7],seed=1)"},
       {"AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
        "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
        "explains it.",

@@ -17,6 +17,7 @@ enum class Verdict : std::uint8_t {
   skipped,             ///< not run, with a reason
   range,               ///< only range effects: overflow or underflow outside what the case demands
   ill_conditioned,     ///< a whole output is blind
+  range_declared,      ///< overflow or underflow inside the input domain or loss-scale window that the op declares
   non_smooth,          ///< an invalid subgradient at a kink
   bug,                 ///< outside the deterministic interval
   precision_contract,  ///< outside, and a lower-precision replay explains it
@@ -78,6 +79,7 @@ struct CaseResult {
   std::vector<CheckResult> checks;
   double seconds = 0;
   std::string smallest = {};  ///< name of the smallest case that fails alike, where one was looked for and found
+  std::string values = {};    ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
 
   std::int64_t elements() const;
   std::int64_t blind() const;

@@ -114,6 +114,13 @@ struct LaunchContract {
   bool strided = true;                   ///< takes any strides; otherwise dense row-major only
 };
 
+/// Sizes at which the kernel promises to lose no number on the way whose correctly rounded value is representable; none by default.
+struct RangeContract {
+  double largest_input = 0;                       ///< of the finite floating inputs; 0: nothing declared
+  double smallest_scale = 1, largest_scale = 0;   ///< window of loss scales, powers of two, as GradScaler's are; largest_scale 0: nothing declared
+  bool declared() const { return largest_input > 0 || largest_scale > 0; }
+};
+
 /// A value of an input at which the op has no derivative. The generator draws it, and the formula's gradient there is the
 /// convention that the kernel is held to.
 struct Kink {
@@ -132,6 +139,7 @@ struct OpSignature {
   std::vector<DimSpec> dims;
   PrecisionContract precision = {};
   LaunchContract launch = {};
+  RangeContract range = {};
   CastPolicy cast = CastPolicy::lower_precision_fp;
   /// False for extents or attributes outside the op's domain (a window larger than the image); null: always true.
   std::function<bool(const Dims&, const Attributes&)> valid = nullptr;

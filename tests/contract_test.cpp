@@ -49,6 +49,46 @@ TEST(Contract, FindsTheOrder) {
   EXPECT_TRUE(read_contract(*find_op("relu"), Dtype::fp32, 1).orders.empty()) << "nothing is summed";
 }
 
+/// y = sum(x w) over rows, one product after the other: added by fma, or rounded first; dx = dy w, dw = dy x.
+OpDef dot(bool fused) {
+  OpDef op;
+  op.signature = {.name = "dot", .inputs = {{.name = "x", .dims = "N D"}, {.name = "w", .dims = "N D"}}, .outputs = {{.name = "y"}}, .dims = {{"N", {5, 9, 2}}, {"D", {33, 64, 7}}}};
+  op.forms = {{"dot", [](reference::FormulaCall& c) { c.output("y", reference::sum(c["x"] * c["w"], -1)); }}};
+  op.kernel.forward = [fused](const kernels::KernelCall& call) {
+    const std::vector<double> x = to_doubles(call.at("x")), w = to_doubles(call.at("w"));
+    std::vector<double> y(static_cast<std::size_t>(call.at("y").count()));
+    const std::size_t columns = y.empty() ? 0 : x.size() / y.size();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float a = static_cast<float>(x[i]), b = static_cast<float>(w[i]), s = static_cast<float>(y[i / columns]), product = a * b;
+      y[i / columns] = static_cast<double>(fused ? std::fma(a, b, s) : s + product);
+    }
+    from_doubles(y, call.at("y"));
+  };
+  op.kernel.backward = [](const kernels::KernelCall& call) {
+    const std::vector<double> g = to_doubles(call.at("dy"));
+    for (const auto& [name, other] : {std::pair("dx", "w"), std::pair("dw", "x")}) {
+      std::vector<double> out = to_doubles(call.at(other));
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(static_cast<float>(g[i * g.size() / out.size()]) * static_cast<float>(out[i]));
+      if (const auto* to = call.find(name); to != nullptr) from_doubles(out, *to);
+    }
+  };
+  return op;
+}
+
+TEST(Contract, TellsFusedProductsFromRoundedOnes) {
+  for (const bool fused : {false, true}) {
+    const ContractReading r = read_contract(dot(fused), Dtype::fp32, 1);
+    ASSERT_FALSE(r.orders.empty());
+    EXPECT_EQ(r.orders.front().fused, fused);
+    EXPECT_EQ(r.orders.front().order, reference::SumOrder::sequential);
+    EXPECT_EQ(r.orders.front().equal, r.told) << "this is how it sums";
+    EXPECT_LT(10 * r.best_order(!fused)->equal, 8 * r.told) << fused;
+  }
+  const ContractReading sums = read_contract(*find_op("sum"), Dtype::fp32, 1), products = read_contract(*find_op("linear"), Dtype::fp32, 1);
+  EXPECT_EQ(sums.best_order(true)->equal, sums.best_order(false)->equal) << "without products there is nothing to fuse";
+  EXPECT_TRUE(products.orders.front().fused) << "our products of matrices are chains of fma";
+}
+
 TEST(Contract, FindsALowAccumulator) {
   for (const auto& [name, tensor, right] : {std::tuple("softmax.bf16_accumulation", "dx", "y"), std::tuple("sum.in_bf16", "y", "dx"), std::tuple("mean.in_bf16", "y", "dx")}) {
     const OpDef* const op = find_op(name);
@@ -98,7 +138,10 @@ TEST(ContractCommand, PrintsTheLineToPaste) {
   const auto run = testing::ampcheck("contract softmax.bf16_accumulation --dtype fp32");
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (const char* words : {"dx            accumulates in bf16: ", "; declared: fp32, which leaves", "op.accumulate(AC_BF16);", "accumulate = \"bf16\""}) EXPECT_TRUE(contains(run.out, words)) << words << "\n" << run.out;
-  EXPECT_TRUE(contains(testing::ampcheck("contract sum --dtype fp32 --json").out, "\"schema\": \"ampcheck.contract/1\""));
+  const auto json = testing::ampcheck("contract sum --dtype fp32 --json");
+  EXPECT_TRUE(contains(json.out, "\"schema\": \"ampcheck.contract/1\"") && contains(json.out, "\"fused\": false")) << json.out;
+  const auto products = testing::ampcheck("contract linear --dtype fp32");
+  EXPECT_TRUE(contains(products.out, "  products      added by fused multiply-add: ")) << products.out;
   EXPECT_EQ(testing::ampcheck("contract").exit_code, 2);
   EXPECT_TRUE(contains(testing::ampcheck("contract softmx").err, "did you mean 'softmax'"));
 }

@@ -173,10 +173,21 @@ TEST(Isolation, ResultsAreThoseOfThisProcess) {
   EXPECT_EQ(here, there);
 }
 
+// The worker that runs a case reduces its values too; what crashed is not run once more for them.
+TEST(Isolation, WorkersReduceValues) {
+  const std::string rope = AMPCHECK_BINARY_DIR "/custom_ops/rope.so";
+  const auto wrong = testing::ampcheck("check " + rope + " 'rope_rotates_forward(x=fp32[2,3,4],seed=1)'");
+  EXPECT_TRUE(contains(wrong.out, "  values  fails alike with dy[") && contains(wrong.out, " alone and all else 0\n")) << wrong.out;
+  const auto here = testing::ampcheck("check " + rope + " 'rope_rotates_forward(x=fp32[2,3,4],seed=1)' --isolation none");
+  const auto values = [](const std::string& out) { return out.substr(std::min(out.size(), out.find("  values "))).substr(0, 60); };
+  EXPECT_EQ(values(here.out), values(wrong.out));
+  EXPECT_FALSE(contains(testing::ampcheck("check " + kHostile + " 'segfault(x=fp32[2,5],seed=1)'").out, "  values "));
+}
+
 TEST(Wire, KeepsEveryBit) {
   CaseResult in;
   in.name = "op(x=fp32[2],seed=1)", in.op = "op", in.plugin = "./a b.so", in.dtype = "bf16", in.verdict = Verdict::structural, in.code = "AC402", in.note = "a \"note\"\n";
-  in.seconds = 0.1;
+  in.seconds = 0.1, in.values = "fails alike with x[0,1] = 1 alone and all else 0";
   CheckResult check{.name = "forward y", .verdict = Verdict::bug, .code = "AC101", .dtype = Dtype::bf16, .compared = 5, .blind = 4, .unusual = 3, .range = 2, .failed = 1,
                     .max_ratio = std::numeric_limits<double>::infinity(), .worst = {}, .cause = "c", .note = "n", .unjudged = 17};
   check.worst.push_back({{1, 2}, -0.0, std::nan(""), 0xffffffffffffffffull, 7, 1e-310, 0.1, -std::numeric_limits<double>::infinity(), "from"});
@@ -185,6 +196,7 @@ TEST(Wire, KeepsEveryBit) {
   const CaseResult out = from_wire(text);
   EXPECT_EQ(wire_text(out), text);
   EXPECT_EQ(out.verdict, Verdict::structural);
+  EXPECT_EQ(out.values, in.values);
   EXPECT_TRUE(std::signbit(out.checks.at(0).worst.at(0).got));
   EXPECT_TRUE(std::isnan(out.checks[0].worst[0].want));
   EXPECT_EQ(out.checks[0].worst[0].low, 0.1);

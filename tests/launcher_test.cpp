@@ -73,6 +73,14 @@ TEST(Launchers, RightOnesPass) {
   EXPECT_EQ(layouts.size(), 1u) << "strided cases";
 }
 
+TEST(Launchers, PromiseARange) {
+  const OpSignature signature = op_of_toml(changed("strided = true }", "strided = true, loss_scales = [0.5, 65536], largest_input = 100 }"), "x.toml").op.signature;
+  EXPECT_EQ(signature.range.smallest_scale, 0.5);
+  EXPECT_EQ(signature.range.largest_scale, 65536);
+  EXPECT_EQ(signature.range.largest_input, 100);
+  EXPECT_FALSE(op_of_toml(right_text(), "x.toml").op.signature.range.declared());
+}
+
 TEST(Launchers, BrokenOnesAreConvicted) {
   for (const auto& [symbol, code] : std::map<std::string, std::string>{{"rms_norm_strides_of_x", "AC406"}, {"rms_norm_forgets_norm", "AC101"}}) {
     const TomlOp made = op_of_toml(changed("rms_norm_backward", symbol), kFolder + "x.toml");
@@ -126,6 +134,9 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
       {"library = ", "summary = ", "got no TOML: "},
       {"of = [\"y\", \"dx\"]", "of = [\"y\", \"dz\"]", "[my_op.toml:11:21] rows, got 'dz', want an output or the gradient of an input"},
       {"storage = [\"fp32\", \"bf16\"]", "storage = [\"fp32\", \"bf61\"]", "storage, got 'bf61', want fp32, fp16, bf16"},
+      {"strided = true }", "strided = true, loss_scales = [3, 8] }", "[my_op.toml:12:72] loss_scales, got 3 and 8, want powers of two"},
+      {"strided = true }", "strided = true, loss_scales = [8] }", "[my_op.toml:12:72] loss_scales, want the smallest and the largest"},
+      {"strided = true }", "strided = true, largest_input = -1 }", "largest_input, got -1, want 0 for none, or a size"},
   };
   for (const auto& mistake : kMistakes) {
     const std::string error = error_of(changed(mistake.from, mistake.to));

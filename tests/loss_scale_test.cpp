@@ -123,5 +123,74 @@ TEST(LossScale, StandsInReplayAndInRangeFindings) {
   EXPECT_FALSE(contains(ampcheck::testing::ampcheck("replay 'mul(x=fp32[5,7],seed=1)'").out, "loss scale")) << "for 16-bit types";
 }
 
+/// Codes and verdicts of the range checks of a case, "" for none.
+std::string range_code(const OpDef& op, const std::string& name) {
+  const CaseResult result = run_case(op, parse_call(name, op.signature), {});
+  std::string out;
+  for (const CheckResult& check : result.checks)
+    if (check.name.starts_with("range ") && !check.code.empty()) out = check.code + " " + check.name;
+  EXPECT_EQ(convicts(result.verdict), !out.empty()) << name << " " << result.code;
+  return out;
+}
+
+/// dx = dy b a loses dy b at large and at small scales, though dx itself is an everyday number: inside a declared window that is a finding.
+TEST(DeclaredRange, WindowOfLossScales) {
+  OpDef op = scaled(0x1p-100, 0x1p100);
+  const std::string name = "scaled(x=bf16[2,3],cotangent=ones,seed=1)";
+  EXPECT_EQ(range_code(op, name), "") << "nothing is declared";
+  op.signature.range = {.smallest_scale = 1, .largest_scale = 0x1p20};
+  EXPECT_EQ(range_code(op, name), "") << "within, nothing is lost";
+  op.signature.range.largest_scale = 0x1p30;
+  EXPECT_EQ(range_code(op, name), "AC203 range dx at loss scale 2^30");
+  op = scaled(0x1p100, 0x1p-100);
+  op.signature.range = {.smallest_scale = 0x1p-60, .largest_scale = 1};
+  EXPECT_EQ(range_code(op, name), "AC203 range dx at loss scale 2^-60");
+  const CaseResult result = run_case(op, parse_call(name, op.signature), {});
+  EXPECT_EQ(ampcheck::name(result.verdict), std::string("RANGE"));
+  EXPECT_TRUE(convicts(result.verdict));
+}
+
+/// fp16 holds no cotangents at 2^40: the largest scale at which it does is tried, and the report says that it is not the end of the window.
+TEST(DeclaredRange, TriesTheNearestScaleThatTheCotangentsAllow) {
+  OpDef op = scaled(0x1p-122, 0x1p118);
+  op.signature.range = {.smallest_scale = 1, .largest_scale = 0x1p40};
+  const std::string name = "scaled(x=fp16[2,3],cotangent=ones,seed=1)";
+  EXPECT_EQ(range_code(op, name), "AC203 range dx at loss scale 2^15");
+  op.signature.range.smallest_scale = op.signature.range.largest_scale;
+  const CaseResult result = run_case(op, parse_call(name, op.signature), {});
+  EXPECT_FALSE(convicts(result.verdict));
+  EXPECT_TRUE(std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.verdict == Verdict::skipped && contains(c.note, "not tried at 2^40"); }));
+}
+
+TEST(DeclaredRange, EndsWithExitCodeOne) {
+  const auto lost = ampcheck::testing::ampcheck("check 'mul.loses_range(x=bf16[5,7],seed=1)'");
+  EXPECT_EQ(lost.exit_code, 1);
+  EXPECT_TRUE(contains(lost.out, "RANGE  AC203") && contains(lost.out, "at loss scale 2^40 of the declared window 2^-40 to 2^40: a number on the way overflows")) << lost.out;
+  EXPECT_EQ(ampcheck::testing::ampcheck("check 'mul(x=bf16[5,67],range=near_max,cotangent=near_max,seed=1)'").exit_code, 0) << "mul declares none";
+}
+
+/// A correct kernel whose right answer overflows at that scale too, and one whose cotangent does not fit the type, lose nothing of their own.
+TEST(DeclaredRange, RightAnswersThatOverflowAreNone) {
+  OpDef op = scaled(1, 0x1p100);
+  op.signature.range = {.smallest_scale = 1, .largest_scale = 0x1p40};
+  EXPECT_EQ(range_code(op, "scaled(x=bf16[2,3],cotangent=ones,seed=1)"), "");
+  op = *find_op("mul");
+  op.signature.range = {.largest_input = 1e4, .smallest_scale = 0x1p-10, .largest_scale = 0x1p14};
+  for (const char* dtype : {"fp16", "bf16", "fp32"})
+    for (const char* range : {"normal", "near_max", "subnormal", "specials"})
+      EXPECT_EQ(range_code(op, std::string("mul(x=") + dtype + "[5,67],range=" + range + ",seed=1)"), "") << dtype << " " << range;
+}
+
+/// y = x a b of which the kernel takes the factors as they stand: at inputs within the declared domain x a must not overflow.
+TEST(DeclaredRange, DomainOfInputs) {
+  OpDef op = scaled(0x1p-126, 0x1p126);  // the kernel multiplies by b first
+  const std::string name = "scaled(x=bf16[5,67],range=integers9,seed=1)";
+  EXPECT_EQ(range_code(op, name), "") << "RANGE beyond any declaration is none";
+  op.signature.range.largest_input = 1;
+  EXPECT_EQ(range_code(op, name), "") << "the inputs are larger than declared";
+  op.signature.range.largest_input = 100;
+  EXPECT_TRUE(range_code(op, name).starts_with("AC203 range"));
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

@@ -216,6 +216,66 @@ TEST(Kinks, ThatAreNoneAreRefused) {
   EXPECT_NE(refused("x", std::nan("")).find("at, got"), std::string::npos) << refused("x", std::nan(""));
 }
 
+// ---- what is promised of the range ------------------------------------------------------------------------------------
+
+/// y = 3 x; the backward goes by dy 2^100, or straight on.
+void describe_triple(op::Op& op, bool detour) {
+  op.input("x", "N D"), op.output("y");
+  op.dim("N", 5, 9, 2), op.dim("D", 7, 33, 64);
+  op.storage({AC_BF16});
+  op.formula("y = 3 * x");
+  op.forward([](const op::Call& call) {
+    const auto x = call.view<const op::BFloat16>("x");
+    const auto y = call.view<op::BFloat16>("y");
+    for (std::int64_t i = 0; i < x.size(); ++i) y[i] = op::BFloat16(3 * float(x[i]));
+  });
+  op.backward([detour](const op::Call& call) {
+    const auto dy = call.view<const op::BFloat16>("dy");
+    const auto dx = call.view<op::BFloat16>("dx");
+    for (std::int64_t i = 0; i < dy.size(); ++i) dx[i] = op::BFloat16(detour ? float(dy[i]) * 0x1p100f * 3 * 0x1p-100f : 3 * float(dy[i]));
+  });
+}
+
+TEST(Range, APromiseIsHeldTo) {
+  for (const bool detour : {false, true}) {
+    op::Op plain("triple"), promised("triple");
+    describe_triple(plain, detour), describe_triple(promised, detour);
+    promised.loss_scales(0x1p-20, 0x1p60);
+    const OpDef made = read(promised.finish());
+    const OpCall call = parse_call("triple(x=bf16[5,7],seed=1)", made.signature);
+    const CaseResult with = run_case(made, call, {}), without = run_case(read(plain.finish()), call, {});
+    EXPECT_EQ(with.code, detour ? "AC203" : "");
+    EXPECT_EQ(convicts(with.verdict), detour);
+    EXPECT_FALSE(convicts(without.verdict)) << "nothing is promised";
+  }
+}
+
+TEST(Range, IsAbsentFromOlderDescriptions) {
+  op::Op op("triple");
+  describe_triple(op, true);
+  op.loss_scales(1, 65536).largest_input(100);
+  ac_op now = op.finish();
+  EXPECT_EQ(read(now).signature.range.largest_scale, 65536);
+  EXPECT_EQ(read(now).signature.range.largest_input, 100);
+  ac_contract old = *now.contract;
+  old.struct_size = offsetof(ac_contract, largest_input);
+  now.contract = &old;
+  EXPECT_FALSE(read(now).signature.range.declared());
+}
+
+TEST(Range, ThatIsNoneIsRefused) {
+  const auto refused = [](double low, double high, double input) {
+    op::Op op("triple");
+    describe_triple(op, false);
+    op.loss_scales(low, high).largest_input(input);
+    return refusal(op.finish());
+  };
+  EXPECT_EQ(refused(1, 1, 0), "");
+  for (const auto& [low, high] : {std::pair(0.0, 2.0), std::pair(3.0, 8.0), std::pair(8.0, 2.0), std::pair(1.0, HUGE_VAL), std::pair(-1.0, 2.0), std::pair(1.0, std::nan(""))})
+    EXPECT_NE(refused(low, high, 0).find("contract] loss_scales, got"), std::string::npos) << low << " " << high << refused(low, high, 0);
+  for (const double input : {-1.0, HUGE_VAL, std::nan("")}) EXPECT_NE(refused(0, 0, input).find("contract] largest_input, got"), std::string::npos) << input;
+}
+
 // ---- extensions -----------------------------------------------------------------------------------------------------
 
 TEST(Extensions, AreIgnoredUnlessRequired) {

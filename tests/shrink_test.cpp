@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "checks/planted.h"
+#include "checks/shrink_values.h"
 #include "tests/run_program.h"
 
 namespace ampcheck::checks {
@@ -75,6 +77,84 @@ TEST(Shrink, OfAKernelThatDropsItsTail) {
   EXPECT_TRUE(fails_alike(result, run_case(op, *small, {})));
 }
 
+/// y = x x and dx = 2 x dy, but for what `wrong` makes of the forward (x, y) or backward (x, dx).
+OpDef square_but(const char* where, const std::function<void(const std::vector<double>& x, std::vector<double>& out)>& wrong, int* launches = nullptr) {
+  OpDef op;
+  op.signature = {.name = "squared", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}}, .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
+  op.forms = {{"square", [](reference::FormulaCall& c) { c.output("y", reference::square(c["x"])); }}};
+  const auto kernel = [=](const std::string& to) {
+    return [=](const kernels::KernelCall& call) {
+      const std::vector<double> x = to_doubles(call.at("x"));
+      std::vector<double> out = to == "y" ? x : to_doubles(call.at("dy"));
+      for (std::size_t i = 0; i < x.size(); ++i) out[i] = static_cast<double>(static_cast<float>(x[i] * out[i]) * (to == "y" ? 1.0f : 2.0f));
+      if (launches != nullptr) ++*launches;
+      if (to == where) wrong(x, out);
+      from_doubles(out, call.at(to));
+    };
+  };
+  op.kernel.forward = kernel("y"), op.kernel.backward = kernel("dx");
+  return op;
+}
+
+std::string values_of(const OpDef& op, const std::string& name, int most_tries = 40) {
+  const OpCall call = parse_call(name, op.signature);
+  RunOptions options;
+  options.relations = false;
+  return values_that_matter(op, call, run_case(op, call, options), options, most_tries);
+}
+
+/// Wrong at one element alone: that one is named, after a number of launches that grows with the logarithm of the size.
+TEST(ShrinkValues, NamesTheElementThatShowsTheFault) {
+  const auto third_of_row_two = [](const std::vector<double>&, std::vector<double>& out) {
+    if (out.size() > 9) out[9] *= 1.5;
+  };
+  EXPECT_EQ(values_of(square_but("y", third_of_row_two), "squared(x=fp32[2,7],seed=1)"), "fails alike with x[1,2] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("dx", third_of_row_two), "squared(x=bf16[2,7],seed=3)"), "fails alike with dy[1,2] = 1, x[1,2] = 1 alone and all else 0");
+  int launches = 0;
+  const OpDef large = square_but("y", third_of_row_two, &launches);
+  const OpCall call = parse_call("squared(x=fp32[64,129],seed=1)", large.signature);
+  RunOptions options;
+  options.relations = false;
+  const CaseResult result = run_case(large, call, options);
+  launches = 0;
+  EXPECT_EQ(values_that_matter(large, call, result, options), "fails alike with x[0,9] = 1 alone and all else 0");
+  EXPECT_LE(launches, 30);
+}
+
+/// A number that must be large is brought down to a power of two; two that must meet are both named; all values at 0 are said to be so.
+TEST(ShrinkValues, KeepsWhatTheFaultNeeds) {
+  const auto large_alone = [](const std::vector<double>& x, std::vector<double>& out) {
+    if (std::fabs(x[5]) >= 2) out[5] = 0;
+  };
+  int large = 0;
+  for (const int seed : {1, 2, 3, 4}) {
+    const OpDef op = square_but("y", large_alone);
+    const OpCall call = parse_call("squared(x=fp32[2,7],range=integers9,seed=" + std::to_string(seed) + ")", op.signature);
+    const double drawn = input_values(op.signature, call, op.signature.inputs[0])[5];
+    if (std::fabs(drawn) < 2) continue;
+    const double power = std::copysign(std::exp2(std::ilogb(drawn)), drawn);
+    EXPECT_EQ(values_of(op, call.str(op.signature)), "fails alike with x[0,5] = " + number_text(power) + " alone and all else 0");
+    ++large;
+  }
+  EXPECT_GT(large, 1);
+  const auto two_meet = [](const std::vector<double>& x, std::vector<double>& out) {
+    if (x[1] != 0 && x[4] != 0) out[4] += 1;
+  };
+  EXPECT_EQ(values_of(square_but("y", two_meet), "squared(x=fp32[2,7],seed=1)"), "fails alike with x[0,1] = 1, x[0,4] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("y", [](const auto&, auto& out) { out[0] = 7; }), "squared(x=fp32[2,7],seed=1)"), "fails alike with all values 0");
+}
+
+/// Where many numbers matter together, where tries run out, and of a right kernel nothing is said.
+TEST(ShrinkValues, SaysNothingElse) {
+  const auto none_zero = [](const std::vector<double>& x, std::vector<double>& out) {
+    if (std::none_of(x.begin(), x.end(), [](double v) { return v == 0; })) out[0] += 1;
+  };
+  EXPECT_EQ(values_of(square_but("y", none_zero), "squared(x=fp32[2,7],seed=1)"), "");
+  const auto last = [](const std::vector<double>&, std::vector<double>& out) { out.back() *= 1.5; };
+  EXPECT_EQ(values_of(square_but("y", last), "squared(x=fp32[64,129],seed=1)", 5), "");
+  EXPECT_EQ(values_of(square_but("y", [](const auto&, auto&) {}), "squared(x=fp32[2,7],seed=1)"), "");
+}
+
 /// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance explains.
 TEST(Brief, SaysWhatTheCasesSayByThemselves) {
   for (const char* name : {"softmax.bf16_accumulation", "softmax.dropped_tail", "softmax"}) {
@@ -106,6 +186,7 @@ TEST(Brief, TheReportNamesTheSmallerCase) {
   const auto again = testing::ampcheck("replay '" + run.out.substr(start, end - start) + "'");
   EXPECT_EQ(again.exit_code, 1) << again.out;
   EXPECT_TRUE(contains(again.out, "backward dx")) << again.out;
+  EXPECT_TRUE(contains(run.out, "\n  values  fails alike with dy[0,")) << run.out;
   EXPECT_FALSE(contains(testing::ampcheck("check 'softmax(x=fp32[64,129],seed=1)'").out, "smaller"));
 }
 

@@ -34,6 +34,8 @@ const char* order_name(reference::SumOrder order) {
   return "";
 }
 
+const char* products_name(bool fused) { return fused ? "added by fused multiply-add" : "rounded, then added"; }
+
 /// "10^412 : 1 against bf16", or how little it says.
 std::string surety_text(const std::vector<Reading>& readings) {
   if (readings.size() < 2) return "";
@@ -55,18 +57,30 @@ std::string reading_line(const char* field, const std::vector<Reading>& readings
   return fmt::format("  {:<14}{}{}: {}; {}{}\n", field, before, readings.front().words, outside_text(readings.front()), surety_text(readings), but);
 }
 
+std::string share_of(const ContractReading& r, const OrderReading& o) { return fmt::format("{:.0f} %", 100.0 * static_cast<double>(o.equal) / static_cast<double>(r.told)); }
+
+/// Whether products enter their sums rounded; nothing where that does not show.
+std::string products_line(const ContractReading& r) {
+  const OrderReading& best = r.orders.front();
+  const OrderReading* const other = r.best_order(!best.fused);
+  if (other == nullptr || other->equal == best.equal) return "";
+  return fmt::format("  {:<14}{}: {} ({}: {})\n", "products", products_name(best.fused), share_of(r, best), products_name(other->fused), share_of(r, *other));
+}
+
 std::string order_lines(const ContractReading& r) {
   if (r.orders.empty()) return "  order         no sum of these cases depends on its order\n";
   const OrderReading& best = r.orders.front();
-  const auto share = [&](const OrderReading& o) { return fmt::format("{:.0f} %", 100.0 * static_cast<double>(o.equal) / static_cast<double>(r.told)); };
+  const auto share = [&](const OrderReading& o) { return share_of(r, o); };
   const auto other = std::find_if(r.orders.begin(), r.orders.end(), [&](const OrderReading& o) { return o.order != best.order; });
   const bool none = 2 * best.equal < r.told;
+  if (!none && other != r.orders.end() && other->equal == best.equal) return fmt::format("  {:<14}these cases do not tell one from another\n", "order") + products_line(r);
   std::string out = fmt::format("  {:<14}{}{}: gives {} of the {} elements that tell bit for bit", "order", none ? "none of those known; nearest: " : "", order_name(best.order), share(best),
                                 grouped(r.told));
   if (other != r.orders.end()) out += fmt::format(" ({}: {})", order_name(other->order), share(*other));
   out += none || best.equal * 10 >= r.told * 9 ? "\n" : "; the others may come of other functions or fused operations\n";
   if (none) return out;
   const auto form = std::find_if(r.orders.begin(), r.orders.end(), [&](const OrderReading& o) { return o.form != best.form; });
+  out += products_line(r);
   if (form != r.orders.end()) out += fmt::format("  {:<14}'{}' ({} against {} of '{}')\n", "form", best.form, share(best), share(*form), form->form);
   return out;
 }
@@ -103,7 +117,7 @@ Json readings_json(const std::vector<Reading>& readings) {
 Json json_of(const ContractReading& r) {
   Json orders = Json::array(), narrow = Json::array(), tensors = Json::array();
   for (const checks::TensorReading& t : r.tensors) tensors.push_back({{"tensor", t.tensor}, {"readings", readings_json(t.accumulators)}});
-  for (const OrderReading& o : r.orders) orders.push_back({{"form", o.form}, {"order", order_name(o.order)}, {"accumulate", name(o.accumulate)}, {"equal", o.equal}});
+  for (const OrderReading& o : r.orders) orders.push_back({{"form", o.form}, {"order", order_name(o.order)}, {"accumulate", name(o.accumulate)}, {"fused", o.fused}, {"equal", o.equal}});
   for (const auto& [tensor, shorter] : r.narrow) narrow.push_back({{"tensor", tensor}, {"fits", name(shorter)}});
   return {{"op", r.op}, {"dtype", name(r.storage)}, {"cases", r.cases}, {"elements", r.elements}, {"accumulate", std::move(tensors)}, {"best_accumulate", name(r.best.accumulate)}, {"subnormals", readings_json(r.subnormals)},
           {"functions", readings_json(r.functions)}, {"told", r.told}, {"orders", std::move(orders)}, {"narrow", std::move(narrow)}, {"repeats", r.repeats}};

@@ -283,6 +283,7 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
   if (!result.note.empty()) out += fmt::format("  note    {}\n", one_line(result.note));
   out += also_line(result, check);
   if (!result.smallest.empty()) out += fmt::format("  smaller '{}' fails alike\n", result.smallest);
+  if (!result.values.empty()) out += fmt::format("  values  {}\n", one_line(result.values));
   out += fmt::format("  again   {}{}{}\n", style.bold, replay_line(result, facts), style.reset);
   if (!result.code.empty()) out += fmt::format("  why     ampcheck explain {}\n", result.code);
   return out;

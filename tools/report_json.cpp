@@ -44,6 +44,7 @@ Json case_json(const CaseResult& result) {
               {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
   if (!result.plugin.empty()) out["plugin"] = result.plugin;
   if (!result.smallest.empty()) out["smallest"] = result.smallest;
+  if (!result.values.empty()) out["values"] = result.values;
   return out;
 }
 

@@ -15,7 +15,7 @@ namespace {
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
 static_assert(sizeof(CheckResult) == 256, "teach wire_text and from_wire the new field of CheckResult");
-static_assert(sizeof(CaseResult) == 264, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest`, which the supervisor finds
+static_assert(sizeof(CaseResult) == 296, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest`, which the supervisor finds
 #endif
 
 class Writer {
@@ -121,7 +121,7 @@ std::string wire_text(const CaseResult& result) {
   w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype), w.put(static_cast<std::uint64_t>(result.verdict));
   w.put(result.code), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
   for (const CheckResult& check : result.checks) put(w, check);
-  w.put(result.seconds);
+  w.put(result.seconds), w.put(result.values);
   return w.take();
 }
 
@@ -131,7 +131,7 @@ CaseResult from_wire(std::string_view text) {
   r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code), r.get(out.note);
   out.checks.resize(r.count(15 * 8));
   for (CheckResult& check : out.checks) get(r, check);
-  r.get(out.seconds), r.end();
+  r.get(out.seconds), r.get(out.values), r.end();
   return out;
 }
 

@@ -83,6 +83,7 @@ class Description {
       storage_.push_back({number(), number(), number()});
       contract.storage_count = from_.take<std::uint8_t>() % 4, contract.storage = storage_.back().data();
       contract.compute = number(), contract.accumulate = number(), contract.summation_depth = number(), contract.flushes_subnormals = number(), contract.atomics = number();
+      contract.largest_input = number(), contract.smallest_scale = number(), contract.largest_scale = number();
       if (some(1)) {
         ac_math& math = maths_.emplace_back();
         math = {};

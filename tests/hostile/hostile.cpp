@@ -93,7 +93,7 @@ const ac_input inputs[] = {{sizeof(ac_input), 0, "x", "N D", 0, 0, 0, 0, nullptr
 const ac_output outputs[] = {{sizeof(ac_output), 0, "y", 0, 0, nullptr, nullptr}};
 const ac_form forms[] = {{sizeof(ac_form), 0, nullptr, "y = 2 * x"}};
 const std::int32_t storage[] = {AC_FP32};
-const ac_contract contract = {sizeof(ac_contract), 1, storage, 0, 0, 0, 0, 0, 0, nullptr};
+const ac_contract contract = {sizeof(ac_contract), 1, storage, 0, 0, 0, 0, 0, 0, nullptr, 0, 0, 0};
 
 }  // namespace
 

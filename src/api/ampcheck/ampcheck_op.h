@@ -197,6 +197,10 @@ typedef struct ac_contract {
   int32_t atomics;           /* results may differ from call to call, within the interval */
   int32_t reserved;
   const ac_math *math;
+  /* Fields since the first version: where the kernel loses no number on the way whose correctly rounded value is representable. One
+   * that becomes infinite, NaN or (at a loss scale) zero all the same is a finding, AC203, with exit code 1. */
+  double largest_input;                 /* of the finite floating inputs; 0: nothing promised */
+  double smallest_scale, largest_scale; /* loss scales, powers of two; 0 and 0: nothing promised */
 } ac_contract;
 
 enum { AC_FORM_ONE_PASS = 1u }; /* sums by running rescaling (online softmax, Welford) */

@@ -277,6 +277,9 @@ class Op {
   Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
   Op& flushes_subnormals() { return contract_.flushes_subnormals = 1, *this; }
   Op& atomics() { return contract_.atomics = 1, *this; }
+  /// No number is lost on the way (AC203) at inputs up to this size, or at loss scales from `smallest` to `largest`, powers of two.
+  Op& largest_input(double size) { return contract_.largest_input = size, *this; }
+  Op& loss_scales(double smallest, double largest) { return contract_.smallest_scale = smallest, contract_.largest_scale = largest, *this; }
   ac_math& math() { return contract_.math = &math_, math_; }
   Op& strided() { return op_.flags |= AC_OP_STRIDED, *this; }
   Op& serial() { return op_.flags |= AC_OP_SERIAL, *this; }
