@@ -143,10 +143,8 @@ class Mirrored {
   static double base_of(int number) { return (number & 1) != 0 ? -1.0 : 1.0; }
 
   static std::int64_t report_differing(CaseRun& outer, const std::string& name, const LaunchResult& first, const LaunchResult& again) {
-    const GuardedTensor &a = first.written.at(name), &b = again.written.at(name);
-    std::int64_t changed = 0;
-    for (std::int64_t i = 0; i < a.view().count(); ++i) changed += bits_at(a.view(), i) != bits_at(b.view(), i);
-    outer.add_relation("repeats " + name, "AC404", a.view().count(), changed, changed == 0 ? "" : "differs from call to call, where large terms cancel");
+    const std::int64_t changed = differing(first.written.at(name), again.written.at(name));
+    outer.add_relation("repeats " + name, "AC404", first.written.at(name).view().count(), changed, changed == 0 ? "" : "differs from call to call, where large terms cancel");
     return changed;
   }
 

@@ -117,6 +117,16 @@ std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
   return changed;
 }
 
+std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b) {
+  const TensorView &x = a.view(), &y = b.view();
+  const std::int64_t n = x.count();
+  const auto size = static_cast<std::size_t>(bytes(x.dtype));
+  if (x.is_dense() && y.is_dense() && (n == 0 || std::memcmp(x.data, y.data, static_cast<std::size_t>(n) * size) == 0)) return 0;
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < n; ++i) count += bits_at(x, i) != bits_at(y, i);
+  return count;
+}
+
 namespace {
 
 std::mutex launches_mutex;

@@ -40,6 +40,9 @@ class GuardedTensor {
   TensorView view_;
 };
 
+/// Number of elements of two tensors of one layout whose bits differ, NaN payloads included.
+std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b);
+
 /// Two fills for buffers that a kernel must write: NaNs of two payloads (integers: two absurd values).
 std::uint64_t poison(Dtype dtype, int which);
 

@@ -14,17 +14,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-/// Number of elements of two tensors of one layout whose bits differ, NaN payloads included.
-std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b) {
-  const TensorView &x = a.view(), &y = b.view();
-  const std::int64_t n = x.count();
-  const auto size = static_cast<std::size_t>(bytes(x.dtype));
-  if (x.is_dense() && y.is_dense() && (n == 0 || std::memcmp(x.data, y.data, static_cast<std::size_t>(n) * size) == 0)) return 0;
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < n; ++i) count += bits_at(x, i) != bits_at(y, i);
-  return count;
-}
-
 std::string first_difference(const GuardedTensor& a, const GuardedTensor& b) {
   for (std::int64_t i = 0; i < a.view().count(); ++i)
     if (bits_at(a.view(), i) != bits_at(b.view(), i)) return "first at element " + std::to_string(i) + " of " + a.view().shape.str();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "checks/train/graph_entry.h"
 #include "src/amp/blocks.h"
 #include "src/error.h"
 
@@ -24,13 +25,10 @@ void add_part(const TensorView& sum, const TensorView& more, std::int64_t from, 
 
 /// Rounded to `to`, and there divided by `by`.
 Tensor divided(const TensorView& from, Dtype to, float by) {
-  Tensor out = Tensor::uninitialized(to, from.shape);
+  Tensor out = converted(from, to);
   float a[kBlock];
-  for (std::int64_t at = 0; at < from.count(); at += kBlock) {
+  for (std::int64_t at = 0; by != 1 && at < from.count(); at += kBlock) {
     const std::int64_t part = std::min<std::int64_t>(kBlock, from.count() - at);
-    load_block(from, at, part, a);
-    store_block(out.view(), at, part, a);
-    if (by == 1) continue;
     load_block(out.view(), at, part, a);
     for (std::int64_t i = 0; i < part; ++i) a[i] /= by;
     store_block(out.view(), at, part, a);
