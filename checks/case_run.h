@@ -33,6 +33,7 @@ struct Replayed {
   enum class Kind { none, changed_formula, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
   std::string words;
   bool of_sum = false;  ///< narrowed: a sum
+  std::string change = {};  ///< words of the one change of a form, by which it is found again
 };
 
 class CaseRun {
@@ -115,9 +116,10 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
 /// Whether the wrong elements are all wrong by one factor: the errors of sums have either sign and no common size.
 bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
 
-/// The one change of a form that gives the tensor as the kernel wrote it; Kind::none if there is none.
+/// The one change of a form that gives the tensor as the kernel wrote it; Kind::none if there is none. `only`: no other change than that of
+/// these words is tried.
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
-                             const Interval& interval);
+                             const Interval& interval, const std::string& only = "");
 
 /// Words if `agrees` to the values of another activation of the inputs, or of its gradient; empty otherwise.
 std::string another_activation(CaseRun& run, const Written& tensor, Pass pass, const std::function<bool(const std::vector<double>&)>& agrees);

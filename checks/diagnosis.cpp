@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <functional>
 
 #include "checks/case_run.h"
 #include "reference/replay.h"
@@ -22,19 +22,30 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// How many different indices elements have, and the smallest.
+struct Marks {
+  std::int64_t count = 0, first = 0;
+  template <class F>
+  Marks(std::int64_t extent, const std::vector<std::int64_t>& elements, F index) : first(extent) {
+    std::vector<char> seen(static_cast<std::size_t>(extent), 0);
+    for (const std::int64_t i : elements) {
+      const std::int64_t at = index(i);
+      count += !seen[static_cast<std::size_t>(at)], seen[static_cast<std::size_t>(at)] = 1, first = std::min(first, at);
+    }
+  }
+};
+
 /// Where the failed elements stand: last column, tail of a vector width, one row, last row.
 std::string place(const Comparison& comparison, const Shape& shape) {
   if (shape.rank == 0) return "";
   const std::int64_t width = shape.last(), rows = width > 0 ? shape.count() / width : 0;
-  std::set<std::int64_t> columns, failed_rows;
-  for (const std::int64_t i : comparison.outside) columns.insert(i % width), failed_rows.insert(i / width);
-  if (width > 1 && columns.size() == 1 && *columns.begin() == width - 1) return "only in the last column: the tail of each row";
+  const Marks columns(width, comparison.outside, [&](std::int64_t i) { return i % width; }), failed_rows(rows, comparison.outside, [&](std::int64_t i) { return i / width; });
+  if (width > 1 && columns.count == 1 && columns.first == width - 1) return "only in the last column: the tail of each row";
   for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})
-    if (width > vector && width % vector != 0 && *columns.begin() >= width / vector * vector)
+    if (width > vector && width % vector != 0 && columns.first >= width / vector * vector)
       return "only after the last full vector of " + std::to_string(vector) + ": the tail of each row";
-  if (width > 1 && columns.size() == 1) return "only in column " + std::to_string(*columns.begin());
-  if (rows > 1 && failed_rows.size() == 1)
-    return *failed_rows.begin() == rows - 1 ? "only in the last row" : "only in row " + std::to_string(*failed_rows.begin());
+  if (width > 1 && columns.count == 1) return "only in column " + std::to_string(columns.first);
+  if (rows > 1 && failed_rows.count == 1) return failed_rows.first == rows - 1 ? "only in the last row" : "only in row " + std::to_string(failed_rows.first);
   // Most of what lies beyond, and nothing before.
   const std::int64_t first = comparison.outside.front();
   if (first >= 1024 && 2 * std::ssize(comparison.outside) > shape.count() - first)
@@ -48,7 +59,7 @@ std::string place(const Comparison& comparison, const Shape& shape) {
     if (axis == shape.rank - 2) return at == shape[axis] - 1 ? "only in the last row of each plane" : fmt::format("only in row {} of each plane", at);
     return at == shape[axis] - 1 ? fmt::format("only at the last index of axis {}", axis) : fmt::format("only at index {} of axis {}", at, axis);
   }
-  if (rows > 2 && !failed_rows.contains(0) && static_cast<std::int64_t>(failed_rows.size()) == rows - 1) return "in every row but the first";
+  if (rows > 2 && failed_rows.first == 1 && failed_rows.count == rows - 1) return "in every row but the first";
   return "";
 }
 
@@ -125,16 +136,20 @@ struct LowSums {
 /// Where digits get lost in a sum: at every addition, between sums of parts of the terms, or once it is added up.
 enum class Lost { each, partial, whole };
 
+/// `promising`: whether replays like the first one may explain anything; otherwise it stays alone.
 LowSums low_sums(const reference::Recording& recording, const Leaves& leaves, reference::Expr target, const FloatFormat& accumulator, Lost where, Dtype storage,
-                 std::span<const double> held) {
+                 std::span<const double> held, const std::function<bool(const LowSums&)>& promising) {
   using reference::SumOrder;
   LowSums out;
+  bool going = true;
   const auto add = [&](SumOrder order, int parts) {
+    if (!going) return;
     std::vector<double> values = reference::replay(*recording.graph, leaves, {target}, {.order = order, .accumulate = &accumulator, .parts = parts}).front();
     for (std::size_t i = 0; i < held.size(); ++i) values[i] += held[i];
     if (!held.empty()) round_values(accumulator, RoundingMode{}, values, values);
     round_values(format(storage), RoundingMode{}, values, values);
     out.replays.push_back(std::move(values));
+    if (out.replays.size() == 1) going = promising(out);
   };
   if (where == Lost::whole) add(SumOrder::sequential, -1);
   else if (where == Lost::partial)
@@ -175,7 +190,8 @@ double coherence(const Comparison& comparison, const Interval& interval, const s
   return rows.empty() ? 1.0 : median(rows);
 }
 
-Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+/// `share`: one element in so many must be outside in the replays too.
+Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, std::int64_t share = 2) {
   std::int64_t also_outside = 0;
   std::vector<double> ratios;
   std::vector<std::int64_t> equal(sums.replays.size(), 0);
@@ -195,7 +211,7 @@ Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison
     if (square > 0) ratios.push_back(wrong / std::sqrt(square));
   }
   const auto all = static_cast<std::int64_t>(comparison.outside.size());
-  if (2 * also_outside < all) return {};
+  if (share * also_outside < all) return {};
   // What goes wrong in a row's sum goes wrong in all of the row.
   constexpr double kOneNumber = 0.8, kUnrelated = 0.5;
   if (coherence(comparison, interval, sums.replays.front()) > kOneNumber && coherence(comparison, interval, got) < kUnrelated) return {};
@@ -272,6 +288,8 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
                                    const Comparison& comparison, const Interval& interval, std::string& words) {
   if (tensor.shape.count() > kLargestReplay) return false;
   const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  constexpr std::size_t kTelling = 16;  // of fewer wrong elements one replay may miss all
+  constexpr std::int64_t kLong = 256;   // elements from which replays take time
   Fit best;
   Dtype which = Dtype::bf16;
   Lost where = Lost::each;
@@ -282,7 +300,12 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
       for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
         for (const Scope& scope : scopes) {
           if (at != Lost::each && best.equal >= 0.9 && best.same >= 0.9) continue;
-          const Fit fit = fit_of(low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype, held), got, comparison, interval);
+          const auto promising = [&](const LowSums& first) {
+            if (comparison.outside.size() < kTelling || tensor.shape.count() < kLong) return true;
+            const double size = fit_of(first, got, comparison, interval, 8).size;
+            return size > 1.0 / 32 && size < 32;
+          };
+          const Fit fit = fit_of(low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype, held, promising), got, comparison, interval);
           // One wrong number among right ones is no rounding of all.
           if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(2, got.size())) continue;
           if (fit.better_than(best)) best = fit, which = candidate, where = at;

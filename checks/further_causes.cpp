@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "checks/row_part.h"
 #include "reference/replay.h"
 #include "src/error.h"
 #include "src/rounding.h"
@@ -77,6 +78,7 @@ constexpr Slip kSlips[] = {
     {"the next index: another row's", [](std::int64_t, std::int64_t at, const std::vector<double>& all) { return static_cast<std::int64_t>(all[static_cast<std::size_t>(at + 1) % all.size()]); }},
     {"the previous index: another row's", [](std::int64_t, std::int64_t at, const std::vector<double>& all) { return static_cast<std::int64_t>(all[(static_cast<std::size_t>(at) + all.size() - 1) % all.size()]); }},
     {"index 0 for the negative ones: a sentinel is followed", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return std::max<std::int64_t>(v, 0); }},
+    {"the largest one less 1: clamped one too early, another row", [](std::int64_t v, std::int64_t, const std::vector<double>& all) { return std::min(v, static_cast<std::int64_t>(*std::max_element(all.begin(), all.end())) - 1); }},
     {"their positions in place of the indices", [](std::int64_t, std::int64_t at, const std::vector<double>&) { return at; }},
 };
 
@@ -223,11 +225,12 @@ std::vector<Substitute> substitutes(const reference::Graph& graph) {
 bool wrong_alike(const std::vector<double>& replay, const WrongTensor& wrong) {
   std::int64_t also = 0, besides = 0;
   std::vector<double> ratios;
-  std::set<std::int64_t> outside(wrong.comparison.outside.begin(), wrong.comparison.outside.end());
+  std::vector<char> outside(replay.size(), 0);
+  for (const std::int64_t i : wrong.comparison.outside) outside[static_cast<std::size_t>(i)] = 1;
   for (std::int64_t i = 0; i < std::ssize(replay); ++i) {
     const auto k = static_cast<std::size_t>(i);
     const bool out = !admits(wrong.interval, i, replay[k]);
-    if (!outside.contains(i)) besides += out;
+    if (!outside[k]) besides += out;
     else if (out) {
       ++also;
       const double error = std::fabs(wrong.got[k] - wrong.interval.value[k]), his = std::fabs(replay[k] - wrong.interval.value[k]);
@@ -308,6 +311,7 @@ std::string data_condition(CaseRun& run, const WrongTensor& wrong) {
   constexpr double kFewestBits = 10;
   const std::size_t n = wrong.got.size(), outside = wrong.comparison.outside.size();
   if (std::ssize(wrong.got) > (1 << 18) || bits_of_choice(n, outside) < kFewestBits) return "";
+  if (10 * outside > 9 * n) return "";  // the few that are right are small, or right by chance
   std::vector<Variable> variables;
   for (const auto& [name, values] : run.reference.inputs())
     if (values.size() == n && is_float(run.call.dtype(*run.op.signature.input(name)))) variables.push_back({name, &values});
@@ -413,9 +417,27 @@ WrongTensor wrong_tensor(CaseRun& run, const Subject& subject, Pass pass) {
 
 std::string joined(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + "; " + b; }
 
+/// A wrong tensor's rows that stand for all of it, where there are such.
+struct Standing {
+  std::unique_ptr<RowPart> part;
+  std::optional<WrongTensor> wrong;
+
+  Standing(CaseRun& run, const WrongTensor& whole) : part(some_rows(run, whole.tensor, whole.pass, whole.got, whole.comparison, whole.interval)) {
+    if (part) wrong.emplace(WrongTensor{part->tensor, whole.pass, part->got, part->interval, part->comparison});
+  }
+  /// What a hypothesis says of these rows, or else of the whole.
+  template <class Hypothesis>
+  std::string said(const Hypothesis& hypothesis, CaseRun& run, const WrongTensor& whole) const {
+    return wrong ? hypothesis(*part->run, *wrong) : hypothesis(run, whole);
+  }
+};
+
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
 std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& check) {
-  for (const auto& hypothesis : {unstable_algebra, right_for_another_call, truncated, data_condition})
+  const Standing rows(run, wrong);
+  for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
+    if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
+  for (const auto& hypothesis : {truncated, data_condition})
     if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);
@@ -423,13 +445,15 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
   return words;
 }
 
-/// Of a tensor that holds NaN or infinity.
-std::string cause_of_non_finite(CaseRun& run, const WrongTensor& wrong) {
+std::string replayed_non_finite(CaseRun& run, const WrongTensor& wrong) {
   const Replayed changed = explained_by_change(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
-  const std::string dropped = changed.kind == Replayed::Kind::none ? dropped_terms(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval) : "";
   if (changed.kind != Replayed::Kind::none) return changed.words;
+  const std::string dropped = dropped_terms(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
   return dropped.empty() ? unstable_algebra(run, wrong) : dropped;
 }
+
+/// Of a tensor that holds NaN or infinity.
+std::string cause_of_non_finite(CaseRun& run, const WrongTensor& wrong) { return Standing(run, wrong).said(replayed_non_finite, run, wrong); }
 
 }  // namespace
 

@@ -2,8 +2,10 @@
 // Judges one written tensor: the union over the forms of their intervals, then the class and the likely cause.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "checks/case_run.h"
+#include "checks/row_part.h"
 #include "src/elements.h"
 #include "src/rounding.h"
 
@@ -30,25 +32,58 @@ std::vector<Element> worst_elements(const Comparison& comparison, const Interval
   return out;
 }
 
-/// What replays say of a wrong tensor. They take long, so two probes that say the same speak for the others.
-Replayed replayed_cause(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& values, const Comparison& comparison,
-                        const Interval& interval, bool one_factor) {
-  std::vector<Replayed>& known = run.replayed[tensor.name];
-  if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
-  Replayed out = explained_by_change(run, tensor, pass, values, comparison, interval);
+/// A wrong tensor, or some rows of one.
+struct Wrong {
+  CaseRun& run;
+  const Written& tensor;
+  Pass pass;
+  const std::vector<double>& values;
+  const Comparison& comparison;
+  const Interval& interval;
+
+  Replayed changed(const std::string& change = "") const { return explained_by_change(run, tensor, pass, values, comparison, interval, change); }
+  std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
+  bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
+  bool flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
+  bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
+};
+
+/// What replays say.
+Replayed replays(const Wrong& wrong, bool one_factor) {
+  Replayed out = wrong.changed();
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
   const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
-  if (!open || one_factor) return known.emplace_back(out);
+  if (!open || one_factor) return out;
   if (!out.of_sum) {
-    const std::string dropped = dropped_terms(run, tensor, pass, values, comparison, interval);
+    const std::string dropped = wrong.dropped();
     if (!dropped.empty() && out.kind == Replayed::Kind::none) out = {Replayed::Kind::dropped_terms, dropped};
-    else if (!dropped.empty()) out.words += "; or " + dropped;
+    else if (!dropped.empty()) out.words += "; or " + dropped, out.change.clear();
   }
   std::string words;
-  if ((out.kind == Replayed::Kind::none || out.of_sum) && explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words))
-    out = {Replayed::Kind::low_accumulation, words};
-  known.push_back(out);
+  if ((out.kind == Replayed::Kind::none || out.of_sum) && wrong.accumulates_low(words)) out = {Replayed::Kind::low_accumulation, words};
   return out;
+}
+
+/// Whether what was said of another probe holds here too.
+Replayed confirmed(const Replayed& before, const Wrong& wrong) {
+  using Kind = Replayed::Kind;
+  if (!before.change.empty()) return wrong.changed(before.change);
+  std::string words;
+  if (before.kind == Kind::dropped_terms) words = wrong.dropped();
+  else if (before.kind == Kind::low_accumulation && !wrong.accumulates_low(words)) words.clear();
+  return words.empty() ? Replayed() : Replayed{before.kind, words};
+}
+
+/// They take long, so two probes that say the same speak for the others, and the second is asked first for what the first one says.
+Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
+  std::vector<Replayed>& known = whole.run.replayed[whole.tensor.name];
+  if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
+  const bool one_factor = whole.one_factor();
+  Replayed out = known.empty() ? Replayed() : confirmed(known.back(), rows != nullptr ? *rows : whole);
+  if (out.kind == Replayed::Kind::none && rows != nullptr) out = replays(*rows, one_factor);
+  constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
+  if (out.kind == Replayed::Kind::none && (rows == nullptr || whole.tensor.shape.count() <= kCheap)) out = replays(whole, one_factor);
+  return known.emplace_back(out);
 }
 
 void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& values, const Comparison& comparison,
@@ -64,7 +99,12 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.verdict = find_code(check.code)->verdict;
     return;
   }
-  if ((check.code == "AC101" || check.code == "AC102") && explained_by_flushing(run, tensor, pass, values, comparison, interval)) {
+  const bool finite = check.code == "AC101" || check.code == "AC102";
+  const Wrong whole{run, tensor, pass, values, comparison, interval};
+  const std::unique_ptr<RowPart> part = finite ? some_rows(run, tensor, pass, values, comparison, interval) : nullptr;
+  std::optional<Wrong> rows;
+  if (part) rows.emplace(Wrong{*part->run, part->tensor, pass, part->got, part->comparison, part->interval});
+  if (finite && (!rows || rows->flushes()) && whole.flushes()) {
     check.code = "AC303", check.cause = "flushes subnormals (declared: kept)", check.verdict = find_code("AC303")->verdict;
     return;
   }
@@ -72,7 +112,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.verdict = find_code(check.code)->verdict;
     return;
   }
-  const Replayed cause = replayed_cause(run, tensor, pass, values, comparison, interval, off_by_one_factor(comparison, interval, values));
+  const Replayed cause = replayed_cause(whole, rows ? &*rows : nullptr);
   if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
   else if (cause.kind == Replayed::Kind::narrowed) check.code = "AC302", check.cause = cause.words;
   else if (cause.kind != Replayed::Kind::none) check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/op_call.h"
+#include "src/suggestion.h"
 
 namespace ampcheck::checks {
 
@@ -20,8 +21,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string near = word.size() < 3 ? "" : nearest_word(word, candidates);  // every short name is near to every other
-  return near.empty() ? "" : ", did you mean '" + near + "'?";
+  return word.size() < 3 ? "" : did_you_mean(word, candidates);  // every short name is near to every other
 }
 
 std::string list_of(const std::vector<std::string>& words) {
@@ -40,7 +40,7 @@ std::int64_t count_of(const ac_tensor* tensor) {
 }  // namespace
 
 const ac_tensor* TensorSlot::of(const ac_call& call) const {
-  const ac_tensor* const* const lists[] = {call.inputs, call.outputs, call.saved, call.cotangents, call.gradients};
+  const ac_tensor* const* const lists[] = {call.inputs, call.outputs, call.saved, call.cotangents, call.gradients, call.gradient_cotangents, call.cotangent_gradients};
   return lists[static_cast<std::size_t>(list)] == nullptr ? nullptr : lists[static_cast<std::size_t>(list)][index];
 }
 

@@ -30,7 +30,7 @@ struct ArgumentError : Error {
 
 /// Where a tensor of a call stands.
 struct TensorSlot {
-  enum class List : std::uint8_t { inputs, outputs, saved, cotangents, gradients } list = List::inputs;
+  enum class List : std::uint8_t { inputs, outputs, saved, cotangents, gradients, gradient_cotangents, cotangent_gradients } list = List::inputs;
   std::int32_t index = 0;
 
   /// Null if it is absent.

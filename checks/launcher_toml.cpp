@@ -9,6 +9,7 @@
 
 #include "checks/launcher.h"
 #include "checks/plugin.h"
+#include "checks/second_order.h"
 #include "src/toml_file.h"
 
 namespace ampcheck::checks {
@@ -29,14 +30,17 @@ struct LauncherOp {
   ac_math math = {};
   ac_op op = {};
   ac_plugin plugin = {};
-  ArgumentNames forward_names, backward_names;
-  std::unique_ptr<Launcher> forward, backward;
+  ac_double_backward second = {};
+  ac_extension extension = {};
+  ArgumentNames forward_names, backward_names, double_backward_names;
+  std::unique_ptr<Launcher> forward, backward, double_backward;
 
   const char* keep(std::string text) { return strings.emplace_back(std::move(text)).c_str(); }
 };
 
 std::int32_t run_forward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->forward->run(*call); }
 std::int32_t run_backward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->backward->run(*call); }
+std::int32_t run_double_backward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->double_backward->run(*call); }
 
 /// Where the parts of the description come from, by what messages about the description call them.
 struct Part {
@@ -49,13 +53,15 @@ class Reader {
  public:
   Reader(TomlFile file, LauncherOp& out)
       : file_(std::move(file)), out_(out), root_(file_, file_.root(), "file",
-        {"library", "name", "summary", "formula", "form", "rows", "accumulates", "dims", "inputs", "outputs", "saved", "attributes", "contract", "dtypes", "forward", "backward"}) {}
+        {"library", "name", "summary", "formula", "form", "rows", "accumulates", "dims", "inputs", "outputs", "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward"}) {}
 
   TomlOp read() {
     read_dims(), read_inputs(), read_outputs(), read_attributes(), read_contract(), read_forms(), read_rows(), read_accumulates();
     assemble();
-    TomlOp made{definition(), {}};
-    made.op.plugin = file_.path();
+    std::vector<OpDef> ops = definition();
+    for (OpDef& op : ops) op.plugin = file_.path();
+    TomlOp made{std::move(ops.front()), {}, {}};
+    if (ops.size() > 1) made.backward_op = std::move(ops.back());
     read_launchers(made.op.signature);
     return made;
   }
@@ -289,12 +295,18 @@ class Reader {
     out_.contract.storage = out_.storage.data(), out_.contract.storage_count = count(out_.storage);
     op.contract = &out_.contract;
     op.forward = &run_forward, op.backward = &run_backward, op.user = &out_;
+    if (const TomlNode* const second = root_.find("double_backward")) {
+      note("double_backward", root_.place("double_backward"), second);
+      out_.second = {sizeof out_.second, 0, &run_double_backward};
+      out_.extension = {sizeof out_.extension, AC_EXTENSION_REQUIRED, AC_DOUBLE_BACKWARD, &out_.second};
+      op.extensions = &out_.extension, op.extension_count = 1;
+    }
     out_.plugin = {sizeof(ac_plugin), AMPCHECK_OP_ABI, op.name, nullptr, 1, 0, &op};
   }
 
-  OpDef definition() const {
+  std::vector<OpDef> definition() const {
     try {
-      return std::move(ops_of(&out_.plugin, std::filesystem::path(file_.path()).filename().string()).front());
+      return ops_of(&out_.plugin, std::filesystem::path(file_.path()).filename().string());
     } catch (const PluginError& error) {
       fail_at_part(error.what());
     }
@@ -367,6 +379,11 @@ class Reader {
     }
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient()) out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients, static_cast<std::int32_t>(i)};
+    out_.double_backward_names = out_.backward_names;
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+      if (signature.inputs[i].has_gradient()) out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {List::gradient_cotangents, static_cast<std::int32_t>(i)};
+    for (std::size_t i = 0; i < signature.outputs.size(); ++i)
+      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {List::cotangent_gradients, static_cast<std::int32_t>(i)};
   }
 
   void read_codes(const OpSignature& signature, ArgumentNames& names) {
@@ -389,6 +406,7 @@ class Reader {
     const bool differentiable = std::any_of(signature.inputs.begin(), signature.inputs.end(), [](const TensorSpec& s) { return s.has_gradient(); });
     out_.forward = launcher("forward", signature, out_.forward_names);
     if (differentiable || root_.find("backward") != nullptr) out_.backward = launcher("backward", signature, out_.backward_names);
+    if (root_.find("double_backward") != nullptr) out_.double_backward = launcher("double_backward", signature, out_.double_backward_names);
   }
 
   std::unique_ptr<Launcher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
@@ -459,12 +477,14 @@ TomlOp op_of_toml(const std::string& text, const std::string& path) {
   try {
     TomlOp out = Reader(TomlFile(text, path), *held).read();
     // The kernels point into `held`.
-    for (kernels::KernelFn* kernel : {&out.op.kernel.forward, &out.op.kernel.backward})
-      *kernel = [held, inner = std::move(*kernel)](const kernels::KernelCall& call) { inner(call); };
+    for (OpDef* op : {&out.op, out.backward_op ? &*out.backward_op : nullptr})
+      for (kernels::KernelFn* kernel : op == nullptr ? std::vector<kernels::KernelFn*>() : std::vector{&op->kernel.forward, &op->kernel.backward})
+        *kernel = [held, inner = std::move(*kernel)](const kernels::KernelCall& call) { inner(call); };
     out.resolve = [held, path] {
       try {
         held->forward->resolve();
         if (held->backward) held->backward->resolve();
+        if (held->double_backward) held->double_backward->resolve();
       } catch (const EnvironmentError&) {
         throw;
       } catch (const Error& error) {

@@ -14,12 +14,15 @@
 //   arguments = ["const void* x", "const void* weight", "void* y", "int64_t N", "int64_t D", "float eps", "int dtype", "cudaStream_t stream"]
 //   [backward]
 //   ...
+//   [double_backward]                                # if there is one: its tensors are those of the backward, "dgrad_x" and "ddy"
+//   ...
 //
 // It becomes the description of a C plug-in (src/api/ampcheck/ampcheck_op.h), read by the same code, whose kernels call through
 // libffi. Arguments: checks/launcher_argument.h.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "checks/op_def.h"
@@ -29,6 +32,7 @@ namespace ampcheck::checks {
 /// An op read from TOML, and what finds its library and symbols.
 struct TomlOp {
   OpDef op;
+  std::optional<OpDef> backward_op;  ///< the backward as an op, where the file has a double backward
   std::function<void()> resolve;  ///< EnvironmentError without the library, PluginError without a symbol
 };
 

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "checks/second_order.h"
 #include "src/error.h"
-#include "src/rounding.h"
 
 namespace ampcheck::checks {
 
@@ -26,9 +26,10 @@ enum class Twist {
 };
 
 float to_bf16(float x) {
-  double v = static_cast<double>(x);
-  round_values(kBf16, RoundingMode{}, {&v, 1}, {&v, 1});
-  return static_cast<float>(v);
+  if (!std::isfinite(x)) return x;
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(x);  // to nearest even; bf16 has the exponents of fp32
+  bits += 0x7fff + (bits >> 16 & 1);
+  return std::bit_cast<float>(bits & 0xffff0000u);
 }
 
 float sum(const Row& terms, Twist twist, bool flip) {

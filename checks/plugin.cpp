@@ -33,6 +33,7 @@ Plugin load_toml(const std::string& path, Opening opening) {
   if (opening == Opening::run) made.resolve();
   Plugin out{path, {}};
   out.ops.push_back(std::move(made.op));
+  if (made.backward_op) out.ops.push_back(std::move(*made.backward_op));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "checks/plugin.h"
 #include "checks/plugin_kernel.h"
 #include "checks/rows.h"
+#include "checks/second_order.h"
 #include "reference/certify.h"
 #include "reference/formula_text.h"
 #include "src/op_call.h"
@@ -41,7 +42,7 @@ class Place {
 };
 
 // Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
-static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 && sizeof(ac_extension) == 24 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
+static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 && sizeof(ac_extension) == 24 && sizeof(ac_double_backward) == 16 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
               sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 && sizeof(ac_form) == 24);
 
 /// The size of a struct in the first plug-ins: fields that were appended since may be missing.
@@ -129,7 +130,8 @@ class OpReader {
  public:
   OpReader(const ac_op& op, Place place) : op_(op), place_(std::move(place)) {}
 
-  OpDef read() {
+  /// The op, and where it has a double backward its backward as an op.
+  std::vector<OpDef> read() {
     signature_.name = name_of(op_.name, "name", place_);
     place_ = place_.in("'" + signature_.name + "'");
     signature_.summary = one_line(op_.summary, "summary", place_);
@@ -147,9 +149,16 @@ class OpReader {
     OpDef out;
     signature_.forward_mode = op_.jvp != nullptr;
     out.signature = signature_;
-    out.kernel = plugin_kernel(op_, signature_);
+    const PluginKernels kernels = plugin_kernels(op_, signature_, double_backward_);
+    out.kernel = kernels.kernel;
     read_forms(out);
-    return out;
+    if (double_backward_ == nullptr) return {std::move(out)};
+    try {
+      OpDef second = backward_as_op(out, kernels.double_backward);
+      return {std::move(out), std::move(second)};
+    } catch (const Error& error) {
+      place_.in("double_backward").fail(error.what());
+    }
   }
 
  private:
@@ -377,8 +386,8 @@ class OpReader {
     }
   }
 
-  /// None is known: what is required cannot be given.
-  void read_extensions() const {
+  /// What is required and not known cannot be given.
+  void read_extensions() {
     const auto extensions = array(op_.extensions, op_.extension_count, "extension", place_);
     std::set<std::string> names;
     for (std::size_t i = 0; i < extensions.size(); ++i) {
@@ -390,9 +399,16 @@ class OpReader {
                            std::all_of(name.begin() + static_cast<std::ptrdiff_t>(slash) + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; });
       if (!version) at.fail("name, got '" + name + "', want it with a version, as \"vendor.what/1\"");
       if (!names.insert(name).second) at.fail("name, got '" + name + "' a second time");
-      if ((extensions[i].flags & AC_EXTENSION_REQUIRED) != 0)
+      if (name == AC_DOUBLE_BACKWARD) read_double_backward(static_cast<const ac_double_backward*>(extensions[i].data), at.in("double_backward"));
+      else if ((extensions[i].flags & AC_EXTENSION_REQUIRED) != 0)
         at.fail("got '" + name + "', which is required and which this ampcheck does not know, want a newer ampcheck or an op without it");
     }
+  }
+
+  void read_double_backward(const ac_double_backward* from, const Place& at) {
+    if (from == nullptr) at.fail("data, got a null pointer, want an ac_double_backward");
+    double_backward_ = sized(from, at).run;
+    if (double_backward_ == nullptr) at.fail("run, got a null pointer");
   }
 
   void require_kernels() const {
@@ -461,6 +477,7 @@ class OpReader {
   };
 
   ac_op op_;
+  ac_kernel double_backward_ = nullptr;
   Place place_;
   OpSignature signature_;
   std::vector<Limit> limits_;
@@ -481,8 +498,10 @@ std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where) {
   std::vector<OpDef> out;
   std::set<std::string> names;
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    out.push_back(OpReader(ops[i], place.entry("op", static_cast<int>(i))).read());
-    if (!names.insert(out.back().signature.name).second) place.fail("op '" + out.back().signature.name + "', got it a second time");
+    for (OpDef& op : OpReader(ops[i], place.entry("op", static_cast<int>(i))).read()) {
+      if (!names.insert(op.signature.name).second) place.fail("op '" + op.signature.name + "', got it a second time");
+      out.push_back(std::move(op));
+    }
   }
   return out;
 }

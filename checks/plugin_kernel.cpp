@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "checks/plugin.h"
+#include "checks/second_order.h"
 
 namespace ampcheck::checks {
 
@@ -109,15 +110,17 @@ class Arguments {
 
 class PluginKernel {
  public:
-  PluginKernel(const ac_op& op, const OpSignature& signature) : op_(op), name_(signature.name) {
+  PluginKernel(const ac_op& op, const OpSignature& signature, ac_kernel double_backward) : op_(op), double_backward_(double_backward), name_(signature.name) {
     for (const TensorSpec& spec : signature.inputs) {
       inputs_.push_back(spec.name);
       gradients_.push_back(gradient_name(spec.name));
+      gradient_cotangents_.push_back(gradient_name(gradient_as_output(spec.name)));
       tangents_.push_back(tangent_name(spec.name));
     }
     for (const OutputSpec& spec : signature.outputs) {
       outputs_.push_back(spec.name);
       cotangents_.push_back(gradient_name(spec.name));
+      cotangent_gradients_.push_back(gradient_name(cotangents_.back()));
       output_tangents_.push_back(tangent_name(spec.name));
     }
     for (const OutputSpec& spec : signature.saved) saved_.push_back(spec.name);
@@ -127,7 +130,7 @@ class PluginKernel {
       if (signature.inputs[i].type == TypeRule::storage && !signature.inputs[i].optional) storage_input_ = i;
   }
 
-  enum class Direction { forward, backward, jvp };
+  enum class Direction { forward, backward, jvp, double_backward };
 
   void run(const KernelCall& call, Direction direction) {
     const std::uint32_t wanted = call.device == Device::cpu ? std::uint32_t{AC_ON_CPU} : std::uint32_t{AC_ON_CUDA};
@@ -150,12 +153,25 @@ class PluginKernel {
       case Direction::forward: out.outputs = arguments.list(outputs_); break;
       case Direction::backward: out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_); break;
       case Direction::jvp: out.tangents = arguments.list(tangents_), out.output_tangents = arguments.list(output_tangents_); break;
+      case Direction::double_backward:
+        out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_);
+        out.gradient_cotangents = arguments.list(gradient_cotangents_), out.cotangent_gradients = arguments.list(cotangent_gradients_);
+        break;
     }
-    const ac_kernel kernel = direction == Direction::forward ? op_.forward : direction == Direction::backward ? op_.backward : op_.jvp;
-    finish(invoke(kernel, out, direction), context, direction);
+    finish(invoke(kernel_of(direction), out, direction), context, direction);
   }
 
  private:
+  ac_kernel kernel_of(Direction direction) const {
+    switch (direction) {
+      case Direction::forward: return op_.forward;
+      case Direction::backward: return op_.backward;
+      case Direction::jvp: return op_.jvp;
+      case Direction::double_backward: return double_backward_;
+    }
+    return nullptr;
+  }
+
   static std::int32_t count(const std::vector<std::string>& names) { return static_cast<std::int32_t>(names.size()); }
 
   std::int32_t invoke(ac_kernel kernel, const ac_call& call, Direction direction) {
@@ -175,11 +191,14 @@ class PluginKernel {
       throw KernelError("[" + name_ + "] " + pass(direction) + " returned " + std::to_string(code) + (context.error.empty() ? "" : ": " + context.error));
   }
 
-  static const char* pass(Direction direction) { return direction == Direction::backward ? "backward" : direction == Direction::jvp ? "jvp" : "forward"; }
+  static const char* pass(Direction direction) {
+    return direction == Direction::backward ? "backward" : direction == Direction::jvp ? "jvp" : direction == Direction::double_backward ? "double backward" : "forward";
+  }
 
   ac_op op_;
+  ac_kernel double_backward_;
   std::string name_;
-  std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, tangents_, output_tangents_, attributes_;
+  std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, tangents_, output_tangents_, gradient_cotangents_, cotangent_gradients_, attributes_;
   std::size_t storage_input_ = 0;
   std::mutex mutex_;
 };
@@ -201,15 +220,17 @@ int ac_dtype_of(Dtype dtype) {
   return 0;
 }
 
-kernels::Kernel plugin_kernel(const ac_op& op, const OpSignature& signature) {
-  const auto kernel = std::make_shared<PluginKernel>(op, signature);
-  kernels::Kernel out;
+PluginKernels plugin_kernels(const ac_op& op, const OpSignature& signature, ac_kernel double_backward) {
+  const auto kernel = std::make_shared<PluginKernel>(op, signature, double_backward);
+  PluginKernels all;
+  kernels::Kernel& out = all.kernel;
   out.forward = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::forward); };
   out.backward = [kernel, any = op.backward != nullptr](const KernelCall& call) {
     if (any) kernel->run(call, PluginKernel::Direction::backward);
   };
   if (op.jvp != nullptr) out.jvp = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::jvp); };
-  return out;
+  if (double_backward != nullptr) all.double_backward = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::double_backward); };
+  return all;
 }
 
 }  // namespace ampcheck::checks

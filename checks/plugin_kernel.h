@@ -7,9 +7,14 @@
 
 namespace ampcheck::checks {
 
-/// Forward and backward of a described op; the signature is that of the description. Errors that the kernel returns or
-/// throws become Error; a device that it has not, EnvironmentError.
-kernels::Kernel plugin_kernel(const ac_op& op, const OpSignature& signature);
+struct PluginKernels {
+  kernels::Kernel kernel;
+  kernels::KernelFn double_backward = nullptr;  ///< null where the op has none
+};
+
+/// The kernels of a described op; the signature is that of the description, `double_backward` that of its extension or null. Errors that a kernel
+/// returns or throws become Error; a device that it has not, EnvironmentError.
+PluginKernels plugin_kernels(const ac_op& op, const OpSignature& signature, ac_kernel double_backward);
 
 /// AC_FP32, ... of a dtype.
 int ac_dtype_of(Dtype dtype);

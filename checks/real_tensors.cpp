@@ -8,6 +8,7 @@
 
 #include "checks/models/real_data.h"
 #include "src/error.h"
+#include "src/suggestion.h"
 
 namespace ampcheck::checks {
 
@@ -77,8 +78,8 @@ Met find(const std::string& range) {
   if (met.call == nullptr) {
     std::vector<std::string> names;
     for (const RecordedCall& call : met.step->calls) names.push_back(call.name);
-    const std::string near = nearest_word(name, names);
-    fail(range, near.empty() ? "one of the calls " + call_names(*met.step) : "a call of that step; did you mean '" + near + "'?");
+    const std::string near = did_you_mean(name, names);
+    fail(range, near.empty() ? "one of the calls " + call_names(*met.step) : "a call of that step" + near);
   }
   return met;
 }

@@ -12,6 +12,7 @@
 #include "checks/regime_tables.h"
 #include "src/error.h"
 #include "src/rounding.h"
+#include "src/suggestion.h"
 
 namespace ampcheck::checks {
 
@@ -29,9 +30,7 @@ struct Range {
 [[noreturn]] void unknown(const char* where, const std::string& word, const std::vector<RegimeText>& known) {
   std::vector<std::string> names;
   for (const RegimeText& text : known) names.push_back(text.name);
-  const std::string near = nearest_word(word, names);
-  throw Error(std::string("[") + where + "] unknown regime, got '" + word + "', want " +
-              (near.empty() ? "a name such as '" + names[1] + "'" : "a known name; did you mean '" + near + "'?"));
+  throw Error(std::string("[") + where + "] unknown regime, got '" + word + "'" + did_you_mean(word, names) + ", want a name such as '" + names[1] + "'");
 }
 
 /// Number of "scale-9" after the prefix; false if the rest is not one.

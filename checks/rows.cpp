@@ -24,6 +24,18 @@ std::int64_t rows_of(const OpSignature& signature, const OpCall& call) {
   return rows;
 }
 
+std::string misplaced_rows(const OpSignature& signature, const OpCall& call) {
+  const std::vector<std::string> rows = row_symbols(signature);
+  for (const TensorSpec& spec : signature.inputs) {
+    if (!call.has(spec)) continue;
+    const std::vector<std::string> symbols = OpSignature::symbols(spec);
+    const auto of_rows = [&](const std::string& symbol) { return std::find(rows.begin(), rows.end(), symbol) != rows.end(); };
+    if (of_rows(spec.index_dim)) return "'" + spec.name + "' holds numbers of rows";
+    if (!has_rows(signature, spec) && std::any_of(symbols.begin(), symbols.end(), of_rows)) return "the rows of '" + spec.name + "' do not lie in front";
+  }
+  return "";
+}
+
 OpCall with_rows(const OpSignature& signature, const OpCall& call, std::int64_t rows) {
   const std::vector<std::string> symbols = row_symbols(signature);
   OpCall out = call;

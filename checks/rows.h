@@ -20,6 +20,9 @@ bool has_rows(const OpSignature& signature, const TensorSpec& spec);
 /// How many rows a call has; 0 where the contract names none.
 std::int64_t rows_of(const OpSignature& signature, const OpCall& call);
 
+/// Why a call cannot be taken apart by rows, in words; empty if every input has them in front or not at all.
+std::string misplaced_rows(const OpSignature& signature, const OpCall& call);
+
 /// The same call with `rows` rows: the last of the axes has them all, the others one each.
 OpCall with_rows(const OpSignature& signature, const OpCall& call, std::int64_t rows);
 

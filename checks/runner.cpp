@@ -48,6 +48,11 @@ NamedValues saved_values(const CaseRun& run, const LaunchResult& forward) {
   return out;
 }
 
+bool wrong_value(const CheckResult& check) { return check.code == "AC101" || check.code == "AC102" || check.code == "AC104" || check.code.starts_with("AC30"); }
+
+/// Whether what is wanted is known: How::first.
+bool ends_here(const CaseRun& run) { return run.options.first && std::any_of(run.checks.begin(), run.checks.end(), wrong_value); }
+
 /// Judges what forward wrote. True if it vouches for every saved element: finite, inside its interval, none left open.
 bool judge_forward(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   std::vector<Subject> subjects;
@@ -84,6 +89,7 @@ void judge_backward(CaseRun& run, const std::vector<Subject>& subjects, bool has
 /// Judges what forward and backward wrote. Returns the backward run on which the relations are checked.
 BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   const bool vouched = judge_forward(run, forward, dump);
+  if (ends_here(run)) return {};
   const NamedValues saved = saved_values(run, forward);
   if (!saved.empty()) run.reference.set_saved(saved);
   BackwardRun kept;
@@ -99,6 +105,7 @@ BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) 
     judge_backward(run, subjects, !saved.empty(), vouched);
     for (const Subject& subject : subjects)
       if (probe == 0) save(dump, *subject.tensor, subject.got, run, Pass::backward);
+    if (ends_here(run)) break;
     if (probe == relations_probe(run.call)) kept = std::move(backward);
   }
   return kept;
@@ -116,8 +123,6 @@ void settle_contract(std::vector<CheckResult>& checks) {
   for (CheckResult& check : checks)
     if (check.code.starts_with("AC30")) check.code = "AC101", check.verdict = Verdict::bug, check.cause.clear();
 }
-
-bool wrong_value(const CheckResult& check) { return check.code == "AC101" || check.code == "AC102" || check.code == "AC104" || check.code.starts_with("AC30"); }
 
 /// Wrong only in this layout: the strides are to blame, not the arithmetic.
 void settle_layout(const OpDef& op, const OpCall& call, const RunOptions& options, std::vector<CheckResult>& checks) {
@@ -206,7 +211,8 @@ void conclude(CaseRun& run, CaseResult& result) {
       result.code = check.code;
       result.verdict = std::max(result.verdict, check.verdict);
     }
-  if (!convicts(result.verdict) && result.elements() == 0 && !result.checks.empty()) result.verdict = Verdict::empty;
+  const bool nothing = std::all_of(result.checks.begin(), result.checks.end(), [](const CheckResult& check) { return check.compared == 0; });
+  if (!convicts(result.verdict) && nothing && !result.checks.empty()) result.verdict = Verdict::empty;
 }
 
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump) {
@@ -221,10 +227,12 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     try {
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
       const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
-      check_forward_mode(run, forward, dump);
-      check_declared_range(run, forward);
-      if (options.relations) check_relations(run, forward, backward), check_bias(run);
-      if (!op.forms.empty()) calibrate(run, forward), note_loss_scales(run);
+      if (!ends_here(run)) {
+        check_forward_mode(run, forward, dump);
+        check_declared_range(run, forward);
+        if (options.relations && !options.first) check_relations(run, forward, backward), check_bias(run);
+        if (!op.forms.empty() && !options.first) calibrate(run, forward), note_loss_scales(run);
+      }
     } catch (const EnvironmentError&) {
       throw;
     } catch (const std::exception& error) {
@@ -242,13 +250,14 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
 CaseResult run_one(const Case& item, const How& how, const RunOptions& options) {
   if (options.run) return options.run(*item.op, item.call, how);
   RunOptions own = options;
-  own.explain = how.explain, own.power = how.power;
+  own.explain = how.explain, own.power = how.power, own.first = how.first;
   CaseResult out = how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
   if (how.values && convicts(out.verdict)) out.values = values_that_matter(*item.op, item.call, out, own);
   return out;
 }
 
 Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
+  constexpr std::size_t kFew = 3;  // explained as they are judged, not in a second run
   const auto start = std::chrono::steady_clock::now();
   Budget budget(options);
   Report report;
@@ -270,6 +279,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
 
   for (const Certificate& certificate : report.certificates) require_certified(certificate);
 
+  const bool explained = options.explain && (!options.brief || cases.size() <= kFew);
   std::vector<CaseResult> results(cases.size());
   std::vector<char> ran(cases.size(), 0);
   std::mutex mutex;
@@ -290,7 +300,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
         continue;
       }
       try {
-        results[i] = run_one(cases[i], {share.sampled, options.explain && !options.brief}, options);
+        results[i] = run_one(cases[i], {share.sampled, explained}, options);
       } catch (const Interrupted&) {
         return;
       }
@@ -305,7 +315,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
     if (ran[i]) report.cases.push_back(std::move(results[i]));
   convict_unseen_outputs(report.cases);
   if (!cancelled()) say_where_visible(cases, report.cases);
-  if (options.brief && !cancelled()) explain_failures(cases, options, report.cases);
+  if (options.brief && !explained && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
   if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
   for (auto& [op, list] : report.coverage) list = coverage[op].contributions();

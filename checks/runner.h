@@ -23,6 +23,7 @@ struct How {
   bool power = false;    ///< measure how small an error would be seen (CheckResult::power)
   bool again = false;    ///< to explain a case that was judged, or in search of a smaller one
   bool values = false;   ///< of a failing case, look for the few numbers that the failure takes (CaseResult::values)
+  bool first = false;    ///< end at the first launch with a wrong value: no further probe, no relation
 };
 
 struct RunOptions {
@@ -31,6 +32,7 @@ struct RunOptions {
   bool relations = true;
   bool explain = true;   ///< of run_case: as How::explain
   bool power = false;    ///< of run_case: as How::power
+  bool first = false;    ///< of run_case: as How::first
   /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look for the smallest
   /// case that fails alike. Otherwise every failing case is explained by itself.
   bool brief = false;

@@ -275,13 +275,7 @@ std::string why_not_sampled(const OpDef& op, const OpCall& call) {
   if (signature.launch.row_dim.empty()) return "its contract names no rows";
   if (rows_of(signature, call) < (leading_axes(signature) > 1 ? kFewestHeads : kFewestRows)) return "it has few rows";
   if (call.layout != "dense") return "its layout is not dense";
-  for (const TensorSpec& spec : signature.inputs) {
-    if (!call.has(spec)) continue;
-    const std::vector<std::string> rows = row_symbols(signature), symbols = OpSignature::symbols(spec);
-    const auto of_rows = [&](const std::string& symbol) { return std::find(rows.begin(), rows.end(), symbol) != rows.end(); };
-    if (of_rows(spec.index_dim)) return "'" + spec.name + "' holds numbers of rows";
-    if (!has_rows(signature, spec) && std::any_of(symbols.begin(), symbols.end(), of_rows)) return "the rows of '" + spec.name + "' do not lie in front";
-  }
+  if (std::string why = misplaced_rows(signature, call); !why.empty()) return why;
   return sample_sizes(signature, call).first == 0 ? "no smaller number of rows is valid" : "";
 }
 

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 
+#include "kernels/device.h"
 #include "kernels/second_order.h"
+#include "reference/gelu.h"
+#include "reference/gelu_tanh.h"
+#include "reference/second_order.h"
 #include "src/error.h"
 
 namespace ampcheck::checks {
@@ -12,8 +16,6 @@ namespace {
 
 using reference::Expr;
 using reference::FormulaCall;
-
-std::string output_name(const std::string& input) { return "grad_" + input; }
 
 /// Inputs of the op and cotangents of its outputs; every name of a tensor that the backward reads.
 std::vector<TensorSpec> inputs_of(const OpSignature& signature) {
@@ -32,7 +34,7 @@ void record_gradients(const OpSignature& signature, const reference::Form& form,
   for (const auto& [name, node] : outputs) values.push_back(node), cotangents.push_back(call[gradient_name(name)]);
   std::vector<std::string> names;
   for (const TensorSpec& spec : signature.inputs)
-    if (spec.has_gradient() && call.has(spec.name)) wrt.push_back(call[spec.name]), names.push_back(output_name(spec.name));
+    if (spec.has_gradient() && call.has(spec.name)) wrt.push_back(call[spec.name]), names.push_back(gradient_as_output(spec.name));
   const std::vector<Expr> gradients = call.graph().vjp(values, cotangents, wrt);
   for (std::size_t i = 0; i < names.size(); ++i) call.output(names[i], gradients[i]);
 }
@@ -43,36 +45,99 @@ kernels::KernelFn renamed(const kernels::KernelFn& backward, std::vector<std::st
     kernels::KernelCall own = call;
     for (auto& [name, view] : own.tensors)
       for (const std::string& input : inputs)
-        if (name == output_name(input)) name = gradient_name(input);
+        if (name == gradient_as_output(input)) name = gradient_name(input);
     backward(own);
+  };
+}
+
+/// Saved tensors of an op at the inputs of a call, computed by its forward.
+class Forward {
+ public:
+  Forward(const OpDef& op, const kernels::KernelCall& call) {
+    const OpSignature& s = op.signature;
+    reference::CaseInputs inputs;
+    Dtype storage = Dtype::fp32;
+    kernels::KernelCall own = call;
+    own.tensors.clear();
+    for (const TensorSpec& spec : s.inputs) {
+      const TensorView* const view = call.find(spec.name);
+      if (view == nullptr) continue;
+      own.tensors.emplace_back(spec.name, *view);
+      if (spec.type == TypeRule::storage) storage = view->dtype;
+      if (is_float(view->dtype)) {
+        inputs.shapes[spec.name] = view->shape;
+        continue;
+      }
+      if (call.device != Device::cpu) throw EnvironmentError("[" + s.name + "] saved tensors beside integer inputs, got the device cuda, want cpu");
+      const std::vector<double> values = to_doubles(*view);
+      inputs.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()), inputs.integer_shapes[spec.name] = view->shape;
+    }
+    const reference::Recording recording = reference::record(s, op.forms.front(), *call.attributes, inputs);
+    for (const OutputSpec& output : s.outputs)
+      for (const auto& [name, node] : recording.outputs)
+        if (name == output.name) add(output, node.shape(), storage, call.device, own.tensors);
+    for (const OutputSpec& saved : s.saved) add(saved, recording.stored.at(saved.name).shape(), storage, call.device, own.tensors), saved_.push_back(own.tensors.back());
+    op.kernel.forward(own);
+  }
+  const std::vector<std::pair<std::string, TensorView>>& saved() const { return saved_; }
+
+ private:
+  using Named = std::vector<std::pair<std::string, TensorView>>;
+  void add(const OutputSpec& spec, const Shape& shape, Dtype storage, Device device, Named& tensors) {
+    const Dtype dtype = dtype_of(spec.type, storage);
+    if (device == Device::cpu) {
+      tensors.emplace_back(spec.name, host_.emplace_back(dtype, shape).view());
+      return;
+    }
+    device_.push_back(kernels::allocate_on_device(static_cast<std::size_t>(shape.count() * bytes(dtype))));
+    tensors.emplace_back(spec.name, TensorView{device_.back().get(), dtype, shape, row_major_strides(shape)});
+  }
+  std::vector<Tensor> host_;
+  std::vector<std::shared_ptr<void>> device_;
+  Named saved_;
+};
+
+/// A kernel that reads what the op saves, of whatever inputs it is called with.
+kernels::KernelFn with_saved(const OpDef& op, kernels::KernelFn kernel) {
+  if (op.signature.saved.empty()) return kernel;
+  return [op, kernel = std::move(kernel)](const kernels::KernelCall& call) {
+    const Forward forward(op, call);
+    kernels::KernelCall own = call;
+    own.tensors.insert(own.tensors.end(), forward.saved().begin(), forward.saved().end());
+    kernel(own);
   };
 }
 
 }  // namespace
 
-OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward) {
+OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::vector<reference::Form> usual) {
   const OpSignature& s = op.signature;
   std::vector<std::string> differentiable;
   for (const TensorSpec& spec : s.inputs)
     if (spec.has_gradient()) differentiable.push_back(spec.name);
-  const bool plain = !op.forms.empty() && s.saved.empty() && s.launch.accumulates.empty() && s.launch.in_place.empty() && !differentiable.empty();
-  if (!plain) throw Error("[" + s.name + "] backward as an op, got one without a formula or gradients, or with saved, accumulating or in-place tensors, want inputs and gradients alone");
+  const bool fp32 = std::all_of(s.saved.begin(), s.saved.end(), [](const OutputSpec& saved) { return saved.type == TypeRule::fp32; });
+  const bool plain = !op.forms.empty() && fp32 && s.launch.accumulates.empty() && s.launch.in_place.empty() && !differentiable.empty();
+  if (!plain)
+    throw Error("[" + s.name + "] backward as an op, got one without a formula or gradients, with accumulating or in-place tensors, or saved ones that are not fp32, want inputs and gradients alone");
   OpDef out = op;
   out.signature.name = s.name + "_backward";
   out.signature.summary = "the backward of " + s.name;
   out.signature.inputs = inputs_of(s);
-  out.signature.outputs.clear(), out.signature.launch.row_independent.clear();
+  for (TensorSpec& spec : out.signature.inputs)
+    if (spec.has_gradient()) spec.optional = false;  // an output that is there at times is none
+  out.signature.outputs.clear(), out.signature.saved.clear(), out.signature.launch.row_independent.clear();
   out.signature.forward_mode = false;
   const auto& by_row = s.launch.row_independent;
   for (const std::string& input : differentiable) {
-    out.signature.outputs.push_back({.name = output_name(input), .type = s.input(input)->type});
+    out.signature.outputs.push_back({.name = gradient_as_output(input), .type = s.input(input)->type});
     if (std::find(by_row.begin(), by_row.end(), gradient_name(input)) == by_row.end()) continue;
-    for (const std::string& name : {output_name(input), gradient_name(input)}) out.signature.launch.row_independent.push_back(name);
+    for (const std::string& name : {gradient_as_output(input), gradient_name(input)}) out.signature.launch.row_independent.push_back(name);
   }
-  out.forms.clear();
+  out.forms = std::move(usual);
+  out.tried_first = 0;
   for (const reference::Form& form : op.forms)
     out.forms.push_back({form.name, [signature = s, form](FormulaCall& call) { record_gradients(signature, form, call); }, form.one_pass});
-  out.kernel = {renamed(op.kernel.backward, differentiable), std::move(double_backward)};
+  out.kernel = {renamed(with_saved(op, op.kernel.backward), differentiable), with_saved(op, std::move(double_backward))};
   return out;
 }
 
@@ -82,7 +147,7 @@ PlantedOp planted(std::string_view op, const char* variant, const char* what, ke
   PlantedOp out{*find_op(op), what, "AC101"};
   out.op.signature.name += "." + std::string(variant);
   out.op.signature.summary = what;
-  out.op.kernel.backward = std::move(double_backward);
+  out.op.kernel.backward = with_saved(*find_op(op.substr(0, op.rfind("_backward"))), std::move(double_backward));
   return out;
 }
 
@@ -107,17 +172,74 @@ void mul_one_term(const kernels::KernelCall& call) {
   from_doubles(values, *ddz);
 }
 
+/// The cotangent of dweight does not reach dx.
+kernels::KernelFn dead_path(kernels::KernelFn whole) {
+  return [whole = std::move(whole)](const kernels::KernelCall& call) {
+    whole(call);
+    kernels::KernelCall own = call;
+    std::erase_if(own.tensors, [](const auto& entry) { return entry.first == "dgrad_weight" || entry.first == "dgrad_bias" || entry.first == "ddy" || entry.first == "dweight" || entry.first == "dbias"; });
+    whole(own);
+  };
+}
+
+/// The slope where its derivative is due.
+kernels::KernelFn slope_for_derivative(kernels::KernelFn whole) {
+  return [whole = std::move(whole)](const kernels::KernelCall& call) {
+    whole(call);
+    const std::vector<double> dy = to_doubles(call.at("dy"));
+    std::vector<double> values = to_doubles(call.at("ddy"));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(static_cast<float>(values[i] * dy[i]));
+    from_doubles(values, call.at("dx"));
+  };
+}
+
+reference::Form norm_form(bool centred) {
+  return {"P c, -r (n mean(c dx) + b P c + a dx)", [centred](FormulaCall& call) { reference::norm_backward(call, centred); }};
+}
+
+reference::Form silu_form() {
+  return {"p (1 - p) (2 + x (1 - 2 p))", [](FormulaCall& call) {
+            const Expr x = call["x"], p = sigmoid(x);
+            reference::activation_backward(call, p * (1.0 + x * (1.0 - p)), p * (1.0 - p) * (2.0 + x * (1.0 - 2.0 * p)));
+          }};
+}
+
+reference::Form gelu_form() {
+  return {"2 pdf - x^2 pdf", [](FormulaCall& call) {
+            const Expr x = call["x"], pdf = reference::detail::normal_density(x), cdf = 0.5 * (1.0 + erf(x * named_constant(call.graph(), "1/sqrt(2)")));
+            reference::activation_backward(call, cdf + x * pdf, 2.0 * pdf - x * (x * pdf));
+          }};
+}
+
+reference::Form gelu_tanh_form() {
+  return {"(1 - t^2) (u' + x u''/2 - x t u'^2)", [](FormulaCall& call) {
+            const Expr x = call["x"], t = tanh(reference::detail::gelu_argument(x)), cubic = constant(call.graph(), reference::detail::kGeluCubic);
+            const Expr scale = constant(call.graph(), reference::detail::kGeluScale), first = scale * (1.0 + 3.0 * cubic * square(x)), slope = 1.0 - square(t);
+            reference::activation_backward(call, 0.5 * (1.0 + t) + 0.5 * x * slope * first, slope * (first + x * (3.0 * scale * cubic * x) - x * t * square(first)));
+          }};
+}
+
 }  // namespace
 
 std::span<const OpDef> second_order_ops() {
   static const std::vector<OpDef> kOps = {backward_as_op(*find_op("tanh"), kernels::tanh_double_backward),
-                                          backward_as_op(*find_op("mul"), kernels::mul_double_backward)};
+                                          backward_as_op(*find_op("mul"), kernels::mul_double_backward),
+                                          backward_as_op(*find_op("gelu"), kernels::gelu_double_backward, {gelu_form()}),
+                                          backward_as_op(*find_op("gelu_tanh"), kernels::gelu_tanh_double_backward, {gelu_tanh_form()}),
+                                          backward_as_op(*find_op("silu"), kernels::silu_double_backward, {silu_form()}),
+                                          backward_as_op(*find_op("layer_norm"), kernels::layer_norm_double_backward, {norm_form(true)}),
+                                          backward_as_op(*find_op("rms_norm"), kernels::rms_norm_double_backward, {norm_form(false)})};
   return kOps;
 }
 
 std::vector<PlantedOp> second_order_faults() {
   return {planted("tanh_backward", "without_two", "the double backward leaves out the factor 2 of the gradient by x", tanh_without_two),
-          planted("mul_backward", "one_term", "the double backward leaves out the term x dgrad_y of the gradient by dz", mul_one_term)};
+          planted("mul_backward", "one_term", "the double backward leaves out the term x dgrad_y of the gradient by dz", mul_one_term),
+          planted("gelu_backward", "slope", "the double backward takes the slope for its derivative", slope_for_derivative(kernels::gelu_double_backward)),
+          planted("gelu_tanh_backward", "slope", "the double backward takes the slope for its derivative", slope_for_derivative(kernels::gelu_tanh_double_backward)),
+          planted("silu_backward", "slope", "the double backward takes the slope for its derivative", slope_for_derivative(kernels::silu_double_backward)),
+          planted("layer_norm_backward", "dead_path", "the cotangent of dweight does not reach dx", dead_path(kernels::layer_norm_double_backward)),
+          planted("rms_norm_backward", "dead_path", "the cotangent of dweight does not reach dx", dead_path(kernels::rms_norm_double_backward))};
 }
 
 }  // namespace ampcheck::checks

@@ -4,19 +4,26 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checks/planted.h"
 
 namespace ampcheck::checks {
 
-/// The backward of an op as an op, named "<op>_backward": inputs are those of the op and its cotangents ("dy"), outputs its gradients ("grad_x" for
-/// dx), each form the adjoint of a form of the op. `double_backward` reads inputs, cotangents and "dgrad_x", and writes "dx" and "ddy". Throws
-/// Error for an op without a formula, with saved tensors (they follow from the inputs, so that the pair is no function of them), with a buffer
-/// that is added to or overwritten, or without gradients.
-OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward);
+/// "grad_x": the gradient by x as an output of the backward.
+inline std::string gradient_as_output(const std::string& input) { return "grad_" + input; }
 
-/// The backwards that have a backward, of the built-in ops tanh and mul. find_op() knows them by name; nothing runs them unasked.
+/// The backward of an op as an op, named "<op>_backward": inputs are those of the op and its cotangents ("dy"), outputs its gradients ("grad_x" for
+/// dx). Its forms are `usual`, backwards whose own adjoints are written as kernels compute them, and the adjoints of the op's forms. Optional
+/// inputs with a gradient are always there. `double_backward` reads inputs, saved tensors, cotangents and "dgrad_x", and writes "dx" and "ddy".
+/// Saved tensors, which follow from the inputs, are computed by the op's own forward before either kernel runs: on the CPU alone where
+/// the op has integer inputs. Throws Error for an op without a formula or gradients, with a buffer that is added to or overwritten, or with
+/// saved tensors in another type than fp32.
+OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::vector<reference::Form> usual = {});
+
+/// The backwards that have a backward, of the built-in ops tanh, mul, gelu, gelu_tanh, silu, layer_norm and rms_norm. find_op() knows them by
+/// name; nothing runs them unasked.
 std::span<const OpDef> second_order_ops();
 /// One planted fault of each.
 std::vector<PlantedOp> second_order_faults();

@@ -205,12 +205,13 @@ void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, 
       if (item == nullptr) continue;
       RunOptions own = options;
       own.relations = options.relations && result.verdict == Verdict::structural;
-      const RunOne run = [&](const OpDef& op, const OpCall& call) { return run_one({&op, call}, {.explain = false, .again = true}, own); };
+      const bool first = result.verdict == Verdict::bug || result.verdict == Verdict::precision_contract;
+      const RunOne run = [&](const OpDef& op, const OpCall& call) { return run_one({&op, call}, {.explain = false, .again = true, .first = first}, own); };
       const auto small = shrink(*item->op, item->call, result, run);
       if (small) result.smallest = small->str(item->op->signature);
-      if (result.verdict != Verdict::bug && result.verdict != Verdict::precision_contract) continue;  // nor once more what crashed or hung
+      if (!first) continue;  // nor once more what crashed or hung
       try {
-        const CaseResult reduced = run_one({item->op, small ? *small : item->call}, {.explain = false, .again = true, .values = true}, own);
+        const CaseResult reduced = run_one({item->op, small ? *small : item->call}, {.explain = false, .again = true, .values = true, .first = true}, own);
         if (fails_alike(result, reduced)) result.values = reduced.values;
       } catch (const Interrupted&) {
         return;

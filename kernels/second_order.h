@@ -12,4 +12,27 @@ void tanh_double_backward(const KernelCall& call);
 /// Of dx = dz y, dy = dz x: dx = dz dgrad_y, dy = dz dgrad_x, ddz = y dgrad_x + x dgrad_y.
 void mul_double_backward(const KernelCall& call);
 
+// Of dx = dy s(x), s the slope of the activation: dx = dgrad_x dy s'(x), ddy = dgrad_x s(x). pdf, cdf: of the normal distribution.
+/// s' = 2 pdf - x^2 pdf.
+void gelu_double_backward(const KernelCall& call);
+/// u = sqrt(2/pi) (x + 0.044715 x^3), t = tanh(u): s' = (1 - t^2) (u' + x/2 u'' - x t u'^2).
+void gelu_tanh_double_backward(const KernelCall& call);
+/// s' = p (1 - p) (2 + x (1 - 2 p)), p = sigmoid(x).
+void silu_double_backward(const KernelCall& call);
+
+// Of dx = P(dy weight), dweight = sum of dy n over the rows, dbias = sum of dy, where n is the normalised row, r = inv_std or inv_rms, and
+// P v = r (v - mean(v) - n mean(v n)), without mean(v) for rms_norm: a symmetric map, which is also the derivative of n. With q = P dgrad_x,
+// a = mean(dgrad_x n), b = mean(dy weight n):
+//   ddy = weight q + dgrad_weight n + dgrad_bias,  dweight = sum of dy q,  dbias = 0,
+//   dx = P(dgrad_weight dy) - r (n mean(dgrad_x dx0) + b q + a dx0),  dx0 = P(dy weight).
+// They read the statistics that the forward saved.
+void layer_norm_double_backward(const KernelCall& call);
+void rms_norm_double_backward(const KernelCall& call);
+
+/// With b = (dgrad_q k^T + q dgrad_k^T) / sqrt(E), dp = do v^T, ds = p (dp - sum p dp), e = p (b - sum p b):
+///   ddo = e v + p dgrad_v, dv = e^T do, and by the scores f = p (w - sum p w), w = b (dp - sum p dp) - dp sum p b + do dgrad_v^T:
+///   dq = (f k + ds dgrad_k) / sqrt(E), dk = (f^T q + ds^T dgrad_q) / sqrt(E).
+/// Reads lse, as saved. On the CPU alone (Error otherwise).
+void attention_double_backward(const KernelCall& call);
+
 }  // namespace ampcheck::kernels

@@ -24,8 +24,8 @@ constexpr double kEps[] = {1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5};
 class Changes {
  public:
   Changes(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target, const NodeNames& names, std::int64_t most,
-          const std::function<bool(const Change&, const Values&)>& see)
-      : graph_(graph), target_(target), most_(most), left_(most), see_(see), evaluator_(graph) {
+          const std::function<bool(const Change&, const Values&)>& see, const std::string& only)
+      : graph_(graph), target_(target), most_(most), left_(most), see_(see), only_(only), evaluator_(graph) {
     for (const auto& [leaf, values] : leaves) evaluator_.set(leaf, values), given_.push_back(leaf.id);
     evaluator_.value(target);
     for (const auto& [id, text] : names)
@@ -50,6 +50,7 @@ class Changes {
     if (left_ < 0) going_ = true, left_ = most_;  // the other kind may still be small enough
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) narrow(static_cast<int>(id));
+    if (going_) narrow_saved();
     if (going_) narrow_operands();
   }
 
@@ -68,6 +69,7 @@ class Changes {
   Values spread(const Node& node, std::size_t k) {
     const Shape& shape = graph_.node(node.args[k]).shape;
     const Values& from = values(node.args[k]);
+    if (shape == node.shape) return from;
     Values out(static_cast<std::size_t>(node.shape.count()));
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = from[static_cast<std::size_t>(operand_index(node.shape, shape, static_cast<std::int64_t>(i)))];
     return out;
@@ -75,7 +77,7 @@ class Changes {
 
   /// The target with other values for one node.
   void with(int id, Values other, Change change) {
-    if (!going_ || other == values(id)) return;
+    if (!going_ || !wanted(change.words) || other == values(id)) return;
     left_ -= cost_;
     if (left_ < 0) {
       going_ = false;
@@ -90,6 +92,8 @@ class Changes {
     if (!was_given) evaluator_.release(node);
   }
   void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
+
+  bool wanted(const std::string& words) const { return only_.empty() || words == only_; }
 
   template <class F>
   Values map(const Values& from, F f) {
@@ -109,6 +113,7 @@ class Changes {
         if (const double times = ratio(a, b); times != 0)  // equal terms, as of x^2 or x^3: a power rule without its factor
           for (const double other : {1.0, times, times - sign, times + 2 * sign})
             with(id, map(b, [=](double v) { return other * v; }), fmt::format("with a factor of {} for {} of {}", other, times + sign, arg(1)));
+        equal_terms(id, node);
         with(id, a, "without the term " + arg(1));
         with(id, map(b, [=](double v) { return sign * v; }), "without the term " + arg(0));
         Values turned = a;
@@ -137,6 +142,9 @@ class Changes {
         Values times = a;
         for (std::size_t i = 0; i < times.size(); ++i) times[i] *= b[i];
         with(id, std::move(times), fmt::format("with times {0} for divided by {0}", arg(1)));
+        Values inverse = b;
+        for (std::size_t i = 0; i < inverse.size(); ++i) inverse[i] /= a[i];
+        with(id, std::move(inverse), fmt::format("with {} divided by {}, the inverse", arg(1), arg(0)));
         return;
       }
       case Primitive::log:
@@ -197,6 +205,23 @@ class Changes {
     with(id, values(first), fmt::format("with only the term {}, without the terms that follow it", text(first)));
   }
 
+  /// Of equal terms among others in a chain of additions one alone: a power rule without its factor.
+  void equal_terms(int id, const Node& node) {
+    if (node.primitive != Primitive::add) return;
+    const Values term = spread(node, 1);
+    int times = 1, others = 0;
+    for (int at = below(node.args[0]);; at = below(graph_.node(at).args[0])) {
+      const Node& chain = graph_.node(at);
+      const bool on = chain.primitive == Primitive::add && chain.shape == node.shape;
+      ++(ratio(on ? spread(chain, 1) : values(at), term) == 1 ? times : others);
+      if (!on) break;
+    }
+    if (times < 2 || others == 0) return;
+    Values out = values(id);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] -= (times - 1) * term[i];
+    with(id, std::move(out), fmt::format("with a factor of 1 for {} of {}", times, text(node.args[1])));
+  }
+
   /// < for <=, and the condition turned round.
   void condition_change(int id, const Node& node) {
     const Values a = spread(node, 0), b = spread(node, 1);
@@ -228,7 +253,7 @@ class Changes {
   void outside_root(int id, const Node& sum) {
     if (sum.primitive != Primitive::add || graph_.node(sum.args[1]).primitive != Primitive::constant) return;
     const double c = graph_.node(sum.args[1]).value;
-    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }), "with the eps " + text(sum.args[1]) + " outside the root");
+    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }), fmt::format("with the {} outside the root", names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1])));
   }
 
   /// Of terms that meet in one element, the last alone: what plain stores leave of a scatter.
@@ -249,6 +274,9 @@ class Changes {
     weighted_sums(shape[node.axis], what, [&](const std::vector<double>& weights, std::string words) {
       with(id, weighted(values(node.args[0]), shape, node.axis, weights), std::move(words));
     });
+    if (const int last = shape.rank - 1; shape.rank >= 2 && shape.last(0) == shape.last(1) && node.axis >= last - 1)
+      with(id, weighted(transposed(values(node.args[0]), shape), shape, node.axis, std::vector<double>(static_cast<std::size_t>(shape.last()), 1.0)),
+           fmt::format("with the sum of {} along axis {} for axis {}", what, node.axis == last ? last - 1 : last, node.axis));
     with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
     with(id, map(values(id), [=](double v) { return v * n / (n - 1); }), fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
     for (int axis = 0; axis < node.shape.rank; ++axis) {
@@ -265,7 +293,7 @@ class Changes {
     if (k < 2) return;
     const Values a = values(node.args[0]), b = values(node.args[1]);
     weighted_sums(k, text(node.args[0]) + " * " + text(node.args[1]), [&](const std::vector<double>& weights, std::string words) {
-      if (!going_ || (left_ -= cost(node)) < 0) return;
+      if (!going_ || !wanted(words) || (left_ -= cost(node)) < 0) return;
       Values scaled = a, out(values(id).size(), 0.0);
       for (std::size_t i = 0; i < scaled.size(); ++i) {
         const std::int64_t at = static_cast<std::int64_t>(i) % (n * k);
@@ -402,6 +430,7 @@ class Changes {
     with(id, map(from, [](double v) { return std::fabs(v); }), Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
     with(id, map(from, [](double v) { return std::max(v, 0.0); }), Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
     with(id, map(from, [](double v) { return v * v; }), Change{.words = "with the square of " + what, .leaf = node.name, .nonlinear = true});
+    if (rank >= 2 && !from.empty()) with(id, Values(from.size(), from.front()), "with the first element of " + what + " for all of it");
     with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
     with(id, Values(from.size(), 0.0), "without " + what);
     with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
@@ -479,28 +508,40 @@ class Changes {
       // All of them, or the last ones: those of the backward.
       for (std::size_t from = 0; from + 1 < ids.size(); ++from)
         for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
-          if (other < 1 || other == n || !going_ || (left_ -= cost_) < 0) continue;
           const std::span<const int> some = std::span(ids).subspan(from);
-          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
           const std::string where = from == 0 ? "every mean" : fmt::format("the last {} of {} means", some.size(), ids.size());
-          going_ = see_(Change{fmt::format("with 1/{} for 1/{} in {}: the count is off", other, n, where), nullptr}, evaluator_.value(target_));
+          const std::string words = fmt::format("with 1/{} for 1/{} in {}: the count is off", other, n, where);
+          if (other < 1 || other == n || !going_ || !wanted(words) || (left_ -= cost_) < 0) continue;
+          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
+          going_ = see_(Change{words, nullptr}, evaluator_.value(target_));
           for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
         }
     }
   }
 
+  /// What is saved, all of it in fewer bits.
+  void narrow_saved() {
+    std::vector<int> saved;
+    std::string names;
+    for (std::size_t id = 0; id < needed_.size(); ++id)
+      if (needed_[id] && graph_.node(static_cast<int>(id)).primitive == Primitive::stored) saved.push_back(static_cast<int>(id)), names += (names.empty() ? "" : " and ") + text(static_cast<int>(id));
+    if (saved.size() > 1) narrow_together(saved, "keeps " + names);
+  }
+
   /// Several nodes in fewer bits at once.
   void narrow_together(const std::vector<int>& ids, const std::string& words) {
     for (const Narrow& low : narrows(true)) {
+      const std::string said = fmt::format("{} in {}", words, low.words);
+      if (!wanted(said)) continue;
       if (!going_ || (left_ -= cost_) < 0) return;
       std::vector<std::pair<int, Values>> kept;
-      for (const int id : ids) {
-        kept.emplace_back(id, values(id));
-        Values rounded = kept.back().second;
+      for (const int id : ids) kept.emplace_back(id, values(id));
+      for (const auto& [id, whole] : kept) {
+        Values rounded = whole;
         round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
         evaluator_.set({const_cast<Graph*>(&graph_), id}, std::move(rounded));
       }
-      going_ = see_(Change{fmt::format("{} in {}", words, low.words), low.format, false}, evaluator_.value(target_));
+      going_ = see_(Change{said, low.format, false}, evaluator_.value(target_));
       for (auto& [id, whole] : kept) {
         const bool was_given = given(id);
         evaluator_.set({const_cast<Graph*>(&graph_), id}, std::move(whole));
@@ -527,6 +568,7 @@ class Changes {
   NodeNames names_;
   std::int64_t most_, left_, cost_ = 0;
   const std::function<bool(const Change&, const Values&)>& see_;
+  const std::string& only_;
   Evaluator evaluator_;
   std::vector<int> given_;
   std::vector<char> needed_;
@@ -542,8 +584,8 @@ std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::
 }
 
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
-                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see) {
-  Changes(graph, leaves, target, names, most, see).run();
+                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see, const std::string& only) {
+  Changes(graph, leaves, target, names, most, see, only).run();
 }
 
 }  // namespace ampcheck::reference

@@ -22,9 +22,9 @@ struct Change {
 
 /// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,
 /// until it returns false. Gives up quietly beyond about `most` scalar operations, for
-/// other algebra and for fewer bits each.
+/// other algebra and for fewer bits each. `only`, where given: the words of the one change that is of interest.
 void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
-                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see);
+                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see, const std::string& only = "");
 
 /// Values of a node in fp64, sums in order.
 std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node);

@@ -6,7 +6,7 @@
 #include "reference/formula_functions.h"
 #include "reference/formula_resolve.h"
 #include "reference/formula_text.h"
-#include "src/op_call.h"
+#include "src/suggestion.h"
 
 namespace ampcheck::reference {
 
@@ -62,11 +62,6 @@ std::string formula_language() {
 
 namespace {
 
-std::string near_text(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string near = nearest_word(word, candidates);
-  return near.empty() ? "" : ", did you mean '" + near + "'?";
-}
-
 class Resolver {
  public:
   Resolver(const ParsedFormula& formula, const OpSignature& signature) : formula_(formula), signature_(signature) {
@@ -116,7 +111,7 @@ class Resolver {
     std::vector<std::string> names(known_.begin(), known_.end());
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    formula_.fail(term.at, "got unknown name '" + term.text + "'" + near_text(term.text, names) + ", want one of " + list);
+    formula_.fail(term.at, "got unknown name '" + term.text + "'" + did_you_mean(term.text, names) + ", want one of " + list);
   }
 
   void value(int index) {
@@ -131,7 +126,7 @@ class Resolver {
     if (function == nullptr) {
       std::vector<std::string> names;
       for (const FormulaFunction& f : formula_functions()) names.push_back(f.name);
-      formula_.fail(term.at, "got unknown function '" + term.text + "'" + near_text(term.text, names));
+      formula_.fail(term.at, "got unknown function '" + term.text + "'" + did_you_mean(term.text, names));
     }
     const int count = static_cast<int>(term.args.size());
     if (count < function->least || (function->most >= 0 && count > function->most))

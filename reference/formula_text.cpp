@@ -29,6 +29,7 @@ struct Constant {
 struct Source {
   ParsedFormula formula;
   OpSignature signature;
+  std::int64_t most_elements = kMaxFormulaElements;
   std::vector<std::vector<std::string>> symbols = {};  ///< of each input
   std::vector<Constant> constants = {};                ///< of each term
   std::map<std::string, int, std::less<>> slots = {};  ///< of every name of a value
@@ -47,6 +48,8 @@ struct CaseFacts {
   std::map<std::string, std::int64_t> extents;  ///< by dimension symbol
   std::map<std::string, std::vector<std::int64_t>> integers;
   std::map<std::string, Shape> integer_shapes;
+  mutable std::size_t counted = 0;  ///< nodes of the graph whose maps are counted in `listed`
+  mutable std::int64_t listed = 0;  ///< elements of maps, which take memory before anything is computed
 };
 
 /// Everything a formula may refer to at one case. Copied into the rules of own adjoints, which run after the recording.
@@ -209,8 +212,12 @@ class Evaluator {
   }
 
   Expr checked(const FormulaTerm& term, Expr out) const {
-    if (out.shape().count() > kMaxFormulaElements)
-      formula_.fail(term.at, "got a value of shape " + out.shape().str() + ", want at most " + std::to_string(kMaxFormulaElements) + " elements");
+    const std::int64_t most = source_.most_elements;
+    if (out.shape().count() > most) formula_.fail(term.at, "got a value of shape " + out.shape().str() + ", want at most " + std::to_string(most) + " elements");
+    for (; facts_.counted < graph().nodes().size(); ++facts_.counted)
+      if (const Map& map = graph().nodes()[facts_.counted].map) facts_.listed += static_cast<std::int64_t>(map->size());
+    if (facts_.listed > 4 * most)
+      formula_.fail(term.at, "got " + std::to_string(facts_.listed) + " elements that are listed or moved one by one so far, want at most " + std::to_string(4 * most));
     return out;
   }
 
@@ -257,7 +264,7 @@ class Evaluator {
     if (term.text == "^") return square(a);
     const Expr b = value(term.args[1]);
     checked(term, Expr(a));
-    if (term.text != "@" && broadcast_shape(a.shape(), b.shape()).count() > kMaxFormulaElements)
+    if (term.text != "@" && broadcast_shape(a.shape(), b.shape()).count() > source_.most_elements)
       formula_.fail(term.at, "got operands of shapes " + a.shape().str() + " and " + b.shape().str() + ", which broadcast to too many elements");
     if (term.text == "+") return a + b;
     if (term.text == "-") return a - b;
@@ -381,7 +388,7 @@ class Evaluator {
     if (hot && !facts_.integers.contains(index)) absent(formula_.term(term.args[0]));
     const std::int64_t n = whole(term.args[hot ? 1 : 0]);
     Shape shape = hot ? facts_.integer_shapes.at(index) : Shape{};
-    if (n < 0 || n > kMaxFormulaElements || shape.count() * n > kMaxFormulaElements)
+    if (n < 0 || n > source_.most_elements || shape.count() * n > source_.most_elements)
       formula_.fail(term.at, "got " + std::to_string(n) + " elements in " + term.text);
     if (shape.rank == kMaxRank) formula_.fail(term.at, "got more than 8 dimensions");
     shape[shape.rank++] = n;
@@ -411,7 +418,7 @@ class Evaluator {
       shape[shape.rank++] = width;
       return reshape(gather_rows(x, at), shape);
     }
-    if (x.shape().count() != static_cast<std::int64_t>(at.size()) * width || rows < 0 || rows > kMaxFormulaElements || rows * std::max<std::int64_t>(width, 1) > kMaxFormulaElements)
+    if (x.shape().count() != static_cast<std::int64_t>(at.size()) * width || rows < 0 || rows > source_.most_elements || rows * std::max<std::int64_t>(width, 1) > source_.most_elements)
       formula_.fail(term.at, "got " + x.shape().str() + " and " + std::to_string(at.size()) + " indices, want one index for each row");
     std::vector<std::int64_t> map;
     for (const std::int64_t row : at)
@@ -443,7 +450,7 @@ class Evaluator {
     const Shape& s = x.shape();
     const std::int64_t windows = window_extent(s[2], kh, stride, padding) * window_extent(s[3], kw, stride, padding);
     const double all = static_cast<double>(s[0]) * static_cast<double>(s[1]) * kh * kw * static_cast<double>(std::max<std::int64_t>(windows, 1));
-    if (all > static_cast<double>(kMaxFormulaElements)) formula_.fail(term.at, "got too many windows in unfold");
+    if (all > static_cast<double>(source_.most_elements)) formula_.fail(term.at, "got too many windows in unfold");
     return unfold(x, kh, kw, stride, padding);
   }
 
@@ -499,7 +506,7 @@ class Evaluator {
     if (at < 0 || at >= rank) formula_.fail(term.at, "got axis " + std::to_string(wanted) + " of shape " + x.shape().str());
     std::int64_t elements = 0;
     for (const Expr& part : parts) elements += part.shape().count();
-    if (elements > kMaxFormulaElements) formula_.fail(term.at, "got " + std::to_string(elements) + " elements in concat");
+    if (elements > source_.most_elements) formula_.fail(term.at, "got " + std::to_string(elements) + " elements in concat");
     for (const Expr& part : parts)
       for (int i = 0; i < rank; ++i)
         if (part.shape().rank != rank || (i != at && part.shape()[i] != x.shape()[i]))
@@ -551,8 +558,8 @@ void prepare(Source& source) {
 
 }  // namespace
 
-Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass) {
-  const auto source = std::make_shared<Source>(Source{parse_formula(std::move(text)), signature});
+Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass, std::int64_t most_elements) {
+  const auto source = std::make_shared<Source>(Source{parse_formula(std::move(text)), signature, most_elements});
   resolve_formula(source->formula, signature);
   prepare(*source);
   return {std::move(name), [source = std::shared_ptr<const Source>(source)](FormulaCall& call) {

@@ -35,12 +35,14 @@
 
 namespace ampcheck::reference {
 
-/// Largest number of elements of any value of a formula in text: a typing error must not take the machine's memory.
+/// Largest number of elements of any value of a formula in text; four times as many may be listed or moved one by one (arange,
+/// gather, slice ...) by all of it: a typing error must not take the machine's memory.
 inline constexpr std::int64_t kMaxFormulaElements = std::int64_t{1} << 26;
 
 /// Parses a formula and resolves its names against the signature. Recording throws FormulaError where shapes do not fit
 /// or an absent optional input is used outside given(). Throws FormulaError.
-Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass = false);
+Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass = false,
+                    std::int64_t most_elements = kMaxFormulaElements);
 
 /// The language in a page, as `ampcheck explain formula` prints it.
 std::string formula_language();

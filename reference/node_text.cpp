@@ -18,6 +18,12 @@ bool is_share(const Node& node) {
 
 namespace {
 
+/// 44715/1000000, as formulas in text keep 0.044715.
+bool is_decimal(const std::string& name) {
+  const std::size_t over = name.find("/1");
+  return over != std::string::npos && !name.starts_with("1/") && name.find_first_not_of('0', over + 2) == std::string::npos;
+}
+
 const char* infix(Primitive p) {
   switch (p) {
     case Primitive::add: return " + ";
@@ -33,7 +39,7 @@ std::string text_at(const Graph& graph, int id, const NodeNames& names, int dept
   if (const auto known = names.find(id); known != names.end()) return known->second;
   switch (node.primitive) {
     case Primitive::input: return node.name;
-    case Primitive::constant: return node.name.empty() ? fmt::format("{}", node.value) : node.name;
+    case Primitive::constant: return node.name.empty() || is_decimal(node.name) ? fmt::format("{}", node.value) : node.name;
     case Primitive::indicator: return "mask";
     case Primitive::stored: return node.name;
     default: break;

@@ -37,6 +37,7 @@ struct ReplayPolicy {
 
   float narrow(float x) const {
     if (options.accumulate == nullptr) return x;
+    if (x == 0 || !std::isfinite(x)) return x;
     const int drop = kFp32.precision - options.accumulate->precision;
     const float size = std::fabs(x);
     if (drop > 0 && size >= min_normal && size <= max_safe) {  // RNE on the pattern: the exponent carries by itself

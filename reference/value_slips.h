@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -61,17 +62,32 @@ void weighted_sums(std::int64_t count, const std::string& what, See see) {
       see(w, fmt::format("with every term at the border of {} blocks of {} twice in the sum of {}: they overlap", border == 0 ? "two" : "shared", block, what));
     }
   }
+  // A grid with too few blocks; one lane of a packed pair.
+  for (const std::int64_t block : {1, 4, 8, 16, 32, 64, 128, 256}) {
+    if (2 * block >= count) break;  // what is lost is a tail or a last block
+    w.assign(n, 0.0);
+    std::fill_n(w.begin(), block, 1.0);
+    see(w, block == 1 ? "with only the first term of the sum of " + what + ": the others are lost" : fmt::format("with only the first block of {} in the sum of {}: the others are lost", block, what));
+  }
+  for (const std::size_t lane : {std::size_t{0}, std::size_t{1}}) {
+    if (count < 3) break;
+    for (std::size_t k = 0; k < n; ++k) w[k] = k % 2 == lane ? 1 : 0;
+    see(w, fmt::format("with only the {} term of each pair in the sum of {}", lane == 0 ? "first" : "second", what));
+  }
 }
 
 /// Sums along an axis of terms times weights.
 inline std::vector<double> weighted(const std::vector<double>& from, const Shape& shape, int axis, const std::vector<double>& weights) {
   const Axis a = split(shape, axis);
   std::vector<double> out(static_cast<std::size_t>(a.outer * a.inner), 0.0);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const std::int64_t at = static_cast<std::int64_t>(i);
-    const double w = weights[static_cast<std::size_t>(at / a.inner % a.n)];
-    if (w != 0) out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)] += w * from[i];
-  }
+  const double* term = from.data();
+  for (std::int64_t outer = 0; outer < a.outer; ++outer)
+    for (std::int64_t k = 0; k < a.n; ++k, term += a.inner) {
+      const double w = weights[static_cast<std::size_t>(k)];
+      double* const sums = out.data() + outer * a.inner;
+      if (w != 0)  // what is left out may be NaN
+        for (std::int64_t i = 0; i < a.inner; ++i) sums[i] += w * term[i];
+    }
   return out;
 }
 
@@ -80,10 +96,9 @@ inline std::vector<double> summed(const std::vector<double>& from, const Shape& 
   const Axis a = split(shape, axis);
   const std::vector<double> sums = weighted(from, shape, axis, std::vector<double>(static_cast<std::size_t>(a.n), 1.0));
   std::vector<double> out(from.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t at = static_cast<std::int64_t>(i);
-    out[i] = sums[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
-  }
+  double* to = out.data();
+  for (std::int64_t outer = 0; outer < a.outer; ++outer)
+    for (std::int64_t k = 0; k < a.n; ++k, to += a.inner) std::copy_n(sums.data() + outer * a.inner, a.inner, to);
   return out;
 }
 
@@ -92,10 +107,9 @@ template <class F>
 std::vector<double> along(const std::vector<double>& from, const Shape& shape, int axis, F source) {
   const Axis a = split(shape, axis);
   std::vector<double> out(from.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
-    out[i] = from[static_cast<std::size_t>(at + (source(index, a.n) - index) * a.inner)];
-  }
+  double* to = out.data();
+  for (std::int64_t outer = 0; outer < a.outer; ++outer)
+    for (std::int64_t k = 0; k < a.n; ++k, to += a.inner) std::copy_n(from.data() + (outer * a.n + source(k, a.n)) * a.inner, a.inner, to);
   return out;
 }
 inline std::vector<double> reversed(const std::vector<double>& from, const Shape& shape, int axis) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/error.h"
+#include "src/suggestion.h"
 
 namespace ampcheck {
 
@@ -208,8 +209,7 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
       std::vector<std::string> keys = {"range", "cotangent", "layout", "seed"};
       for (const TensorSpec& s : signature.inputs) keys.push_back(s.name);
       for (const AttributeSpec& a : signature.attributes) keys.push_back(a.name);
-      const std::string near = nearest_word(key, keys);
-      fail(text, field.at, "got unknown key '" + key + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?"));
+      fail(text, field.at, "got unknown key '" + key + "'" + did_you_mean(key, keys));
     }
   }
   for (const DimSpec& dim : signature.dims) {

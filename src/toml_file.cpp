@@ -24,7 +24,7 @@ constexpr void toml_expects(bool holds, const char* what) {
 
 #include <algorithm>
 
-#include "src/op_call.h"
+#include "src/suggestion.h"
 
 namespace ampcheck {
 
@@ -113,10 +113,9 @@ TomlSection::TomlSection(const TomlFile& file, const TomlNode& node, std::string
   if (node.kind != TomlNode::Kind::table) file.fail(node.place, what_ + ", got " + kind_name(node.kind) + ", want a table");
   for (const TomlEntry& entry : node.entries) {
     if (std::find(keys.begin(), keys.end(), entry.key) != keys.end()) continue;
-    const std::string near = nearest_word(entry.key, keys);
     std::string list;
     for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
-    file.fail(entry.place, what_ + ", got unknown key '" + entry.key + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") + ", want one of " + list);
+    file.fail(entry.place, what_ + ", got unknown key '" + entry.key + "'" + did_you_mean(entry.key, keys) + ", want one of " + list);
   }
 }
 
@@ -199,10 +198,9 @@ std::optional<int> TomlSection::choice(std::string_view key, const std::vector<s
   if (!word) return std::nullopt;
   const auto found = std::find(words.begin(), words.end(), *word);
   if (found != words.end()) return static_cast<int>(found - words.begin());
-  const std::string near = nearest_word(*word, words);
   std::string list;
   for (const std::string& known : words) list += (list.empty() ? "" : ", ") + known;
-  fail(key, "got '" + *word + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") + ", want " + list);
+  fail(key, "got '" + *word + "'" + did_you_mean(*word, words) + ", want " + list);
 }
 
 }  // namespace ampcheck

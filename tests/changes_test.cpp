@@ -10,6 +10,7 @@
 #include "checks/runner.h"
 #include "reference/changes.h"
 #include "reference/formula_functions.h"
+#include "src/rounding.h"
 
 namespace ampcheck::reference {
 namespace {
@@ -67,6 +68,23 @@ TEST(Changes, EachSlipIsAmongThem) {
                    }), "with the sum of g * x over axis 0 as well"));
   EXPECT_TRUE(says(slip([](double, double b, double, std::size_t) { return -b * 0; }), "without g"));
   EXPECT_TRUE(that_give(graph, leaves, target, slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 3 + 0.125; })).empty());
+}
+
+/// What is saved is saved in one type: both in 16 bits, not one after the other.
+TEST(Changes, SavedTensorsAreNarrowedTogether) {
+  Graph graph;
+  const Expr x = graph.input("x", Shape{4});
+  const Expr a = stored("a", exp(x)), b = stored("b", a * x), target = a + b;
+  const std::vector<double> vx{0.3, 1.7, -0.6, 2.2};
+  const auto bf16 = [](double v) {
+    round_values(kBf16, RoundingMode{}, {&v, 1}, {&v, 1});
+    return v;
+  };
+  std::vector<double> both, first;
+  for (const double v : vx) both.push_back(bf16(std::exp(v)) + bf16(std::exp(v) * v)), first.push_back(bf16(std::exp(v)) * (1 + v));
+  EXPECT_EQ(that_give(graph, {{x, vx}}, target, both), std::vector<std::string>{"keeps a and b in bf16"});
+  const std::vector<std::string> of_first = that_give(graph, {{x, vx}}, target, first);
+  EXPECT_TRUE(std::find(of_first.begin(), of_first.end(), "keeps a and b in bf16") == of_first.end());
 }
 
 }  // namespace

@@ -58,7 +58,15 @@ TEST(Cli, CheckJsonKeepsItsSchema) {
     EXPECT_TRUE(summary.at(key).is_number_integer()) << key;
   EXPECT_EQ(summary.at("cases"), out.at("cases").size());
   EXPECT_EQ(summary.at("cases").get<int>(), summary.at("passed").get<int>() + summary.at("failed").get<int>() + summary.at("skipped").get<int>());
-  EXPECT_GT(summary.at("elements").get<int>(), 0);
+  std::int64_t judged = 0, related = 0;  // relations compare bits of two runs: no interval, no element that was judged
+  for (const json& item : out.at("cases"))
+    for (const json& check : item.at("checks")) {
+      const std::string name = check.at("name");
+      (name.starts_with("forward ") || name.starts_with("backward ") ? judged : related) += check.at("compared").get<std::int64_t>();
+    }
+  EXPECT_EQ(summary.at("elements").get<std::int64_t>(), judged);
+  EXPECT_GT(judged, 0);
+  EXPECT_GT(related, 0);
   std::size_t worst_seen = 0;
   for (const json& item : out.at("cases")) {
     for (const char* key : {"case", "op", "verdict", "code"}) EXPECT_TRUE(item.at(key).is_string()) << key;
@@ -84,8 +92,8 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
   } kErrors[] = {
       {"check sotfmax", "did you mean 'softmax'?"},
       {"chekc", "did you mean 'check'?"},
-      {"check --dtyp fp32", "did you mean '--dtype'?"},
-      {"check --dtype fp23", "did you mean 'fp32'?"},
+      {"check --dtyp fp32", "got unknown option '--dtyp' (did you mean '--dtype'?); ampcheck check --help"},
+      {"check --dtype fp23", "got 'fp23' (did you mean 'fp32'?), want fp32"},
       {"check 'softmax(x=fp32[3,4],rnage=wide)'", "did you mean 'range'?"},
       {"check 'softmax(x=fp32[3,4],range=confidnt)'", "did you mean 'confident'?"},
       {"check 'softmax(x=fp32[3])'", "too few extents"},
@@ -107,6 +115,7 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
     const ProgramResult run = ampcheck(error.arguments);
     EXPECT_EQ(run.exit_code, 2) << error.arguments << "\n" << run.out << run.err;
     EXPECT_TRUE(contains(run.err, error.wanted)) << error.arguments << "\n" << run.err;
+    EXPECT_FALSE(contains(run.err, "?,")) << run.err;
     EXPECT_TRUE(run.out.empty()) << error.arguments;
   }
 }

@@ -283,7 +283,7 @@ TEST(FormulaText, ErrorsPointAtTheirPlace) {
       {"", "got no statement"},
       {"x", "want '=' after 'x'"},
       {"y = x;; z", "column 10: got the end of the formula"},
-      {"y = xx", "got unknown name 'xx', did you mean 'x'?"},
+      {"y = xx", "got unknown name 'xx' (did you mean 'x'?"},
       {"y = sofmax(x)", "got unknown function 'sofmax'"},
       {"y = sigmod(x)", "did you mean 'sigmoid'?"},
       {"y = exp(x, x)", "got 2 arguments for exp, want exp(x)"},
@@ -345,6 +345,23 @@ TEST(FormulaText, SizeAndDepthAreLimited) {
   for (int i = 0; i < 6000; ++i) many += "\nt" + std::to_string(i) + " = -x";
   EXPECT_NE(error_of(op, many).find("more than 8192 terms"), std::string::npos);
   EXPECT_NE(error_of(op, std::string(70'000, ' ')).find("want at most 65536"), std::string::npos);
+}
+
+/// Each list is small enough, all of them together would take the machine's memory.
+TEST(FormulaText, ListsAreBoundedTogether) {
+  const OpSignature op = signature_of({{"x", "A B"}});
+  const auto recorded = [&](int lists) {
+    std::string text = "y = x";
+    for (int i = 0; i < lists; ++i) text += " + sum(arange(100))";
+    record(op, form_from_text(op, "text", text, false, 100), {}, {{{"x", Shape{2, 3}}}, {}, {}});
+  };
+  EXPECT_NO_THROW(recorded(4));
+  try {
+    recorded(5);
+    ADD_FAILURE() << "500 elements were taken";
+  } catch (const FormulaError& error) {
+    EXPECT_NE(std::string(error.what()).find("got 500 elements that are listed or moved one by one so far, want at most 400"), std::string::npos) << error.what();
+  }
 }
 
 TEST(FormulaText, GarbageIsRefusedAndNothingElse) {

@@ -126,7 +126,7 @@ TEST(KernelPatterns, RowMaximumKeepsNaN) {
 
 TEST(KernelPatterns, MatmulIsOneChainPerOutput) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {7, 17, 5}, {6, 16, 256}, {97, 33, 515}, {3, 0, 4},
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {7, 17, 5}, {6, 16, 256}, {97, 33, 515}, {20, 80, 37}, {3, 0, 4},
                                   {0, 3, 4}, {2, 3, 0}})
       for (const bool a_turned : {false, true})
         for (const bool b_turned : {false, true}) {

@@ -92,6 +92,28 @@ TEST(Launchers, BrokenOnesAreConvicted) {
   }
 }
 
+TEST(Launchers, ADoubleBackwardIsJudgedAsAnOpOfItsOwn) {
+  const auto made = [](const std::string& symbol) {
+    return op_of_toml("library = '" + kLibrary + "'\nname = 'cube'\nformula = 'y = x * x * x'\ndims = { N = [35, 64, 2] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n"
+                      "contract = { storage = ['fp32'] }\n"
+                      "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
+                      "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', 'int64_t N']\n"
+                      "[double_backward]\nsymbol = '" + symbol + "'\narguments = ['const float* x', 'const float* dy', 'const float* dgrad_x', 'float* dx', 'float* ddy', 'int64_t N']\n",
+                      kFolder + "x.toml");
+  };
+  const TomlOp right = made("cube_double_backward"), wrong = made("cube_double_backward_by_3");
+  ASSERT_TRUE(right.backward_op && wrong.backward_op);
+  EXPECT_EQ(codes(right.op, CaseSet::quick, {Dtype::fp32}, 1).size(), 1u);
+  const auto seen = codes(*right.backward_op, CaseSet::quick, {Dtype::fp32}, 1);
+  EXPECT_EQ(seen.size(), 1u);
+  EXPECT_TRUE(seen.contains(""));
+  const CaseResult convicted = run_case(*wrong.backward_op, parse_call("cube_backward(x=fp32[35],dy=fp32,seed=1)", wrong.backward_op->signature), {});
+  EXPECT_EQ(convicted.code, "AC101");
+  EXPECT_EQ(subject_of(*deciding_check(convicted)), "backward dx");
+  EXPECT_TRUE(contains(error_of("library = 'x.so'\nname = 'f'\ndims = { N = [2, 3, 4] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n[double_backward]\nsymbol = 'g'\n"),
+                       "[my_op.toml:6:")) << "an op without a formula has none";
+}
+
 TEST(Launchers, ArgumentsThatDoNotFitTheLauncherShow) {
   // What a slip in the file does: columns for rows, the wrong code of a dtype, zeroed memory taken for granted.
   for (const auto& [from, to] : std::map<std::string, std::string>{{"\"const int64_t* strides(x)\", \"const int64_t* strides(y)\"", "\"const int64_t* strides(y)\", \"const int64_t* strides(x)\""},
@@ -111,17 +133,17 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
   const struct {
     std::string from, to, want;
   } kMistakes[] = {
-      {"inputs = {", "input = {", "[my_op.toml:7:1] file, got unknown key 'input', did you mean 'inputs'?"},
-      {"role = \"weight\"", "role = \"wieght\"", "[my_op.toml:7:53] role, got 'wieght', did you mean 'weight'?, want data, weight"},
+      {"inputs = {", "input = {", "[my_op.toml:7:1] file, got unknown key 'input' (did you mean 'inputs'?"},
+      {"role = \"weight\"", "role = \"wieght\"", "[my_op.toml:7:53] role, got 'wieght' (did you mean 'weight'?), want data, weight"},
       {"dims = \"D\"", "dims = \"Q\"", "[my_op.toml:7:41] dims, got 'Q', want one of the dims N, D"},
       {"N = [5, 64, 2]", "N = [5, 64]", "[my_op.toml:6:14] dim 'N', want its extents in three sample shapes"},
       {"default = 1e-6", "default = \"small\"", "[my_op.toml:10:34] default, got a string, want a number"},
       {"name = \"launched_rms_norm\"", "name = \"no name\"", "[my_op.toml:4:1] name, got 'no name', want letters, digits and _"},
       {"mean(x^2, -1) + eps", "mean(x^2, -1) + epsilon", "[my_op.toml:15:49] formula: got unknown name 'epsilon'"},
-      {"y = n * weight\"\"\"", "y = n * weihgt\"\"\"", "[my_op.toml:17:9] formula: got unknown name 'weihgt', did you mean 'weight'?"},
+      {"y = n * weight\"\"\"", "y = n * weihgt\"\"\"", "[my_op.toml:17:9] formula: got unknown name 'weihgt' (did you mean 'weight'?"},
       {"\"int64_t N\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"", "\"int64_t M\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
        "[my_op.toml:21:91] argument, got unknown name 'M'"},
-      {"\"float eps\"", "\"flaot eps\"", "[my_op.toml:23:15] argument, got type 'flaot', did you mean 'float'?"},
+      {"\"float eps\"", "\"flaot eps\"", "[my_op.toml:23:15] argument, got type 'flaot' (did you mean 'float'?"},
       {"\"const void* dy\"", "\"const void* y\"", "[my_op.toml:29:90] argument, got 'y' for a pointer"},
       {"\"int dtype\"", "\"int dtype(nothing)\"", "want a tensor: inv_rms, weight, x, y"},
       {"workspace = \"4 * D\"\n", "", "arguments, got a workspace without its size"},
@@ -130,7 +152,7 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
       {"dtypes = { fp32 = 0, bf16 = 15 }", "", "argument, got dtype without codes"},
       {"symbol = { fp32 = \"rms_norm_backward_fp32\", bf16", "symbol = { fp32 = \"rms_norm_backward_fp32\", fp16", "symbol, got none for bf16"},
       {"returns = \"status\"", "returns = 3", "[my_op.toml:27:11] returns, got an integer, want a string"},
-      {"[backward]", "[forward2]", "[my_op.toml:25:2] file, got unknown key 'forward2', did you mean 'forward'?"},
+      {"[backward]", "[forward2]", "[my_op.toml:25:2] file, got unknown key 'forward2' (did you mean 'forward'?"},
       {"library = ", "summary = ", "got no TOML: "},
       {"of = [\"y\", \"dx\"]", "of = [\"y\", \"dz\"]", "[my_op.toml:11:21] rows, got 'dz', want an output or the gradient of an input"},
       {"storage = [\"fp32\", \"bf16\"]", "storage = [\"fp32\", \"bf61\"]", "storage, got 'bf61', want fp32, fp16, bf16"},
@@ -297,7 +319,7 @@ TEST(Launchers, TheProgramTakesAFile) {
   write("bad.toml", changed("inputs =", "inputz ="));
   const ProgramResult bad = testing::shell("cd " + folder.path() + " && $AMPCHECK list bad.toml");
   EXPECT_EQ(bad.exit_code, 2);
-  EXPECT_TRUE(contains(bad.err, "[bad.toml:7:1] file, got unknown key 'inputz', did you mean 'inputs'?")) << bad.err;
+  EXPECT_TRUE(contains(bad.err, "[bad.toml:7:1] file, got unknown key 'inputz' (did you mean 'inputs'?")) << bad.err;
 }
 
 }  // namespace

@@ -149,6 +149,126 @@ TEST(LossShares, OfTheGradientsNormAddUpToo) {
   EXPECT_NEAR(norm_of(scaled).sum, want, 1e-9 * std::fabs(want));
 }
 
+/// One step's errors of gradients.
+std::vector<GradientError> gradient_errors_of(TrainOptions options, int steps = 1) {
+  options.gradient_errors = 1;
+  Trainer trainer(options);
+  StepResult last;
+  for (int i = 0; i < steps; ++i) last = trainer.step();
+  return last.gradient_errors;
+}
+
+const GradientPart& largest_part(const GradientError& e) {
+  return *std::max_element(e.parts.begin(), e.parts.end(), [](const auto& a, const auto& b) { return std::fabs(a.moves) < std::fabs(b.moves); });
+}
+
+/// The parts add up to the error, but for what is of second order: half the error, a quarter of the rest.
+TEST(GradientErrors, PartsAddUpToEachParametersError) {
+  for (const char* model : {"mlp", "conv"}) {
+    std::vector<GradientError> of[2];
+    for (const int halvings : {0, 1}) {
+      TrainOptions options = options_of(Dtype::fp32);
+      options.net.model = model;
+      options.fault = [=](const Event& e) {
+        if (e.op != "linear_1" || e.tensor != "y" || e.phase != Phase::forward) return;
+        for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] *= 1 + std::ldexp(0x1p-7f, -halvings);
+      };
+      of[halvings] = gradient_errors_of(options);
+    }
+    ASSERT_EQ(of[0].size(), of[1].size());
+    double largest = 0;
+    int halved = 0;
+    for (const GradientError& e : of[0]) largest = std::max(largest, e.error);
+    for (std::size_t p = 0; p < of[0].size(); ++p) {
+      double rest[2];
+      for (const int k : {0, 1}) {
+        rest[k] = of[k][p].error - of[k][p].apart;
+        for (const GradientPart& part : of[k][p].parts) rest[k] -= part.moves;
+      }
+      if (of[0][p].error < 1e-3 * largest) continue;  // barely behind the op, if at all: fp32's own roundings
+      ++halved;
+      EXPECT_EQ(largest_part(of[0][p]).from.op, "linear_1") << model << " " << of[0][p].parameter;
+      EXPECT_LT(std::fabs(rest[0]), 0.1 * of[0][p].error) << model << " " << of[0][p].parameter;
+      const double own = 64 * 0x1p-24 * of[1][p].size;  // what fp32 errs by itself, in sums of 64 rows
+      EXPECT_LT(std::fabs(rest[1]), 0.5 * std::fabs(rest[0]) + own) << model << " " << of[0][p].parameter;
+    }
+    EXPECT_GT(halved, 2) << model;
+  }
+}
+
+/// An op of too few bits is in the gradients behind it and in no other, and there it is more than rounding. A right run names nothing.
+TEST(GradientErrors, AnOpOfTooFewBitsIsInTheGradientsBehindItAlone) {
+  const std::string planted = "linear_2 (layer1) backward dx";
+  for (const bool wrong : {true, false})
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
+      TrainOptions options = options_of(dtype);
+      options.scaler.enabled = dtype == Dtype::fp16, options.scaler.init_scale = 1024;
+      if (wrong) options.fault = [](const Event& e) {
+        if (e.op != "linear_2" || e.tensor != "dx" || e.phase != Phase::backward || e.cast) return;
+        const std::uint16_t kept = e.got.dtype == Dtype::bf16 ? 0xfff0 : 0xff80;  // three bits of the fraction
+        for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<std::uint16_t>()[i] &= kept;
+      };
+      const std::vector<GradientError> errors = gradient_errors_of(options);
+      ASSERT_EQ(errors.size(), 6u);
+      for (const GradientError& e : errors) {
+        const bool behind = e.parameter.starts_with("layer0");
+        ASSERT_FALSE(e.parts.empty());
+        EXPECT_EQ(largest_part(e).from.str() == planted, wrong && behind) << name(dtype) << " " << e.parameter << " " << largest_part(e).from.str();
+        for (const GradientPart& part : e.parts) {
+          const bool named = std::fabs(part.moves) > part.rounding;
+          EXPECT_EQ(named, wrong && behind && part.from.str() == planted) << name(dtype) << " " << e.parameter << " " << part.from.str() << " " << part.moves << " " << part.rounding;
+          EXPECT_TRUE(behind || part.from.str() != planted) << "no way leads from there to " << e.parameter;
+        }
+      }
+    }
+}
+
+/// Ranks, micro-batches, weights of the loss and scales change who computes what, not what is in the error.
+TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
+  for (const bool ranks : {true, false}) {
+    TrainOptions options = options_of(Dtype::fp32);  // whose masks of relu are those of fp64
+    options.fault = [](const Event& e) {
+      if ((e.op == "linear_1" && e.phase == Phase::forward) || (e.op == "linear_3" && e.tensor == "dx"))
+        for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] *= 1 + 0x1p-7f;
+    };
+    options.rule.ranks = ranks ? 3 : 1, options.rule.accumulate = ranks ? 2 : 3, options.rule.loss_weight = 0.5;
+    options.scaler.enabled = true, options.scaler.init_scale = 512;
+    if (ranks) options.reduce.compress = Dtype::bf16;
+    options.net.batch = 16;
+    for (const GradientError& e : gradient_errors_of(options, 2)) {
+      double sum = e.apart;
+      bool reduced = false;
+      for (const GradientPart& part : e.parts) sum += part.moves, reduced |= part.from.phase == Phase::all_reduce;
+      EXPECT_NEAR(sum, e.error, 0.1 * e.error) << e.parameter;
+      EXPECT_EQ(reduced, ranks);
+      EXPECT_NE(e.apart, 0);
+    }
+  }
+}
+
+/// Right runs of nets with gradients that are zero by a symmetry, weights that came apart, and every kind of op.
+TEST(GradientErrors, RightRunsNameNothing) {
+  for (const char* model : {"conv", "transformer"})
+    for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
+      if (model == std::string("transformer") && dtype != Dtype::fp16) continue;  // which has the smallest range, and takes its time
+      TrainOptions options = options_of(dtype);
+      options.net.model = model, options.sampling.from = 1;
+      options.scaler.enabled = dtype == Dtype::fp16, options.scaler.init_scale = 1024;
+      const std::vector<GradientError> errors = gradient_errors_of(options, 2);
+      double largest = 0;
+      for (const GradientError& e : errors) largest = std::max(largest, e.size);
+      int noise = 0;
+      for (const GradientError& e : errors) {
+        if (e.size <= kFp32.unit_roundoff() * largest) {
+          ++noise;
+          continue;
+        }
+        for (const GradientPart& part : e.parts) EXPECT_LE(std::fabs(part.moves), part.rounding) << model << " " << name(dtype) << " " << e.parameter << " " << part.from.str();
+      }
+      EXPECT_EQ(noise, model == std::string("conv") ? 1 : 2) << "the biases before a softmax";
+    }
+}
+
 TEST(LossShares, DecisionsThatFlipAreCounted) {
   const auto tally_of = [](const TrainOptions& options) {
     Trainer trainer(options);

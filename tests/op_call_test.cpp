@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "src/error.h"
+#include "src/suggestion.h"
 
 namespace ampcheck {
 namespace {
@@ -151,6 +152,11 @@ TEST(NearestWord, FindsTyposOnly) {
   EXPECT_EQ(nearest_word("completely_else", words), "");
   EXPECT_EQ(nearest_word("relu", words), "relu");
   EXPECT_EQ(nearest_word("x", {}), "");
+}
+
+TEST(NearestWord, IsOfferedInsideTheSentence) {
+  EXPECT_EQ(did_you_mean("sofmax", {"softmax", "gelu"}), " (did you mean 'softmax'?)");
+  EXPECT_EQ(did_you_mean("completely_else", {"softmax", "gelu"}), "");
 }
 
 TEST(NumberText, ReadsBackShortest) {

@@ -13,10 +13,11 @@
 namespace ampcheck::checks {
 namespace {
 
-OpDef read(const ac_op& op) {
+std::vector<OpDef> read_all(const ac_op& op) {
   const ac_plugin plugin = {sizeof(ac_plugin), AMPCHECK_OP_ABI, "test", nullptr, 1, 0, &op};
-  return ops_of(&plugin, "libx.so").at(0);
+  return ops_of(&plugin, "libx.so");
 }
+OpDef read(const ac_op& op) { return read_all(op).at(0); }
 
 std::string refusal(const ac_op& op) {
   try {
@@ -274,6 +275,79 @@ TEST(Range, ThatIsNoneIsRefused) {
   for (const auto& [low, high] : {std::pair(0.0, 2.0), std::pair(3.0, 8.0), std::pair(8.0, 2.0), std::pair(1.0, HUGE_VAL), std::pair(-1.0, 2.0), std::pair(1.0, std::nan(""))})
     EXPECT_NE(refused(low, high, 0).find("contract] loss_scales, got"), std::string::npos) << low << " " << high << refused(low, high, 0);
   for (const double input : {-1.0, HUGE_VAL, std::nan("")}) EXPECT_NE(refused(0, 0, input).find("contract] largest_input, got"), std::string::npos) << input;
+}
+
+// ---- double backward ------------------------------------------------------------------------------------------------
+
+/// y = s x, s = x^2, which is saved; dx = 3 s dy. `factor`: of x dy dgrad_x in the double backward, 6 is right.
+void describe_cube(op::Op& op, float factor) {
+  op.input("x", "N D"), op.output("y"), op.saved("s");
+  op.dim("N", 5, 9, 2), op.dim("D", 7, 33, 64);
+  op.formula("s = stored(s, x * x); y = s * x");
+  op.forward([]<class T>(op::Type<T>, const op::Call& call) {
+    const auto x = call.view<const T>("x");
+    const auto y = call.view<T>("y");
+    const auto s = call.view<float>("s");
+    for (std::int64_t i = 0; i < x.size(); ++i) s[i] = float(x[i]) * float(x[i]), y[i] = T(s[i] * float(x[i]));
+  });
+  op.backward([]<class T>(op::Type<T>, const op::Call& call) {
+    const auto s = call.view<const float>("s");
+    const auto dy = call.view<const T>("dy");
+    const auto dx = call.view<T>("dx");
+    for (std::int64_t i = 0; i < s.size(); ++i) dx[i] = T(3 * (s[i] * float(dy[i])));
+  });
+  op.double_backward([factor]<class T>(op::Type<T>, const op::Call& call) {
+    const auto s = call.view<const float>("s");
+    const auto x = call.view<const T>("x"), dy = call.view<const T>("dy"), c = call.view<const T>("dgrad_x");
+    const auto dx = call.view<T>("dx"), ddy = call.view<T>("ddy");
+    for (std::int64_t i = 0; i < s.size(); ++i) dx[i] = T(factor * (float(x[i]) * float(dy[i]) * float(c[i]))), ddy[i] = T(3 * (s[i] * float(c[i])));
+  });
+}
+
+TEST(DoubleBackward, IsJudgedAsAnOpOfItsOwn) {
+  for (const float factor : {6.0f, 3.0f}) {
+    op::Op op("cube");
+    describe_cube(op, factor);
+    const std::vector<OpDef> ops = read_all(op.finish());
+    ASSERT_EQ(ops.size(), 2u);
+    EXPECT_EQ(ops[1].signature.name, "cube_backward");
+    EXPECT_EQ(findings(ops[0]).second, std::set<std::string>()) << "first order is right";
+    const OpCall call = parse_call("cube_backward(x=fp32[5,7],dy=fp32,seed=1)", ops[1].signature);
+    const CaseResult result = run_case(ops[1], call, {});
+    std::int64_t compared = 0;
+    for (const CheckResult& check : result.checks) compared += check.name.starts_with("backward ddy") ? check.compared : 0;
+    EXPECT_GT(compared, 0);
+    if (factor == 6) {
+      EXPECT_EQ(findings(ops[1]).second, std::set<std::string>());
+    } else {
+      EXPECT_EQ(result.code, "AC101");
+      EXPECT_EQ(subject_of(*deciding_check(result)), "backward dx");
+    }
+  }
+}
+
+TEST(DoubleBackward, WantsWhatItCanBeJudgedBy) {
+  op::Op op("cube");
+  describe_cube(op, 6);
+  ac_op made = op.finish();
+  ac_output saved = *made.saved;
+  saved.type = AC_TYPE_STORAGE;
+  ac_op stored = made;
+  stored.saved = &saved;
+  EXPECT_NE(refusal(stored).find("double_backward] [cube] backward as an op, got"), std::string::npos) << refusal(stored);
+  ac_double_backward none = {sizeof none, 0, nullptr};
+  ac_extension extension = {sizeof extension, AC_EXTENSION_REQUIRED, AC_DOUBLE_BACKWARD, &none};
+  made.extensions = &extension;
+  EXPECT_NE(refusal(made).find("extension 1, double_backward] run, got a null pointer"), std::string::npos) << refusal(made);
+  extension.data = nullptr;
+  EXPECT_NE(refusal(made).find("double_backward] data, got a null pointer"), std::string::npos) << refusal(made);
+}
+
+TEST(DoubleBackward, AnOlderHostGivesNoneOfItsTensors) {
+  ac_call call = {};
+  call.struct_size = offsetof(ac_call, gradient_cotangents), call.input_count = 1;
+  call.gradient_cotangents = reinterpret_cast<const ac_tensor* const*>(std::uintptr_t{8});  // what lies behind an older call is not its own
+  EXPECT_FALSE(op::Call(&call).find<const float>("dgrad_x"));
 }
 
 // ---- extensions -----------------------------------------------------------------------------------------------------

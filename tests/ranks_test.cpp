@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
 #include "src/error.h"
 #include "src/float_format.h"
@@ -181,12 +182,89 @@ TEST(Ranks, WhatAHookLosesIsNamed) {
   }
 }
 
+/// The sum over ranks ends on the rank that owns the stretch, and everything after it is element by element: the same bits, sharded or not.
+TEST(Ranks, ShardedAreTheSameBits) {
+  struct Case { const char* optimizer; Dtype dtype; int ranks; Order order; std::optional<Dtype> wire; const char* schedule; };
+  for (const Case& c : {Case{"sgd", Dtype::fp16, 2, Order::ring, {}, ""}, Case{"adam", Dtype::bf16, 3, Order::tree, Dtype::bf16, "cosine:8"}, Case{"rmsprop", Dtype::fp16, 4, Order::ring, Dtype::fp16, "step:2"}}) {
+    TrainOptions options = options_of(c.dtype, c.ranks, 1);
+    options.rule.optimizer.name = c.optimizer, options.rule.schedule = c.schedule, options.reduce.order = c.order, options.reduce.compress = c.wire;
+    options.scaler.init_scale = 0x1p24;  // some steps are skipped
+    std::vector<StepResult> whole, parts;
+    const std::vector<double> want = weights_after(options, 6, &whole);
+    options.sharding.on = true;
+    EXPECT_EQ(weights_after(options, 6, &parts), want) << c.optimizer;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_EQ(parts[i].loss, whole[i].loss) << i;
+      EXPECT_EQ(parts[i].stepped, whole[i].stepped) << i;
+      EXPECT_EQ(parts[i].scale_after, whole[i].scale_after) << i;
+      EXPECT_EQ(parts[i].lr, whole[i].lr) << i;
+      EXPECT_EQ(parts[i].stagnant_share, whole[i].stagnant_share) << i;
+      EXPECT_FALSE(parts[i].ranks_disagree) << i;
+    }
+    EXPECT_TRUE(c.dtype != Dtype::fp16 || whole.back().skips > 0);
+  }
+}
+
+/// An infinity that is in one rank's shard alone: agreed on, all skip; where each believes its own flag, one skips and the others step.
+TEST(Ranks, ShardedSkipTogether) {
+  struct End { std::vector<double> weights, scales; bool disagree = false, stepped = true; };
+  const auto run = [](bool sharded, bool agreed) {
+    TrainOptions options = options_of(Dtype::fp16, 3, 1);
+    options.sharding.on = sharded;
+    if (!agreed) options.sharding.believes = [](int, float own, float) { return own; };
+    options.fault = [](const Event& e) {  // the second element: rank 0 owns it
+      if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast) e.got.as<std::uint16_t>()[1] = 0x7c00;
+    };
+    Trainer trainer(options);
+    End end;
+    for (int i = 0; i < 4; ++i) {
+      const StepResult result = trainer.step();
+      end.disagree |= result.ranks_disagree;
+      if (i == 1) end.stepped = result.stepped;
+    }
+    for (const Parameter& p : trainer.parameters().all())
+      for (const float v : p.value.span<float>()) end.weights.push_back(static_cast<double>(v));
+    for (int r = 0; sharded && r < 3; ++r) end.scales.push_back(trainer.sharded()->scaler(r).get_scale());
+    return end;
+  };
+  const End whole = run(false, true), right = run(true, true), wrong = run(true, false);
+  EXPECT_EQ(right.weights, whole.weights);
+  EXPECT_FALSE(right.stepped || right.disagree);
+  EXPECT_EQ(right.scales, (std::vector<double>(3, 32768)));
+  EXPECT_TRUE(wrong.disagree);
+  EXPECT_EQ(wrong.scales, (std::vector<double>{32768, 65536, 65536}));
+  std::size_t apart = 0;
+  for (std::size_t i = 0; i < whole.weights.size(); ++i) apart += wrong.weights[i] != whole.weights[i];
+  EXPECT_GT(apart, whole.weights.size() / 3) << "the shards of the ranks that stepped";
+}
+
+/// Clipping needs one norm of all shards; a checkpoint has each rank's own.
+TEST(Ranks, ShardedAreClippedAndResumedAsOne) {
+  TrainOptions options = options_of(Dtype::bf16, 3, 1);
+  options.rule.optimizer.name = "adam", options.rule.clip_norm = 0.25, options.sharding.on = true;
+  Trainer first(options);
+  for (int i = 0; i < 3; ++i) first.step();
+  const std::string saved = checkpoint_bytes(first);
+  Trainer again(options);
+  resume(again, saved, "checkpoint");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(again.step().loss, first.step().loss) << i;
+  for (Parameter& p : first.parameters().all()) EXPECT_EQ(to_doubles(again.parameters().find(p.name)->value.view()), to_doubles(p.value.view())) << p.name;
+  double squares = 0;
+  for (int r = 0; r < 3; ++r)
+    for (const Parameter& p : first.sharded()->shards(r).all())
+      for (const float g : p.grad.span<float>()) squares += static_cast<double>(g) * static_cast<double>(g);
+  EXPECT_NEAR(std::sqrt(squares), 0.25, 0.25 * 1e-5) << "torch's coefficient is max_norm / (norm + 1e-6)";
+}
+
 TEST(Ranks, AreFlagsOfTheCommand) {
   using ampcheck::testing::ampcheck;
   const auto run = ampcheck("train --steps 2 --batch 16 --ranks 3 --reduce tree --divide post --compress bf16 --grad-penalty 0.01 --record /dev/stdout --json");
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (const char* part : {"\"phase\":\"all_reduce\",\"cast\":false,\"op\":\"layer0.weight\"", "\"dtype\":\"bf16\"", "\"rank\":2"}) EXPECT_NE(run.out.find(part), std::string::npos) << part;
-  for (const char* wrong : {"--ranks 0", "--reduce star", "--compress fp8", "--divide twice"}) EXPECT_EQ(ampcheck(std::string("train --steps 1 ") + wrong).exit_code, 2) << wrong;
+  const auto sharded = ampcheck("train --steps 2 --batch 16 --ranks 3 --sharded --json");
+  EXPECT_EQ(sharded.exit_code, 0) << sharded.err;
+  EXPECT_NE(sharded.out.find("\"ranks_disagree_at\": null"), std::string::npos) << sharded.out;
+  for (const char* wrong : {"--ranks 0", "--reduce star", "--compress fp8", "--divide twice", "--sharded", "--ranks 2 --sharded --scaler deepspeed"}) EXPECT_EQ(ampcheck(std::string("train --steps 1 ") + wrong).exit_code, 2) << wrong;
 }
 
 }  // namespace

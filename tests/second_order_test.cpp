@@ -79,12 +79,50 @@ TEST(SecondOrder, TheBackwardItselfIsJudgedToo) {
   EXPECT_EQ(subject_of(*deciding_check(result)), "forward grad_x");
 }
 
-TEST(SecondOrder, WantsABackwardOfItsInputsAlone) {
+TEST(SecondOrder, PlantedFaultsOfTheOtherOpsAreCaughtWhereTheyAre) {
+  for (const char* name : {"gelu_backward.slope", "gelu_tanh_backward.slope", "silu_backward.slope", "layer_norm_backward.dead_path", "rms_norm_backward.dead_path"}) {
+    const OpDef& op = *find_op(name);
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+      const CaseResult result = run_case(op, default_call(op.signature, dtype), {});
+      ASSERT_EQ(result.code, "AC101") << result.name;
+      EXPECT_EQ(subject_of(*deciding_check(result)), "backward dx") << result.name;
+    }
+  }
+}
+
+/// layer_norm: grad_x = P(dy w), a gradient of which by x is compared with centred differences of grad_x itself, in fp64.
+TEST(SecondOrder, ReferenceOfANormIsTheSlopeOfItsGradient) {
+  const OpDef& op = *find_op("layer_norm_backward");
+  const OpCall call = parse_call("layer_norm_backward(x=fp32[3,5],weight=fp32,bias=fp32,dy=fp32,eps=0.1,seed=3)", op.signature);
+  const RunOptions options;
+  CaseRun at(op, call, options);
+  const NamedValues cotangents = at.cotangents(1);
+  const auto sum_at = [&](const NamedValues& inputs) {
+    CaseRun moved(op, call, options, inputs);
+    double sum = 0;
+    for (const auto& [name, c] : cotangents) {
+      const reference::Ball value = moved.reference.ball(0, Pass::forward, name.substr(1));
+      for (std::size_t i = 0; i < c.size(); ++i) sum += c[i] * value.v[static_cast<std::int64_t>(i)];
+    }
+    return sum;
+  };
+  for (const char* name : {"x", "weight", "bias", "dy"}) {
+    const reference::Ball by = at.reference.ball(0, Pass::backward, gradient_name(name));
+    for (std::int64_t i = 0; i < by.count(); ++i) {
+      NamedValues up = at.reference.inputs(), down = up;
+      const double h = 0x1p-14;  // its square, 4e-9, is the error of the difference relative to the third derivative
+      up.at(name)[static_cast<std::size_t>(i)] += h, down.at(name)[static_cast<std::size_t>(i)] -= h;
+      EXPECT_NEAR(by.v[i], (sum_at(up) - sum_at(down)) / (2 * h), 1e-5 * (1 + std::fabs(by.v[i]))) << name << " " << i;
+    }
+  }
+}
+
+TEST(SecondOrder, WantsABackwardThatWritesItsGradientsAlone) {
   try {
-    backward_as_op(*find_op("layer_norm"), nullptr);  // saves mean and rstd
+    backward_as_op(*find_op("embedding"), nullptr);  // adds to dweight
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_TRUE(contains(error.what(), "[layer_norm] backward as an op")) << error.what();
+    EXPECT_TRUE(contains(error.what(), "[embedding] backward as an op")) << error.what();
   }
 }
 

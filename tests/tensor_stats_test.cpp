@@ -297,6 +297,35 @@ TEST(ShadowStats, BiasTellsTruncationFromRounding) {
   }
 }
 
+/// Over an fp32 shadow the loops are floats where they can be: the same as over the same numbers in fp64, at every kind of element.
+TEST(ShadowStats, FloatsAndDoublesAgree) {
+  constexpr std::size_t kCount = 70000;
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
+    for (const int kind : {0, 1, 2, 3}) {
+      std::vector<double> values(kCount);
+      std::mt19937 random(static_cast<unsigned>(kind));
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const int exponent = kind == 0 ? 0 : kind == 1 ? -14 - static_cast<int>(random() % 14) : static_cast<int>(random() % 280) - 145;  // normal; subnormal in fp16; all of fp32
+        values[i] = i % 97 == 5 && kind > 0 ? 0.0 : std::ldexp(static_cast<double>(random()) * 0x1p-32 + 1.0, exponent) * (random() % 2 == 0 ? 1 : -1);
+      }
+      const Tensor r = of_values(Dtype::fp32, values);
+      std::vector<double> shadow = to_doubles(r.view());
+      Tensor x = of_values(dtype, shadow);
+      if (kind == 3)
+        for (std::size_t i = 0; i < kCount; i += 1000) x.span<std::uint16_t>()[i] ^= 0x0101;  // further off than an ulp
+      ShadowSums floats, doubles;
+      const ShadowStats a = shadow_stats(x.view(), r.view(), 0x1p-20, floats), b = shadow_stats(x.view(), of_values(Dtype::fp64, shadow).view(), 0x1p-20, doubles);
+      EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0) << name(dtype) << kind;
+      EXPECT_EQ(floats.above, doubles.above) << name(dtype) << kind;
+      EXPECT_EQ(floats.flushed, doubles.flushed) << name(dtype) << kind;
+      EXPECT_EQ(floats.overflowed, doubles.overflowed) << name(dtype) << kind;
+      // Sums of as many positive terms in another order.
+      EXPECT_NEAR(floats.error2, doubles.error2, kCount * 0x1p-53 * doubles.error2) << name(dtype) << kind;
+      EXPECT_NEAR(floats.shadow2, doubles.shadow2, kCount * 0x1p-53 * doubles.shadow2) << name(dtype) << kind;
+      EXPECT_TRUE(kind == 0 || floats.above < static_cast<std::int64_t>(kCount));
+    }
+}
+
 TEST(ShadowStats, PartsAndThreadsAgree) {
   constexpr std::int64_t kCount = 300000;
   const Tensor x = of_random_bits(Dtype::fp16, kCount, 21);

@@ -182,10 +182,19 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   const std::string path = record("--dtype fp16 --scaler none"), page = folder_.path() + "/run.html";
   const ProgramResult text = ampcheck("trace " + path + " -o html:" + page);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  for (const char* word : {"mlp in fp16, scaler none", "moves the loss, by its fp64 gradient", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
+  for (const char* word : {"mlp in fp16, scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
   const std::string csv = ampcheck("trace --csv " + path).out;
   EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);
-  EXPECT_EQ(json::parse(ampcheck("trace --json " + path).out)["schema"], "ampcheck.trace_summary/1");
+  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')), ",gradient of layer0.weight,"));
+  const json summary = json::parse(ampcheck("trace --json " + path).out);
+  EXPECT_EQ(summary["schema"], "ampcheck.trace_summary/1");
+  ASSERT_EQ(summary["gradient_error"].size(), 6u);
+  for (const json& p : summary["gradient_error"]) {
+    double shares = 0;
+    for (const json& share : p["shares"]) shares += share["share"].get<double>();
+    EXPECT_NEAR(shares, 1, 1e-12) << p["parameter"];
+    EXPECT_GT(p["error"].get<double>(), 0);
+  }
   const std::string html = read_text(page);
   for (const char* remote : {"http://", "https://", "src=", "<script", "@import", "url("}) EXPECT_FALSE(contains(html, remote)) << "the page is whole by itself: " << remote;
   for (const char* part : {"<h2>Loss</h2>", "<h2>Gradients flushed to zero</h2>", "<h2>Headroom</h2>", "<h2>Exponents</h2>"}) EXPECT_TRUE(contains(html, part)) << part;
@@ -290,14 +299,14 @@ TEST_F(OwnNet, EveryTypeOfLayerTrainsAndGoesOnFromItsCheckpointAlone) {
 
 TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
   const struct { std::string text, want; } cases[] = {
-      {"nam = 'x'\n" + layers({"'linear'"}), ":1:1] net, got unknown key 'nam', did you mean 'name'?"},
-      {layers({"'linaer'"}), ":2:8] type, got 'linaer', did you mean 'linear'?"},
+      {"nam = 'x'\n" + layers({"'linear'"}), ":1:1] net, got unknown key 'nam' (did you mean 'name'?"},
+      {layers({"'linaer'"}), ":2:8] type, got 'linaer' (did you mean 'linear'?"},
       {layers({"'relu'\noutputs = 3"}), ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding alone"},
       {layers({"'linear'\noutputs = 0"}), ":3:11] outputs, got 0, want a whole number from 1"},
       {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
       {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},
-      {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist', did you mean 'first'?"},
-      {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul', did you mean 'lr_schedule'?"},
+      {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist' (did you mean 'first'?"},
+      {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
       {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},
       {layers({"'linear'"}) + "[train]\nsteps = true\n", ":4:9] steps, got a boolean, want a string or a number"},
       {layers({"'linear'\noutputs = 7"}), ":1:1] linear 'layer0', output, got [64,7] from the last layer, want [64,10]"},

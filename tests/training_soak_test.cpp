@@ -97,5 +97,28 @@ TEST(TrainingSoak, ARunThatLeavesIsCaught) {
   EXPECT_EQ(diagnosis.vanished.front().where.phase, Phase::backward);
 }
 
+/// The tutorial net at its own size, three layers of 4096: two steps, beside one run in fp64.
+TEST(TrainingSoak, TutorialAtItsOwnSize) {
+  if (soak_seeds() < kSoakSeeds) GTEST_SKIP() << "each batch takes minutes: in the whole soak alone";
+  keep_freed_memory();
+  for (const std::int64_t batch : {100, 128, 256, 513}) {
+    TrainOptions options;
+    options.net.model = "tutorial", options.net.batch = batch;
+    options.scaler.init_scale = 1024;
+    Trainer trainer(options);
+    trainer.prepare();
+    Fp64Run fp64(trainer.net(), trainer.options().rule, options.seed);
+    fp64.start_from(trainer.parameters());
+    for (int i = 0; i < 2; ++i) {
+      const StepResult step = trainer.step();
+      EXPECT_TRUE(step.stepped) << batch;
+      EXPECT_NEAR(step.loss, fp64.step(), kFp16.unit_roundoff() * step.loss) << batch << ": less than one rounding to fp16";
+    }
+    std::int64_t elements = 0;
+    for (const Parameter& p : trainer.parameters().all()) elements += p.value.count();
+    EXPECT_EQ(elements, 3 * (4096 * 4096 + 4096));
+  }
+}
+
 }  // namespace
 }  // namespace ampcheck::checks::train

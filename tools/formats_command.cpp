@@ -6,6 +6,7 @@
 #include "src/error.h"
 #include "src/float_format.h"
 #include "src/rounding.h"
+#include "src/suggestion.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/numbers.h"

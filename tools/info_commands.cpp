@@ -9,6 +9,7 @@
 #include "checks/runner.h"
 #include "reference/formula_text.h"
 #include "src/finding.h"
+#include "src/suggestion.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
@@ -35,7 +36,7 @@ const CodeText& require_code(const std::string& word) {
   if (const CodeText* text = find_code(upper)) return *text;
   std::vector<std::string> codes;
   for (const CodeText& text : code_texts()) codes.push_back(text.code);
-  throw UsageError("[explain] got unknown code '" + word + "'" + did_you_mean(upper, codes) + " (ampcheck explain lists all)");
+  throw UsageError("[explain] got unknown code '" + word + "'" + did_you_mean(upper, codes) + "; ampcheck explain lists all");
 }
 
 /// The example of a code as `check` shows it: run now, where a kernel in the program shows it.

@@ -116,7 +116,7 @@ class WorkerPool::Worker {
   ~Worker() { end(SIGKILL); }
 
   Answer ask(const std::string& case_name, const checks::How& how, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
-    const std::string line = std::string{how.sampled ? kSampled : kWhole, how.values ? kReduced : how.power ? kMeasured : how.explain ? kExplained : kJudged} + case_name + "\n";
+    const std::string line = std::string{how.sampled ? kSampled : kWhole, how.values ? kReduced : how.power ? kMeasured : how.explain ? kExplained : how.first ? kFirst : kJudged} + case_name + "\n";
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
     const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
     bool told = false;

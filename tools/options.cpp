@@ -12,6 +12,7 @@
 
 #include "src/file_bytes.h"
 #include "src/op_call.h"
+#include "src/suggestion.h"
 #include "src/toml_file.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
@@ -287,6 +288,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   verb->add_flag("--nesterov", t.nesterov, "of sgd");
   whole("--accumulate", "micro-batches a step (1)", t.accumulate);
   whole("--ranks", "data-parallel ranks, as threads, each with batches of its own; their gradients are averaged (1)", t.ranks);
+  verb->add_flag("--sharded", t.sharded, "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on what is skipped");
   each(verb, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree", [&t](const std::string& s) { t.tree = choose("--reduce", s, kReduceOrders); });
   each(verb, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post", [&t](const std::string& s) { t.divide_after = choose("--divide", s, kDivides); });
   each(verb, "--compress", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks", [&t](const std::string& s) { t.compress = choose("--compress", s, kWireDtypes); });
@@ -421,7 +423,7 @@ std::vector<std::string> flags_of(const CLI::App* app) {
     if (word.empty() || word == "--") continue;
     if (word.front() == '-')
       throw UsageError("[" + (chosen.empty() ? "ampcheck" : verb->get_name()) + "] got unknown option '" + word + "'" +
-                       did_you_mean(word, flags_of(verb)) + " (ampcheck" + where + " --help lists them)");
+                       did_you_mean(word, flags_of(verb)) + "; ampcheck" + where + " --help lists them");
     throw UsageError("[" + (chosen.empty() ? "ampcheck" : verb->get_name()) + "] got '" + word + "', want no further argument");
   }
   throw UsageError("[" + (chosen.empty() ? "ampcheck" : verb->get_name()) + "] " + error.what() + " (see ampcheck" + where + " --help)");
@@ -452,11 +454,6 @@ std::vector<std::string> arguments(int argc, char** argv) {
 }
 
 }  // namespace
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string near = nearest_word(word, candidates);
-  return near.empty() ? "" : ", did you mean '" + near + "'?";
-}
 
 namespace {
 

@@ -59,6 +59,7 @@ struct TrainChoices {
   double clip_norm = 0, clip_value = 0, loss_weight = 1, grad_penalty = 0;
   bool nesterov = false;
   int steps = 50, accumulate = 1, ranks = 1;
+  bool sharded = false;                          ///< over the ranks
   bool tree = false, divide_after = false;       ///< order of the sum over ranks; pre-divide otherwise
   std::optional<Dtype> compress = {};            ///< of the gradients on their way between ranks
   std::int64_t batch = 0, width = 0;
@@ -118,8 +119,5 @@ struct Options {
 /// The options of a command line. Text for the user (help, version) is returned in `help`, and nothing is to be run then.
 /// Throws UsageError with "did you mean" for whatever is unknown.
 Options parse_options(int argc, char** argv, std::optional<std::string>& help);
-
-/// ", did you mean 'softmax'?" or nothing.
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace ampcheck::tools

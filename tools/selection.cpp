@@ -8,6 +8,7 @@
 #include "checks/planted.h"
 #include "checks/real_tensors.h"
 #include "src/error.h"
+#include "src/suggestion.h"
 #include "tools/user_tensors.h"
 
 namespace ampcheck::tools {

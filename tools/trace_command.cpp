@@ -69,6 +69,35 @@ std::string loss_text(const Trace& trace, const std::vector<TracedSum>& sums, co
   return out;
 }
 
+/// The tensors whose errors are more than rounding, by the parameters whose gradients they move by that much.
+std::string beyond_text(const std::vector<ParameterShares>& gradients) {
+  std::map<std::string, std::pair<double, std::string>> by_tensor;
+  for (const ParameterShares& p : gradients)
+    for (const auto& share : p.shares) {
+      if (p.noise || share.beyond <= 1) continue;
+      auto& [most, names] = by_tensor[share.tensor];
+      most = std::max(most, share.beyond), names += (names.empty() ? "" : ", ") + p.parameter;
+    }
+  std::string out;
+  for (const auto& [tensor, what] : by_tensor) out += fmt::format("More than one rounding of its elements could: {} ({} x), in the gradient of {}\n", tensor, rounded_decimal(what.first, 2), what.second);
+  return out;
+}
+
+/// Which op's error is in which parameter's gradient.
+std::string gradients_text(const Trace& trace, const Style& style) {
+  const std::vector<ParameterShares> gradients = gradient_shares(trace);
+  if (gradients.empty()) return "";
+  std::string out = fmt::format("\n  {}{:<32}{:>10}   {:<52}{:>8}{:>12}{}\n", style.bold, "gradient of", "error", "moved most by", "share", "all explain", style.reset);
+  for (std::size_t i = 0; i < std::min(kRows, gradients.size()); ++i) {
+    const ParameterShares& p = gradients[i];
+    const bool known = !p.shares.empty() && !p.noise;
+    out += fmt::format("  {:<32}{:>10}   {:<52}{:>8}{:>12}\n", p.parameter, p.noise ? "-" : rounded_decimal(p.error / p.size, 2), !known ? "-" : p.shares.front().tensor.empty() ? "(weights apart since earlier steps)" : p.shares.front().tensor,
+                       known ? percent(p.shares.front().share) : "-", known ? percent(p.explained) : "-");
+  }
+  if (gradients.size() > kRows) out += fmt::format("  ... and {} more (--json has all)\n", gradients.size() - kRows);
+  return out + beyond_text(gradients);
+}
+
 std::string decisions_text(const std::vector<TracedSum>& sums) {
   std::string out;
   for (const TracedSum& s : sums) {
@@ -148,16 +177,33 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
   std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
-  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + decisions_text(sums) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
+  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + decisions_text(sums) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
 }
 
-/// One row for each tensor of each step.
+/// One row for each tensor of each step; of each parameter a column: what moved its gradient, in the first row of that name in the step.
 std::string csv_of(const Trace& trace) {
-  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role\n";
+  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role";
+  std::map<std::string, std::map<std::pair<int, int>, double>> moves;  // by parameter, step and seq
+  std::vector<std::string> parameters;
+  for (const TracedGradient& g : trace.gradients) {
+    auto& own = moves[g.parameter];
+    if (own.empty()) parameters.push_back(g.parameter);
+    own[{g.step, -1}] = g.apart;
+    for (const TracedGradient::Part& part : g.parts) own[{g.step, part.seq}] = part.moves;
+  }
+  for (const std::string& parameter : parameters) out += ",gradient of " + parameter;
+  out += '\n';
   const auto maybe = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string(); };
-  for (const TracedTensor& t : trace.tensors)
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
+  for (const TracedTensor& t : trace.tensors) {
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
                        t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), maybe(t.loss_error), t.flipped, t.undecided, t.intended, t.stagnant, t.role);
+    for (const std::string& parameter : parameters) {
+      const auto& own = moves[parameter];
+      const auto found = own.find({t.step, t.seq});
+      out += found == own.end() ? "," : fmt::format(",{}", found->second);
+    }
+    out += '\n';
+  }
   return out;
 }
 
@@ -178,6 +224,13 @@ std::string json_of(const Trace& trace, const std::vector<TracedSum>& sums) {
   for (const LossShare& share : loss_shares(trace, sums)) out["loss_error"].push_back({{"tensor", share.from != nullptr ? Json(share.from->sum.name()) : Json()}, {"rms", json_number(share.moves)}, {"share", share.share}});
   out["norm_error"] = Json::array();
   for (const LossShare& share : norm_shares(trace, sums)) out["norm_error"].push_back({{"tensor", share.from->sum.name()}, {"rms", json_number(share.moves)}, {"share", share.share}});
+  out["gradient_error"] = Json::array();
+  for (const ParameterShares& p : gradient_shares(trace)) {
+    Json entry = {{"parameter", p.parameter}, {"error", json_number(p.error)}, {"size", json_number(p.size)}, {"noise", p.noise}, {"explained", json_number(p.explained)}, {"shares", Json::array()}};
+    for (const auto& share : p.shares)
+      entry["shares"].push_back({{"tensor", share.tensor.empty() ? Json() : Json(share.tensor)}, {"rms", json_number(share.moves)}, {"share", share.share}, {"times_rounding", json_number(share.beyond)}});
+    out["gradient_error"].push_back(std::move(entry));
+  }
   out["decisions"] = Json::array();
   for (const TracedSum& s : sums)
     if (s.sum.decisions > 0)

@@ -58,14 +58,34 @@ TracedStep step_of(const Json& j) {
   return s;
 }
 
-/// `whole`: tensors of steps that ended.
-void take_line(Trace& trace, const Json& j, std::size_t& whole) {
+/// Tensors and gradients of steps that ended.
+struct Whole {
+  std::size_t tensors = 0, gradients = 0;
+};
+
+/// `first`: of the tensors of its step.
+TracedGradient gradient_of(const Json& j, const Trace& trace, std::size_t first) {
+  TracedGradient g;
+  g.step = j.at("step"), g.parameter = j.at("parameter");
+  g.error = number(j.at("error")), g.size = number(j.at("size")), g.apart = number(j.at("apart"));
+  for (const Json& part : j.at("parts")) {
+    const int seq = part.at(0);
+    const std::size_t at = first + static_cast<std::size_t>(seq);
+    if (seq < 0 || at >= trace.tensors.size() || trace.tensors[at].seq != seq) throw Error("seq " + part.at(0).dump());
+    g.parts.push_back({trace.tensors[at].name(), seq, number(part.at(1)), number(part.at(2))});
+  }
+  return g;
+}
+
+void take_line(Trace& trace, const Json& j, Whole& whole) {
   if (j.contains("seq")) {
     trace.tensors.push_back(tensor_of(j));
+  } else if (j.contains("parameter")) {
+    trace.gradients.push_back(gradient_of(j, trace, whole.tensors));
   } else if (j.contains("loss")) {
     const TracedStep step = step_of(j);
     if (trace.steps.empty() || step.step > trace.steps.back().step) trace.steps.push_back(step);  // else one before a fault, which is known
-    whole = trace.tensors.size();
+    whole = {trace.tensors.size(), trace.gradients.size()};
   } else {
     if (j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
     trace.model = j.at("model"), trace.dtype = j.at("dtype"), trace.scaler = j.at("scaler");
@@ -92,7 +112,8 @@ Trace read_trace(const std::string& path) {
   const std::string text = read_bytes(path, "trace");
   Trace trace;
   trace.path = path;
-  std::size_t begin = 0, whole = 0;
+  std::size_t begin = 0;
+  Whole whole;
   for (int number = 1; begin < text.size(); ++number) {
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos) {
@@ -109,7 +130,7 @@ Trace read_trace(const std::string& path) {
     if (number == 1 && trace.model.empty()) throw Error("[trace] " + path + " line 1, got another line, want the schema ampcheck.trace/1");
   }
   if (trace.model.empty()) throw Error("[trace] " + path + ", got an empty file, want an ampcheck.trace/1 (ampcheck train --record writes it)");
-  trace.tensors.resize(whole);  // what was written after the last whole step belongs to none
+  trace.tensors.resize(whole.tensors), trace.gradients.resize(whole.gradients);  // what was written after the last whole step belongs to none
   std::stable_sort(trace.tensors.begin(), trace.tensors.end(), [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
   return trace;
 }
@@ -207,6 +228,40 @@ std::vector<LossShare> norm_shares(const Trace& trace, const std::vector<TracedS
   for (const TracedSum& s : sums)
     if (s.sum.norm_error) out.push_back({&s, s.sum.norm_error2, 0});
   finish(out, steps_looked_at(trace).size(), 0);
+  return out;
+}
+
+std::vector<ParameterShares> gradient_shares(const Trace& trace) {
+  std::vector<ParameterShares> out;
+  std::map<std::string, std::map<std::string, ParameterShares::Share>> sums;  // of squares
+  std::map<std::string, int> steps;
+  std::map<std::string, double> errors;
+  double largest = 0;
+  for (const TracedGradient& g : trace.gradients) {
+    const bool fresh = ++steps[g.parameter] == 1;
+    if (fresh) out.emplace_back().parameter = g.parameter;
+    ParameterShares& own = *std::find_if(out.begin(), out.end(), [&](const ParameterShares& p) { return p.parameter == g.parameter; });
+    own.error += g.error * g.error, own.size += g.size * g.size;
+    errors[g.parameter] += g.error, own.explained += g.apart;
+    auto& of = sums[g.parameter];
+    if (g.apart != 0) of[""].moves += g.apart * g.apart;
+    for (const TracedGradient::Part& part : g.parts) {
+      own.explained += part.moves;
+      ParameterShares::Share& share = of[part.tensor];
+      share.moves += part.moves * part.moves;
+      if (part.moves != 0) share.beyond = std::max(share.beyond, part.rounding > 0 ? std::fabs(part.moves) / part.rounding : INFINITY);
+    }
+  }
+  for (ParameterShares& p : out) {
+    const auto n = static_cast<double>(steps[p.parameter]);
+    p.error = std::sqrt(p.error / n), p.size = std::sqrt(p.size / n), largest = std::max(largest, p.size);
+    p.explained = errors[p.parameter] > 0 ? p.explained / errors[p.parameter] : 0;
+    double all = 0;
+    for (const auto& [tensor, share] : sums[p.parameter]) all += share.moves;
+    for (auto& [tensor, share] : sums[p.parameter]) p.shares.push_back({tensor, std::sqrt(share.moves / n), all > 0 ? share.moves / all : 0, share.beyond});
+    std::stable_sort(p.shares.begin(), p.shares.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+  }
+  for (ParameterShares& p : out) p.noise = p.size <= kFp32.unit_roundoff() * largest;
   return out;
 }
 

@@ -44,6 +44,19 @@ struct TracedStep {
   bool found_inf = false, stepped = true;
 };
 
+/// What is in the error of one parameter's gradient in one step.
+struct TracedGradient {
+  struct Part {
+    std::string tensor;  ///< TracedTensor::name()
+    int seq = 0;
+    double moves = 0, rounding = 0;
+  };
+  int step = 0;
+  std::string parameter;
+  double error = 0, size = 0, apart = 0;
+  std::vector<Part> parts;
+};
+
 struct Trace {
   std::string path, model, dtype, scaler;
   std::uint64_t seed = 0;
@@ -51,6 +64,7 @@ struct Trace {
   int steps_wanted = 0;
   std::vector<TracedTensor> tensors;
   std::vector<TracedStep> steps;
+  std::vector<TracedGradient> gradients;
   bool torn = false;  ///< the last line was not whole: the run was cut off
 };
 
@@ -76,6 +90,22 @@ struct LossShare {
 std::vector<LossShare> loss_shares(const Trace& trace, const std::vector<TracedSum>& sums);
 /// The same of the norm of the loss's gradient, without what weights had come apart: all have a tensor.
 std::vector<LossShare> norm_shares(const Trace& trace, const std::vector<TracedSum>& sums);
+
+/// Of one parameter's gradient: root mean square over the steps of its error and of what moves it, largest first, with the share of each in the
+/// sum of all squares.
+struct ParameterShares {
+  struct Share {
+    std::string tensor;     ///< empty: weights that had come apart
+    double moves = 0, share = 0;
+    double beyond = 0;      ///< most of a step: times what rounding each element once could do
+  };
+  std::string parameter;
+  double error = 0, size = 0;
+  double explained = 0;     ///< sum of what moves it in the sum of the errors: the rest is of second order, or masks and maxima that went the other way
+  bool noise = false;       ///< its exact gradient is below fp32's rounding of the largest parameter's: zero by a symmetry, and what it has is no error
+  std::vector<Share> shares;
+};
+std::vector<ParameterShares> gradient_shares(const Trace& trace);
 
 /// What autocast did to dtypes on its own in a forward pass, and where that costs casts or memory.
 struct DtypeNote {

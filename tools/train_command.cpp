@@ -88,13 +88,14 @@ TrainOptions train_options(const Options& options) {
   choose_scaler(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
   out.rule.schedule = chosen.schedule;
-  out.rule.ranks = chosen.ranks;
+  out.rule.ranks = chosen.ranks, out.sharding.on = chosen.sharded;
   out.reduce = {.divide = chosen.divide_after ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre, .order = chosen.tree ? ReduceOptions::Order::tree : ReduceOptions::Order::ring, .compress = chosen.compress};
   out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight, out.rule.grad_penalty = chosen.grad_penalty;
   const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
   out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both", .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
+  if (out.watched) out.gradient_errors = std::max(1, kGradientErrorsEvery / out.sampling.every);
   return out;
 }
 
@@ -174,6 +175,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
     for (std::size_t i = 0; i < std::min<std::size_t>(d.skipped.size(), 8); ++i) list += fmt::format(" {}", d.skipped[i] + 1);
     line("skipped", fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), list, d.skipped.size() > 8 ? " ..." : ""));
   }
+  if (d.disagreed_at) line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not", *d.disagreed_at + 1));
   const std::string next = advice(trainer, d);
   if (!next.empty()) line("try", next);
   return out;
@@ -204,6 +206,7 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   }
   out["left_at"] = d.left_at ? Json(*d.left_at) : Json();
   out["skipped"] = d.skipped;
+  out["ranks_disagree_at"] = d.disagreed_at ? Json(*d.disagreed_at) : Json();
   out["vanished_share"] = d.vanished_share;
   out["vanished"] = Json::array(), out["least_exact"] = Json::array();
   for (const Place& p : d.vanished) out["vanished"].push_back(place_json(p));
@@ -229,7 +232,8 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
 ExitCode train_command(const Options& options) {
   set_threads(options.jobs);
   keep_freed_memory();
-  Trainer trainer(train_options(options));
+  const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(train_options(options)); });
+  Trainer& trainer = *made;
   as_usage([&] { trainer.prepare(); });
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;

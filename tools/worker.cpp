@@ -83,7 +83,7 @@ ExitCode worker_main(int argc, char** argv) {
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
     const char what = line.size() > 1 ? line[1] : kExplained;
-    const checks::How how{.sampled = line.starts_with(kSampled), .explain = what != kJudged && what != kReduced, .power = what == kMeasured, .values = what == kReduced};
+    const checks::How how{.sampled = line.starts_with(kSampled), .explain = what == kExplained || what == kMeasured, .power = what == kMeasured, .values = what == kReduced, .first = what == kReduced || what == kFirst};
     const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
     std::optional<CaseResult> result;
     try {

@@ -114,7 +114,7 @@ void Fp64Tape::backward(Entry& entry, bool first_of_two) {
     const std::vector<double>& g = entry.evaluation->gradient(name);
     std::vector<double>& to = cotangent(id);
     for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
-    if (tracing_norm_) add_to(record_.norm_by_input[call.name + " " + gradient_name(name)], g);
+    if (by_input_ != nullptr) add_to((*by_input_)[call.name + " " + gradient_name(name)], g);
     else if (keep_gradients_) record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] = g;
   }
   if (!first_of_two) entry.evaluation.reset();
@@ -131,7 +131,7 @@ void Fp64Tape::walk_back(bool first_of_two) {
 
 /// The backward pass read as a program of its own, which runs from the last call to the first, and so is differentiated from the first to
 /// the last: of each call's gradients by its cotangent and its inputs.
-void Fp64Tape::differentiate_backward(const Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values) {
+void Fp64Tape::differentiate_backward(Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values) {
   if (!entry.evaluation) {
     const std::vector<double>& from = of_cotangents[at(entry.from)];
     if (from.empty()) return;
@@ -143,16 +143,20 @@ void Fp64Tape::differentiate_backward(const Entry& entry, std::vector<std::vecto
   const OpDef& op = op_of_call(call.call.op);
   const auto input = [&](const std::string& name) { return std::find_if(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return i.first == name; })->second; };
   if (std::all_of(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return of_cotangents[at(i.second)].empty(); })) return;
-  SecondEvaluation second(parameters_.recordings().second_order(op, call.call, [&](const std::string& name) { return record_.values[at(input(name))]; }));
-  second.set(gradient_name(call.output_name), cotangent(call.output));
-  for (const auto& [name, id] : call.inputs) {
-    second.set(name, record_.values[at(id)]);
-    if (!of_cotangents[at(id)].empty()) second.set("dgrad_" + name, of_cotangents[at(id)]);
+  if (!entry.second) {
+    entry.second = std::make_unique<SecondEvaluation>(parameters_.recordings().second_order(op, call.call, [&](const std::string& name) { return record_.values[at(input(name))]; }));
+    entry.second->set(gradient_name(call.output_name), cotangent(call.output));
+    for (const auto& [name, id] : call.inputs) entry.second->set(name, record_.values[at(id)]);
   }
+  SecondEvaluation& second = *entry.second;
+  for (const std::string& name : std::exchange(entry.directed, {}))
+    if (const int id = input(name); of_cotangents[at(id)].empty()) second.set("dgrad_" + name, std::vector<double>(record_.values[at(id)].size(), 0.0));
+  for (const auto& [name, id] : call.inputs)
+    if (!of_cotangents[at(id)].empty()) second.set("dgrad_" + name, of_cotangents[at(id)]), entry.directed.push_back(name);
   const auto put = [&](std::vector<std::vector<double>>& to, int id, const std::string& name) {
     const std::vector<double>& g = second.gradient(name);
     add_to(to[at(id)], g);
-    if (tracing_norm_) add_to(record_.norm_by_input[call.name + " " + name], g);
+    if (by_input_ != nullptr) add_to((*by_input_)[call.name + " " + name], g);
     else if (keep_gradients_) record_.gradients[call.name + "_backward " + name] = g;
   };
   for (const auto& [name, id] : call.inputs)
@@ -160,10 +164,14 @@ void Fp64Tape::differentiate_backward(const Entry& entry, std::vector<std::vecto
   put(of_cotangents, call.output, gradient_name(gradient_name(call.output_name)));
 }
 
-/// A first backward of the loss, its norm n, and the cotangents of its gradients of `weight` n.
-double Fp64Tape::begin_penalty(double weight, std::vector<std::vector<double>>& of_cotangents) {
+void Fp64Tape::begin_derivatives() {
   for (const auto& [id, loss_weight] : losses_) cotangent(id).front() += loss_weight;
   walk_back(true);
+}
+
+/// A first backward of the loss, its norm n, and the cotangents of its gradients of `weight` n.
+double Fp64Tape::begin_penalty(double weight, std::vector<std::vector<double>>& of_cotangents) {
+  begin_derivatives();
   double sum = 0;
   const std::map<std::string, std::vector<double>> all = gradients();
   for (const auto& [name, g] : all)
@@ -178,22 +186,42 @@ double Fp64Tape::begin_penalty(double weight, std::vector<std::vector<double>>& 
 double Fp64Tape::backward_with_penalty(double weight, double penalty) {
   std::vector<std::vector<double>> of_cotangents, of_values(record_.values.size());
   const double norm = begin_penalty(weight * penalty, of_cotangents);
-  for (const Entry& entry : entries_) differentiate_backward(entry, of_cotangents, of_values);
+  for (Entry& entry : entries_) differentiate_backward(entry, of_cotangents, of_values), entry.second.reset();
   record_.cotangents = std::move(of_values);
   backward(weight);
   return norm;
 }
 
+/// From the cotangents of the gradients in `out.by_cotangent`, with those of the loss on record, where they are again afterwards.
+void Fp64Tape::trace_derivative(GradientDerivative& out) {
+  const bool kept = std::exchange(keep_gradients_, false);
+  by_input_ = &out.by_input;
+  std::vector<std::vector<double>> of_values(record_.values.size());
+  for (Entry& entry : entries_) differentiate_backward(entry, out.by_cotangent, of_values);
+  std::vector<std::vector<double>> first = std::exchange(record_.cotangents, std::move(of_values));
+  walk_back(true);
+  out.by_value = std::exchange(record_.cotangents, std::move(first));
+  by_input_ = nullptr, keep_gradients_ = kept;
+}
+
+GradientDerivative Fp64Tape::derivative_of_gradients(const std::map<std::string, std::vector<double>>& directions) {
+  GradientDerivative out;
+  out.by_cotangent.resize(record_.values.size());
+  for (const auto& [id, name] : trained_)
+    if (const auto found = directions.find(name); found != directions.end()) out.by_cotangent[at(id)] = found->second;
+  trace_derivative(out);
+  return out;
+}
+
 void Fp64Tape::trace_gradient_norm() {
   const bool kept = std::exchange(keep_gradients_, false);
-  std::vector<std::vector<double>> of_values(record_.values.size());
-  begin_penalty(1, record_.norm_by_cotangent);
-  tracing_norm_ = true;
-  for (const Entry& entry : entries_) differentiate_backward(entry, record_.norm_by_cotangent, of_values);
-  record_.cotangents = std::move(of_values);
-  walk_back(true);
-  tracing_norm_ = false, keep_gradients_ = kept;
-  record_.norm_by_value = std::exchange(record_.cotangents, std::vector<std::vector<double>>(record_.values.size()));
+  GradientDerivative of_norm;
+  begin_penalty(1, of_norm.by_cotangent);
+  trace_derivative(of_norm);
+  for (Entry& entry : entries_) entry.second.reset();
+  record_.cotangents.assign(record_.values.size(), {});
+  record_.of_norm = std::move(of_norm);
+  keep_gradients_ = kept;
 }
 
 std::map<std::string, std::vector<double>> Fp64Tape::gradients() {

@@ -15,6 +15,7 @@
 namespace ampcheck::checks::models {
 
 class Evaluation;
+class SecondEvaluation;
 
 /// fp64 values of the trained tensors by name.
 class Parameters {
@@ -33,6 +34,13 @@ class Parameters {
   Recordings recordings_;
 };
 
+/// Derivatives of a number that follows from the loss's gradients, to first order: by value number, by cotangent number, by what a call alone makes of its input
+/// ("linear_1 dx"). Empty where it does not depend on it.
+struct GradientDerivative {
+  std::vector<std::vector<double>> by_value, by_cotangent;
+  std::map<std::string, std::vector<double>> by_input;
+};
+
 /// All that one training step met.
 struct StepRecord {
   std::vector<RecordedCall> calls;
@@ -42,10 +50,7 @@ struct StepRecord {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
 
-  /// Derivatives of the 2-norm of the loss's gradient by all trained tensors, if traced: by value number, by cotangent number, and by what a
-  /// call alone makes of its input ("linear_1 dx").
-  std::vector<std::vector<double>> norm_by_value, norm_by_cotangent;
-  std::map<std::string, std::vector<double>> norm_by_input;
+  GradientDerivative of_norm;  ///< of the 2-norm of the loss's gradient by all trained tensors, if traced
 
   const RecordedCall* find(std::string_view name) const;
 };
@@ -71,12 +76,18 @@ class Fp64Tape final : public Tape {
   double backward_with_penalty(double weight, double penalty);
   /// Before backward(): puts StepRecord::norm_by_... on record, at about twice the cost of a step.
   void trace_gradient_norm();
+  /// Instead of backward(): the cotangents of the loss itself, from which derivative_of_gradients() starts as often as wanted.
+  void begin_derivatives();
+  /// Of the sum over the trained tensors named of <direction, gradient of the loss>. Each at about the cost of two backwards.
+  GradientDerivative derivative_of_gradients(const std::map<std::string, std::vector<double>>& directions);
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
   /// After backward(): gradients of the trained tensors by name.
   std::map<std::string, std::vector<double>> gradients();
   /// Puts StepRecord::gradients on record too.
   void keep_call_gradients() { keep_gradients_ = true; }
+  /// Number and name of the trained tensors, as often as the net asked for them.
+  const std::vector<std::pair<int, std::string>>& trained() const { return trained_; }
   /// Names and shapes of the trained tensors, in the order of their use.
   std::vector<std::pair<std::string, Shape>> trained_shapes() const;
   const StepRecord& record() const { return record_; }
@@ -88,13 +99,16 @@ class Fp64Tape final : public Tape {
     std::vector<std::int64_t> map;     ///< empty: a reshape
     std::size_t call = 0;              ///< of a call
     std::unique_ptr<Evaluation> evaluation;
+    std::unique_ptr<SecondEvaluation> second;   ///< once asked for: what does not change with the direction is evaluated once
+    std::vector<std::string> directed = {};     ///< whose directions it has
   };
   int push(const Shape& shape, std::vector<double> values);
   std::vector<double>& cotangent(int id);
   void backward(Entry& entry, bool first_of_two);
   void walk_back(bool first_of_two);
+  void trace_derivative(GradientDerivative& out);
   double begin_penalty(double weight, std::vector<std::vector<double>>& of_cotangents);
-  void differentiate_backward(const Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values);
+  void differentiate_backward(Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values);
 
   Parameters& parameters_;
   StepRecord record_;
@@ -102,7 +116,8 @@ class Fp64Tape final : public Tape {
   std::vector<std::pair<int, std::string>> trained_;
   std::vector<std::pair<int, double>> losses_;
   std::map<std::string, int> counts_;
-  bool keep_gradients_ = false, tracing_norm_ = false;
+  bool keep_gradients_ = false;
+  std::map<std::string, std::vector<double>>* by_input_ = nullptr;  ///< while a derivative is traced
 };
 
 }  // namespace ampcheck::checks::models

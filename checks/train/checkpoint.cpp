@@ -34,7 +34,7 @@ std::string recipe_of(const Trainer& trainer) {
   std::string out = fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
                      o.net.batch, o.net.width, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
   if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
-  if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce));
+  if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
   if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
   return out;
@@ -76,6 +76,7 @@ void take(const std::vector<NamedTensor>& all, const std::string& prefix, Parame
   }
 }
 
+std::string rank_prefix(int r) { return fmt::format("rank.{}/", r); }
 std::string fp64_prefix(std::size_t k) { return fmt::format("fp64.{}/", k); }
 
 }  // namespace
@@ -88,7 +89,10 @@ std::string checkpoint_bytes(Trainer& trainer) {
                                   {"trainer/spreads", numbers(trainer.spreads())},
                                   {"trainer/differences", numbers(trainer.differences())}};
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
-  put(out, "", trainer.parameters(), trainer.optimizer());
+  if (ShardedRanks* const sharded = trainer.sharded())
+    for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));
+  else
+    put(out, "", trainer.parameters(), trainer.optimizer());
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer());
   return safetensors_bytes(out);
 }
@@ -107,8 +111,13 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   GradScaler::StateDict scaler;
   for (const auto& [name, tensor] : all)
     if (name.starts_with("scaler/")) scaler[name.substr(7)] = tensor.span<double>()[0];
-  if (trainer.scaler().is_enabled()) trainer.scaler().load_state_dict(scaler);
-  take(all, "", trainer.parameters(), trainer.optimizer(), where);
+  ShardedRanks* const sharded = trainer.sharded();
+  for (int r = 0; r < (sharded != nullptr ? sharded->ranks() : 1); ++r) {
+    GradScaler& own = sharded != nullptr ? sharded->scaler(r) : trainer.scaler();
+    if (own.is_enabled()) own.load_state_dict(scaler);
+    if (sharded != nullptr) take(all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), where);
+    else take(all, "", trainer.parameters(), trainer.optimizer(), where);
+  }
   const auto steps = find("trainer/steps").span<double>();
   if (steps.size() != 2) throw Error("[checkpoint] " + where + " 'trainer/steps', got " + std::to_string(steps.size()) + " numbers, want 2");
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {

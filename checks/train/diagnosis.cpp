@@ -44,6 +44,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   for (const StepResult& step : steps) {
     if (step.spread && !out.left_at) out.spread = *step.spread;
     if (!step.stepped) out.skipped.push_back(step.step);
+    if (step.ranks_disagree && !out.disagreed_at) out.disagreed_at = step.step;
     if (step.left() && !out.left_at) out.left_at = step.step;
   }
   const Watch* watch = trainer.watch();

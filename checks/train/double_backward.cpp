@@ -19,6 +19,8 @@ using Tensors = std::vector<std::pair<std::string, TensorView>>;
 KernelCall call_of(const KernelCall& like, Tensors tensors) { return {.tensors = std::move(tensors), .attributes = like.attributes, .device = like.device, .stream = like.stream, .cancel = like.cancel}; }
 Tensor like(const TensorView& x) { return {x.dtype, x.shape}; }
 
+void rounded_into(const TensorView& to, const Tensor& from) { from_doubles(to_doubles(from.view()), to); }
+
 /// Another op, whose attributes are its defaults.
 void forward_of(const char* op, const Tensors& tensors) {
   const OpDef& other = models::op_of_call(op);
@@ -39,19 +41,21 @@ void row_products(const TensorView& a, const TensorView& b, std::int64_t rows, c
   forward_of("sum", {{"x", products.view()}, {"y", reshaped(out, {rows, 1})}});
 }
 
-/// dx = dy W, dW = dy^T x, db = sum dy: ddy = gx W^T + x gW^T + gb, dx = dy gW, dW = dy^T gx.
+/// Of linear and conv2d, which are linear in x and in W alike. dx = dy W, dW = dy^T x, db = sum dy: ddy = gx W^T + x gW^T + gb, dx = dy gW, dW = dy^T gx.
 void linear(const OpDef& op, const KernelCall& call) {
   const TensorView &x = call.at("x"), &weight = call.at("weight"), &dy = call.at("dy");
   const TensorView *gx = call.find("dgrad_x"), *gw = call.find("dgrad_weight"), *gb = call.find("dgrad_bias");
   if (const TensorView* ddy = call.find("ddy")) {
-    if (gx != nullptr) op.kernel.forward(call_of(call, {{"x", *gx}, {"weight", weight}, {"y", *ddy}}));
+    Tensor sum(Dtype::fp32, ddy->shape);  // rounded to storage once
+    if (gx != nullptr) op.kernel.forward(call_of(call, {{"x", *gx}, {"weight", weight}, {"y", sum.view()}}));
     if (gw != nullptr || gb != nullptr) {
-      const Tensor none = like(weight), more = like(*ddy);
+      const Tensor none = like(weight), more(Dtype::fp32, ddy->shape);
       Tensors tensors = {{"x", x}, {"weight", gw != nullptr ? *gw : none.view()}, {"y", more.view()}};
       if (gb != nullptr) tensors.emplace_back("bias", *gb);
       op.kernel.forward(call_of(call, tensors));
-      add_to(*ddy, more.view());
+      add_to(sum.view(), more.view());
     }
+    rounded_into(*ddy, sum);
   }
   const TensorView *dx = call.find("dx"), *dw = call.find("dweight");
   if (dx != nullptr && gw != nullptr) op.kernel.backward(call_of(call, {{"x", x}, {"weight", *gw}, {"dy", dy}, {"dx", *dx}}));
@@ -63,7 +67,9 @@ void relu(const OpDef& op, const KernelCall& call) {
   if (const TensorView* ddy = call.find("ddy")) op.kernel.backward(call_of(call, {{"x", call.at("x")}, {"dy", call.at("dgrad_x")}, {"dx", *ddy}}));
 }
 
-void tanh(const OpDef&, const KernelCall& call) { kernels::tanh_double_backward(call); }
+/// A kernel of kernels/second_order.h, as it is.
+template <void (*kernel)(const KernelCall&)>
+void by_kernel(const OpDef&, const KernelCall& call) { kernel(call); }
 
 void mul(const OpDef&, const KernelCall& call) {
   KernelCall all = call;
@@ -143,8 +149,10 @@ struct Known {
   std::string_view op;
   void (*run)(const OpDef&, const KernelCall&);
 };
-constexpr Known kKnown[] = {{"add", add}, {"cross_entropy", cross_entropy}, {"embedding", embedding}, {"linear", linear}, {"mean", row_mean}, {"mse_loss", mse_loss}, {"mul", mul},
-                            {"relu", relu}, {"sum", row_mean}, {"tanh", tanh}};
+constexpr Known kKnown[] = {{"add", add}, {"attention", by_kernel<kernels::attention_double_backward>}, {"conv2d", linear}, {"cross_entropy", cross_entropy}, {"embedding", embedding},
+                            {"gelu", by_kernel<kernels::gelu_double_backward>}, {"gelu_tanh", by_kernel<kernels::gelu_tanh_double_backward>}, {"layer_norm", by_kernel<kernels::layer_norm_double_backward>}, {"linear", linear}, {"mean", row_mean},
+                            {"mse_loss", mse_loss}, {"mul", mul}, {"relu", relu}, {"rms_norm", by_kernel<kernels::rms_norm_double_backward>}, {"silu", by_kernel<kernels::silu_double_backward>}, {"sum", row_mean},
+                            {"tanh", by_kernel<kernels::tanh_double_backward>}};
 
 }  // namespace
 

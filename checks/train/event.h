@@ -10,6 +10,10 @@
 
 #include "src/tensor.h"
 
+namespace ampcheck {
+struct ShadowStats;
+}
+
 namespace ampcheck::checks::train {
 
 enum class Phase : std::uint8_t { forward, backward, all_reduce, unscale, clip, optimizer };
@@ -20,6 +24,8 @@ const char* name(Phase phase);
 /// A recorded run of more than kRecordWhole steps is looked at in full at every kRecordEvery-th, unless told otherwise. A step with its
 /// trace costs about twice as much, with local shadows five times (ampcheck_bench, train/): over fifty steps 2 % and 10 %.
 inline constexpr int kRecordEvery = 50, kRecordWhole = 100;
+/// Of a recorded run with both shadows every so many-th step is asked for the errors of its gradients, which cost as much as ten steps of the fp64 run or more.
+inline constexpr int kGradientErrorsEvery = 10;
 
 /// Which steps and ops are looked at.
 struct Sampling {
@@ -42,6 +48,7 @@ struct Event {
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
   int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
+  const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double scale = 1;               ///< gradients: what they are multiplied by
   bool by_gradient = false;       ///< a gradient by a gradient, of which the loss scale cancels
@@ -67,7 +74,8 @@ class Observer {
   /// Whether see() is to be called for the tensors of this op now, and whether with a local shadow.
   virtual bool wants(std::string_view op) const = 0;
   virtual bool wants_exact(std::string_view op) const = 0;
-  virtual void see(const Event& event) = 0;
+  /// Whether every element is finite.
+  virtual bool see(const Event& event) = 0;
 };
 
 

@@ -93,11 +93,12 @@ struct BackwardDtypes final : Observer {
 
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return false; }
-  void see(const Event& e) override {
-    if (e.phase != Phase::backward) return;
-    ++tensors, low += e.got.dtype == Dtype::fp16;
-    if (!e.cast || e.got.dtype != Dtype::fp32) return;  // a parameter's gradient as it arrives
-    for (const double g : to_doubles(e.got)) ++elements, representable += rounded(kFp16, g) == g;
+  bool see(const Event& e) override {
+    const bool backward = e.phase == Phase::backward;
+    if (backward) ++tensors, low += e.got.dtype == Dtype::fp16;
+    if (backward && e.cast && e.got.dtype == Dtype::fp32)  // a parameter's gradient as it arrives
+      for (const double g : to_doubles(e.got)) ++elements, representable += rounded(kFp16, g) == g;
+    return all_finite(e.got);
   }
 };
 

@@ -76,4 +76,10 @@ double Fp64Run::step() {
   return loss;
 }
 
+void Fp64Run::run_again(int batch, const std::function<void(models::Fp64Tape&)>& use) {
+  models::Fp64Tape tape(values_);  // the optimizer moved parameters_, not these
+  net_.forward(tape, (steps_ - 1) * rule_.accumulate * rule_.ranks + batch);
+  use(tape);
+}
+
 }  // namespace ampcheck::checks::train

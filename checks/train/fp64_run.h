@@ -3,6 +3,7 @@
 // scale, and so no step is skipped.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "checks/models/fp64_tape.h"
@@ -40,6 +41,8 @@ class Fp64Run {
   void trace_gradient_norm(bool on) { traces_norm_ = on; }
   /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own loss.
   const std::vector<models::StepRecord>& records() const { return records_; }
+  /// Micro-batch `batch` of the last step again, at the weights from before it: its forward on a tape of its own.
+  void run_again(int batch, const std::function<void(models::Fp64Tape&)>& use);
   std::int64_t steps() const { return steps_; }
   /// 2-norm of the loss's gradient, mean over the micro-batches of the last step; with a penalty alone.
   double grad_norm() const { return grad_norm_; }

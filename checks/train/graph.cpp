@@ -149,7 +149,7 @@ bool Graph::shadowed(const std::string& op) const { return options_.observer != 
 
 /// `phase`: which way an entry runs. An entry of gradients() belongs to the backward pass either way: what it writes is a gradient times
 /// that pass's scale; the other way round comes the gradient by that gradient, of which the scale cancels.
-void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
+std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
   event.step = options_.step, event.rank = options_.rank;
   event.phase = entry.of_backward ? Phase::backward : phase;
@@ -166,7 +166,8 @@ void Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, con
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
   if (options_.fault) options_.fault(event);
-  if (watched(entry.name)) options_.observer->see(event);
+  if (!watched(entry.name)) return std::nullopt;
+  return options_.observer->see(event);
 }
 
 /// The cast that `entry` describes, from entry.from.
@@ -174,7 +175,7 @@ int Graph::put_cast(Entry entry, Dtype to) {
   const int id = entry.from, out = entry.to = push(converted(slot(id).view, to), slot(id).view.shape, slot(id).needs_grad);
   entry.kind = Entry::Kind::cast;
   if (watched(entry.name) || options_.fault)
-    tell(entry, Phase::forward, entry.label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
+    slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
   entries_.push_back(std::move(entry));
   return out;
 }
@@ -264,7 +265,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
     for (const auto& [name, id] : entry.call.inputs)
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
-  if (told) tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite);
+  if (told) slot(entry.to).finite = tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite);
   entries_.push_back(std::move(entry));
   return {entries_.back().to};
 }

@@ -97,9 +97,10 @@ class Graph final : public models::Tape {
   bool grad_finite(int id);
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;
-  void tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
+  /// Whether every element of it is finite, if somebody looked.
+  std::optional<bool> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void require_kept(const char* what) const;
-  void add_grad(int id, const Tensor& grad);
+  void add_grad(int id, const Tensor& grad, std::optional<bool> all_finite = {});
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
   std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
   bool inputs_finite(const Entry& entry);

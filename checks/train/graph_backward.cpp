@@ -57,12 +57,12 @@ void Graph::require_kept(const char* what) const {
   if (freed_) throw Error(std::string("[graph] ") + what + ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
 }
 
-void Graph::add_grad(int id, const Tensor& grad) {
+void Graph::add_grad(int id, const Tensor& grad, std::optional<bool> all_finite) {
   Slot& s = slot(id);
   if (!s.needs_grad) return;
   s.grad_finite.reset();
   if (!s.grad.defined()) {
-    s.grad = grad;
+    s.grad = grad, s.grad_finite = all_finite;
     return;
   }
   // The first contribution may be shared with the tensor that it came from.
@@ -81,10 +81,11 @@ void Graph::backward_move(Entry& entry) {
 void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
+  std::optional<bool> all_finite;
   if (watched(entry.name) || options_.fault) {
-    tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
+    all_finite = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
   }
-  add_grad(entry.from, out);
+  add_grad(entry.from, out, all_finite);
 }
 
 /// A cotangent in the shape of the call's output: a reshape may have left it in another.
@@ -121,10 +122,11 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
 void Graph::backward_call(Entry& entry) {
   const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to), all_finite = cotangent_finite && (!told || inputs_finite(entry));
   for (const auto& [name, gradient] : run_backward(entry, slot(entry.to).grad.view())) {
+    std::optional<bool> found;
     if (told)
-      tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite, cotangent_finite);
+      found = tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite, cotangent_finite);
     const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
-    add_grad(input->second, gradient);
+    add_grad(input->second, gradient, found);
   }
 }
 
@@ -184,6 +186,7 @@ void Graph::backward_gradient(Entry& entry) {
   bool cotangents_finite = true, all = !told || (inputs_finite(forward) && finite(entry.cotangent));
   std::vector<std::pair<std::string, Tensor>> read, written;
   for (const auto& [name, id] : forward.call.inputs) kernel.tensors.emplace_back(name, slot(id).view);
+  for (const auto& [name, tensor] : forward.saved) kernel.tensors.emplace_back(name, tensor.view());
   kernel.tensors.emplace_back(dy, cotangent_view(forward, slot(entry.cotangent).view));
   for (const auto& [name, id] : entry.gradients) {
     if (!slot(id).grad.defined()) continue;

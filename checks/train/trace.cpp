@@ -77,9 +77,9 @@ void put_statistics(std::string& out, const TensorStats& stats) {
 }
 
 /// Against the local shadow, in ulps of the tensor's format.
-void put_shadow(std::string& out, const TensorView& got, const TensorView& exact) {
+void put_shadow(std::string& out, const TensorView& got, const TensorView& exact, const ShadowStats* known) {
   if (exact.data == nullptr || exact.count() == 0) return put(out, "\"subnormal_loss\":0,\"saturated\":0,\"bias\":null,\"bias_z\":null,\"ulps\":[]");
-  const ShadowStats s = shadow_stats(got, exact);
+  const ShadowStats s = known != nullptr ? *known : shadow_stats(got, exact);
   put(out, "\"subnormal_loss\":", s.subnormal_loss, ",\"saturated\":", s.saturated, ",\"bias\":", s.bias(), ",\"bias_z\":", s.bias_z(), ",\"ulps\":[", s.exact);
   std::size_t last = 0;
   for (std::size_t i = 0; i < s.ulps.size(); ++i)
@@ -114,6 +114,7 @@ bool cut_after_step(const std::string& path, int next) {
 }  // namespace
 
 TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path) {
+  if (trainer.options().gradient_errors > 0) seqs_.emplace();
   const bool appends = resumed && cut_after_step(path, trainer.steps());
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (appends ? 0 : O_TRUNC), 0644);
   if (file_ < 0) fail(path_, "opening it");
@@ -131,11 +132,12 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   const bool shadowed = t.error2 > 0 || t.exact2 > 0 || t.nonzero > 0;
   const Maybe local{shadowed, t.local_error()}, carried{t.carried2 > 0 || t.carried_error2 > 0, t.carried_error()};
   std::string& out = pending_;
+  if (seqs_) seqs_->try_emplace(key, seq_);
   put(out, "{\"step\":", e.step, ",\"seq\":", seq_++, ",\"phase\":\"", train::name(e.phase), "\",\"cast\":", e.cast, ",\"op\":", Quoted{key.op}, ",\"layer\":", Quoted{key.layer}, ",\"tensor\":",
       Quoted{key.tensor}, ",\"dtype\":\"", ampcheck::name(key.dtype), "\",\"from\":\"", e.cast ? ampcheck::name(e.from) : "", "\",\"source\":", e.source, ",\"scale\":", e.scale, ",");
   put_statistics(out, stats);
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
-  put_shadow(out, e.got, e.exact);
+  put_shadow(out, e.got, e.exact, e.shadow);
   put(out, ",\"carried_error\":", carried);
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
   if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);
@@ -144,7 +146,23 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
 }
 
+void TraceWriter::gradient(const StepResult& s, const GradientError& e) {
+  std::string& out = pending_;
+  put(out, "{\"step\":", s.step, ",\"parameter\":", Quoted{e.parameter}, ",\"error\":", e.error, ",\"size\":", e.size, ",\"apart\":", e.apart, ",\"parts\":[");
+  const char* separator = "";
+  for (const GradientPart& part : e.parts) {
+    const auto seq = seqs_->find(part.from);
+    if (seq == seqs_->end()) continue;
+    put(out, separator, "[", seq->second, ",", part.moves, ",", part.rounding, "]");
+    separator = ",";
+  }
+  out += "]}\n";
+}
+
 void TraceWriter::step(const StepResult& s) {
+  if (seqs_)
+    for (const GradientError& e : s.gradient_errors) gradient(s, e);
+  if (seqs_) seqs_->clear();
   put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"found_inf\":", s.found_inf,
       ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
   seq_ = 0;

@@ -21,6 +21,11 @@
 //    "decisions":[64,1,3,0.02,61.5,0.4],   logits of a cross-entropy, with the fp64 run: rows; of these with another argmax, or one that the
 //                                          error could change; smallest margin; sums of margins and of largest errors (watch.h: Tally)
 //    "intended":0,"stagnant":0,"role":"none"}                              optimizer; role in a non-finite fault
+// then of every tenth step of a run with both shadows, without clipping and penalty, one for each parameter (checks/train/gradient_errors.h):
+//   {"step":0,"parameter":"layer0.weight","error":1.1e-03,"size":0.9,     2-norms: error of its gradient, and the fp64 gradient
+//    "apart":2.4e-06,                      part of that error that is due to weights that had come apart
+//    "parts":[[17,9.8e-04,6e-05],...]}     part of the errors made in the tensors named as that of seq 17, over all micro-batches and ranks; the
+//                                          most that rounding each of their elements once, or the gradient to fp32, could make
 // and at last
 //   {"step":0,"loss":2.29,"fp64_loss":2.29,"spread":0.05,"scale":65536,"scale_after":65536,"found_inf":false,"stepped":true,
 //    "stagnant_share":0.01,"loss_drift":1e-05}       the loss's part of what weights had come apart
@@ -29,6 +34,8 @@
 #pragma once
 
 #include <cstdio>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "checks/train/trainer.h"
@@ -54,7 +61,10 @@ class TraceWriter {
  private:
   void write();
 
+  void gradient(const StepResult& result, const GradientError& error);
+
   std::string path_, pending_;
+  std::optional<std::map<TensorKey, int>> seqs_;  ///< the first of that name in this step; of a run with gradient errors alone
   int file_ = -1, seq_ = 0;
   bool held_ = false;
 };

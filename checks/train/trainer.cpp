@@ -31,17 +31,6 @@ std::vector<double> grad_norms(ParameterSet& parameters) {
   return out;
 }
 
-/// How many elements have a gradient, and how many of these are what they were.
-void count_stagnant(const Parameter& parameter, const std::vector<float>& before, Event& event) {
-  const std::span<const float> grad = parameter.grad.span<float>(), value = parameter.value.span<float>();
-  std::int64_t intended = 0, stagnant = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    const int meant = grad[i] != 0 ? 1 : 0;
-    intended += meant, stagnant += meant & (value[i] == before[i] ? 1 : 0);
-  }
-  event.intended = intended, event.stagnant = stagnant;
-}
-
 }  // namespace
 
 /// What a rank has of its own. The weights are one and the same memory: replicas that start alike and get the same gradients stay alike.
@@ -64,16 +53,19 @@ bool StepResult::left() const {
 Trainer::Trainer(const TrainOptions& options)
     : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed) {
   scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled) : std::make_unique<GradScaler>(options_.scaler);
+  if (options_.sharding.on && (options_.rule.ranks < 2 || options_.scale_rule))
+    throw Error("[ranks] sharded, got " + (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") + ", want two ranks or more, and torch's scaler or none");
   if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
   if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
   if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
+  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0) options_.gradient_errors = 0;
 }
 
 Trainer::~Trainer() = default;
 
 /// A first forward says which parameters the net has.
 void Trainer::prepare() {
-  if (optimizer_) return;
+  if (optimizer_ || sharded_) return;
   models::Recordings recordings;
   Graph graph(parameters_, recordings, {});
   net_.forward(graph, 0);
@@ -82,8 +74,12 @@ void Trainer::prepare() {
     graph.backward(1, 1);
     parameters_.clear_grads();
   }
-  optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
-  if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+  if (options_.sharding.on) {
+    sharded_ = std::make_unique<ShardedRanks>(parameters_, options_.rule, options_.scaler, options_.sharding);
+  } else {
+    optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+    if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+  }
   for (int rank = 0; rank < options_.rule.ranks; ++rank) {
     ranks_.push_back(std::make_unique<Rank>(net_.name, options_.seed));
     ranks_.back()->parameters.share_values(parameters_);
@@ -96,19 +92,22 @@ void Trainer::prepare() {
 void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
   step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
   if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
+  if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
+
+bool Trainer::compares() const { return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0; }
 
 void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
   std::vector<double> losses(reference_.size());
-  const bool traced = watch_ && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0;
+  const bool traced = compares();
   reference_.front()->trace_gradient_norm(traced && options_.shadows.local && options_.rule.grad_penalty <= 0);
-  std::vector<std::vector<double>> apart;  // of each parameter, before the fp64 run moves its own
+  apart_.clear();  // before the fp64 run moves its own
   for (const Parameter& parameter : reference_.front()->parameters().all()) {
     if (!traced) break;
-    apart.push_back(to_doubles(parameters_.find(parameter.name)->value.view()));
+    apart_.push_back(to_doubles(parameters_.find(parameter.name)->value.view()));
     const auto fp64 = parameter.value.span<double>();
-    for (std::size_t i = 0; i < fp64.size(); ++i) apart.back()[i] -= fp64[i];
+    for (std::size_t i = 0; i < fp64.size(); ++i) apart_.back()[i] -= fp64[i];
   }
   parallel_for(std::ssize(reference_), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) losses[k] = reference_[k]->step();
@@ -117,7 +116,7 @@ void Trainer::run_fp64(StepResult& result) {
     double drift = 0;
     std::size_t at = 0;
     for (const Parameter& parameter : reference_.front()->parameters().all()) {
-      const std::vector<double>& moved = apart[at++];
+      const std::vector<double>& moved = apart_[at++];
       if (!parameter.grad.defined()) continue;
       const auto grad = parameter.grad.span<double>();
       for (std::size_t i = 0; i < grad.size(); ++i) drift += moved[i] * grad[i];
@@ -151,7 +150,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   parameters.clear_grads();
   for (int micro = 0; micro < micro_batches; ++micro) {
     const int index = micro * ranks + number;
-    if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks));
+    if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks), index);
     Graph graph(parameters, rank.recordings, options);
     net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches * ranks + index);
     rank.loss += share * graph.loss();
@@ -162,12 +161,15 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
 }
 
 double Trainer::run_micro_batches(StepResult& result) {
-  const float scale = scaler_->loss_gradient(Tensor(Dtype::fp32, {})).span<float>()[0];
+  const auto scale_of = [](GradScaler& scaler) { return scaler.loss_gradient(Tensor(Dtype::fp32, {})).span<float>()[0]; };
+  const float scale = scale_of(scaler());
+  std::vector<float> scales(ranks_.size(), scale);
+  for (std::size_t r = 0; sharded_ && r < scales.size(); ++r) scales[r] = scale_of(sharded_->scaler(static_cast<int>(r)));
   const bool told = options_.fault != nullptr || (watch_ && options_.sampling.step(step_));
   if (watch_ && !told) watch_->begin(step_, nullptr, true);
   const std::int64_t ranks = std::ssize(ranks_);
   const auto run = [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) run_rank(*ranks_[static_cast<std::size_t>(r)], static_cast<int>(r), scale, told);
+    for (std::int64_t r = begin; r < end; ++r) run_rank(*ranks_[static_cast<std::size_t>(r)], static_cast<int>(r), scales[static_cast<std::size_t>(r)], told);
   };
   if (ranks > 1 && !told) parallel_for(ranks, 1, run);
   else run(0, ranks);
@@ -205,7 +207,7 @@ void Trainer::reduce_gradients(float scale) {
   }
 }
 
-void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const std::vector<std::vector<float>>& before) {
+void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
   if (!watch_) return;
   std::size_t index = 0;
   for (Parameter& parameter : parameters_.all()) {
@@ -226,9 +228,44 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before, const st
       if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
       event.carried = carried;
     }
-    if (moves) count_stagnant(parameter, before[at], event);
+    if (moves) {
+      const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
+      event.intended = counts.with_grad, event.stagnant = counts.with_grad_stagnant;
+    }
     watch_->see(event);
   }
+}
+
+void Trainer::unscale() {
+  if (!sharded_) {
+    if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
+    return;
+  }
+  sharded_->scatter_gradients();
+  sharded_->unscale();
+  sharded_->gather_gradients();  // for norms and the watch alone
+}
+
+bool Trainer::clip_gradients() {
+  if (!sharded_) return clip(options_.rule, parameters_.pointers());
+  const bool clipped = sharded_->clip();
+  if (clipped) sharded_->gather_gradients();
+  return clipped;
+}
+
+/// The update, or its skip, and what the scaler makes of it.
+void Trainer::step_optimizer(StepResult& result) {
+  if (sharded_) {
+    result.stepped = sharded_->step() == sharded_->ranks();
+    result.ranks_disagree = !sharded_->agree();
+    sharded_->gather_values();
+    return;
+  }
+  const std::int64_t before = optimizer_->updates();
+  scaler_->step(*optimizer_);
+  scaler_->update();
+  if (schedule_) schedule_->step();
+  result.stepped = optimizer_->updates() > before;
 }
 
 StepResult Trainer::step() {
@@ -236,46 +273,43 @@ StepResult Trainer::step() {
   StepResult result;
   result.step = step_;
   run_fp64(result);
+  const int looked_at = (step_ - options_.sampling.from) / options_.sampling.every;
+  if (watch_) watch_->keep_errors(options_.gradient_errors > 0 && compares() && looked_at % options_.gradient_errors == 0);
   parameters_.clear_grads();
-  optimizer_->reset_counts();
+  if (sharded_) sharded_->reset_counts();
+  else optimizer_->reset_counts();
   result.loss = run_micro_batches(result);
   if (result.fp64_loss) {
     differences_.push_back(result.loss - *result.fp64_loss);
     if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
     result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
   }
-  result.scale = scaler_->get_scale();
+  result.scale = scaler().get_scale();
   result.scaled_norms = grad_norms(parameters_);
-  if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
-  result.norms = scaler_->is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
+  unscale();
+  result.norms = scaler().is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
+  if (watch_ && watch_->keeps_errors()) {
+    const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
+    result.gradient_errors = gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
+  }
   // A norm in fp64 of fp32 elements is finite if they are.
   std::vector<bool> finite_before, finite;
   for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));
   for (const double norm : result.norms) finite.push_back(std::isfinite(norm));
   tell(Phase::unscale, finite_before);
-  if (clip(options_.rule, parameters_.pointers())) {
+  if (clip_gradients()) {
     tell(Phase::clip);
     finite.clear();
   }
   for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
-  const std::int64_t before = optimizer_->updates();
-  std::vector<std::vector<float>> values;
-  for (const Parameter& parameter : parameters_.all()) {
-    const auto value = parameter.value.span<float>();
-    if (watch_ && watch_->wants(parameter.name)) values.emplace_back(value.begin(), value.end());
-    else values.emplace_back();
-  }
-  result.lr = optimizer_->lr();
-  scaler_->step(*optimizer_);
-  scaler_->update();
-  if (schedule_) schedule_->step();
-  result.stepped = optimizer_->updates() > before;
-  if (result.stepped) tell(Phase::optimizer, finite, values);
+  result.lr = optimizer().lr();
+  step_optimizer(result);
+  if (result.stepped) tell(Phase::optimizer, finite);
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
-  result.scale_after = scaler_->get_scale();
-  result.tracker = scaler_->is_enabled() ? scaler_->get_growth_tracker() : 0;
-  const UpdateCounts& counts = optimizer_->counts();
+  result.scale_after = scaler().get_scale();
+  result.tracker = scaler().get_growth_tracker();
+  const UpdateCounts counts = sharded_ ? sharded_->counts() : optimizer_->counts();
   if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
   ++step_;
   return result;

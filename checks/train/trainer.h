@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "checks/train/fp64_run.h"
+#include "checks/train/gradient_errors.h"
 #include "checks/train/graph.h"
 #include "checks/train/ranks.h"
+#include "checks/train/sharded.h"
 #include "checks/train/watch.h"
 #include "src/amp/scale_rule.h"
 
@@ -29,9 +31,11 @@ struct TrainOptions {
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
   ReduceOptions reduce = {};  ///< how the gradients of rule.ranks ranks become one
+  ShardingOptions sharding = {};  ///< parameters, gradients and optimizer state sharded over these ranks; with torch's scaler rule or none
   std::uint64_t seed = 1;
   Shadows shadows = {};
   Sampling sampling = {};    ///< of the shadows and of what is recorded
+  int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
   bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
 };
@@ -51,8 +55,10 @@ struct StepResult {
   double scale_after = 1;
   std::int32_t tracker = 0;
   int skips = 0;                            ///< so far
+  bool ranks_disagree = false;              ///< sharded: some ranks stepped or have another scale
   double lr = 0;                            ///< of this step's update
   std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
+  std::vector<GradientError> gradient_errors;  ///< if asked for; without clipping and penalty
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
   /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
   /// the other.
@@ -75,8 +81,11 @@ class Trainer {
   StepResult step();
   int steps() const { return step_; }
   ParameterSet& parameters() { return parameters_; }
-  GradScaler& scaler() { return *scaler_; }
-  BlockOptimizer& optimizer() { return *optimizer_; }
+  /// Of the first rank, where every rank has its own.
+  GradScaler& scaler() { return sharded_ ? sharded_->scaler(0) : *scaler_; }
+  BlockOptimizer& optimizer() { return sharded_ ? sharded_->optimizer(0) : *optimizer_; }
+  /// Null unless the run is sharded; from prepare() on.
+  ShardedRanks* sharded() { return sharded_.get(); }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
   // For checkpoints.
@@ -93,15 +102,19 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
+  /// Whether this step is compared with the fp64 run to first order: clipped gradients and penalties are not.
+  bool compares() const;
   /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
   float add_penalty(Graph& graph, float seed);
   double run_micro_batches(StepResult& result);
+  void unscale();
+  bool clip_gradients();
+  void step_optimizer(StepResult& result);
   struct Rank;
   void run_rank(Rank& rank, int number, float scale, bool told);
   void reduce_gradients(float scale);
-  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given), its
-  /// values before the optimizer moved them.
-  void tell(Phase phase, const std::vector<bool>& finite_before = {}, const std::vector<std::vector<float>>& before = {});
+  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given).
+  void tell(Phase phase, const std::vector<bool>& finite_before = {});
 
   TrainOptions options_;
   Net net_;
@@ -110,8 +123,10 @@ class Trainer {
   std::unique_ptr<GradScaler> scaler_;
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;
+  std::unique_ptr<ShardedRanks> sharded_;  ///< has optimizers, schedules and scalers of its own
   std::unique_ptr<Watch> watch_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
+  std::vector<std::vector<double>> apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
   std::vector<double> spreads_, differences_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
 };

@@ -124,11 +124,27 @@ std::string TensorKey::str() const {
   return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
 }
 
-void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight, double share) {
+const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record, Phase phase, bool cast, std::string_view op, std::string_view tensor) {
+  if (of.by_value.empty() || phase > Phase::backward) return nullptr;
+  const models::RecordedCall* call = record.find(op);
+  if (call == nullptr) return nullptr;
+  const auto at = [](const std::vector<std::vector<double>>& all, int id) { return &all[static_cast<std::size_t>(id)]; };
+  if (phase == Phase::backward) {
+    for (const auto& [input, id] : call->inputs)
+      if (tensor == gradient_name(input)) return at(of.by_cotangent, id);
+    return nullptr;
+  }
+  if (!cast) return tensor == call->output_name ? at(of.by_value, call->output) : nullptr;
+  const auto found = of.by_input.find(std::string(op) + " d" + std::string(tensor));
+  return found == of.by_input.end() ? nullptr : &found->second;
+}
+
+void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight, double share, int batch) {
   step_ = step;
   carried_ = carried;
   loss_weight_ = loss_weight, share_ = share;
-  if (first_micro_batch) of_step_.clear();
+  batch_ = batch;
+  if (first_micro_batch) of_step_.clear(), errors_.clear();
   logits_.clear();
   if (carried == nullptr) return;
   for (const models::RecordedCall& call : carried->calls) {
@@ -148,21 +164,6 @@ const std::vector<double>* Watch::cotangent_of(const Event& event) const {
   }
   const models::RecordedCall* call = carried_->find(event.op);
   return call == nullptr || event.tensor != call->output_name ? nullptr : &carried_->cotangents[static_cast<std::size_t>(call->output)];
-}
-
-/// What the norm of the gradient has for this tensor, in the same cases, and for what a call adds to its input's cotangent.
-const std::vector<double>* Watch::norm_derivative_of(const Event& event) const {
-  if (carried_ == nullptr || carried_->norm_by_value.empty() || event.phase > Phase::backward) return nullptr;
-  const models::RecordedCall* call = carried_->find(event.op);
-  if (call == nullptr) return nullptr;
-  if (event.phase == Phase::backward) {
-    for (const auto& [input, id] : call->inputs)
-      if (event.tensor == gradient_name(input)) return &carried_->norm_by_cotangent[static_cast<std::size_t>(id)];
-    return nullptr;
-  }
-  if (!event.cast) return event.tensor == call->output_name ? &carried_->norm_by_value[static_cast<std::size_t>(call->output)] : nullptr;
-  const auto found = carried_->norm_by_input.find(std::string(event.op) + " d" + std::string(event.tensor));
-  return found == carried_->norm_by_input.end() ? nullptr : &found->second;
 }
 
 /// The values of the fp64 run for this tensor: of an op's output or input, or what the op added to a gradient.
@@ -194,11 +195,32 @@ FaultRole Watch::note_fault(const Event& event, const TensorKey& key, bool finit
   return role;
 }
 
-void Watch::see(const Event& event) {
+void Watch::keep_error(const Event& event, const TensorKey& key) {
+  LocalError kept{key, batch_, event.scale, std::vector<float>(static_cast<std::size_t>(event.got.count())), {}};
+  kept.exact.resize(kept.error.size());
+  double got[kPart], exact[kPart];
+  bool any = false;
+  for (std::int64_t at = 0; at < event.got.count(); at += kPart) {
+    const std::int64_t part = std::min<std::int64_t>(kPart, event.got.count() - at);
+    load_block(event.got, at, part, got);
+    const double* const r = read_block(event.exact, at, part, exact);
+    float *const out = kept.error.data() + at, *const values = kept.exact.data() + at;
+    for (std::int64_t i = 0; i < part; ++i) {
+      const double e = got[i] - r[i];
+      out[i] = std::fabs(e) <= kMax ? static_cast<float>(e) : 0.0f;
+      values[i] = static_cast<float>(r[i]);
+      any |= out[i] != 0;
+    }
+  }
+  if (any) errors_.push_back(std::move(kept));
+}
+
+bool Watch::see(const Event& event) {
   const TensorKey key{event.phase, event.cast, event.got.dtype, std::string(event.op), std::string(event.layer), std::string(event.tensor)};
   std::optional<TensorStats> stats;
   if (listener_) stats = tensor_stats(event.got);
-  const FaultRole role = note_fault(event, key, stats ? stats->not_finite() == 0 : all_finite(event.got));
+  const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
+  const FaultRole role = note_fault(event, key, finite);
   Tally tally;
   tally.tensors = 1;
   const std::int64_t n = tally.elements = event.got.count();
@@ -211,9 +233,16 @@ void Watch::see(const Event& event) {
   double got[kPart], exact[kPart], adjoint2 = 0;
   const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
   const bool traced = cotangent != nullptr && std::ssize(*cotangent) == n;
-  const std::vector<double>* const by_norm = event.has_exact() ? norm_derivative_of(event) : nullptr;
+  const std::vector<double>* const by_norm = event.has_exact() && carried_ != nullptr ? derivative_at(carried_->of_norm, *carried_, event.phase, event.cast, event.op, event.tensor) : nullptr;
   const bool norm_traced = by_norm != nullptr && std::ssize(*by_norm) == n;
-  for (std::int64_t at = 0; at < n && (event.has_exact() || !carried.empty()); at += kPart) {
+  // A cast in a run without fp64 beside it: its statistics and sums in one pass.
+  std::optional<ShadowStats> shadow;
+  if (listener_ && event.has_exact() && carried.empty() && range == nullptr && !traced && !norm_traced) {
+    ShadowSums sums;
+    shadow = shadow_stats(event.got, event.exact, noise, sums);
+    tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed, tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
+  }
+  for (std::int64_t at = 0; at < n && !shadow && (event.has_exact() || !carried.empty()); at += kPart) {
     const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
     load_block(event.got, at, part, got);
     if (event.has_exact()) {
@@ -236,9 +265,15 @@ void Watch::see(const Event& event) {
   tally.loss_error2 = tally.loss_error * tally.loss_error, tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
   if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty()) compare_decisions(event.got, carried, tally);
   tally.intended = event.intended, tally.stagnant = event.stagnant;
+  if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient) keep_error(event, key);
   of_step_[key].add(tally);
   of_run_[key].add(tally);
-  if (listener_) listener_(event, key, tally, role, *stats);
+  if (listener_) {
+    Event told = event;
+    told.shadow = shadow ? &*shadow : nullptr;
+    listener_(told, key, tally, role, *stats);
+  }
+  return finite;
 }
 
 }  // namespace ampcheck::checks::train

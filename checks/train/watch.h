@@ -62,6 +62,18 @@ struct FaultEvent {
   TensorKey where;
 };
 
+/// The error made in one tensor, kept to be told what it moved. Only where it is not zero throughout.
+struct LocalError {
+  TensorKey where;
+  int batch = 0;       ///< number of the micro-batch in the step, over all ranks; all_reduce: none
+  double scale = 1;    ///< what a gradient is multiplied by
+  std::vector<float> error, exact;  ///< and the exact values, scaled; some digits are enough; an error that is not finite is zero
+};
+
+/// Where a derivative has what belongs to that tensor; null where it has nothing: forward the op's output and what was cast, backward what an
+/// op adds to its input's cotangent.
+const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record, Phase phase, bool cast, std::string_view op, std::string_view tensor);
+
 class Watch final : public Observer {
  public:
   /// Hears of each tensor after it was looked at, with its own statistics.
@@ -73,10 +85,14 @@ class Watch final : public Observer {
 
   /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are those of that times
   /// the loss; `share`: of a micro-batch in the step's gradient.
-  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1, double share = 1);
+  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1, double share = 1, int batch = 0);
+  /// Keeps the local errors of the steps from now on, or no more: twice as many numbers as the steps write.
+  void keep_errors(bool on) { keeps_errors_ = on; }
+  bool keeps_errors() const { return keeps_errors_; }
+  const std::vector<LocalError>& errors() const { return errors_; }
   bool wants(std::string_view op) const override;
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
-  void see(const Event& event) override;
+  bool see(const Event& event) override;
 
   const std::map<TensorKey, Tally>& of_step() const { return of_step_; }
   const std::map<TensorKey, Tally>& of_run() const { return of_run_; }
@@ -90,13 +106,15 @@ class Watch final : public Observer {
  private:
   const std::vector<double>* carried_of(const Event& event) const;
   const std::vector<double>* cotangent_of(const Event& event) const;
-  const std::vector<double>* norm_derivative_of(const Event& event) const;
+  void keep_error(const Event& event, const TensorKey& key);
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
 
   bool exact_;
   Sampling sampling_;
   Listener listener_;
-  int step_ = 0;
+  int step_ = 0, batch_ = 0;
+  bool keeps_errors_ = false;
+  std::vector<LocalError> errors_;  ///< of the step
   double loss_weight_ = 1, share_ = 1;
   std::string logits_;  ///< the call whose output a cross-entropy reads
   const models::StepRecord* carried_ = nullptr;

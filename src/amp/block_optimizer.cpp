@@ -23,6 +23,8 @@ void add(UpdateCounts& to, const UpdateCounts& from) {
   to.intended += from.intended;
   to.stagnant += from.stagnant;
   to.copy_stagnant += from.copy_stagnant;
+  to.with_grad += from.with_grad;
+  to.with_grad_stagnant += from.with_grad_stagnant;
   to.second_moment_zero += from.second_moment_zero;
   to.epsilon_zero += from.epsilon_zero;
 }
@@ -43,7 +45,7 @@ struct BlockOptimizer::Walk {
 };
 
 BlockOptimizer::BlockOptimizer(std::vector<Parameter*> parameters, double lr, const UpdateOptions& common)
-    : Optimizer(std::move(parameters), lr), common_(common) {
+    : Optimizer(std::move(parameters), lr), common_(common), by_parameter_(parameters_.size()) {
   if (!common_.fused && (common_.master_weights || common_.moments))
     throw Error("[optimizer] master_weights and moments, got the reference arithmetic, want fused");
   for (const Parameter* parameter : parameters_)
@@ -85,7 +87,7 @@ template <class T>
 struct BlockOptimizer::Buffers {
   alignas(64) std::array<T, kBlock> parameter, grad, old, copy_before;
   alignas(64) std::array<std::array<T, kBlock>, kMaxMoments> moments;
-  std::array<bool, kBlock> had_grad;
+  std::array<std::int32_t, kBlock> had_grad;
 };
 
 template <class T>
@@ -137,6 +139,11 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
   if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
   // The gradient is the direction by now. One loop for each count: these vectorise.
   const T *direction = block.grad, *now = block.parameter, *old = buffers.old.data();
+  const std::int32_t* const had = buffers.had_grad.data();
+  int with_grad = 0, with_grad_stagnant = 0;
+  for (std::int64_t i = 0; i < block.n; ++i) with_grad += had[i];
+  for (std::int64_t i = 0; i < block.n; ++i) with_grad_stagnant += had[i] & (now[i] == old[i] ? 1 : 0);
+  counts.with_grad += with_grad, counts.with_grad_stagnant += with_grad_stagnant;
   int intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
   for (std::int64_t i = 0; i < block.n; ++i) intended += direction[i] != T(0) ? 1 : 0;
   for (std::int64_t i = 0; i < block.n; ++i) stagnant += (direction[i] != T(0) ? 1 : 0) & (now[i] == old[i] ? 1 : 0);
@@ -144,7 +151,7 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
     const auto k = static_cast<std::size_t>(i);
     copy_stagnant += (direction[i] != T(0) ? 1 : 0) & (copy_after[k] == buffers.copy_before[k] ? 1 : 0);
   }
-  for (std::int64_t i = 0; v >= 0 && i < block.n; ++i) second_moment_zero += (buffers.had_grad[static_cast<std::size_t>(i)] ? 1 : 0) & (block.moment[v][i] == T(0) ? 1 : 0);
+  for (std::int64_t i = 0; v >= 0 && i < block.n; ++i) second_moment_zero += had[i] & (block.moment[v][i] == T(0) ? 1 : 0);
   counts.intended += intended, counts.stagnant += stagnant, counts.copy_stagnant += copy_stagnant, counts.second_moment_zero += second_moment_zero;
   if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
 }
@@ -157,7 +164,7 @@ void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, U
     if (common_.count) {
       std::copy_n(block.parameter, block.n, buffers.old.data());
       if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());
-      for (std::int64_t i = 0; second_moment() >= 0 && i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0);
+      for (std::int64_t i = 0; i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0) ? 1 : 0;
     }
     update_block(block);
     store(w, at, block, buffers, common_.count);
@@ -192,7 +199,7 @@ void BlockOptimizer::update_parameter(std::size_t i, bool first) {
       walk<float>(w, begin, end, counts);
     if (!common_.count) return;
     const std::lock_guard lock(mutex);
-    add(counts_, counts);
+    add(counts_, counts), add(by_parameter_[i], counts);
   });
 }
 

@@ -36,6 +36,7 @@ struct UpdateCounts {
   std::int64_t intended = 0;      ///< elements whose update was not zero
   std::int64_t stagnant = 0;      ///< of these, elements whose weight (master weight) did not change
   std::int64_t copy_stagnant = 0; ///< of the intended, elements whose low-precision copy did not change (master weights)
+  std::int64_t with_grad = 0, with_grad_stagnant = 0;  ///< elements whose gradient was not zero; of these, elements whose weight did not change
   std::int64_t second_moment_zero = 0;  ///< v == 0 although the gradient is not zero: g*g vanished
   std::int64_t epsilon_zero = 0;        ///< updates of parameters whose dtype rounds eps to zero (0/0 on a zero gradient)
 };
@@ -75,7 +76,12 @@ class BlockOptimizer : public Optimizer {
  public:
   bool supports_amp_scaling() const override { return common_.fused; }
   const UpdateCounts& counts() const { return counts_; }
-  void reset_counts() { counts_ = {}; }
+  /// Of parameter i alone.
+  const UpdateCounts& counts(std::size_t i) const { return by_parameter_[i]; }
+  void reset_counts() {
+    counts_ = {};
+    by_parameter_.assign(parameters_.size(), {});
+  }
 
  protected:
   BlockOptimizer(std::vector<Parameter*> parameters, double lr, const UpdateOptions& common);
@@ -114,6 +120,7 @@ class BlockOptimizer : public Optimizer {
   void update_sparse(std::size_t i);
 
   UpdateCounts counts_;
+  std::vector<UpdateCounts> by_parameter_;
 };
 
 class Sgd : public BlockOptimizer {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/amp/blocks.h"
 #include "src/amp/tensor_stats.h"
@@ -182,15 +185,129 @@ void load(const TensorView& view, std::int64_t at, std::int64_t n, double* out) 
   for (std::int64_t i = 0; i < n; ++i) load_block(view, view.offset(at + i), 1, out + i);
 }
 
-ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t begin, std::int64_t end) {
+/// Facts of a 16-bit format as floats need them.
+struct FloatLimits {
+  float min_subnormal, min_normal, max_finite, noise;
+  float tiny;            ///< below this, but for zero, one ulp is smaller than a float can divide by
+  std::int32_t lowest;   ///< exponent field
+  std::int32_t per_ulp;  ///< less the exponent field of a value: that of 1 / ulp
+  FloatLimits(const FloatFormat& f, double of_noise)
+      : min_subnormal(static_cast<float>(f.min_subnormal())), min_normal(static_cast<float>(f.min_normal())), max_finite(static_cast<float>(f.max_finite())), noise(static_cast<float>(of_noise)),
+        tiny(f.min_normal() < 0x1p-119 ? 0x1p-119f : 0.0f), lowest(std::max(f.min_exponent(), -119) + 127), per_ulp(254 + f.fraction_bits()) {}
+};
+
+/// Sums of squares of x - r, of r and of the units, in eight lanes on every processor.
+struct SquareSums {
+  using Floats = float __attribute__((vector_size(16)));
+  using Integers = std::int32_t __attribute__((vector_size(16)));
+  using Doubles = double __attribute__((vector_size(32)));
+  static constexpr std::int64_t kLanes = 8;
+  Doubles error2[2] = {}, shadow2[2] = {}, units2[2] = {};
+
+  /// kLanes elements.
+  void add(const float* x, const float* r, const std::int32_t* units) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      Floats a, b;
+      Integers c;
+      std::memcpy(&a, x + 4 * half, sizeof a), std::memcpy(&b, r + 4 * half, sizeof b), std::memcpy(&c, units + 4 * half, sizeof c);
+      const Doubles d = __builtin_convertvector(a - b, Doubles), v = __builtin_convertvector(b, Doubles), u = __builtin_convertvector(c, Doubles);
+      error2[half] += d * d, shadow2[half] += v * v, units2[half] += u * u;
+    }
+  }
+  static double total(const Doubles (&lanes)[2]) {
+    double sum = 0;
+    for (const Doubles& half : lanes)
+      for (int lane = 0; lane < 4; ++lane) sum += half[lane];
+    return sum;
+  }
+};
+
+/// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences are exact floats, of
+/// normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an element is beyond the format; then nothing was
+/// added.
+bool add_close_floats(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+  constexpr float kShift = 0x1.8p23f;
+  alignas(64) std::int32_t units[kPart];
+  std::int32_t special = 0, small = 0, exact = 0, over_half = 0;
+  std::uint32_t errors = 0;  // modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
+    const std::int32_t own = std::bit_cast<std::int32_t>(ar) >> 23, field = own < limits.lowest ? limits.lowest : own;
+    const float e = (x[i] - r[i]) * std::bit_cast<float>((limits.per_ulp - field) << 23), a = std::fabs(e);
+    special |= (ax <= limits.max_finite ? 0 : 1) | (ar <= limits.max_finite ? 0 : 1) | (a <= 1.0f ? 0 : 1);
+    small |= (ax < limits.min_normal ? 1 : 0) | (ar < limits.min_normal ? 1 : 0);
+    const std::uint32_t shifted = std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
+    units[i] = static_cast<std::int32_t>(shifted);
+    errors += shifted, exact += a == 0.0f ? 1 : 0, over_half += a > 0.5f ? 1 : 0;
+  }
+  std::int32_t tiny = 0;
+  for (std::int64_t i = 0; small != 0 && i < n; ++i) tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
+  if ((special | tiny) != 0) return false;
+  std::int32_t toward = 0, away = 0, above = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
+    toward += ax < ar ? 1 : 0, away += ax > ar ? 1 : 0, above += ar > limits.noise ? 1 : 0;
+  }
+  std::int32_t zeros = 0, flushed = 0, loss = 0, became = 0, vanished = 0;
+  for (std::int64_t i = 0; small != 0 && i < n; ++i) {
+    const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
+    const std::int32_t x_zero = ax == 0.0f ? 1 : 0, r_zero = ar == 0.0f ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0;
+    zeros += r_zero, flushed += x_zero & (1 - r_zero), became += 1 - r_normal - r_zero;
+    loss += (ax < limits.min_normal ? 1 : 0) & (1 - x_zero) & r_normal;
+    vanished += (ar > limits.noise ? 1 : 0) & x_zero & (ar < limits.min_subnormal ? 1 : 0);
+  }
+  SquareSums squares;
+  const std::int64_t whole = n / SquareSums::kLanes * SquareSums::kLanes;
+  for (std::int64_t i = 0; i < whole; i += SquareSums::kLanes) squares.add(x + i, r + i, units + i);
+  if (whole < n) {
+    float rest_x[SquareSums::kLanes] = {}, rest_r[SquareSums::kLanes] = {};
+    std::int32_t rest_units[SquareSums::kLanes] = {};
+    std::copy(x + whole, x + n, rest_x), std::copy(r + whole, r + n, rest_r), std::copy(units + whole, units + n, rest_units);
+    squares.add(rest_x, rest_r, rest_units);
+  }
+  sums.error2 += SquareSums::total(squares.error2), sums.shadow2 += SquareSums::total(squares.shadow2);
+  sums.above += above, sums.flushed += vanished;
+  stats.shadow_not_zero += n - zeros, stats.flushed += flushed, stats.subnormal_loss += loss, stats.became_subnormal += became;
+  const auto low = static_cast<std::uint64_t>(SquareSums::total(squares.units2));  // of 17 bits each: exact
+  stats.error_sum += static_cast<std::int32_t>(errors);
+  stats.square_sum_low += low;
+  stats.square_sum_high += stats.square_sum_low < low ? 1 : 0;
+  stats.judged += n;
+  stats.exact += exact, stats.toward_zero += toward, stats.away_from_zero += away;
+  stats.ulps[0] += n - exact - over_half, stats.ulps[1] += over_half;
+  return true;
+}
+
+void add_sums(const Block& b, std::int64_t n, double noise, double smallest, ShadowSums& sums) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double ax = std::fabs(b.x[i]), ar = std::fabs(b.shadow[i]), e = b.x[i] - b.shadow[i];
+    const bool finite = ar <= kMax, kept = ax <= kMax, above = finite && ar > noise;
+    sums.above += above ? 1 : 0;
+    sums.flushed += above && ax == 0 && ar < smallest ? 1 : 0;  // a zero for a larger value is an error, but no flush
+    sums.overflowed += finite && !kept ? 1 : 0;
+    if (finite && kept) sums.error2 += e * e, sums.shadow2 += b.shadow[i] * b.shadow[i];
+  }
+}
+
+ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t begin, std::int64_t end, double noise = 0, ShadowSums* sums = nullptr) {
   ShadowStats stats;
+  ShadowSums unwanted;
   const Limits limits(format(x.dtype));
+  const FloatLimits of_floats(format(x.dtype), noise);
+  const bool floats = shadow.dtype == Dtype::fp32 && (x.dtype == Dtype::fp16 || x.dtype == Dtype::bf16) && x.is_dense() && shadow.is_dense();
   Block block;
+  alignas(64) float narrow[kPart];
   for (std::int64_t at = begin; at < end; at += kPart) {
     const std::int64_t n = std::min<std::int64_t>(kPart, end - at);
+    if (floats) {
+      load_block(x, at, n, narrow);
+      if (add_close_floats(narrow, shadow.as<const float>() + at, n, of_floats, stats, sums != nullptr ? *sums : unwanted)) continue;
+    }
     load(x, at, n, block.x);
     load(shadow, at, n, block.shadow);
     find_errors(block, n, limits);
+    if (sums != nullptr) add_sums(block, n, noise, format(x.dtype).min_subnormal(), *sums);
     count_classes(block, n, limits, stats);
     if (block.close) {
       count_close(block, n, stats);
@@ -239,13 +356,39 @@ double ShadowStats::bias_z() const {
   return variance <= 0.0 ? std::copysign(std::numeric_limits<double>::infinity(), mean) : mean / std::sqrt(variance / n);
 }
 
-ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow) {
+namespace {
+
+void require_pair(const TensorView& x, const TensorView& shadow) {
   if (!(x.shape == shadow.shape))
     throw Error("[shadow_stats] shadow, got shape " + shadow.shape.str() + ", want " + x.shape.str());
   if (!is_float(x.dtype) || x.dtype == Dtype::fp64)
     throw Error(std::string("[shadow_stats] tensor, got ") + name(x.dtype) + ", want a floating dtype below fp64");
   if (shadow.dtype != Dtype::fp64 && shadow.dtype != Dtype::fp32)
     throw Error(std::string("[shadow_stats] shadow, got ") + name(shadow.dtype) + ", want fp64 or fp32");
+}
+
+}  // namespace
+
+ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow, double noise, ShadowSums& sums) {
+  require_pair(x, shadow);
+  const std::int64_t parts = (x.count() + kGrain - 1) / kGrain;
+  std::vector<std::pair<ShadowStats, ShadowSums>> of(static_cast<std::size_t>(parts));
+  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      auto& [stats, own] = of[static_cast<std::size_t>(p)];
+      stats = part(x, shadow, p * kGrain, std::min(x.count(), (p + 1) * kGrain), noise, &own);
+    }
+  });
+  ShadowStats all;
+  for (const auto& [stats, own] : of) {
+    all.merge(stats);
+    sums.error2 += own.error2, sums.shadow2 += own.shadow2, sums.above += own.above, sums.flushed += own.flushed, sums.overflowed += own.overflowed;
+  }
+  return all;
+}
+
+ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow) {
+  require_pair(x, shadow);
   if (threads() == 1 || x.count() <= kGrain) return part(x, shadow, 0, x.count());
   ShadowStats all;
   std::mutex mutex;

@@ -107,7 +107,17 @@ struct ShadowStats {
   }
 };
 
+/// Sums beside the statistics, over the elements where tensor and shadow are finite.
+struct ShadowSums {
+  double error2 = 0, shadow2 = 0;  ///< of squares: of the error, of the shadow; by parts, so that they do not depend on the threads
+  std::int64_t above = 0;          ///< finite shadows larger than the noise
+  std::int64_t flushed = 0;        ///< of these, zeros for what is smaller than the smallest subnormal
+  std::int64_t overflowed = 0;     ///< not finite where the shadow is
+};
+
 /// x in fp32, fp16, bf16, e4m3fn or e5m2; the shadow in fp64 or fp32, of the same shape (Error otherwise).
 ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow);
+/// The same with sums; `noise`: a magnitude.
+ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow, double noise, ShadowSums& sums);
 
 }  // namespace ampcheck

@@ -114,6 +114,20 @@ BACKWARD(rms_norm_strides_of_x_bf16, bf16, kStridesOfX)
 BACKWARD(rms_norm_forgets_norm_fp32, float, kForgetsNorm)
 BACKWARD(rms_norm_forgets_norm_bf16, bf16, kForgetsNorm)
 
+/* y = x^3, with the backward of its backward, once without a factor of 2. */
+void cube(const float* x, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] * x[i] * x[i];
+}
+void cube_backward(const float* x, const float* dy, float* dx, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) dx[i] = 3 * (x[i] * x[i]) * dy[i];
+}
+void cube_double_backward(const float* x, const float* dy, const float* dgrad_x, float* dx, float* ddy, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) dx[i] = 6 * x[i] * dy[i] * dgrad_x[i], ddy[i] = 3 * (x[i] * x[i]) * dgrad_x[i];
+}
+void cube_double_backward_by_3(const float* x, const float* dy, const float* dgrad_x, float* dx, float* ddy, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) dx[i] = 3 * x[i] * dy[i] * dgrad_x[i], ddy[i] = 3 * (x[i] * x[i]) * dgrad_x[i];
+}
+
 int crashing_launcher() { return *static_cast<volatile int*>(nullptr); }
 
 }  // extern "C"

@@ -106,6 +106,9 @@ typedef struct ac_call {
   const ac_attribute_value *attributes;
   const ac_tensor *const *tangents;        /* null but in jvp; a null pointer for an input without gradient */
   const ac_tensor *const *output_tangents; /* null but in jvp */
+  /* Fields since the first version: see ac_double_backward. */
+  const ac_tensor *const *gradient_cotangents; /* null but in double_backward */
+  const ac_tensor *const *cotangent_gradients; /* null but in double_backward */
 } ac_call;
 
 typedef int32_t (*ac_kernel)(const ac_call *call);
@@ -225,8 +228,7 @@ typedef struct ac_kink {
 } ac_kink;
 
 /* What a later version or another tool knows of: a name with its version, "vendor.what/1", and data that its specification
- * describes. A host ignores an extension that it does not know, unless it is marked as required: then it refuses the op. This version
- * of ampcheck knows none. */
+ * describes. A host ignores an extension that it does not know, unless it is marked as required: then it refuses the op. */
 enum { AC_EXTENSION_REQUIRED = 1u };
 typedef struct ac_extension {
   uint32_t struct_size;
@@ -234,6 +236,18 @@ typedef struct ac_extension {
   const char *name; /* required: printable, ends with / and a version number */
   const void *data;
 } ac_extension;
+
+/* The extension of this name has an ac_double_backward: the backward of the backward, which a gradient of a gradient runs. It reads inputs,
+ * saved, cotangents ("dy") and gradient_cotangents ("dgrad_x" of the gradient "dx", one for each input, null where that has no gradient), and
+ * writes gradients ("dx", by the inputs) and cotangent_gradients ("ddy", by the cotangents, one for each output). It is checked as an op of
+ * its own, "<name>_backward", against the formula differentiated twice; optional inputs that have a gradient are there. Wants a form, saved
+ * tensors of AC_TYPE_FP32, and no tensor that is added to or overwritten. */
+#define AC_DOUBLE_BACKWARD "ampcheck.double_backward/1"
+typedef struct ac_double_backward {
+  uint32_t struct_size;
+  uint32_t reserved;
+  ac_kernel run; /* required */
+} ac_double_backward;
 
 enum {
   AC_OP_STRIDED = 1u, /* the kernel takes any strides; otherwise all tensors are dense and row-major */

@@ -95,8 +95,8 @@ class Call {
  public:
   explicit Call(const ac_call* call) : call_(call) {}
 
-  /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), or in forward mode
-  /// "x.tangent" and "y.tangent". Throws if it is absent or of another dtype.
+  /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), in forward mode
+  /// "x.tangent" and "y.tangent", in a double backward "dgrad_x" and "ddy". Throws if it is absent or of another dtype.
   template <class T>
   View<T> view(const std::string& name) const {
     if (View<T> found = find<T>(name)) return found;
@@ -140,7 +140,9 @@ class Call {
     for (const ac_tensor* found : {in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count),
                                    in(c.cotangents, c.output_count), in(c.gradients, c.input_count), in(c.tangents, c.input_count), in(c.output_tangents, c.output_count)})
       if (found != nullptr) return found;
-    return nullptr;
+    if (c.struct_size < offsetof(ac_call, cotangent_gradients) + sizeof c.cotangent_gradients) return nullptr;  // a host that knows of none
+    if (const ac_tensor* found = in(c.gradient_cotangents, c.input_count)) return found;
+    return in(c.cotangent_gradients, c.output_count);
   }
 
   const ac_call* call_;
@@ -263,6 +265,14 @@ class Op {
   template <class F>
   Op& jvp(F kernel) { return op_.jvp = &run_jvp, jvp_ = by_storage(std::move(kernel)), *this; }
 
+  /// The backward of the backward, checked as an op "<name>_backward": reads inputs, saved, "dy" of each output and "dgrad_x" of each gradient,
+  /// writes "dx" of each input that has a gradient and "ddy" of each cotangent.
+  template <class F>
+  Op& double_backward(F kernel) {
+    second_ = {sizeof second_, 0, &run_double_backward}, double_backward_ = by_storage(std::move(kernel));
+    return extension(AC_DOUBLE_BACKWARD, &second_);
+  }
+
   /// A value at which the op has no derivative, where data is drawn; the formula's gradient there is the convention, `words` its name.
   Op& kink(const char* input, double at, const char* words = nullptr) { return kinks_.push_back({sizeof(ac_kink), 0, input, at, words}), *this; }
   /// What a later version or another tool knows of: "vendor.what/1".
@@ -333,6 +343,7 @@ class Op {
   static std::int32_t run_forward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->forward_, call); }
   static std::int32_t run_backward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->backward_, call); }
 
+  static std::int32_t run_double_backward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->double_backward_, call); }
   static std::int32_t run_jvp(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->jvp_, call); }
 
   static Output added(std::deque<ac_output>& list, const char* name, int type) {
@@ -384,7 +395,8 @@ class Op {
   std::vector<std::string> rows_, accumulates_;
   std::vector<ac_kink> kinks_;
   std::vector<ac_extension> extensions_;
-  KernelFn forward_, backward_, jvp_;
+  ac_double_backward second_ = {};
+  KernelFn forward_, backward_, jvp_, double_backward_;
 };
 
 namespace detail {

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/sharded.h"
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+namespace ampcheck::checks::train {
+
+/// One number of each rank, met by threads that wait for one another.
+struct ShardedRanks::AllReduce {
+  explicit AllReduce(std::size_t ranks) : values(ranks, 0.0f), all(static_cast<std::ptrdiff_t>(ranks)) {}
+  float sum(std::size_t rank, float value) {
+    values[rank] = value;
+    all.arrive_and_wait();
+    float out = 0;
+    for (const float v : values) out += v;
+    all.arrive_and_wait();  // before the next sum's numbers come
+    return out;
+  }
+  std::vector<float> values;
+  std::barrier<> all;
+};
+
+struct ShardedRanks::Rank {
+  Rank(const StepRule& rule, const GradScalerOptions& options, AllReduceSum sum) : parameters("shard", 0), scaler(options, std::move(sum)), choice(rule.optimizer), schedule_text(rule.schedule) {}
+  /// Once it has its parameters.
+  void prepare() {
+    optimizer = make_optimizer(choice, parameters.pointers());
+    if (const LrFactor factor = make_schedule(schedule_text)) schedule = std::make_unique<LrSchedule>(*optimizer, factor);
+  }
+  ParameterSet parameters;  ///< the shards, of one dimension
+  ShardedGradScaler scaler;
+  OptimizerChoice choice;
+  std::string schedule_text;
+  std::unique_ptr<BlockOptimizer> optimizer;
+  std::unique_ptr<LrSchedule> schedule;
+  bool stepped = true;
+};
+
+namespace {
+
+/// The stretch of n elements that rank r of `ranks` owns.
+struct Stretch {
+  std::int64_t from, count;
+};
+Stretch stretch_of(std::int64_t n, std::int64_t rank, std::int64_t ranks) {
+  const std::int64_t chunk = (n + ranks - 1) / ranks, from = std::min(n, rank * chunk);
+  return {from, std::min(chunk, n - from)};
+}
+
+}  // namespace
+
+ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const GradScalerOptions& scaler, const ShardingOptions& sharding)
+    : whole_(whole), rule_(rule), all_reduce_(std::make_unique<AllReduce>(static_cast<std::size_t>(rule.ranks))) {
+  for (int r = 0; r < rule.ranks; ++r) {
+    const auto believes = sharding.believes;
+    ranks_.push_back(std::make_unique<Rank>(rule, scaler, [this, r, believes](float own) {
+      const float agreed = all_reduce_->sum(static_cast<std::size_t>(r), own);
+      return believes ? believes(r, own, agreed) : agreed;
+    }));
+    for (const Parameter& parameter : whole.all()) {
+      const Stretch own = stretch_of(parameter.value.count(), r, rule.ranks);
+      ranks_.back()->parameters.set(parameter.name, {own.count}, std::vector<double>(static_cast<std::size_t>(own.count)));
+    }
+    ranks_.back()->prepare();
+  }
+  scatter_values();
+}
+
+ShardedRanks::~ShardedRanks() = default;
+
+ParameterSet& ShardedRanks::shards(int rank) { return ranks_[static_cast<std::size_t>(rank)]->parameters; }
+GradScaler& ShardedRanks::scaler(int rank) { return ranks_[static_cast<std::size_t>(rank)]->scaler; }
+BlockOptimizer& ShardedRanks::optimizer(int rank) { return *ranks_[static_cast<std::size_t>(rank)]->optimizer; }
+
+void ShardedRanks::copy(bool gradients, bool to_whole) {
+  for (Parameter& whole : whole_.all())
+    for (int r = 0; r < ranks(); ++r) {
+      Parameter& shard = *shards(r).find(whole.name);
+      const Stretch own = stretch_of(whole.value.count(), r, ranks());
+      if (gradients && !whole.grad.defined()) {
+        shard.clear_grad();
+        continue;
+      }
+      if (gradients && !to_whole) shard.grad = Tensor::uninitialized(Dtype::fp32, {own.count});
+      const Tensor &part = gradients ? shard.grad : shard.value, &all = gradients ? whole.grad : whole.value;
+      float *const here = part.span<float>().data(), *const there = all.span<float>().data() + own.from;
+      std::copy_n(to_whole ? here : there, own.count, to_whole ? there : here);
+    }
+}
+
+void ShardedRanks::gather_values() { copy(false, true); }
+void ShardedRanks::gather_gradients() { copy(true, true); }
+void ShardedRanks::scatter_values() { copy(false, false); }
+void ShardedRanks::scatter_gradients() { copy(true, false); }
+
+/// A rank that fails leaves the others to go on without it.
+void ShardedRanks::on_every_rank(const std::function<void(Rank&)>& work) {
+  std::vector<std::exception_ptr> errors(ranks_.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    threads.emplace_back([&, r] {
+      try {
+        work(*ranks_[r]);
+      } catch (...) {
+        errors[r] = std::current_exception();
+        all_reduce_->all.arrive_and_drop();
+      }
+    });
+  threads.clear();  // joined
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+void ShardedRanks::unscale() {
+  on_every_rank([](Rank& rank) { rank.scaler.unscale_(*rank.optimizer); });
+}
+
+bool ShardedRanks::clip() {
+  std::vector<Parameter*> all;
+  for (const auto& rank : ranks_)
+    for (Parameter* parameter : rank->parameters.pointers()) all.push_back(parameter);
+  return train::clip(rule_, all);
+}
+
+int ShardedRanks::step() {
+  on_every_rank([](Rank& rank) {
+    const std::int64_t before = rank.optimizer->updates();
+    rank.scaler.step(*rank.optimizer);
+    rank.scaler.update();
+    rank.stepped = rank.optimizer->updates() > before;
+    if (rank.schedule) rank.schedule->step();
+  });
+  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->stepped; }));
+}
+
+void ShardedRanks::resume_at(std::int64_t updates) {
+  for (const auto& rank : ranks_)
+    if (rank->schedule) rank->schedule->resume_at(updates);
+}
+
+UpdateCounts ShardedRanks::counts() const {
+  UpdateCounts out;
+  for (const auto& rank : ranks_) out.intended += rank->optimizer->counts().intended, out.stagnant += rank->optimizer->counts().stagnant;
+  return out;
+}
+
+UpdateCounts ShardedRanks::counts(std::size_t i) const {
+  UpdateCounts out;
+  for (const auto& rank : ranks_) out.with_grad += rank->optimizer->counts(i).with_grad, out.with_grad_stagnant += rank->optimizer->counts(i).with_grad_stagnant;
+  return out;
+}
+
+void ShardedRanks::reset_counts() {
+  for (const auto& rank : ranks_) rank->optimizer->reset_counts();
+}
+
+bool ShardedRanks::agree() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->scaler.get_scale() == ranks_.front()->scaler.get_scale() && rank->stepped == ranks_.front()->stepped; });
+}
+
+}  // namespace ampcheck::checks::train
