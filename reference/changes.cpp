@@ -97,8 +97,8 @@ class Changes {
 
   template <class F>
   Values map(const Values& from, F f) {
-    Values out;
-    for (const double v : from) out.push_back(f(v));
+    Values out = from;
+    for (double& v : out) v = f(v);
     return out;
   }
 
