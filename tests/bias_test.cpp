@@ -94,7 +94,8 @@ TEST(Bias, UpAndDownHasItsOwnWords) {
 TEST(Bias, ValuesOutsideTheirIntervalAreLeftToTheJudge) {
   const CaseResult result = result_of(*find_op("linear.without_last_k"), Dtype::bf16);
   EXPECT_EQ(result.code, "AC101");
-  EXPECT_EQ(bias_of(result, "y")->code, "");
+  EXPECT_EQ(bias_of(result, "y"), nullptr);
+  EXPECT_NE(bias_of(result_of(*find_op("linear"), Dtype::bf16), "y"), nullptr);
 }
 
 TEST(Bias, NoneOfRightSumsInAnyOrder) {
@@ -122,8 +123,19 @@ TEST(Bias, NoneOfARunningMean) {
     for (const float t : terms) mean += (t - mean) / ++n;
     return mean;
   });
+  int seen = 0;
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-    for (std::uint64_t seed = 1; seed <= 5; ++seed) EXPECT_EQ(bias_of(result_of(op, dtype, seed), "y")->code, "") << name(dtype) << " " << seed;
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      const CaseResult result = result_of(op, dtype, seed);
+      const CheckResult* bias = bias_of(result, "y");
+      if (bias == nullptr) {
+        EXPECT_TRUE(convicts(result.verdict)) << name(dtype) << " " << seed;  // its values are outside: the judge has said it
+        continue;
+      }
+      ++seen;
+      EXPECT_EQ(bias->code, "") << name(dtype) << " " << seed;
+    }
+  EXPECT_GE(seen, 5);
 }
 
 TEST(Bias, NoneOfSortedSums) {
