@@ -25,6 +25,33 @@ CaseResult checked(const std::string& name) {
   return results.front();
 }
 
+/// What `ampcheck check OP` does with the op's default cases; how many of them failed.
+std::size_t failed_of(const checks::OpDef& op) {
+  checks::RunOptions options;
+  options.brief = true, options.jobs = 1;
+  std::vector<checks::Case> cases;
+  for (const Dtype storage : op.signature.precision.storage)
+    for (OpCall& call : checks::cases_of(op.signature, storage, checks::CaseSet::standard, 1)) cases.push_back({&op, std::move(call)});
+  const Report report = checks::run_cases(cases, options);
+  return static_cast<std::size_t>(std::count_if(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); }));
+}
+
+void whole_check(benchmark::State& state, const std::string& op, const std::string& right, const std::string& fault) {
+  const Pair best = interleaved(
+      state, 3,
+      [&] {
+        if (failed_of(*checks::find_op(op + "." + right)) != 0) throw Error("[bench] check of " + op + "." + right + ", got a finding, want none");
+      },
+      [&] {
+        if (failed_of(*checks::find_op(op + "." + fault)) == 0) throw Error("[bench] check of " + op + "." + fault + ", got no finding, want some");
+      });
+  const double ratio = best.subject / best.baseline;
+  state.counters["ratio"] = ratio;
+  static double worst = 0;
+  worst = std::max(worst, ratio);
+  record_figure("check of an op with a fault, its verdicts, causes and smallest cases / the check of a right one, default cases, worst of 3", Goal::at_most, 10, worst, "x");
+}
+
 /// `right`: a variant of the op as plainly written as the fault.
 void verdict(benchmark::State& state, const std::string& op, const std::string& right, const std::string& fault, const std::string& shape, const char* dtype) {
   const std::string call = std::string("(x=") + dtype + "[" + shape + "],seed=1)";
@@ -48,6 +75,8 @@ const bool registered = [] {
   const struct {
     const char *op, *right, *fault;
   } kFaults[] = {{"softmax", "reversed_order", "sign"}, {"softmax", "reversed_order", "bf16_accumulation"}, {"layer_norm", "reversed", "row_counted_twice"}};
+  for (const auto& [op, right, fault] : kFaults)
+    add_figure(std::string("verdict/") + op + "." + fault + "/all", 1, [=](benchmark::State& state) { whole_check(state, op, right, fault); });
   for (const char* shape : {"5,7", "64,129", "64,1024"})
     for (const auto& [op, right, fault] : kFaults)
       for (const char* dtype : {"bf16", "fp32"}) {
