@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "checks/case_run.h"
+#include "checks/kinks.h"
 #include "checks/row_part.h"
 #include "src/elements.h"
 #include "src/rounding.h"
@@ -95,6 +96,16 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
   if (run.accumulates(tensor.name)) check.code = "AC408";
   check.cause = likely_cause(comparison, interval, values);
+  if (check.code == "AC101") {  // of which some are none: not left to the explaining
+    const AtKink kink = at_kink(run, tensor, pass, values, comparison, interval);
+    if (kink.kind == AtKink::Kind::no_subgradient) check.code = "AC204", check.cause = kink.words;
+    if (kink.kind == AtKink::Kind::subgradient) check.code = "AC205", check.cause.clear(), check.note = kink.words, check.failed = 0, check.max_ratio = comparison.max_ratio;
+    if (kink.kind == AtKink::Kind::undeclared) check.cause = kink.words;
+    check.verdict = find_code(check.code)->verdict;
+    if (kink.kind == AtKink::Kind::no_subgradient && run.options.explain)
+      if (const Replayed why = Wrong{run, tensor, pass, values, comparison, interval}.changed(); why.kind == Replayed::Kind::changed_formula) check.cause += "; " + why.words;
+    if (kink.kind != AtKink::Kind::none) return;
+  }
   if (!run.options.explain) {
     check.verdict = find_code(check.code)->verdict;
     return;

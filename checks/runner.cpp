@@ -16,6 +16,7 @@
 #include "checks/coverage.h"
 #include "checks/declared_range.h"
 #include "checks/further_causes.h"
+#include "checks/kinks.h"
 #include "checks/loss_scale.h"
 #include "checks/sampled.h"
 #include "checks/shrink.h"
@@ -323,6 +324,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   for (const OpDef* op : ops)
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
   for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
+  for (std::string& note : other_subgradients(report.cases)) report.notes.push_back(std::move(note));
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;

@@ -52,6 +52,16 @@ const std::vector<CodeText>& code_texts() {
        "correctly rounded value is representable. Where the right answer overflows too, or beyond what is declared, it is no finding.",
        "Reorder the products or scale in between so that no number on the way leaves the range, or declare a narrower one\n(largest_input, loss_scales).",
        "mul.loses_range(x=bf16[5,7],seed=1)"},
+      {"AC204", Verdict::non_smooth, "no subgradient at a kink",
+       "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided derivatives differ, and the kernel's\n"
+       "number lies outside of both, or the elements that tie have together more or less than any choice among them gives.",
+       "Let one of equal operands have the gradient, or share it among them; look for conditions that hold on both sides of the edge.",
+       "relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
+      {"AC205", Verdict::another_subgradient, "another subgradient than the declared one",
+       "The formula has a kink at these inputs, and the kernel's numbers lie between its one-sided derivatives: as good as the gradient that the formula\n"
+       "declares there, but other numbers. It is reported, and no case fails by it.",
+       "Nothing, or declare the kernel's convention: < for <= in the formula's condition, or another form.",
+       "relu.one_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
       {"AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
        "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
        "explains it.",

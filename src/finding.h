@@ -16,6 +16,7 @@ enum class Verdict : std::uint8_t {
   empty,               ///< nothing to compare, rightly: zero rows; guards and return code were checked
   skipped,             ///< not run, with a reason
   range,               ///< only range effects: overflow or underflow outside what the case demands
+  another_subgradient, ///< at a kink, other than declared and as good
   ill_conditioned,     ///< a whole output is blind
   range_declared,      ///< overflow or underflow inside the input domain or loss-scale window that the op declares
   non_smooth,          ///< an invalid subgradient at a kink

@@ -105,6 +105,8 @@ void add_functions(std::vector<Specimen>& out) {
        {"transposed_store", 19, "y is written as if row-major", "strided y", V::structural, "strided|writes outside|output buffer held", rectifies({Io::write_dense, "y"})},
        {"leaky", 30, "the gradient of leaky relu with slope 0.01", "negative x", V::bug, "another activation|negative|zero", unary(relu_of, [](float x, float g, Dtype) { return x <= 0 ? 0.01f * g : g; })}},
       {{"fmax", "fmax, NaN passed on", unary([](float x, Dtype) { return x != x ? x : std::fmax(x, 0.0f); }, relu_slope)},
+       {"one_at_zero", "slope 1 at zero, another subgradient", unary(relu_of, [](float x, float g, Dtype) { return x < 0 ? 0.0f : g; })},
+       {"half_at_zero", "slope 1/2 at zero, another subgradient", unary(relu_of, [](float x, float g, Dtype) { return x < 0 ? 0.0f : x == 0 ? 0.5f * g : g; })},
        {"mask", "a mask of bits", unary([](float x, Dtype) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & (x <= 0 ? 0u : ~0u)); }, relu_slope)}});
   add(out, "exp",
       {{"through_exp2", 29, "exp2(x log2(e)) with the product rounded", "large |x|", V::precision_contract, "fast|exp", unary([](float x, Dtype) { return std::exp2(x * 1.44269504f); }, exp_slope), kFp32, V::bug},

@@ -186,7 +186,8 @@ std::vector<Specimen> image_specimens() {
        {"dense_x", 19, "x is read as if row-major", "strided x", V::structural, "strided", pool({.slip = {Io::read_dense, "x"}})},
        {"unwritten_row", 15, "the last row of dx is not written", "any", V::structural, "output buffer held|unwritten", pool({.slip = {Io::drop_last_row, "dx"}})}},
       {{"plain", "as written", pool({})},
-       {"backwards_scan", "windows from the end, the last of equals on the way", pool({Twist::backwards_scan})}});
+       {"backwards_scan", "windows from the end, the last of equals on the way", pool({Twist::backwards_scan})},
+       {"ties_to_last", "the last of equal maxima has the gradient, another subgradient", pool({Twist::ties_to_last})}});
   add(out, "conv2d",
       {{"flipped_weight", 7, "dx with the weight turned by 180 degrees", "any", V::bug, "transpos|flip|revers", conv({Twist::flipped})},
        {"halo_counts", 44, "cells outside count as 1", "padding", V::bug, "padding|border|halo", conv({Twist::halo_counts}), kAllTypes, V::structural},

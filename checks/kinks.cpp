@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/kinks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "src/random.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+using reference::Primitive;
+
+constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
+constexpr int kNeighbours = 32;   ///< single elements nudged to find those that share with one
+
+/// Whether a gradient depends on a choice: of an adjoint, these are its masks. Shifts that are held do not count.
+bool chooses(const reference::Recording& recording, reference::Expr target) {
+  std::vector<char> needed(recording.graph->nodes().size(), 0);
+  needed[static_cast<std::size_t>(target.id)] = 1;
+  for (std::size_t id = needed.size(); id-- > 0;) {
+    if (!needed[id]) continue;
+    const reference::Node& node = recording.graph->node(static_cast<int>(id));
+    switch (node.primitive) {
+      case Primitive::less: case Primitive::less_equal: case Primitive::equal: case Primitive::first_max: case Primitive::sign: return true;
+      case Primitive::stop_gradient: case Primitive::no_gradient: continue;
+      default: break;
+    }
+    for (const int arg : node.args) needed[static_cast<std::size_t>(arg)] = 1;
+  }
+  return false;
+}
+
+/// The gradients in the limit of nudged inputs, with what rounding may do to them.
+class Limits {
+ public:
+  Limits(CaseRun& run, const Written& tensor, const Interval& declared) : run_(run), tensor_(tensor), declared_(declared) {
+    for (const TensorSpec& spec : run.op.signature.inputs)
+      if (gradient_name(spec.name) == tensor.name) input_ = spec.name;
+    low_.assign(declared.low.begin(), declared.low.end()), high_.assign(declared.high.begin(), declared.high.end());
+    most_low_ = low_, least_high_ = high_;
+  }
+  bool usable() const { return !input_.empty() && run_.reference.inputs().at(input_).size() == low_.size(); }
+  std::size_t size() const { return low_.size(); }
+
+  /// Gradients with every float input moved along `u(input, i)`.
+  template <class U>
+  Interval nudged(const U& u) const {
+    NamedValues inputs = run_.reference.inputs();
+    for (auto& [name, values] : inputs) {
+      const TensorSpec* spec = nullptr;
+      for (const TensorSpec& s : run_.op.signature.inputs)
+        if (s.name == name) spec = &s;
+      if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
+      double smallest = HUGE_VAL;  // other than zero
+      for (const double v : values)
+        if (v != 0) smallest = std::min(smallest, std::fabs(v));
+      for (double& v : values)
+        if (std::isinf(v)) v = std::copysign(0x1p1000, v);  // equal infinities tie too, and stay the largest
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (std::isfinite(values[i])) values[i] += 0x1p-40 * u(name, i) * (values[i] != 0 ? std::fabs(values[i]) : std::isfinite(smallest) ? smallest : 1.0);
+    }
+    CaseReference there(run_.op, run_.call, std::move(inputs));
+    there.set_cotangents(run_.reference.cotangents());
+    return there.interval(there.forms().front(), Pass::backward, tensor_.name, tensor_.dtype);
+  }
+
+  void add(Interval limit) {
+    for (std::size_t i = 0; i < low_.size(); ++i) {
+      low_[i] = std::min(low_[i], limit.low[i]), high_[i] = std::max(high_[i], limit.high[i]);
+      most_low_[i] = std::max(most_low_[i], limit.low[i]), least_high_[i] = std::min(least_high_[i], limit.high[i]);
+    }
+    all_.push_back(std::move(limit));
+  }
+  /// In a random direction and its opposite. `push`: elements of the input that move farther than the others.
+  void add_pair(const Random& random, std::uint64_t which, const std::set<std::size_t>& push) {
+    for (const double sign : {1.0, -1.0}) {
+      const auto u = [&](const std::string& name, std::size_t i) {
+        const double far = name == input_ && push.contains(i) ? 2.0 : 0.0;
+        return sign * (far + 2 * random.uniform((which * inputs_ + hash_name(name)) * 0x10001 + i) - 1);
+      };
+      add(nudged(u));
+    }
+  }
+
+  bool kink(std::size_t i) const { return most_low_[i] > least_high_[i]; }
+  bool between(std::size_t i, double got) const { return got >= low_[i] && got <= high_[i]; }
+  double low(std::size_t i) const { return low_[i]; }
+  double high(std::size_t i) const { return high_[i]; }
+  const std::string& input() const { return input_; }
+
+  /// Elements whose gradients change with the sign of a nudge of element i alone, and so on from those.
+  std::vector<std::size_t> neighbours(std::size_t i) const {
+    std::set<std::size_t> found{i};
+    std::vector<std::size_t> open{i};
+    for (int tries = 0; tries < kNeighbours && !open.empty(); ++tries) {
+      const std::size_t at = open.back();
+      open.pop_back();
+      const auto moved = [&](double sign) {
+        return nudged([&](const std::string& name, std::size_t k) { return name == input_ && k == at ? sign : 0.0; });
+      };
+      const Interval up = moved(1), down = moved(-1);
+      for (std::size_t k = 0; k < size(); ++k)
+        if ((up.low[k] > down.high[k] || down.low[k] > up.high[k]) && found.insert(k).second) open.push_back(k);
+    }
+    return open.empty() ? std::vector(found.begin(), found.end()) : std::vector<std::size_t>();
+  }
+  /// Whether the sum of `got` over some elements is outside what all limits agree on; false where they do not agree.
+  bool sum_is_wrong(const std::vector<std::size_t>& which, const std::vector<double>& got, double& due, double& sum) const {
+    double low = -HUGE_VAL, high = HUGE_VAL, least = HUGE_VAL, most = -HUGE_VAL;
+    for (const Interval& limit : all_) {
+      double from = 0, to = 0;
+      for (const std::size_t i : which) from += limit.low[i], to += limit.high[i];
+      low = std::max(low, from), high = std::min(high, to), least = std::min(least, from), most = std::max(most, to);
+      due = (from + to) / 2;
+    }
+    sum = 0;
+    for (const std::size_t i : which) sum += got[i];
+    return low <= high && (sum < least || sum > most);
+  }
+
+ private:
+  static constexpr std::uint64_t inputs_ = 0x9e3779b97f4a7c15;
+  CaseRun& run_;
+  const Written& tensor_;
+  const Interval& declared_;
+  std::string input_;
+  std::vector<double> low_, high_, most_low_, least_high_;
+  std::vector<Interval> all_;
+};
+
+std::string at(const Shape& shape, std::size_t i) {
+  std::string out;
+  std::int64_t rest = static_cast<std::int64_t>(i);
+  for (int axis = shape.rank - 1; axis >= 0; --axis) out = std::to_string(rest % shape[axis]) + (out.empty() ? "" : "," + out), rest /= shape[axis];
+  return "[" + out + "]";
+}
+
+}  // namespace
+
+AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+  if (pass != Pass::backward && pass != Pass::backward_at_saved) return {};
+  if (run.accumulates(tensor.name) || comparison.outside.empty()) return {};
+  const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
+  reference::Expr target;
+  for (const auto& [name, node] : recording.gradients)
+    if (name == tensor.name) target = node;
+  if (!target.defined() || !chooses(recording, target)) return {};
+  Limits limits(run, tensor, interval);
+  if (!limits.usable()) return {};
+  const Random random(1, "kinks");
+  std::set<std::size_t> left(comparison.outside.begin(), comparison.outside.end()), smooth = left;
+  for (int nudge = 0; nudge < kNudges; ++nudge) {
+    const auto pushed = static_cast<std::size_t>(nudge) < 2 ? std::set<std::size_t>() : std::set<std::size_t>{*std::next(left.begin(), static_cast<std::ptrdiff_t>(random.below(static_cast<std::uint64_t>(nudge), left.size())))};
+    limits.add_pair(random, static_cast<std::uint64_t>(nudge), pushed);
+    std::erase_if(smooth, [&](std::size_t i) { return limits.kink(i); });
+    std::erase_if(left, [&](std::size_t i) { return limits.kink(i) && limits.between(i, got[i]); });
+    if (left.empty() || (nudge >= 7 && smooth.size() == comparison.outside.size())) break;
+  }
+  if (!smooth.empty()) return {};
+  const auto limits_at = [&](std::size_t i) { return fmt::format("at {}{} the one-sided derivatives are {:.6g} and {:.6g}", limits.input(), at(tensor.shape, i), limits.low(i), limits.high(i)); };
+  if (!left.empty()) {
+    const std::size_t i = *left.begin();
+    return {AtKink::Kind::no_subgradient, fmt::format("no subgradient: {}, and {:.6g} is not between them (declared: {:.6g})", limits_at(i), got[i], interval.value[i])};
+  }
+  std::size_t asked = 0, open = 0;
+  for (const std::int64_t i : comparison.outside) {
+    if (++asked > 8) break;
+    const std::vector<std::size_t> shares = limits.neighbours(static_cast<std::size_t>(i));
+    open += shares.empty();
+    double due = 0, sum = 0;
+    if (shares.size() > 1 && limits.sum_is_wrong(shares, got, due, sum))
+      return {AtKink::Kind::no_subgradient, fmt::format("no subgradient: the {} elements that tie with {}{} have {:.6g} together, where every choice among them gives {:.6g}",
+                                                        shares.size(), limits.input(), at(tensor.shape, static_cast<std::size_t>(i)), sum, due)};
+  }
+  const auto i = static_cast<std::size_t>(comparison.outside.front());
+  const std::vector<Kink>& kinks = run.op.signature.kinks;
+  const bool declared = std::any_of(kinks.begin(), kinks.end(), [&](const Kink& kink) { return kink.input == limits.input(); });
+  return {declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient, fmt::format("another subgradient than the declared one: {}; got {:.6g}, declared {:.6g}{}", limits_at(i), got[i], interval.value[i],
+                                                 open > 0 ? " (so many elements tie that their sums were not compared)" : "")};
+}
+
+std::vector<std::string> other_subgradients(const std::vector<CaseResult>& cases) {
+  struct Seen {
+    std::int64_t cases = 0;
+    std::string first;
+  };
+  std::map<std::string, Seen> seen;
+  for (const CaseResult& result : cases) {
+    std::set<std::string> here;
+    for (const CheckResult& check : result.checks) {
+      if (check.code != "AC205" || !here.insert(subject_of(check)).second) continue;
+      Seen& all = seen[result.op + " " + subject_of(check)];
+      if (all.cases++ == 0) all.first = fmt::format("{}, in '{}'", check.note, result.name);
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [subject, all] : seen)
+    out.push_back(fmt::format("{}: NON_SMOOTH AC205 in {} case{}, which do not fail by it: {}", subject, all.cases, all.cases == 1 ? "" : "s", all.first));
+  return out;
+}
+
+}  // namespace ampcheck::checks

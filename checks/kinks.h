@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wrong gradients at a kink of the formula. Where a maximum has equal operands or a condition stands at its edge, the formula has one-sided
+// derivatives, of which its adjoint takes one by convention. A nudge of the inputs by 2^-40 in a random direction decides every such choice
+// one way or the other, so that the gradients there are gradients in the limit; a kernel's number between those of two nudges is as good a
+// subgradient as the convention's (Clarke 1975), one outside of all of them is none, and neither are numbers whose sum over elements that
+// only exchange their shares differs from what all nudges agree on: two equal maxima with the whole gradient each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checks/case_run.h"
+
+namespace ampcheck::checks {
+
+struct AtKink {
+  enum class Kind { none, subgradient, undeclared, no_subgradient } kind = Kind::none;
+  std::string words = {};
+};
+
+/// What the elements of a gradient outside `interval` are; Kind::none unless each of them stands at a kink, and for other passes. The
+/// reference's cotangents are those of the probe. Kind::undeclared: a subgradient, where the op declares its convention for this input.
+AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval);
+
+/// What a reader should know of the tensors that have another subgradient than the declared one (AC205): a line for each.
+std::vector<std::string> other_subgradients(const std::vector<CaseResult>& cases);
+
+}  // namespace ampcheck::checks

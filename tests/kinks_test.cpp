@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients at a kink: another subgradient than the declared one is reported and does not fail, what is none is NON_SMOOTH, and a wrong number
+// elsewhere stays a bug.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "checks/op_list.h"
+#include "checks/runner.h"
+
+namespace ampcheck::checks {
+namespace {
+
+/// Cases by code of the verdict, "" for those that pass; `reported`: those with a tensor of code AC205.
+std::map<std::string, int> codes(const std::string& name, int& reported) {
+  const OpDef* op = find_op(name);
+  if (op == nullptr) throw Error("[test] no op " + name);
+  std::map<std::string, int> out;
+  reported = 0;
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
+    for (const OpCall& call : cases_of(op->signature, storage, CaseSet::standard, 1)) {
+      const CaseResult result = run_case(*op, call, {});
+      ++out[convicts(result.verdict) ? result.code : ""];
+      reported += std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.code == "AC205"; });
+    }
+  return out;
+}
+
+TEST(Kinks, AnotherSubgradientIsReportedAndDoesNotFail) {
+  for (const char* name : {"relu.one_at_zero", "relu.half_at_zero", "max_pool2d.ties_to_last"}) {
+    int reported = 0;
+    const auto seen = codes(name, reported);
+    EXPECT_EQ(seen.size(), 1u) << name << " " << seen.rbegin()->first;
+    EXPECT_TRUE(seen.contains("")) << name;
+    EXPECT_GT(reported, 5) << name;
+  }
+}
+
+TEST(Kinks, TheDeclaredOneIsNotReported) {
+  for (const char* name : {"relu", "max_pool2d", "max_pool2d.backwards_scan", "relu.mask"}) {
+    int reported = 0;
+    const auto seen = codes(name, reported);
+    EXPECT_EQ(seen.size(), 1u) << name;
+    EXPECT_EQ(reported, 0) << name;
+  }
+}
+
+TEST(Kinks, WhatIsNoSubgradientIsNonSmooth) {
+  for (const char* name : {"relu.slope_at_zero", "max_pool2d.ties_share_all"}) {
+    int reported = 0;
+    const auto seen = codes(name, reported);
+    EXPECT_GT(seen.at("AC204"), 10) << name;
+    EXPECT_FALSE(seen.contains("AC101")) << name;
+    EXPECT_EQ(find_code("AC204")->verdict, Verdict::non_smooth);
+    EXPECT_TRUE(convicts(Verdict::non_smooth));
+    EXPECT_FALSE(convicts(Verdict::another_subgradient));
+  }
+}
+
+TEST(Kinks, WhereTheFormulaIsSmoothAWrongNumberIsABug) {
+  for (const char* name : {"relu.leaky", "max_pool2d.overlap_overwrites", "gelu.slope_of_tanh_form"}) {
+    int reported = 0;
+    const auto seen = codes(name, reported);
+    EXPECT_GT(seen.at("AC101"), 5) << name;
+    EXPECT_FALSE(seen.contains("AC204")) << name;
+  }
+}
+
+TEST(Kinks, WordsSayBothOneSidedDerivatives) {
+  const OpDef& op = *find_op("relu.slope_at_zero");
+  const CaseResult result = run_case(op, parse_call("relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)", op.signature), {});
+  ASSERT_EQ(result.code, "AC204");
+  const std::string& cause = deciding_check(result)->cause;
+  EXPECT_TRUE(cause.starts_with("no subgradient: at x[0,0] the one-sided derivatives are -0.5 and 0, and -1 is not between them (declared: 0)")) << cause;
+}
+
+}  // namespace
+}  // namespace ampcheck::checks
