@@ -75,6 +75,9 @@ struct NearestTest {
 /// is then unused.
 bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype);
 
+/// The same of elements as they are stored, in a type of 16 bits, without a look at their values: compares codes. False says nothing.
+bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype);
+
 /// The same of one element with a radius of its own.
 bool settled(double got, double value, double radius, Dtype dtype);
 

@@ -232,11 +232,11 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
   }
   const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
     const std::size_t k = which[i];
-    const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
     const std::int64_t width = by_row[i] ? of.tensor(k).shape.count() / count : ball.count();
     for (std::int64_t first = 0; first < ball.count(); first += width) {
-      const auto n = static_cast<std::size_t>(width);
-      const std::span<const double> run = values.subspan(static_cast<std::size_t>(first), n);
+      const std::byte* const codes = of.got[k].codes(at + first);
+      if (codes != nullptr && settled_codes(codes, static_cast<std::size_t>(width), ball, first, of.tensor(k).dtype)) continue;
+      const std::span<const double> run = of.got[k].part(at + first, width, of.room);
       const bool sure = settled(run, ball, first, of.tensor(k).dtype) || settled_each(of, form, k, run, ball, first);
       open[i][by_row[i] ? static_cast<std::size_t>((at + first) / width) : 0] |= !sure;
     }

@@ -143,14 +143,40 @@ void for_rows(const Ball& out, std::span<const Ball* const> in, const Row& row) 
 bool bounded(double r) { return r < 0x1p100; }  // as measure() wants it of the plain mode
 constexpr double kSharpSums = 8;  ///< sums of at least so many terms are so few that each can have its own radius
 
+constexpr std::int64_t kFewValues = 256;  ///< looked at wholly
+
+/// Of a product of many values the extremes of its factors bound the smallest; who wants more looks at the values.
+bool is_product(Primitive p) { return p == Primitive::mul || p == Primitive::square || p == Primitive::div; }
+bool wants_smallest(Primitive p, std::size_t operand) {
+  return (p == Primitive::div && operand == 1) || p == Primitive::log || p == Primitive::log1p || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
+}
+
+/// Products, with a bound of the smallest that is not zero: rounding keeps the order of numbers. False where it nears the end of the range.
+bool bounded_products(const Node& node, std::span<const Ball* const> in, Ball& out) {
+  for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { evaluate_products(node.primitive, n, from, out.v.get() + to, out.range); });
+  const Extremes &a = in.front()->range, &b = in.back()->range;
+  out.range.smallest = node.primitive == Primitive::div ? a.smallest / b.largest : a.smallest * b.smallest;
+  out.range.zero = a.zero || (node.primitive != Primitive::div && b.zero);
+  return out.range.smallest > 0x1p-100;
+}
+
 bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, Ball& out) {
   out.v = make_channel(out.count());
   double gap = kInfinity;
-  for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) {
-    evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap);
-  });
+  if (!is_product(node.primitive) || out.count() <= kFewValues) {
+    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap); });
+  } else if (!bounded_products(node, in, out)) {
+    out.range = {kInfinity, 0, true, false};
+    see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
+  }
   At at[3] = {};
-  for (std::size_t k = 0; k < in.size(); ++k) at[k] = at_of(*in[k]);
+  for (std::size_t k = 0; k < in.size(); ++k) {
+    at[k] = at_of(*in[k]);
+    if (!wants_smallest(node.primitive, k) || in[k]->count() <= kFewValues) continue;
+    Extremes seen{kInfinity, 0, true, false};  // it may be a product, or look like one
+    see_values(in[k]->v.get(), static_cast<std::size_t>(in[k]->count()), seen);
+    at[k].least = seen.smallest == kInfinity ? 1.0 : seen.smallest, at[k].zero = seen.zero;
+  }
   out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
   if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
     out.r = make_channel(out.count());
