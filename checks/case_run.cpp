@@ -121,8 +121,15 @@ LaunchTensors CaseRun::refilled(const LaunchTensors& tensors, const std::vector<
   LaunchTensors out{tensors.read, {}, tensors.in_place};
   for (const Written& output : written) {
     if (out.in_place.contains(output.name)) continue;
+    const bool adds = accumulates(output.name);
+    const auto known = poisoned_.find({output.name, fill});
+    if (!adds && known != poisoned_.end()) {
+      out.write.emplace(output.name, known->second);
+      continue;
+    }
     GuardedTensor tensor(output.dtype, output.shape, tensor_layout(call, output.name), poison(output.dtype, fill));
-    if (accumulates(output.name)) tensor.assign(held(output));
+    if (adds) tensor.assign(held(output));
+    else poisoned_[{output.name, fill}] = tensor;
     out.write.emplace(output.name, std::move(tensor));
   }
   return out;

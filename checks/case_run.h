@@ -84,6 +84,7 @@ class CaseRun {
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
   std::map<std::string, GuardedTensor> cotangent_tensors_;  ///< of the cotangents that the reference has, if it has not got others since
   int cotangent_tensors_of_ = -1;
+  mutable std::map<std::pair<std::string, int>, GuardedTensor> poisoned_;  ///< what launches copy before they write, by fill; nobody writes here
   LaunchCopies copies_;
   int cotangents_probe_ = -1;
 };
