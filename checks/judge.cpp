@@ -237,7 +237,7 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
       const std::byte* const codes = of.got[k].codes(at + first);
       if (codes != nullptr && settled_codes(codes, static_cast<std::size_t>(width), ball, first, of.tensor(k).dtype)) continue;
       const std::span<const double> run = of.got[k].part(at + first, width, of.room);
-      const bool sure = settled(run, ball, first, of.tensor(k).dtype) || settled_each(of, form, k, run, ball, first);
+      const bool sure = settled_each(of, form, k, run, ball, first);
       open[i][by_row[i] ? static_cast<std::size_t>((at + first) / width) : 0] |= !sure;
     }
   };
@@ -274,7 +274,9 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   if (!is_float(of.tensor(k).dtype) || bytes(of.tensor(k).dtype) >= 4) return false;
   const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
   std::vector<std::int64_t> open;
-  unsettled(values, ball, 0, of.tensor(k).dtype, open);
+  const auto most = static_cast<std::size_t>(ball.count() / 4);  // of more there is no point in leaving the others out
+  unsettled(values, ball, 0, of.tensor(k).dtype, open, most);
+  if (open.size() > most) return false;
   Comparison& all = of.comparisons[k];
   const auto few = static_cast<std::int64_t>(open.size());
   all.compared += ball.count() - few;

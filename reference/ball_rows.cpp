@@ -94,7 +94,7 @@ void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
   }
   for (std::size_t id = balls_.size(); id-- > 0;) {
     const Node& node = graph_.node(static_cast<int>(id));
-    if (wanted[id] && !changes[id] && !given_[id] && (cost[id] == 0 || cost[id] > 2)) {
+    if (wanted[id] && !changes[id] && !given_[id] && (cost[id] == 0 || cost[id] > (radii_ == Radii::uniform ? 0 : 2))) {
       keep_[id] |= now[id];
       continue;
     }
@@ -179,6 +179,9 @@ class BallEvaluator::Pass {
     for (const Expr& target : targets_)
       if (static_cast<std::size_t>(target.id) == id) sink_(target, first, part);
   }
+  bool wanted_by_sink(std::size_t id) const {
+    return std::any_of(targets_.begin(), targets_.end(), [&](const Expr& target) { return static_cast<std::size_t>(target.id) == id; });
+  }
   void release(std::size_t id) {
     for (const std::size_t arg : args(id))
       if (--wanted_[arg] == 0) of_.drop(arg);
@@ -224,13 +227,22 @@ class BallEvaluator::Pass {
     parts_.assign(runs_.size(), Ball{});
     sums_.clear(), uniform_sums_.clear();
     const auto wanted = [&](std::int64_t row) { return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0; };
+    const bool gathers = rows != nullptr && plan.lead == 1 && std::none_of(steps.begin(), steps.end(), [](const Step& s) { return s.map != nullptr; });
     for (std::int64_t row = 0, count = 0; row < plan.rows; row += std::max<std::int64_t>(count, 1)) {
       for (count = 0; count < plan.step && row + count < plan.rows && wanted(row + count);) ++count;
       if (count == 0) continue;
+      listed_.clear();
+      std::int64_t taken = count;
+      if (gathers && count < plan.step) {  // rows that stand alone make a block together
+        for (count = 0; std::ssize(listed_) < plan.step && row + count < plan.rows; ++count)
+          if (wanted(row + count)) listed_.push_back(row + count);
+        taken = std::ssize(listed_);
+      }
       slices_.clear();
       for (Step& step : steps)
-        if (!run_step(step, row, count)) return false;
+        if (!run_step(step, row, taken)) return false;
     }
+    listed_.clear();
     for (Step& step : steps) {
       if (grain(step.id) == Grain::column && !finish_column(step.id)) return false;
       if (step.materialise || grain(step.id) == Grain::column) of_.fresh_[step.id] = 1;
@@ -248,10 +260,24 @@ class BallEvaluator::Pass {
     const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, rank);
     for (const auto& [known, part] : slices_)
       if (known == id && part->shape == shape) return part.get();
-    Ball part = cut ? part_of(whole, shape, row * (whole.count() / plan.rows)) : whole;
+    const std::int64_t width = whole.count() / plan.rows;
+    Ball part = !cut ? whole : listed_.empty() ? part_of(whole, shape, row * width) : rows_of(whole, shape, width);
     part.shape = shape;
     slices_.emplace_back(id, std::make_unique<Ball>(std::move(part)));
     return slices_.back().second.get();
+  }
+
+  /// The listed rows of a ball, side by side.
+  Ball rows_of(const Ball& ball, const Shape& shape, std::int64_t width) const {
+    Ball part = part_of(ball, shape, 0);
+    const auto gather = [&](Channel& channel) {
+      if (!channel) return;
+      Channel out = make_channel(shape.count());
+      for (std::size_t k = 0; k < listed_.size(); ++k) std::copy_n(channel.get() + listed_[k] * width, width, out.get() + static_cast<std::ptrdiff_t>(k) * width);
+      channel = std::move(out);
+    };
+    for (Channel* const channel : {&part.v, &part.r, &part.terms, &part.mass, &part.base, &part.grid}) gather(*channel);
+    return part;
   }
 
   /// The part of an operand, if it is still there or was known before.
@@ -327,7 +353,9 @@ class BallEvaluator::Pass {
       step.node.shape = plan.part(shape, count);
       if (!of_.compute(step.id, step.node, cut(step, row), {in.data(), n}, out)) return false;
       if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
-      hand_over(step.id, row * step.width, out);
+      if (listed_.empty()) hand_over(step.id, row * step.width, out);
+      for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
+        hand_over(step.id, listed_[k] * step.width, part_of(out, plan.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
       parts_[step.id] = std::move(out);
     }
     for (const std::size_t id : step.last) parts_[id] = Ball{};
@@ -348,9 +376,10 @@ class BallEvaluator::Pass {
     auto& sums = uniform_sums_[id];
     if (!sums) sums = std::make_unique<UniformSums>(node.shape.count());
     const std::int64_t width = x.count() / count;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t to = column_of(of_.rows_, node.axis, row + i) * width;
-      add_values(x.v.get() + i * width, static_cast<std::size_t>(width), sums->value.data() + to, sums->mass.data() + to);
+    for (std::int64_t i = 0, same = 0; i < count; i += same) {  // rows that go to the same sums
+      const std::int64_t to = column_of(of_.rows_, node.axis, row + i);
+      for (same = 1; i + same < count && column_of(of_.rows_, node.axis, row + i + same) == to;) ++same;
+      add_values(x.v.get() + i * width, static_cast<std::size_t>(same), static_cast<std::size_t>(width), sums->value.data() + to * width, sums->mass.data() + to * width);
     }
     see_terms(x, *sums);
   }
@@ -393,6 +422,7 @@ class BallEvaluator::Pass {
   int phases_ = 0;
   bool all_rows_ = true;  ///< otherwise nothing that has rows is kept
   std::int64_t row_ = 0, count_ = 0;  ///< of the block at hand
+  std::vector<std::int64_t> listed_;  ///< its rows, where they are no neighbours
   const Ball* handed_ = nullptr;
   static constexpr int kDeepest = 8;  ///< operations that radius_at() goes back
   std::vector<std::pair<std::pair<std::size_t, std::int64_t>, ElementBound>> known_;  ///< of one radius_at()

@@ -196,8 +196,7 @@ bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wan
       sum_run(x.v.get() + o * a.n, nullptr, a.n, state);
       sums.value[static_cast<std::size_t>(o)] = state.value, sums.mass[static_cast<std::size_t>(o)] = state.mass;
     } else {
-      for (std::int64_t i = 0; i < a.n; ++i)
-        add_values(x.v.get() + (o * a.n + i) * a.inner, static_cast<std::size_t>(a.inner), sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
+      add_values(x.v.get() + o * a.n * a.inner, static_cast<std::size_t>(a.n), static_cast<std::size_t>(a.inner), sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
     }
   }
   see_terms(x, sums);

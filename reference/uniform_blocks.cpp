@@ -208,16 +208,26 @@ void Weigh(std::size_t n, const ValuesIn* in, double a, double b, double c, doub
   binary<Blind>(n, in, out, unused, [=](Lanes x, Lanes y) HWY_ATTR { return hn::Add(hn::Add(hn::Mul(va, hn::Abs(x)), hn::Mul(vb, hn::Abs(y))), vc); });
 }
 
-/// sums[k] += v[k], mass[k] += |v[k]|.
-void AddValues(const double* v, std::size_t n, double* sums, double* mass) {
+/// sums[k] += v[k], mass[k] += |v[k]| for each of some rows in turn, their sums in registers.
+template <int kRows>
+void add_rows_of(const double* v, std::size_t n, double* sums, double* mass) {
   const D d;
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
-    const Lanes x = hn::LoadU(d, v + k);
-    hn::StoreU(hn::Add(hn::LoadU(d, sums + k), x), d, sums + k);
-    hn::StoreU(hn::Add(hn::LoadU(d, mass + k), hn::Abs(x)), d, mass + k);
+    Lanes sum = hn::LoadU(d, sums + k), size = hn::LoadU(d, mass + k);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const Lanes x = hn::LoadU(d, v + row * n + k);
+      sum = hn::Add(sum, x), size = hn::Add(size, hn::Abs(x));
+    }
+    hn::StoreU(sum, d, sums + k), hn::StoreU(size, d, mass + k);
   }
-  for (; k < n; ++k) sums[k] += v[k], mass[k] += std::fabs(v[k]);
+  for (; k < n; ++k)
+    for (std::size_t row = 0; row < kRows; ++row) sums[k] += v[row * n + k], mass[k] += std::fabs(v[row * n + k]);
+}
+
+void AddValues(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) {
+  for (; rows >= 4; rows -= 4, v += 4 * n) add_rows_of<4>(v, n, sums, mass);
+  for (; rows > 0; --rows, v += n) add_rows_of<1>(v, n, sums, mass);
 }
 
 }  // namespace
@@ -241,7 +251,7 @@ void evaluate_products(Primitive primitive, std::size_t n, const ValuesIn* in, d
   HWY_DYNAMIC_DISPATCH(Products)(primitive, n, in, out, seen);
 }
 void see_values(const double* v, std::size_t n, Extremes& seen) { HWY_DYNAMIC_DISPATCH(See)(v, n, seen); }
-void add_values(const double* v, std::size_t n, double* sums, double* mass) { HWY_DYNAMIC_DISPATCH(AddValues)(v, n, sums, mass); }
+void add_values(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) { HWY_DYNAMIC_DISPATCH(AddValues)(v, rows, n, sums, mass); }
 void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out) {
   HWY_DYNAMIC_DISPATCH(Weigh)(n, in, a, b, c, out);
 }
