@@ -94,7 +94,7 @@ void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
   }
   for (std::size_t id = balls_.size(); id-- > 0;) {
     const Node& node = graph_.node(static_cast<int>(id));
-    if (wanted[id] && !changes[id] && !given_[id] && (cost[id] == 0 || cost[id] > (radii_ == Radii::uniform ? 0 : 2))) {
+    if (wanted[id] && !changes[id] && !given_[id] && (cost[id] == 0 || cost[id] > 2)) {
       keep_[id] |= now[id];
       continue;
     }
