@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "reference/ball_rules.h"
+#include "reference/row_group.h"
 
 namespace ampcheck::reference {
 
@@ -239,8 +239,13 @@ class BallEvaluator::Pass {
         taken = std::ssize(listed_);
       }
       slices_.clear();
-      for (Step& step : steps)
-        if (!run_step(step, row, taken)) return false;
+      for (std::size_t k = 0; k < steps.size();) {
+        const std::size_t end = of_.radii_ == Radii::uniform ? run_group(steps, k, row, taken) : k;
+        for (std::size_t i = k; i < end; ++i)
+          if (!finish_step(steps[i], group_[i - k], row, taken)) return false;
+        k = end;
+        if (k < steps.size() && !run_step(steps[k++], row, taken)) return false;
+      }
     }
     listed_.clear();
     for (Step& step : steps) {
@@ -339,6 +344,99 @@ class BallEvaluator::Pass {
     return part;
   }
 
+  /// Values of steps[first], steps[first + 1], ... as far as each row of theirs follows from rows of operands; returns where that ends.
+  std::size_t run_group(std::vector<Step>& steps, std::size_t first, std::int64_t row, std::int64_t count) {
+    row_ = row, count_ = count;
+    group_.clear();
+    std::size_t end = first;
+    while (end < steps.size() && add_to_group(steps[end], row, count)) ++end;
+    run_row_steps(group_, count);
+    return end;
+  }
+
+  bool add_to_group(Step& step, std::int64_t row, std::int64_t count) {
+    const RowPlan& plan = of_.rows_;
+    const std::size_t n = step.node.args.size();
+    if (plan.lead != 1 || n == 0 || n > 3 || of_.graph_.node(static_cast<int>(step.id)).map) return false;
+    std::array<const Ball*, 3> in{};
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    const auto has_rows = [&](std::size_t k) { return plan.has_rows[static_cast<std::size_t>(step.node.args[k])] != 0; };
+    RowStep out;
+    out.primitive = step.node.primitive;
+    if (grain(step.id) == Grain::column) {
+      auto& sums = uniform_sums_[step.id];
+      if (!sums) sums = std::make_unique<UniformSums>(of_.graph_.node(static_cast<int>(step.id)).shape.count());
+      out.kind = RowStep::Kind::column, out.n = static_cast<std::size_t>(in[0]->count() / count);
+      if (sums->value.size() != out.n) return false;
+      out.in[0].p = in[0]->v.get(), out.advance[0] = static_cast<std::int64_t>(out.n), out.out = sums->value.data(), out.mass = sums->mass.data();
+      group_.push_back(out);
+      return true;
+    }
+    step.node.shape = plan.part(of_.graph_.node(static_cast<int>(step.id)).shape, count);
+    Ball& part = parts_[step.id];
+    if (step.node.primitive == Primitive::sum) {
+      const Axis axis = split(in[0]->shape, step.node.axis);
+      if (axis.inner != 1 || axis.outer != count) return false;
+      row_sums_[step.id] = std::make_unique<UniformSums>(count);
+      out.kind = RowStep::Kind::sum, out.n = static_cast<std::size_t>(axis.n);
+      out.in[0].p = in[0]->v.get(), out.advance[0] = axis.n, out.mass = row_sums_[step.id]->mass.data();
+      part = Ball{}, part.shape = step.node.shape, part.v = make_channel(count), out.out = part.v.get();
+    } else if (moves_nothing(step.node.primitive)) {
+      const Channel same = in[0]->v;
+      part = Ball{}, part.shape = step.node.shape, part.v = same;
+    } else if (elementwise(step.node.primitive) || step.node.primitive == Primitive::less || step.node.primitive == Primitive::less_equal || step.node.primitive == Primitive::equal) {
+      out.kind = seen_as_products(step.node) ? RowStep::Kind::products : RowStep::Kind::values, out.n = static_cast<std::size_t>(step.width);
+      for (std::size_t k = 0; k < n; ++k)
+        if (!lies_by_rows(*in[k], has_rows(k), step.width, count, out.in[k], out.advance[k])) return false;
+      part = Ball{}, part.shape = step.node.shape, part.v = make_channel(part.count()), out.out = part.v.get();
+    } else {
+      return false;
+    }
+    group_.push_back(out);
+    return true;
+  }
+
+  /// The rest of a step whose values are there.
+  bool finish_step(Step& step, const RowStep& done, std::int64_t row, std::int64_t count) {
+    if (done.kind == RowStep::Kind::moved) return run_step(step, row, count);
+    row_ = row, count_ = count;
+    std::array<const Ball*, 3> in{};
+    const std::size_t n = step.node.args.size();
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    for (std::size_t k = 0; k < n; ++k)
+      if (!in[k]->range.finite) return false;
+    if (done.kind == RowStep::Kind::column) {
+      see_terms(*in[0], *uniform_sums_[step.id]);
+    } else {
+      Ball out = std::move(parts_[step.id]);
+      out.range = done.seen;
+      const RuleContext c = of_.context_of(step.node.primitive);
+      const bool wants = of_.wants_sum_[step.id] != 0, sums = done.kind == RowStep::Kind::sum;
+      if (sums) {
+        UniformSums& state = *row_sums_[step.id];
+        std::copy_n(out.v.get(), count, state.value.begin());
+        see_terms(*in[0], state);
+        if (!store_uniform(c, state, static_cast<double>(done.n), wants, out)) return false;
+      } else if (!bound_elementwise(c, step.node, {in.data(), n}, wants, of_.sharp_[step.id] != 0, done.gap, out)) {
+        return false;
+      }
+      if (!of_.finish_uniform(step.node, {in.data(), n}, out)) return false;
+      deliver(step, row, std::move(out));
+    }
+    for (const std::size_t id : step.last) parts_[id] = Ball{};
+    return true;
+  }
+
+  /// Hands a part over and keeps it for those that need it.
+  void deliver(Step& step, std::int64_t row, Ball out) {
+    const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
+    if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
+    if (listed_.empty()) hand_over(step.id, row * step.width, out);
+    for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
+      hand_over(step.id, listed_[k] * step.width, part_of(out, of_.rows_.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
+    parts_[step.id] = std::move(out);
+  }
+
   bool run_step(Step& step, std::int64_t row, std::int64_t count) {
     const RowPlan& plan = of_.rows_;
     row_ = row, count_ = count;
@@ -352,11 +450,7 @@ class BallEvaluator::Pass {
       Ball out;
       step.node.shape = plan.part(shape, count);
       if (!of_.compute(step.id, step.node, cut(step, row), {in.data(), n}, out)) return false;
-      if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
-      if (listed_.empty()) hand_over(step.id, row * step.width, out);
-      for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
-        hand_over(step.id, listed_[k] * step.width, part_of(out, plan.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
-      parts_[step.id] = std::move(out);
+      deliver(step, row, std::move(out));
     }
     for (const std::size_t id : step.last) parts_[id] = Ball{};
     return true;
@@ -431,7 +525,8 @@ class BallEvaluator::Pass {
   std::vector<Ball> parts_;
   std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
   std::map<std::size_t, std::unique_ptr<Sums>> sums_;
-  std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_;
+  std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_, row_sums_;
+  std::vector<RowStep> group_;
 };
 
 double BallEvaluator::radius_at(Expr target, std::int64_t at) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at); }

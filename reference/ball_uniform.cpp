@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/ball_rules.h"
+#include "reference/row_group.h"
 #include "src/error.h"
 
 namespace ampcheck::reference {
@@ -151,40 +151,21 @@ bool wants_smallest(Primitive p, std::size_t operand) {
   return (p == Primitive::div && operand == 1) || p == Primitive::log || p == Primitive::log1p || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
 }
 
-/// Products, with a bound of the smallest that is not zero: rounding keeps the order of numbers. False where it nears the end of the range.
-bool bounded_products(const Node& node, std::span<const Ball* const> in, Ball& out) {
-  for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { evaluate_products(node.primitive, n, from, out.v.get() + to, out.range); });
-  const Extremes &a = in.front()->range, &b = in.back()->range;
-  out.range.smallest = node.primitive == Primitive::div ? a.smallest / b.largest : a.smallest * b.smallest;
-  out.range.zero = a.zero || (node.primitive != Primitive::div && b.zero);
-  return out.range.smallest > 0x1p-100;
+/// A bound of the smallest product that is not zero: rounding keeps the order of numbers.
+void bound_smallest(Primitive primitive, const Extremes& a, const Extremes& b, Extremes& out) {
+  out.smallest = primitive == Primitive::div ? a.smallest / b.largest : a.smallest * b.smallest;
+  out.zero = a.zero || (primitive != Primitive::div && b.zero);
 }
 
 bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, Ball& out) {
   out.v = make_channel(out.count());
   double gap = kInfinity;
-  if (!is_product(node.primitive) || out.count() <= kFewValues) {
-    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap); });
-  } else if (!bounded_products(node, in, out)) {
-    out.range = {kInfinity, 0, true, false};
-    see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
-  }
-  At at[3] = {};
-  for (std::size_t k = 0; k < in.size(); ++k) {
-    at[k] = at_of(*in[k]);
-    if (!wants_smallest(node.primitive, k) || in[k]->count() <= kFewValues) continue;
-    Extremes seen{kInfinity, 0, true, false};  // it may be a product, or look like one
-    see_values(in[k]->v.get(), static_cast<std::size_t>(in[k]->count()), seen);
-    at[k].least = seen.smallest == kInfinity ? 1.0 : seen.smallest, at[k].zero = seen.zero;
-  }
-  out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
-  if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
-    out.r = make_channel(out.count());
-    const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack, b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
-    const double rest = (at[0].absolute * at[1].absolute * (1 + c.u) + c.eta) * kSlack;
-    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { weigh_magnitudes(n, from, a, b, rest, out.r.get() + to); });
-  }
-  return bounded(radius_of(out));
+  const bool products = seen_as_products(node);
+  for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) {
+    if (products) evaluate_products(node.primitive, n, from, out.v.get() + to, out.range);
+    else evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap);
+  });
+  return bound_elementwise(c, node, in, wants, sharp, gap, out);
 }
 
 bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wants, Ball& out) {
@@ -261,6 +242,34 @@ bool uniform_stored(const FloatFormat& format, double eta_on, Ball& out) {
 }
 
 }  // namespace
+
+bool seen_as_products(const Node& node) { return is_product(node.primitive) && node.shape.count() > kFewValues; }
+
+bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, double gap, Ball& out) {
+  if (seen_as_products(node)) {
+    bound_smallest(node.primitive, in.front()->range, in.back()->range, out.range);
+    if (!(out.range.smallest > 0x1p-100)) {  // near the end of the range it has to be known
+      out.range = {kInfinity, 0, true, false};
+      see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
+    }
+  }
+  At at[3] = {};
+  for (std::size_t k = 0; k < in.size(); ++k) {
+    at[k] = at_of(*in[k]);
+    if (!wants_smallest(node.primitive, k) || in[k]->count() <= kFewValues) continue;
+    Extremes seen{kInfinity, 0, true, false};  // it may be a product, or look like one
+    see_values(in[k]->v.get(), static_cast<std::size_t>(in[k]->count()), seen);
+    at[k].least = seen.smallest == kInfinity ? 1.0 : seen.smallest, at[k].zero = seen.zero;
+  }
+  out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
+  if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
+    out.r = make_channel(out.count());
+    const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack, b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
+    const double rest = (at[0].absolute * at[1].absolute * (1 + c.u) + c.eta) * kSlack;
+    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { weigh_magnitudes(n, from, a, b, rest, out.r.get() + to); });
+  }
+  return bounded(radius_of(out));
+}
 
 ElementBound element_result(const RuleContext& c, Primitive primitive, std::span<const ElementBound> in, bool wants) {
   ElementBound out;
