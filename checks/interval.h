@@ -70,18 +70,15 @@ struct NearestTest {
   std::int64_t last_bit;
 };
 
-/// Whether elements [first, first + got.size()) of a ball of uniform radius are right and seen whatever their own radius:
-/// each is the storage's number nearest to its value, and none is so near to zero that it might be blind. Their headroom
-/// is then unused.
-bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype);
-
-/// The same of elements as they are stored, in a type of 16 bits, without a look at their values: compares codes. False says nothing.
+/// Whether n elements of a ball of uniform radius from `first` on are right and seen whatever their own radius: each is the storage's
+/// number nearest to its value, and none is so near to zero that it might be blind. Their headroom is then unused. `got`: as they are
+/// stored, in a type of 16 bits, without a look at their values, which compares codes. False says nothing.
 bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype);
 
 /// The same of one element with a radius of its own.
 bool settled(double got, double value, double radius, Dtype dtype);
 
-/// Which of these elements settled() leaves open, ascending: indices into `got`. Of more than `most` not all.
+/// Which of these elements that test leaves open, ascending: indices into `got`. Of more than `most` not all.
 void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most = SIZE_MAX);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.

@@ -64,15 +64,9 @@ struct Nearest {
   }
 };
 
-bool Settled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test) {
+bool Settled(double got, double value, double radius, const NearestTest& test) {
   const hn::ScalableTag<double> d;
-  const Nearest nearest(test);
-  auto holds = hn::Eq(nearest.least, nearest.least);
-  std::size_t k = 0;
-  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d))
-    holds = hn::And(holds, nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), radius != nullptr ? hn::LoadU(d, radius + k) : hn::Zero(d)));
-  for (; k < n; ++k) holds = hn::And(holds, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0)));
-  return hn::AllTrue(d, holds);
+  return hn::AllTrue(d, Nearest(test)(hn::Set(d, got), hn::Set(d, value), hn::Set(d, radius)));
 }
 
 void Unsettled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test, std::size_t most, std::vector<std::int64_t>& out) {
@@ -175,10 +169,6 @@ const double* radii_of(const reference::Ball& ball, std::int64_t first) { return
 
 }  // namespace
 
-bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
-  return HWY_DYNAMIC_DISPATCH(Settled)(got.data(), ball.v.get() + first, radii_of(ball, first), got.size(), test_of(ball, dtype));
-}
-
 bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
   if (dtype != Dtype::bf16 && dtype != Dtype::fp16) return false;
   const FloatFormat& storage = format(dtype);
@@ -191,7 +181,7 @@ bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& b
 bool settled(double got, double value, double radius, Dtype dtype) {
   if (value == 0 && radius == 0) return got == 0;
   const FloatFormat& storage = format(dtype);
-  return HWY_DYNAMIC_DISPATCH(Settled)(&got, &value, &radius, 1, {storage.min_normal(), std::ldexp(1.0, -storage.precision), 0x1p-30, storage.min_subnormal(), last_bit(storage)});
+  return HWY_DYNAMIC_DISPATCH(Settled)(got, value, radius, {storage.min_normal(), std::ldexp(1.0, -storage.precision), 0x1p-30, storage.min_subnormal(), last_bit(storage)});
 }
 
 void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most) {
