@@ -64,7 +64,7 @@ Comparison compare(const std::vector<double>& got, const Interval& interval);
 /// Compares one part of a tensor, whose first element has the index `first`, and adds the result. Parts come in order.
 void compare_part(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
-/// Constants of the test of settled() for one tensor.
+/// Constants of the test of unsettled() for one tensor.
 struct NearestTest {
   double min_normal, scale, share, near;
   std::int64_t last_bit;

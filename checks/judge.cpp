@@ -205,7 +205,7 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
   return of.held[k].empty() && is_float(of.tensor(k).dtype) && bytes(of.tensor(k).dtype) < 4 && largest >= kFewest;
 }
 
-/// settled() with the few elements that the part's bound leaves open at bounds of their own.
+/// Whether the few elements that the part's bound leaves open are settled at bounds of their own.
 bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const double> got, const reference::Ball& ball, std::int64_t first) {
   constexpr std::size_t kMost = 32;  // of more, some stay open anyway
   std::vector<std::int64_t> open;
@@ -217,7 +217,7 @@ bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const d
   });
 }
 
-/// Counts what settled() settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
+/// Counts what a bound settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
 void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, std::vector<char>& rows) {
   std::vector<std::size_t> which;
   for (const std::size_t k : whole)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// settled() over a block, compiled once per SIMD target.
+// settled_codes() and unsettled() over a block, compiled once per SIMD target.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -14,20 +14,21 @@ bool lies_by_rows(const Ball& x, bool has_rows, std::int64_t width, std::int64_t
 void run_row_steps(std::span<RowStep> steps, std::int64_t count) {
   for (std::int64_t row = 0; row < count; ++row)
     for (RowStep& step : steps) {
+      if (step.kind == RowStep::Kind::moved) continue;
       ValuesIn in[3] = {step.in[0], step.in[1], step.in[2]};
-      for (std::size_t k = 0; k < 3; ++k) in[k].p += row * step.advance[k];
-      double* const out = step.out + row * static_cast<std::int64_t>(step.n);
-      switch (step.kind) {
-        case RowStep::Kind::values: evaluate_values(step.primitive, step.n, in, out, step.seen, step.gap); break;
-        case RowStep::Kind::products: evaluate_products(step.primitive, step.n, in, out, step.seen); break;
-        case RowStep::Kind::sum: {
-          SumState state;
-          sum_run(in[0].p, nullptr, static_cast<std::int64_t>(step.n), state);
-          step.out[row] = state.value, step.mass[row] = state.mass;
-          break;
-        }
-        case RowStep::Kind::column: add_values(in[0].p, 1, step.n, step.out, step.mass); break;
-        case RowStep::Kind::moved: break;
+      for (std::size_t k = 0; k < 3; ++k)
+        if (step.advance[k] != 0) in[k].p += row * step.advance[k];
+      const auto n = static_cast<std::int64_t>(step.n);
+      if (step.kind == RowStep::Kind::column) {
+        add_values(in[0].p, 1, step.n, step.out, step.mass);
+      } else if (step.kind == RowStep::Kind::sum) {
+        SumState state;
+        sum_run(in[0].p, nullptr, n, state);
+        step.out[row] = state.value, step.mass[row] = state.mass;
+      } else if (step.kind == RowStep::Kind::products) {
+        evaluate_products(step.primitive, step.n, in, step.out + row * n, step.seen);
+      } else {
+        evaluate_values(step.primitive, step.n, in, step.out + row * n, step.seen, step.gap);
       }
     }
 }
