@@ -181,6 +181,7 @@ TEST(Relations, HomogeneityIsTheSameOnCodesAndOnNumbers) {
         const OpDef& op = op_named(name);
         OpCall call = call_of(op, "normal", dtype);
         call.dims = {{"N", 64}, {"D", 1024}}, call.seed = seed;
+        if (dtype == Dtype::fp16) call.cotangent = "powers";  // a quarter of full mantissas comes near its smallest normal number
         const CaseResult codes = run_case(op, call, {});
         call.layout = "padded";
         const CaseResult numbers = run_case(op, call, {});
