@@ -153,6 +153,13 @@ void CaseReference::set_cotangents(NamedValues cotangents) {
   ++probe_;
 }
 
+void CaseReference::set_cotangents(NamedValues cotangents, const Ranges& ranges) {
+  cotangents_ = std::move(cotangents);
+  cotangents_finite_ = true;
+  for (const auto& [name, range] : ranges) cotangents_finite_ &= (ranges_[name] = range).finite;
+  ++probe_;
+}
+
 void CaseReference::set_tangents(NamedValues tangents) {
   tangents_ = std::move(tangents);
   tangents_finite_ = measure(tangents_);

@@ -49,6 +49,10 @@ class CaseReference {
 
   /// Starts a new probe: cotangents by name ("dy").
   void set_cotangents(NamedValues cotangents);
+  /// The same, with their extremes.
+  void set_cotangents(NamedValues cotangents, const Ranges& ranges);
+  /// Which cotangents these are: another number for each that were set.
+  int probe() const { return probe_; }
   /// Gives the tangents of the inputs by name ("x.tangent"), once.
   void set_tangents(NamedValues tangents);
   /// Gives the kernel's own saved values; gradients of `at_saved` then start from them.

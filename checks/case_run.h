@@ -76,11 +76,15 @@ class CaseRun {
 
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
+  GuardedTensor cotangent_tensor(const Written& output, const NamedValues& cotangents) const;
   void stop_if_cancelled() const;
   LaunchResult launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass);
   void note_memory(const LaunchResult& result, const std::string& where);
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
+  std::map<std::string, GuardedTensor> cotangent_tensors_;  ///< of the cotangents that the reference has, if it has not got others since
+  int cotangent_tensors_of_ = -1;
+  mutable std::map<std::pair<std::string, int>, GuardedTensor> poisoned_;  ///< what launches copy before they write, by fill; nobody writes here
   LaunchCopies copies_;
   int cotangents_probe_ = -1;
 };

@@ -64,21 +64,21 @@ Comparison compare(const std::vector<double>& got, const Interval& interval);
 /// Compares one part of a tensor, whose first element has the index `first`, and adds the result. Parts come in order.
 void compare_part(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
 
-/// Constants of the test of settled() for one tensor.
+/// Constants of the test of unsettled() for one tensor.
 struct NearestTest {
   double min_normal, scale, share, near;
   std::int64_t last_bit;
 };
 
-/// Whether elements [first, first + got.size()) of a ball of uniform radius are right and seen whatever their own radius:
-/// each is the storage's number nearest to its value, and none is so near to zero that it might be blind. Their headroom
-/// is then unused.
-bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype);
+/// Whether n elements of a ball of uniform radius from `first` on are right and seen whatever their own radius: each is the storage's
+/// number nearest to its value, and none is so near to zero that it might be blind. Their headroom is then unused. `got`: as they are
+/// stored, in a type of 16 bits, without a look at their values, which compares codes. False says nothing.
+bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype);
 
 /// The same of one element with a radius of its own.
 bool settled(double got, double value, double radius, Dtype dtype);
 
-/// Which of these elements settled() leaves open, ascending: indices into `got`. Of more than `most` not all.
+/// Which of these elements that test leaves open, ascending: indices into `got`. Of more than `most` not all.
 void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most = SIZE_MAX);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.

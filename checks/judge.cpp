@@ -216,7 +216,7 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
   return of.held[k].empty() && is_float(of.tensor(k).dtype) && bytes(of.tensor(k).dtype) < 4 && largest >= kFewest;
 }
 
-/// settled() with the few elements that the part's bound leaves open at bounds of their own.
+/// Whether the few elements that the part's bound leaves open are settled at bounds of their own.
 bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const double> got, const reference::Ball& ball, std::int64_t first) {
   constexpr std::size_t kMost = 32;  // of more, some stay open anyway
   std::vector<std::int64_t> open;
@@ -228,7 +228,7 @@ bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const d
   });
 }
 
-/// Counts what settled() settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
+/// Counts what a bound settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
 void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, std::vector<char>& rows) {
   std::vector<std::size_t> which;
   for (const std::size_t k : whole)
@@ -243,12 +243,12 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
   }
   const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
     const std::size_t k = which[i];
-    const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
     const std::int64_t width = by_row[i] ? of.tensor(k).shape.count() / count : ball.count();
     for (std::int64_t first = 0; first < ball.count(); first += width) {
-      const auto n = static_cast<std::size_t>(width);
-      const std::span<const double> run = values.subspan(static_cast<std::size_t>(first), n);
-      const bool sure = settled(run, ball, first, of.tensor(k).dtype) || settled_each(of, form, k, run, ball, first);
+      const std::byte* const codes = of.got[k].codes(at + first);
+      if (codes != nullptr && settled_codes(codes, static_cast<std::size_t>(width), ball, first, of.tensor(k).dtype)) continue;
+      const std::span<const double> run = of.got[k].part(at + first, width, of.room);
+      const bool sure = settled_each(of, form, k, run, ball, first);
       open[i][by_row[i] ? static_cast<std::size_t>((at + first) / width) : 0] |= !sure;
     }
   };
@@ -285,7 +285,9 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   if (!is_float(of.tensor(k).dtype) || bytes(of.tensor(k).dtype) >= 4) return false;
   const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
   std::vector<std::int64_t> open;
-  unsettled(values, ball, 0, of.tensor(k).dtype, open);
+  const auto most = static_cast<std::size_t>(ball.count() / 4);  // of more there is no point in leaving the others out
+  unsettled(values, ball, 0, of.tensor(k).dtype, open, most);
+  if (open.size() > most) return false;
   Comparison& all = of.comparisons[k];
   const auto few = static_cast<std::int64_t>(open.size());
   all.compared += ball.count() - few;

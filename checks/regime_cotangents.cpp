@@ -45,15 +45,15 @@ double zero_sum(const Fill& f, std::int64_t i) {
                               : -f.sign(start + columns - 1 - column) * step(start + columns - 1 - column);
 }
 
-void bulk_normal(const Fill& f, std::span<double> out) { f.values.full_normals(0, out); }
+void bulk_normal(const Fill& f, std::int64_t first, std::span<double> out) { f.values.full_normals(static_cast<std::uint64_t>(first), out); }
 
 /// signed_power: sign, exponent -1 to 2 and factor 1 to 3 are read off the same random bits, and put together as bits.
-void bulk_powers(const Fill& f, std::span<double> out) {
+void bulk_powers(const Fill& f, std::int64_t first, std::span<double> out) {
   constexpr std::size_t kStep = 256;
   std::uint64_t choices[kStep];
   for (std::size_t start = 0; start < out.size(); start += kStep) {
     const std::size_t n = std::min(kStep, out.size() - start);
-    f.choices.bits(start, {choices, n});
+    f.choices.bits(static_cast<std::uint64_t>(first) + start, {choices, n});
     double* const to = out.data() + start;
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint64_t choice = choices[i], third = (choice >> 32) * 3 >> 32;
@@ -63,10 +63,12 @@ void bulk_powers(const Fill& f, std::span<double> out) {
   }
 }
 
-void bulk_row_constant(const Fill& f, std::span<double> out) {
-  const auto columns = static_cast<std::size_t>(f.frame.columns);
-  for (std::size_t i = 0; i < out.size(); i += columns)
-    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(i), columns, row_constant(f, static_cast<std::int64_t>(i)));
+void bulk_row_constant(const Fill& f, std::int64_t first, std::span<double> out) {
+  const std::int64_t end = first + std::ssize(out);
+  for (std::int64_t i = first, next = 0; i < end; i = next) {
+    next = std::min(end, (f.frame.line(i) + 1) * f.frame.columns);
+    std::fill_n(out.begin() + (i - first), next - i, row_constant(f, i));
+  }
 }
 
 }  // namespace

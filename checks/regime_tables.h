@@ -60,8 +60,8 @@ struct DataFamily {
 };
 std::span<const DataFamily> data_families();
 
-/// The numbers of elements 0, 1, ...: the same as the fill function's, many at a time.
-using BulkFunction = void (*)(const Fill&, std::span<double> out);
+/// The numbers of elements first, first + 1, ...: the same as the fill function's, many at a time.
+using BulkFunction = void (*)(const Fill&, std::int64_t first, std::span<double> out);
 
 struct CotangentRegime {
   const char* name;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "checks/cotangents.h"
 #include "checks/file_tensors.h"
 #include "checks/real_tensors.h"
 #include "checks/regime_tables.h"
@@ -98,13 +99,13 @@ double into_domain(double value, const TensorSpec& spec) {
 }
 
 /// Rounds to nearest even; finite numbers stay finite, infinities too where the format has them.
-void round_to(const FloatFormat& format, std::vector<double>& values) {
+void round_to(const FloatFormat& format, std::span<double> values) {
   constexpr std::size_t kStep = 1024;
   double rounded[kStep];
   const double infinity = std::numeric_limits<double>::infinity();
   const bool keep = format.has_infinity();
   for (std::size_t start = 0; start < values.size(); start += kStep) {
-    const std::span<double> part = std::span(values).subspan(start, std::min(kStep, values.size() - start));
+    const std::span<double> part = values.subspan(start, std::min(kStep, values.size() - start));
     std::int64_t infinite = 0;
     for (const double v : part) infinite += std::fabs(v) == infinity ? 1 : 0;
     if (infinite == 0) {
@@ -299,22 +300,45 @@ int probe_count(const OpCall& call) {
   return (row.probes.empty() ? 1 : static_cast<int>(row.probes.size())) + (has_real_probe(call) ? 1 : 0);
 }
 
-std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room) {
+namespace {
+
+/// The extremes of a tensor from those of its parts. Of nothing but zeros there is no smallest.
+void widen(reference::Extremes& all, const reference::Extremes& part, bool first) {
+  if (first || all.largest == 0) all.smallest = part.smallest;
+  else if (part.largest > 0) all.smallest = std::min(all.smallest, part.smallest);
+  all.largest = first ? part.largest : std::max(all.largest, part.largest);
+  all.finite = (first || all.finite) && part.finite;
+  all.zero = (!first && all.zero) || part.zero;
+}
+
+}  // namespace
+
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,
+                                     CotangentBits& bits) {
+  constexpr std::size_t kPart = 2048;  // values and bits stay in the nearest cache
   std::vector<double> values = std::move(room);
   std::optional<std::vector<double>> given;
   if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
-  if (given) {
-    values = std::move(*given);
-  } else {
-    probe = std::max(probe, 0);  // of several outputs a file may have the cotangents of some
-    const CotangentRegime& row = probe_regime(call, probe);
-    const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
-    values.resize(static_cast<std::size_t>(fill.frame.count));
-    if (row.bulk != nullptr) row.bulk(fill, values);
-    else for (std::size_t i = 0; i < values.size(); ++i) values[i] = row.fill(fill, static_cast<std::int64_t>(i));
+  probe = std::max(probe, 0);  // of several outputs a file may have the cotangents of some
+  const CotangentRegime& row = probe_regime(call, probe);
+  const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
+  if (given) values = std::move(*given);
+  else values.resize(static_cast<std::size_t>(fill.frame.count));
+  bits.range = {};
+  for (std::size_t start = 0; start < values.size(); start += kPart) {
+    const std::span<double> part = std::span(values).subspan(start, std::min(kPart, values.size() - start));
+    if (!given && row.bulk != nullptr) row.bulk(fill, static_cast<std::int64_t>(start), part);
+    else if (!given) for (std::size_t i = 0; i < part.size(); ++i) part[i] = row.fill(fill, static_cast<std::int64_t>(start + i));
+    if (is_float(dtype) && (given || !row.representable)) round_to(fill.format, part);
+    if (bits.to != nullptr) encode(fill.format, RoundingMode{}, part, bits.to + start * static_cast<std::size_t>(fill.format.storage_bytes()));
+    widen(bits.range, reference::extremes_of(part), start == 0);
   }
-  if (is_float(dtype) && (given || !probe_regime(call, probe).representable)) round_to(format(dtype), values);
   return values;
+}
+
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room) {
+  CotangentBits bits;
+  return cotangent_values(call, output, shape, dtype, probe, std::move(room), bits);
 }
 
 bool full_mantissas(const OpCall& call, int probe) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// settled() over a block, compiled once per SIMD target.
+// settled_codes() and unsettled() over a block, compiled once per SIMD target.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -12,6 +14,22 @@
 #define HWY_TARGET_INCLUDE "checks/settled.cpp"
 #include <hwy/foreach_target.h>  // must precede highway.h
 #include <hwy/highway.h>
+
+#ifndef AMPCHECK_CHECKS_CODES_TEST
+#define AMPCHECK_CHECKS_CODES_TEST
+namespace ampcheck::checks {
+namespace {
+/// Constants of settled_codes() for one tensor: codes of normal numbers, and how the bits of a double become one.
+struct CodesTest {
+  std::uint16_t least, most;
+  int shift;
+  std::uint64_t rebase;
+  double share, near;
+  double least_value(std::uint16_t code) const { return std::bit_cast<double>((static_cast<std::uint64_t>(code) << shift) + rebase); }
+};
+}  // namespace
+}  // namespace ampcheck::checks
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ampcheck::checks {
@@ -46,15 +64,9 @@ struct Nearest {
   }
 };
 
-bool Settled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test) {
+bool Settled(double got, double value, double radius, const NearestTest& test) {
   const hn::ScalableTag<double> d;
-  const Nearest nearest(test);
-  auto holds = hn::Eq(nearest.least, nearest.least);
-  std::size_t k = 0;
-  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d))
-    holds = hn::And(holds, nearest(hn::LoadU(d, got + k), hn::LoadU(d, value + k), radius != nullptr ? hn::LoadU(d, radius + k) : hn::Zero(d)));
-  for (; k < n; ++k) holds = hn::And(holds, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0)));
-  return hn::AllTrue(d, holds);
+  return hn::AllTrue(d, Nearest(test)(hn::Set(d, got), hn::Set(d, value), hn::Set(d, radius)));
 }
 
 void Unsettled(const double* got, const double* value, const double* radius, std::size_t n, const NearestTest& test, std::size_t most, std::vector<std::int64_t>& out) {
@@ -74,6 +86,58 @@ void Unsettled(const double* got, const double* value, const double* radius, std
     if (!hn::AllTrue(d, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0)))) out.push_back(static_cast<std::int64_t>(k));
 }
 
+/// The smallest and the largest magnitude of some codes.
+void See(const std::uint16_t* codes, std::size_t n, std::uint16_t& least, std::uint16_t& most) {
+  const hn::ScalableTag<std::uint16_t> d;
+  const auto magnitude = hn::Set(d, 0x7fff);
+  auto low = magnitude, high = hn::Zero(d);
+  std::size_t k = 0;
+  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
+    const auto size = hn::And(hn::LoadU(d, codes + k), magnitude);
+    low = hn::Min(low, size), high = hn::Max(high, size);
+  }
+  HWY_ALIGN std::uint16_t lows[HWY_MAX_BYTES / 2], highs[HWY_MAX_BYTES / 2];
+  hn::Store(low, d, lows), hn::Store(high, d, highs);
+  least = *std::min_element(lows, lows + hn::Lanes(d)), most = *std::max_element(highs, highs + hn::Lanes(d));
+  for (; k < n; ++k) least = std::min<std::uint16_t>(least, codes[k] & 0x7fff), most = std::max<std::uint16_t>(most, codes[k] & 0x7fff);
+}
+
+/// Whether these are the codes of the values, rounded to nearest even as numbers of the normal range, whose mantissas lose kShift bits;
+/// and |value| share > near + radius.
+template <int kShift, bool kRadii>
+bool codes_hold(const std::uint16_t* codes, const double* value, const double* radius, std::size_t n, const CodesTest& test) {
+  const hn::ScalableTag<double> d;
+  const hn::ScalableTag<std::uint64_t> u;
+  const hn::Rebind<std::uint16_t, decltype(u)> d16;
+  const hn::Rebind<std::uint32_t, decltype(u)> d32;
+  const auto magnitude = hn::Set(u, 0x7fffffffffffffff), one = hn::Set(u, 1), below_half = hn::Set(u, (std::uint64_t{1} << (kShift - 1)) - 1 - test.rebase), sign = hn::Set(u, 0x8000);
+  const auto share = hn::Set(d, test.share), near = hn::Set(d, test.near);
+  auto wrong = hn::Zero(u);
+  auto seen = hn::Eq(share, share);
+  const auto look = [&](hn::Vec<decltype(u)> code, hn::Vec<decltype(d)> v, hn::Vec<decltype(d)> r) HWY_ATTR {
+    const auto bits = hn::BitCast(u, v), size = hn::And(bits, magnitude);
+    const auto odd = hn::And(hn::ShiftRight<kShift>(size), one);
+    const auto rounded = hn::ShiftRight<kShift>(hn::Add(hn::Add(size, below_half), odd));
+    wrong = hn::Or(wrong, hn::Xor(code, hn::OrAnd(rounded, hn::ShiftRight<48>(bits), sign)));
+    if (kRadii) seen = hn::And(seen, hn::Gt(hn::Mul(hn::Abs(v), share), hn::Add(near, r)));
+  };
+  std::size_t k = 0;
+  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d))
+    look(hn::PromoteTo(u, hn::PromoteTo(d32, hn::LoadU(d16, codes + k))), hn::LoadU(d, value + k), kRadii ? hn::LoadU(d, radius + k) : hn::Zero(d));
+  for (; k < n; ++k) look(hn::Set(u, codes[k]), hn::Set(d, value[k]), hn::Set(d, kRadii ? radius[k] : 0.0));
+  return hn::AllTrue(d, seen) && hn::AllTrue(u, hn::Eq(wrong, hn::Zero(u)));
+}
+
+bool SettledCodes(const std::uint16_t* codes, const double* value, const double* radius, std::size_t n, const CodesTest& test) {
+  std::uint16_t least, most;
+  See(codes, n, least, most);
+  if (least < test.least || most > test.most) return false;
+  // A value that rounds to a code is at most one part in 2^7 smaller.
+  if (radius == nullptr && !(test.least_value(least) * (1 - 0x1p-7) * test.share > test.near)) return false;
+  if (test.shift == 45) return radius ? codes_hold<45, true>(codes, value, radius, n, test) : codes_hold<45, false>(codes, value, radius, n, test);
+  return radius ? codes_hold<42, true>(codes, value, radius, n, test) : codes_hold<42, false>(codes, value, radius, n, test);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ampcheck::checks
@@ -84,6 +148,7 @@ namespace ampcheck::checks {
 
 HWY_EXPORT(Settled);
 HWY_EXPORT(Unsettled);
+HWY_EXPORT(SettledCodes);
 
 namespace {
 
@@ -104,14 +169,19 @@ const double* radii_of(const reference::Ball& ball, std::int64_t first) { return
 
 }  // namespace
 
-bool settled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
-  return HWY_DYNAMIC_DISPATCH(Settled)(got.data(), ball.v.get() + first, radii_of(ball, first), got.size(), test_of(ball, dtype));
+bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
+  if (dtype != Dtype::bf16 && dtype != Dtype::fp16) return false;
+  const FloatFormat& storage = format(dtype);
+  const NearestTest test = test_of(ball, dtype);
+  const CodesTest codes{static_cast<std::uint16_t>(1u << storage.fraction_bits()), static_cast<std::uint16_t>(storage.max_code()), 52 - storage.fraction_bits(),
+                        static_cast<std::uint64_t>(kFp64.bias - storage.bias) << 52, 1 - test.share, test.near};
+  return HWY_DYNAMIC_DISPATCH(SettledCodes)(reinterpret_cast<const std::uint16_t*>(got), ball.v.get() + first, radii_of(ball, first), n, codes);
 }
 
 bool settled(double got, double value, double radius, Dtype dtype) {
   if (value == 0 && radius == 0) return got == 0;
   const FloatFormat& storage = format(dtype);
-  return HWY_DYNAMIC_DISPATCH(Settled)(&got, &value, &radius, 1, {storage.min_normal(), std::ldexp(1.0, -storage.precision), 0x1p-30, storage.min_subnormal(), last_bit(storage)});
+  return HWY_DYNAMIC_DISPATCH(Settled)(got, value, radius, {storage.min_normal(), std::ldexp(1.0, -storage.precision), 0x1p-30, storage.min_subnormal(), last_bit(storage)});
 }
 
 void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most) {

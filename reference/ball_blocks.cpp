@@ -369,42 +369,48 @@ void SumRun(const double* v, const double* r, std::int64_t n, SumState& out) {
   else sum_chains<false>(v, nullptr, n, out);
 }
 
-/// Calls see() with some elements at a time; the last ones are filled up with one of them.
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<double>;
+using I = hn::ScalableTag<std::int64_t>;
+constexpr std::int64_t kMagnitude = 0x7fffffffffffffff, kInfinite = 0x7ff0000000000000;
+
+/// Calls see(which of two, magnitudes) with some elements at a time; the last ones are filled up with one of them.
 template <class See>
-HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
+HWY_INLINE void for_magnitudes(const double* x, std::int64_t n, See see) {
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto magnitudes = [](hn::Vec<D> v) HWY_ATTR { return hn::And(hn::BitCast(I(), v), hn::Set(I(), kMagnitude)); };
   std::int64_t i = 0;
-  Lanes lanes;
-  for (; i + kLanes <= n; i += kLanes) {
-    std::memcpy(&lanes, x + i, sizeof lanes);
-    see(lanes);
-  }
+  for (; i + 2 * lanes <= n; i += 2 * lanes) see(0, magnitudes(hn::LoadU(d, x + i))), see(1, magnitudes(hn::LoadU(d, x + i + lanes)));
+  if (i + lanes <= n) see(0, magnitudes(hn::LoadU(d, x + i))), i += lanes;
   if (i == n) return;
-  double rest[kLanes];
-  std::fill(std::copy(x + i, x + n, rest), rest + kLanes, x[n - 1]);
-  std::memcpy(&lanes, rest, sizeof lanes);
-  see(lanes);
+  HWY_ALIGN double rest[HWY_MAX_BYTES / sizeof(double)];
+  std::fill(std::copy(x + i, x + n, rest), rest + lanes, x[n - 1]);
+  see(0, magnitudes(hn::Load(d, rest)));
 }
 
+/// As whole numbers magnitudes order like the numbers, and NaN above infinity: no sum or comparison waits for the last one.
 bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
-  const Lanes infinity = Lanes{} + kInfinity, limit = Lanes{} + 0x1p100;
-  Lanes largest{}, smallest = infinity;
-  Masks sound = Masks{} - 1, narrow = sound, zero{};  // all finite; all narrow; which are zero
-  for_lanes(v, n, [&](Lanes x) __attribute__((always_inline)) {
-    const Lanes size = (Lanes)((Masks)x & 0x7fffffffffffffffll), nonzero = size == 0 ? infinity : size;
-    sound &= size < infinity;
-    largest = size > largest ? size : largest;
-    smallest = nonzero < smallest ? nonzero : smallest;
-    zero |= size == 0;
+  const I i;
+  const auto all = hn::Set(i, kMagnitude), one = hn::Set(i, 1);
+  hn::Vec<I> largest[2] = {hn::Zero(i), hn::Zero(i)}, smallest[2] = {all, all}, nonzero[2] = {all, all}, radius = hn::Zero(i);
+  for_magnitudes(v, n, [&](int k, hn::Vec<I> size) HWY_ATTR {
+    largest[k] = hn::Max(largest[k], size), smallest[k] = hn::Min(smallest[k], size);
+    nonzero[k] = hn::Min(nonzero[k], hn::And(hn::Sub(size, one), all));  // zero wraps around to the largest
   });
-  if (r != nullptr) for_lanes(r, n, [&](Lanes x) __attribute__((always_inline)) { narrow &= x < limit; });
-  out = {kInfinity, 0, true, false};
-  bool all_narrow = true;
-  for (int k = 0; k < kLanes; ++k) {
-    out.largest = std::max(out.largest, largest[k]), out.smallest = std::min(out.smallest, smallest[k]);
-    out.finite &= sound[k] != 0, all_narrow &= narrow[k] != 0, out.zero |= zero[k] != 0;
+  if (r != nullptr) for_magnitudes(r, n, [&](int, hn::Vec<I> size) HWY_ATTR { radius = hn::Max(radius, size); });
+  std::int64_t most = hn::GetLane(hn::MaxOfLanes(i, hn::Max(largest[0], largest[1])));
+  const std::int64_t least = hn::GetLane(hn::MinOfLanes(i, hn::Min(nonzero[0], nonzero[1])));
+  out.finite = most < kInfinite;
+  if (most > kInfinite) {  // NaN is neither
+    most = 0;
+    for (std::int64_t k = 0; k < n; ++k)
+      if (const std::int64_t size = __builtin_bit_cast(std::int64_t, v[k]) & kMagnitude; size <= kInfinite) most = std::max(most, size);
   }
-  if (out.smallest == kInfinity) out.smallest = 1.0;
-  return all_narrow;
+  out.largest = __builtin_bit_cast(double, most);
+  out.smallest = least < kInfinite - 1 ? __builtin_bit_cast(double, least + 1) : 1.0;
+  out.zero = hn::GetLane(hn::MinOfLanes(i, hn::Min(smallest[0], smallest[1]))) == 0;
+  return hn::GetLane(hn::MaxOfLanes(i, radius)) < __builtin_bit_cast(std::int64_t, 0x1p100);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "reference/ball_rules.h"
+#include "reference/row_group.h"
 
 namespace ampcheck::reference {
 
@@ -179,6 +179,9 @@ class BallEvaluator::Pass {
     for (const Expr& target : targets_)
       if (static_cast<std::size_t>(target.id) == id) sink_(target, first, part);
   }
+  bool wanted_by_sink(std::size_t id) const {
+    return std::any_of(targets_.begin(), targets_.end(), [&](const Expr& target) { return static_cast<std::size_t>(target.id) == id; });
+  }
   void release(std::size_t id) {
     for (const std::size_t arg : args(id))
       if (--wanted_[arg] == 0) of_.drop(arg);
@@ -224,13 +227,27 @@ class BallEvaluator::Pass {
     parts_.assign(runs_.size(), Ball{});
     sums_.clear(), uniform_sums_.clear();
     const auto wanted = [&](std::int64_t row) { return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0; };
+    const bool gathers = rows != nullptr && plan.lead == 1 && std::none_of(steps.begin(), steps.end(), [](const Step& s) { return s.map != nullptr; });
     for (std::int64_t row = 0, count = 0; row < plan.rows; row += std::max<std::int64_t>(count, 1)) {
       for (count = 0; count < plan.step && row + count < plan.rows && wanted(row + count);) ++count;
       if (count == 0) continue;
+      listed_.clear();
+      std::int64_t taken = count;
+      if (gathers && count < plan.step) {  // rows that stand alone make a block together
+        for (count = 0; std::ssize(listed_) < plan.step && row + count < plan.rows; ++count)
+          if (wanted(row + count)) listed_.push_back(row + count);
+        taken = std::ssize(listed_);
+      }
       slices_.clear();
-      for (Step& step : steps)
-        if (!run_step(step, row, count)) return false;
+      for (std::size_t k = 0; k < steps.size();) {
+        const std::size_t end = of_.radii_ == Radii::uniform ? run_group(steps, k, row, taken) : k;
+        for (std::size_t i = k; i < end; ++i)
+          if (!finish_step(steps[i], group_[i - k], row, taken)) return false;
+        k = end;
+        if (k < steps.size() && !run_step(steps[k++], row, taken)) return false;
+      }
     }
+    listed_.clear();
     for (Step& step : steps) {
       if (grain(step.id) == Grain::column && !finish_column(step.id)) return false;
       if (step.materialise || grain(step.id) == Grain::column) of_.fresh_[step.id] = 1;
@@ -248,10 +265,24 @@ class BallEvaluator::Pass {
     const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, rank);
     for (const auto& [known, part] : slices_)
       if (known == id && part->shape == shape) return part.get();
-    Ball part = cut ? part_of(whole, shape, row * (whole.count() / plan.rows)) : whole;
+    const std::int64_t width = whole.count() / plan.rows;
+    Ball part = !cut ? whole : listed_.empty() ? part_of(whole, shape, row * width) : rows_of(whole, shape, width);
     part.shape = shape;
     slices_.emplace_back(id, std::make_unique<Ball>(std::move(part)));
     return slices_.back().second.get();
+  }
+
+  /// The listed rows of a ball, side by side.
+  Ball rows_of(const Ball& ball, const Shape& shape, std::int64_t width) const {
+    Ball part = part_of(ball, shape, 0);
+    const auto gather = [&](Channel& channel) {
+      if (!channel) return;
+      Channel out = make_channel(shape.count());
+      for (std::size_t k = 0; k < listed_.size(); ++k) std::copy_n(channel.get() + listed_[k] * width, width, out.get() + static_cast<std::ptrdiff_t>(k) * width);
+      channel = std::move(out);
+    };
+    for (Channel* const channel : {&part.v, &part.r, &part.terms, &part.mass, &part.base, &part.grid}) gather(*channel);
+    return part;
   }
 
   /// The part of an operand, if it is still there or was known before.
@@ -313,6 +344,99 @@ class BallEvaluator::Pass {
     return part;
   }
 
+  /// Values of steps[first], steps[first + 1], ... as far as each row of theirs follows from rows of operands; returns where that ends.
+  std::size_t run_group(std::vector<Step>& steps, std::size_t first, std::int64_t row, std::int64_t count) {
+    row_ = row, count_ = count;
+    group_.clear();
+    std::size_t end = first;
+    while (end < steps.size() && add_to_group(steps[end], row, count)) ++end;
+    run_row_steps(group_, count);
+    return end;
+  }
+
+  bool add_to_group(Step& step, std::int64_t row, std::int64_t count) {
+    const RowPlan& plan = of_.rows_;
+    const std::size_t n = step.node.args.size();
+    if (plan.lead != 1 || n == 0 || n > 3 || of_.graph_.node(static_cast<int>(step.id)).map) return false;
+    std::array<const Ball*, 3> in{};
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    const auto has_rows = [&](std::size_t k) { return plan.has_rows[static_cast<std::size_t>(step.node.args[k])] != 0; };
+    RowStep out;
+    out.primitive = step.node.primitive;
+    if (grain(step.id) == Grain::column) {
+      auto& sums = uniform_sums_[step.id];
+      if (!sums) sums = std::make_unique<UniformSums>(of_.graph_.node(static_cast<int>(step.id)).shape.count());
+      out.kind = RowStep::Kind::column, out.n = static_cast<std::size_t>(in[0]->count() / count);
+      if (sums->value.size() != out.n) return false;
+      out.in[0].p = in[0]->v.get(), out.advance[0] = static_cast<std::int64_t>(out.n), out.out = sums->value.data(), out.mass = sums->mass.data();
+      group_.push_back(out);
+      return true;
+    }
+    step.node.shape = plan.part(of_.graph_.node(static_cast<int>(step.id)).shape, count);
+    Ball& part = parts_[step.id];
+    if (step.node.primitive == Primitive::sum) {
+      const Axis axis = split(in[0]->shape, step.node.axis);
+      if (axis.inner != 1 || axis.outer != count) return false;
+      row_sums_[step.id] = std::make_unique<UniformSums>(count);
+      out.kind = RowStep::Kind::sum, out.n = static_cast<std::size_t>(axis.n);
+      out.in[0].p = in[0]->v.get(), out.advance[0] = axis.n, out.mass = row_sums_[step.id]->mass.data();
+      part = Ball{}, part.shape = step.node.shape, part.v = make_channel(count), out.out = part.v.get();
+    } else if (moves_nothing(step.node.primitive)) {
+      const Channel same = in[0]->v;
+      part = Ball{}, part.shape = step.node.shape, part.v = same;
+    } else if (elementwise(step.node.primitive) || step.node.primitive == Primitive::less || step.node.primitive == Primitive::less_equal || step.node.primitive == Primitive::equal) {
+      out.kind = seen_as_products(step.node) ? RowStep::Kind::products : RowStep::Kind::values, out.n = static_cast<std::size_t>(step.width);
+      for (std::size_t k = 0; k < n; ++k)
+        if (!lies_by_rows(*in[k], has_rows(k), step.width, count, out.in[k], out.advance[k])) return false;
+      part = Ball{}, part.shape = step.node.shape, part.v = make_channel(part.count()), out.out = part.v.get();
+    } else {
+      return false;
+    }
+    group_.push_back(out);
+    return true;
+  }
+
+  /// The rest of a step whose values are there.
+  bool finish_step(Step& step, const RowStep& done, std::int64_t row, std::int64_t count) {
+    if (done.kind == RowStep::Kind::moved) return run_step(step, row, count);
+    row_ = row, count_ = count;
+    std::array<const Ball*, 3> in{};
+    const std::size_t n = step.node.args.size();
+    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    for (std::size_t k = 0; k < n; ++k)
+      if (!in[k]->range.finite) return false;
+    if (done.kind == RowStep::Kind::column) {
+      see_terms(*in[0], *uniform_sums_[step.id]);
+    } else {
+      Ball out = std::move(parts_[step.id]);
+      out.range = done.seen;
+      const RuleContext c = of_.context_of(step.node.primitive);
+      const bool wants = of_.wants_sum_[step.id] != 0, sums = done.kind == RowStep::Kind::sum;
+      if (sums) {
+        UniformSums& state = *row_sums_[step.id];
+        std::copy_n(out.v.get(), count, state.value.begin());
+        see_terms(*in[0], state);
+        if (!store_uniform(c, state, static_cast<double>(done.n), wants, out)) return false;
+      } else if (!bound_elementwise(c, step.node, {in.data(), n}, wants, of_.sharp_[step.id] != 0, done.gap, out)) {
+        return false;
+      }
+      if (!of_.finish_uniform(step.node, {in.data(), n}, out)) return false;
+      deliver(step, row, std::move(out));
+    }
+    for (const std::size_t id : step.last) parts_[id] = Ball{};
+    return true;
+  }
+
+  /// Hands a part over and keeps it for those that need it.
+  void deliver(Step& step, std::int64_t row, Ball out) {
+    const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
+    if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
+    if (listed_.empty()) hand_over(step.id, row * step.width, out);
+    for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
+      hand_over(step.id, listed_[k] * step.width, part_of(out, of_.rows_.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
+    parts_[step.id] = std::move(out);
+  }
+
   bool run_step(Step& step, std::int64_t row, std::int64_t count) {
     const RowPlan& plan = of_.rows_;
     row_ = row, count_ = count;
@@ -326,9 +450,7 @@ class BallEvaluator::Pass {
       Ball out;
       step.node.shape = plan.part(shape, count);
       if (!of_.compute(step.id, step.node, cut(step, row), {in.data(), n}, out)) return false;
-      if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
-      hand_over(step.id, row * step.width, out);
-      parts_[step.id] = std::move(out);
+      deliver(step, row, std::move(out));
     }
     for (const std::size_t id : step.last) parts_[id] = Ball{};
     return true;
@@ -348,9 +470,10 @@ class BallEvaluator::Pass {
     auto& sums = uniform_sums_[id];
     if (!sums) sums = std::make_unique<UniformSums>(node.shape.count());
     const std::int64_t width = x.count() / count;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t to = column_of(of_.rows_, node.axis, row + i) * width;
-      add_values(x.v.get() + i * width, static_cast<std::size_t>(width), sums->value.data() + to, sums->mass.data() + to);
+    for (std::int64_t i = 0, same = 0; i < count; i += same) {  // rows that go to the same sums
+      const std::int64_t to = column_of(of_.rows_, node.axis, row + i);
+      for (same = 1; i + same < count && column_of(of_.rows_, node.axis, row + i + same) == to;) ++same;
+      add_values(x.v.get() + i * width, static_cast<std::size_t>(same), static_cast<std::size_t>(width), sums->value.data() + to * width, sums->mass.data() + to * width);
     }
     see_terms(x, *sums);
   }
@@ -393,6 +516,7 @@ class BallEvaluator::Pass {
   int phases_ = 0;
   bool all_rows_ = true;  ///< otherwise nothing that has rows is kept
   std::int64_t row_ = 0, count_ = 0;  ///< of the block at hand
+  std::vector<std::int64_t> listed_;  ///< its rows, where they are no neighbours
   const Ball* handed_ = nullptr;
   static constexpr int kDeepest = 8;  ///< operations that radius_at() goes back
   std::vector<std::pair<std::pair<std::size_t, std::int64_t>, ElementBound>> known_;  ///< of one radius_at()
@@ -401,7 +525,8 @@ class BallEvaluator::Pass {
   std::vector<Ball> parts_;
   std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
   std::map<std::size_t, std::unique_ptr<Sums>> sums_;
-  std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_;
+  std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_, row_sums_;
+  std::vector<RowStep> group_;
 };
 
 double BallEvaluator::radius_at(Expr target, std::int64_t at) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at); }

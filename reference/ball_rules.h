@@ -153,9 +153,11 @@ struct ValuesIn {
 /// Values of an elementwise primitive, of finite operands. `seen` takes in what is written, `gap` the smallest |a - b| of a
 /// comparison. `out` overlaps no operand.
 void evaluate_values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap);
+/// The same of mul, square and div, of which `seen` takes in no more than the largest, and whether all are finite.
+void evaluate_products(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen);
 void see_values(const double* v, std::size_t n, Extremes& seen);
-/// sums[k] += v[k], mass[k] += |v[k]|.
-void add_values(const double* v, std::size_t n, double* sums, double* mass);
+/// sums[k] += v[k], mass[k] += |v[k]| for k < n, row after row.
+void add_values(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass);
 
 /// Radii::uniform: sums side by side; only their values and magnitudes are kept by element, of their terms the widest.
 struct UniformSums {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/ball_rules.h"
+#include "reference/row_group.h"
 #include "src/error.h"
 
 namespace ampcheck::reference {
@@ -143,22 +143,29 @@ void for_rows(const Ball& out, std::span<const Ball* const> in, const Row& row) 
 bool bounded(double r) { return r < 0x1p100; }  // as measure() wants it of the plain mode
 constexpr double kSharpSums = 8;  ///< sums of at least so many terms are so few that each can have its own radius
 
+constexpr std::int64_t kFewValues = 256;  ///< looked at wholly
+
+/// Of a product of many values the extremes of its factors bound the smallest; who wants more looks at the values.
+bool is_product(Primitive p) { return p == Primitive::mul || p == Primitive::square || p == Primitive::div; }
+bool wants_smallest(Primitive p, std::size_t operand) {
+  return (p == Primitive::div && operand == 1) || p == Primitive::log || p == Primitive::log1p || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
+}
+
+/// A bound of the smallest product that is not zero: rounding keeps the order of numbers.
+void bound_smallest(Primitive primitive, const Extremes& a, const Extremes& b, Extremes& out) {
+  out.smallest = primitive == Primitive::div ? a.smallest / b.largest : a.smallest * b.smallest;
+  out.zero = a.zero || (primitive != Primitive::div && b.zero);
+}
+
 bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, Ball& out) {
   out.v = make_channel(out.count());
   double gap = kInfinity;
+  const bool products = seen_as_products(node);
   for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) {
-    evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap);
+    if (products) evaluate_products(node.primitive, n, from, out.v.get() + to, out.range);
+    else evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap);
   });
-  At at[3] = {};
-  for (std::size_t k = 0; k < in.size(); ++k) at[k] = at_of(*in[k]);
-  out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
-  if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
-    out.r = make_channel(out.count());
-    const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack, b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
-    const double rest = (at[0].absolute * at[1].absolute * (1 + c.u) + c.eta) * kSlack;
-    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { weigh_magnitudes(n, from, a, b, rest, out.r.get() + to); });
-  }
-  return bounded(radius_of(out));
+  return bound_elementwise(c, node, in, wants, sharp, gap, out);
 }
 
 bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wants, Ball& out) {
@@ -170,8 +177,7 @@ bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wan
       sum_run(x.v.get() + o * a.n, nullptr, a.n, state);
       sums.value[static_cast<std::size_t>(o)] = state.value, sums.mass[static_cast<std::size_t>(o)] = state.mass;
     } else {
-      for (std::int64_t i = 0; i < a.n; ++i)
-        add_values(x.v.get() + (o * a.n + i) * a.inner, static_cast<std::size_t>(a.inner), sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
+      add_values(x.v.get() + o * a.n * a.inner, static_cast<std::size_t>(a.n), static_cast<std::size_t>(a.inner), sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
     }
   }
   see_terms(x, sums);
@@ -236,6 +242,34 @@ bool uniform_stored(const FloatFormat& format, double eta_on, Ball& out) {
 }
 
 }  // namespace
+
+bool seen_as_products(const Node& node) { return is_product(node.primitive) && node.shape.count() > kFewValues; }
+
+bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, double gap, Ball& out) {
+  if (seen_as_products(node)) {
+    bound_smallest(node.primitive, in.front()->range, in.back()->range, out.range);
+    if (!(out.range.smallest > 0x1p-100)) {  // near the end of the range it has to be known
+      out.range = {kInfinity, 0, true, false};
+      see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
+    }
+  }
+  At at[3] = {};
+  for (std::size_t k = 0; k < in.size(); ++k) {
+    at[k] = at_of(*in[k]);
+    if (!wants_smallest(node.primitive, k) || in[k]->count() <= kFewValues) continue;
+    Extremes seen{kInfinity, 0, true, false};  // it may be a product, or look like one
+    see_values(in[k]->v.get(), static_cast<std::size_t>(in[k]->count()), seen);
+    at[k].least = seen.smallest == kInfinity ? 1.0 : seen.smallest, at[k].zero = seen.zero;
+  }
+  out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
+  if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
+    out.r = make_channel(out.count());
+    const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack, b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
+    const double rest = (at[0].absolute * at[1].absolute * (1 + c.u) + c.eta) * kSlack;
+    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { weigh_magnitudes(n, from, a, b, rest, out.r.get() + to); });
+  }
+  return bounded(radius_of(out));
+}
 
 ElementBound element_result(const RuleContext& c, Primitive primitive, std::span<const ElementBound> in, bool wants) {
   ElementBound out;

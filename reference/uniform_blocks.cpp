@@ -53,6 +53,21 @@ struct Eyes {
   }
 };
 
+/// The largest alone, and whether all are finite: a third of the work.
+struct OneEye {
+  hn::Vec<I> largest;
+  HWY_INLINE OneEye() { largest = hn::Zero(I()); }
+  HWY_INLINE void see(Lanes v) {
+    const I i;
+    largest = hn::Max(largest, hn::And(hn::BitCast(i, v), hn::Set(i, kMagnitude)));
+  }
+  HWY_INLINE void report(Extremes& out) const {
+    const double size = __builtin_bit_cast(double, hn::GetLane(hn::MaxOfLanes(I(), largest)));
+    out.finite &= size < kInfinity;
+    out.largest = std::max(out.largest, size < kInfinity ? size : 0.0);
+  }
+};
+
 /// Lanes of an operand; the last ones are filled up with its last number.
 template <bool repeats>
 struct Operand {
@@ -77,10 +92,10 @@ HWY_INLINE void put_last(Lanes v, double* out, std::size_t n) {
   std::copy(rest, rest + n, out);
 }
 
-template <class F, class... Operands>
+template <class See, class F, class... Operands>
 void loop(std::size_t n, double* out, Extremes& seen, F f, Operands... in) {
   const D d;
-  Eyes eyes;
+  See eyes;
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
     const Lanes v = f(in.at(k)...);
@@ -95,17 +110,17 @@ void loop(std::size_t n, double* out, Extremes& seen, F f, Operands... in) {
   eyes.report(seen);
 }
 
-template <class F>
+template <class See = Eyes, class F>
 void unary(std::size_t n, const ValuesIn* in, double* out, Extremes& seen, F f) {
-  loop(n, out, seen, f, Operand<false>{in[0].p});
+  loop<See>(n, out, seen, f, Operand<false>{in[0].p});
 }
 
-template <class F>
+template <class See = Eyes, class F>
 void binary(std::size_t n, const ValuesIn* in, double* out, Extremes& seen, F f) {
-  if (in[0].repeats && in[1].repeats) return loop(n, out, seen, f, Operand<true>{in[0].p}, Operand<true>{in[1].p});
-  if (in[0].repeats) return loop(n, out, seen, f, Operand<true>{in[0].p}, Operand<false>{in[1].p});
-  if (in[1].repeats) return loop(n, out, seen, f, Operand<false>{in[0].p}, Operand<true>{in[1].p});
-  loop(n, out, seen, f, Operand<false>{in[0].p}, Operand<false>{in[1].p});
+  if (in[0].repeats && in[1].repeats) return loop<See>(n, out, seen, f, Operand<true>{in[0].p}, Operand<true>{in[1].p});
+  if (in[0].repeats) return loop<See>(n, out, seen, f, Operand<true>{in[0].p}, Operand<false>{in[1].p});
+  if (in[1].repeats) return loop<See>(n, out, seen, f, Operand<false>{in[0].p}, Operand<true>{in[1].p});
+  loop<See>(n, out, seen, f, Operand<false>{in[0].p}, Operand<false>{in[1].p});
 }
 
 /// A comparison of two, as 0 or 1, and the smallest |a - b|.
@@ -175,23 +190,44 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
   }
 }
 
+void Products(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  if (primitive == Primitive::mul) binary<OneEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
+  else if (primitive == Primitive::div) binary<OneEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
+  else unary<OneEye>(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
+}
+
+struct Blind {
+  HWY_INLINE void see(Lanes) {}
+  HWY_INLINE void report(Extremes&) const {}
+};
+
 void Weigh(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out) {
   const D d;
   const auto va = hn::Set(d, a), vb = hn::Set(d, b), vc = hn::Set(d, c);
   Extremes unused;
-  binary(n, in, out, unused, [=](Lanes x, Lanes y) HWY_ATTR { return hn::Add(hn::Add(hn::Mul(va, hn::Abs(x)), hn::Mul(vb, hn::Abs(y))), vc); });
+  binary<Blind>(n, in, out, unused, [=](Lanes x, Lanes y) HWY_ATTR { return hn::Add(hn::Add(hn::Mul(va, hn::Abs(x)), hn::Mul(vb, hn::Abs(y))), vc); });
 }
 
-/// sums[k] += v[k], mass[k] += |v[k]|.
-void AddValues(const double* v, std::size_t n, double* sums, double* mass) {
+/// sums[k] += v[k], mass[k] += |v[k]| for each of some rows in turn, their sums in registers.
+template <int kRows>
+void add_rows_of(const double* v, std::size_t n, double* sums, double* mass) {
   const D d;
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
-    const Lanes x = hn::LoadU(d, v + k);
-    hn::StoreU(hn::Add(hn::LoadU(d, sums + k), x), d, sums + k);
-    hn::StoreU(hn::Add(hn::LoadU(d, mass + k), hn::Abs(x)), d, mass + k);
+    Lanes sum = hn::LoadU(d, sums + k), size = hn::LoadU(d, mass + k);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const Lanes x = hn::LoadU(d, v + row * n + k);
+      sum = hn::Add(sum, x), size = hn::Add(size, hn::Abs(x));
+    }
+    hn::StoreU(sum, d, sums + k), hn::StoreU(size, d, mass + k);
   }
-  for (; k < n; ++k) sums[k] += v[k], mass[k] += std::fabs(v[k]);
+  for (; k < n; ++k)
+    for (std::size_t row = 0; row < kRows; ++row) sums[k] += v[row * n + k], mass[k] += std::fabs(v[row * n + k]);
+}
+
+void AddValues(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) {
+  for (; rows >= 4; rows -= 4, v += 4 * n) add_rows_of<4>(v, n, sums, mass);
+  for (; rows > 0; --rows, v += n) add_rows_of<1>(v, n, sums, mass);
 }
 
 }  // namespace
@@ -203,6 +239,7 @@ HWY_AFTER_NAMESPACE();
 namespace ampcheck::reference {
 
 HWY_EXPORT(Values);
+HWY_EXPORT(Products);
 HWY_EXPORT(See);
 HWY_EXPORT(AddValues);
 HWY_EXPORT(Weigh);
@@ -210,8 +247,11 @@ HWY_EXPORT(Weigh);
 void evaluate_values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap) {
   HWY_DYNAMIC_DISPATCH(Values)(primitive, n, in, out, seen, gap);
 }
+void evaluate_products(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  HWY_DYNAMIC_DISPATCH(Products)(primitive, n, in, out, seen);
+}
 void see_values(const double* v, std::size_t n, Extremes& seen) { HWY_DYNAMIC_DISPATCH(See)(v, n, seen); }
-void add_values(const double* v, std::size_t n, double* sums, double* mass) { HWY_DYNAMIC_DISPATCH(AddValues)(v, n, sums, mass); }
+void add_values(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) { HWY_DYNAMIC_DISPATCH(AddValues)(v, rows, n, sums, mass); }
 void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out) {
   HWY_DYNAMIC_DISPATCH(Weigh)(n, in, a, b, c, out);
 }

@@ -2,6 +2,8 @@
 // Philox of many counters side by side, compiled once per SIMD target: the same bits as one at a time.
 #include "src/random.h"
 
+#include <algorithm>
+
 #ifndef HWY_DISABLE_PCLMUL_AES
 #define HWY_DISABLE_PCLMUL_AES  // unused here; with them x86-64-v3 would count as SSSE3 and be compiled again as AVX2
 #endif
@@ -18,10 +20,13 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D32 = hn::Repartition<std::uint32_t, D64>;
+using D16 = hn::Repartition<std::int16_t, D64>;
+using Sums = hn::Repartition<std::int32_t, D64>;
 using D = hn::ScalableTag<double>;
 using V64 = hn::Vec<D64>;
 
 constexpr std::size_t kMost = HWY_MAX_BYTES / sizeof(std::uint64_t);  ///< lanes of the widest vector
+constexpr std::uint64_t kFirst = 0xD2511F53u, kSecond = 0xCD9E8D57u;
 
 /// The words of one block a lane, in its lower half; the upper one holds anything.
 struct Block {
@@ -31,14 +36,34 @@ struct Block {
 /// The upper half of each lane in its lower one: a shuffle, since shifts wait for the same port as products.
 HWY_INLINE V64 upper(V64 v) { return hn::BitCast(D64(), hn::Shuffle2301(hn::BitCast(D32(), v))); }
 
-/// One block a lane: that of a 64-bit counter. A product of two lower halves fills a lane, and only shifts apart.
-HWY_INLINE Block blocks(std::uint64_t seed, std::uint64_t stream, V64 counter) {
+/// What is the same for blocks whose counters differ in their lower 32 bits alone: all that two rounds make of the other words.
+struct Start {
+  std::uint32_t w2_key, w1_key, w2, w3;
+  std::uint32_t key0, key1;  ///< of the third round
+  Start(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter) {
+    key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
+    const std::uint64_t b = kSecond * static_cast<std::uint32_t>(stream);
+    const std::uint32_t w0 = static_cast<std::uint32_t>(b >> 32) ^ static_cast<std::uint32_t>(counter >> 32) ^ key0;
+    w2_key = static_cast<std::uint32_t>(stream >> 32) ^ key1;
+    next_keys();
+    const std::uint64_t a = kFirst * w0;
+    w1_key = static_cast<std::uint32_t>(b) ^ key0;
+    w2 = static_cast<std::uint32_t>(a >> 32) ^ key1, w3 = static_cast<std::uint32_t>(a);
+    next_keys();
+  }
+  void next_keys() { key0 += 0x9E3779B9u, key1 += 0xBB67AE85u; }
+};
+
+/// Blocks whose product of the first round with the counter's lower half is `product`. A product of two lower halves fills a
+/// lane, and only shifts apart.
+HWY_INLINE Block blocks(const Start& start, V64 product) {
   const D64 d;
   const D32 d32;
-  const V64 first = hn::Set(d, 0xD2511F53u), second = hn::Set(d, 0xCD9E8D57u);
-  V64 w0 = counter, w1 = hn::ShiftRight<32>(counter), w2 = hn::Set(d, stream), w3 = hn::Set(d, stream >> 32);
-  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
+  const V64 first = hn::Set(d, kFirst), second = hn::Set(d, kSecond);
+  V64 w1 = hn::MulEven(hn::BitCast(d32, hn::Xor(upper(product), hn::Set(d, start.w2_key))), hn::BitCast(d32, second));
+  V64 w0 = hn::Xor(upper(w1), hn::Set(d, start.w1_key)), w2 = hn::Xor(product, hn::Set(d, start.w2)), w3 = hn::Set(d, start.w3);
+  auto key0 = start.key0, key1 = start.key1;
+  for (int round = 2; round < 10; ++round) {
     const V64 a = hn::MulEven(hn::BitCast(d32, w0), hn::BitCast(d32, first)), b = hn::MulEven(hn::BitCast(d32, w2), hn::BitCast(d32, second));
     w0 = hn::Xor(hn::Xor(upper(b), w1), hn::Set(d, key0)), w1 = b;
     w2 = hn::Xor(hn::Xor(upper(a), w3), hn::Set(d, key1)), w3 = a;
@@ -47,9 +72,11 @@ HWY_INLINE Block blocks(std::uint64_t seed, std::uint64_t stream, V64 counter) {
   return {{w0, w1, w2, w3}};
 }
 
-HWY_INLINE V64 counters(std::uint64_t first) {
+/// Their products: of counters that are multiples of `step`, the lower halves alone.
+HWY_INLINE V64 products(std::uint64_t first, std::uint64_t step) {
   const D64 d;
-  return hn::Add(hn::Set(d, first), hn::Iota(d, 0));
+  const V64 counter = hn::Add(hn::Set(d, first), hn::Mul(hn::Iota(d, 0), hn::Set(d, step)));
+  return hn::MulEven(hn::BitCast(D32(), counter), hn::BitCast(D32(), hn::Set(d, kFirst)));
 }
 
 /// Stores all lanes, or the first of them where the end is near.
@@ -61,44 +88,55 @@ HWY_INLINE void put(Tag d, hn::Vec<Tag> v, T* out, std::size_t start, std::size_
   for (std::size_t i = start; i < n; ++i) out[i] = rest[i - start];
 }
 
-/// The six numbers of 16 bits that a block gives to an Irwin-Hall sum.
-HWY_INLINE V64 six(const Block& block) {
-  const D64 d;
-  const V64 mask = hn::Set(d, 0xffffu);
-  V64 sum = hn::Zero(d);
-  for (int k = 0; k < 3; ++k) sum = hn::Add(sum, hn::Add(hn::And(hn::ShiftRight<16>(block.word[k]), mask), hn::And(block.word[k], mask)));
-  return sum;
+/// Adds the two 16-bit numbers of each 32 bits, each less 2^15: so they are signed.
+HWY_INLINE hn::Vec<Sums> halves(V64 word) {
+  const D16 d;
+  const Sums sums;
+  const auto signed_halves = hn::Xor(hn::BitCast(d, word), hn::Set(d, static_cast<std::int16_t>(-0x8000)));
+#if HWY_ARCH_X86
+  auto none = hn::Zero(sums);
+  return hn::ReorderWidenMulAccumulate(sums, signed_halves, hn::Set(d, 1), none, none);
+#else
+  const auto words = hn::BitCast(sums, signed_halves);
+  return hn::Add(hn::ShiftRight<16>(words), hn::ShiftRight<16>(hn::ShiftLeft<16>(words)));
+#endif
 }
 
-/// Exact below 2^52: the bits of 2^52 + v, less 2^52.
-HWY_INLINE hn::Vec<D> number(V64 v) {
-  const D d;
-  const auto base = hn::Set(d, 0x1p52);
-  return hn::Sub(hn::BitCast(d, hn::Or(v, hn::BitCast(D64(), base))), base);
-}
+/// The six numbers of 16 bits that a block gives to an Irwin-Hall sum, in the lower half of each lane.
+HWY_INLINE hn::Vec<Sums> six(const Block& block) { return hn::Add(hn::Add(halves(block.word[0]), halves(block.word[1])), halves(block.word[2])); }
 
 void Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, std::uint64_t* out) {
   const D64 d;
+  const Start same(seed, stream, first);
+  V64 product = products(first, 1);
+  const V64 step = hn::Set(d, kFirst * hn::Lanes(d));
   for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
-    const Block block = blocks(seed, stream, counters(first + start));
+    const Block block = blocks(same, product);
+    product = hn::Add(product, step);
     put(d, hn::Or(hn::ShiftLeft<32>(block.word[0]), hn::And(block.word[1], hn::Set(d, 0xffffffffu))), out, start, n);
   }
 }
 
+/// Numbers whose twelve halves are made of two blocks. Their sum S stands in the bits of 2^4 + S 2^-16 and, below, the filling's word:
+/// whatever is added or taken off here is exact.
 template <bool full>
 HWY_INLINE void normals_of(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
   const D64 d;
+  const D32 d32;
   const D real;
+  const Start same(seed, stream, 2 * first);
+  V64 product = products(2 * first, 2);
+  const V64 step = hn::Set(d, 2 * kFirst * hn::Lanes(d));
+  const auto base = hn::Set(Sums(), static_cast<std::int32_t>(__builtin_bit_cast(std::uint64_t, 0x1p4) >> 32) + 12 * 0x8000);
+  const auto word = hn::Set(d32, 0);
+  // Each half counts 1/2 more, and six is the mean; the filling's word is centred.
+  const auto middle = hn::Set(real, 16 + 6 - 6 * 0x1p-16 + (full ? 0x1p-17 : 0));
   for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
-    const V64 twice = hn::ShiftLeft<1>(counters(first + start));
-    const Block even = blocks(seed, stream, twice), odd = blocks(seed, stream, hn::Or(twice, hn::Set(d, 1)));
-    // Whole numbers: the sum is exact in any order. Its twelve halves make the 6.
-    auto normal = hn::Sub(hn::Mul(hn::Add(number(hn::Add(six(even), six(odd))), hn::Set(real, 6.0)), hn::Set(real, 0x1p-16)), hn::Set(real, 6.0));
-    if (full) {  // Random::filling()
-      const auto word = number(hn::And(even.word[3], hn::Set(d, 0xffffffffu)));
-      normal = hn::Add(normal, hn::Mul(hn::Sub(word, hn::Set(real, 0x1p31)), hn::Set(real, 0x1p-48)));
-    }
-    put(real, normal, out, start, n);
+    const Block even = blocks(same, product), odd = blocks(same, hn::Add(product, hn::Set(d, kFirst)));
+    product = hn::Add(product, step);
+    const V64 sum = upper(hn::BitCast(d, hn::Add(hn::Add(six(even), six(odd)), base)));
+    const V64 number = hn::BitCast(d, hn::OddEven(hn::BitCast(d32, sum), full ? hn::BitCast(d32, even.word[3]) : word));
+    put(real, hn::Sub(hn::BitCast(real, number), middle), out, start, n);
   }
 }
 
@@ -121,16 +159,31 @@ HWY_EXPORT(Bits);
 HWY_EXPORT(Normals);
 HWY_EXPORT(FullNormals);
 
+namespace {
+
+/// Calls run(first, start, count) for parts whose block counters (`each` an element) share their upper 32 bits.
+template <class Run>
+void for_parts(std::uint64_t first, std::size_t n, std::uint64_t each, const Run& run) {
+  for (std::size_t start = 0; start < n;) {
+    const std::uint64_t left = ((std::uint64_t{1} << 32) - (each * first & 0xffffffffu)) / each;
+    const std::size_t count = std::min<std::uint64_t>(n - start, left);
+    run(first, start, count);
+    start += count, first += count;
+  }
+}
+
+}  // namespace
+
 void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
-  HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, first, out.size(), out.data());
+  for_parts(first, out.size(), 1, [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, from, n, out.data() + at); });
 }
 
 void Random::normals(std::uint64_t first, std::span<double> out) const {
-  HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, first, out.size(), out.data());
+  for_parts(first, out.size(), 2, [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, from, n, out.data() + at); });
 }
 
 void Random::full_normals(std::uint64_t first, std::span<double> out) const {
-  HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, first, out.size(), out.data());
+  for_parts(first, out.size(), 2, [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, from, n, out.data() + at); });
 }
 
 }  // namespace ampcheck

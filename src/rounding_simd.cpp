@@ -347,12 +347,42 @@ void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::
   EncodePacked(D64(), p, in, n, index, bytes, out);
 }
 
+/// Rounding to nearest even where all numbers are normal or zero: no code is made. False where some are not; then nothing counts.
+bool RoundNormals(const EncodeParams& params, const double* in, std::size_t n, double* out) {
+  const D64 d;
+  const hn::RebindToFloat<D64> df;
+  const EncodeParams p = params;
+  const auto magnitude = Constant(d, ~std::uint64_t{0} >> 1), most = Constant(d, p.most_normal), least = Constant(d, p.first_exponent - 1), one = Constant(d, 1);
+  const auto below_half = Constant(d, (std::uint64_t{1} << (p.shift - 1)) - 1), rest = Constant(d, (std::uint64_t{1} << p.shift) - 1);
+  auto all = hn::Eq(one, one);
+  const auto round = [&](auto value) INLINE_LAMBDA {
+    const auto x = hn::BitCast(d, value), mag = hn::And(x, magnitude);
+    all = hn::And(all, hn::Or(hn::Eq(mag, hn::Zero(d)), hn::AndNot(Greater(d, mag, most), Greater(d, mag, least))));
+    const auto even = hn::Add(hn::Add(x, below_half), hn::And(hn::ShiftRightSame(x, p.shift), one));  // the sign stays: nothing overflows
+    return hn::BitCast(df, hn::AndNot(rest, even));
+  };
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) hn::StoreU(round(hn::LoadU(df, in + i)), df, out + i);
+  for (; i < n; ++i) out[i] = hn::GetLane(round(hn::Set(df, in[i])));
+  return hn::AllTrue(d, all);
+}
+
 void RoundDoubles(const EncodeParams& p, const DecodeParams& params, const double* in, std::size_t n,
                   std::uint64_t index, double* out) {
   const D64 d;
-  EncodeAny(d, p, in, n, index, sizeof(double), out, [d, decode = params](auto code, std::uint8_t* to) INLINE_LAMBDA {
-    hn::StoreU(Decode(d, decode, code), d, reinterpret_cast<std::uint64_t*>(to));
-  });
+  const bool plain = p.rounding == Rounding::nearest_even && !p.constant_shift && p.flush_below == 0 && p.most_normal != 0 && p.shift > 0;
+  constexpr std::size_t kStep = 512;
+  for (std::size_t start = 0; start < n; start += kStep) {
+    const std::size_t step = std::min(kStep, n - start);
+    HWY_ALIGN double room[kStep];  // `out` may be `in`
+    if (plain && RoundNormals(p, in + start, step, room)) {
+      std::memcpy(out + start, room, step * sizeof(double));
+      continue;
+    }
+    EncodeAny(d, p, in + start, step, index + start, sizeof(double), out + start, [d, decode = params](auto code, std::uint8_t* to) INLINE_LAMBDA {
+      hn::StoreU(Decode(d, decode, code), d, reinterpret_cast<std::uint64_t*>(to));
+    });
+  }
 }
 
 template <class D>

@@ -287,5 +287,88 @@ TEST(Judgement, AnOverflowThatRoundingDecidesIsOpen) {
   EXPECT_FALSE(open_at(1)) << "surely finite";
 }
 
+/// Values of the normal range and the codes nearest to them.
+struct Codes {
+  std::vector<double> values;
+  std::vector<std::uint16_t> codes;
+  Ball ball;
+  bool settled(Dtype dtype) const { return settled_codes(reinterpret_cast<const std::byte*>(codes.data()), codes.size(), ball, 0, dtype); }
+};
+Codes codes_of(std::vector<double> values, Dtype dtype, double absolute) {
+  Codes out;
+  out.codes.resize(values.size());
+  encode(format(dtype), {}, values, out.codes.data());
+  out.ball = ball(values, std::vector<double>(values.size(), 0));
+  out.ball.r = nullptr, out.ball.all.relative = 0x1p-20, out.ball.all.absolute = absolute;
+  out.values = std::move(values);
+  return out;
+}
+
+/// A code that is not the nearest, wherever it stands, whatever the vectors; and what the test of values leaves open is never settled.
+TEST(SettledCodes, EveryWidthSeesEveryWrongCodeAndSettlesTheRightOnes) {
+  const Random random(5, "codes");
+  for (const std::string_view target : simd_targets())
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16})
+      for (const bool own_radii : {false, true})
+        for (const std::size_t n : {1u, 3u, 8u, 17u, 40u}) {
+          set_simd_target(target);
+          std::vector<double> values(n);
+          for (std::size_t i = 0; i < n; ++i) values[i] = (random.uniform(i) + 0.5) * (i % 3 == 0 ? -1 : 1) * std::ldexp(1.0, static_cast<int>(random.below(i, 20)) - 10);
+          Codes at = codes_of(values, dtype, 0x1p-20);
+          if (own_radii) at.ball.r = reference::make_channel(at.ball.count()), std::fill_n(at.ball.r.get(), n, 0x1p-20);
+          EXPECT_TRUE(at.settled(dtype)) << target << " " << n;
+          for (std::size_t i = 0; i < n; ++i)
+            for (const int wrong : {1, -1, 0x8000}) {
+              Codes off = at;
+              off.codes[i] = static_cast<std::uint16_t>(off.codes[i] + wrong);
+              EXPECT_FALSE(off.settled(dtype)) << target << " " << n << " at " << i << " by " << wrong;
+              Codes near_zero = at;  // it might be blind
+              if (own_radii) near_zero.ball.r = reference::make_channel(at.ball.count()), std::fill_n(near_zero.ball.r.get(), n, 0.0), near_zero.ball.r[static_cast<std::ptrdiff_t>(i)] = std::fabs(values[i]);
+              else near_zero.ball.all.absolute = std::fabs(values[i]);
+              EXPECT_FALSE(near_zero.settled(dtype)) << target << " " << n << " at " << i;
+            }
+        }
+  set_simd_target("");
+}
+
+TEST(SettledCodes, TiesGoToTheEvenCodeAndTheEndsOfTheRangeStayOpen) {
+  for (const std::string_view target : simd_targets())
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+      set_simd_target(target);
+      const FloatFormat& f = format(dtype);
+      const double u = f.unit_roundoff();
+      Codes tie = codes_of({1 + u, 1 + 3 * u, -1 - u}, dtype, 0);
+      EXPECT_TRUE(tie.settled(dtype)) << target;
+      ++tie.codes[0];  // as near, but odd
+      EXPECT_FALSE(tie.settled(dtype)) << target;
+      for (const double v : {0.0, f.min_subnormal(), f.min_normal() / 2, f.max_finite() * (1 + u), 2 * f.max_finite()})
+        EXPECT_FALSE(codes_of({1, v, 1}, dtype, 0).settled(dtype)) << target << " " << v;
+      EXPECT_TRUE(codes_of({f.min_normal() * 1024, f.max_finite(), -1}, dtype, 0).settled(dtype)) << target;
+    }
+  set_simd_target("");
+}
+
+/// It never settles more than the test of values: at random values beside ties, at random codes beside the nearest.
+TEST(SettledCodes, SettleNoMoreThanTheTestOfValues) {
+  const Random random(6, "codes beside ties");
+  int settled_ones = 0, open_ones = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i)
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+      const FloatFormat& f = format(dtype);
+      const std::uint64_t code = f.max_code() * random.below(4 * i, 1000) / 1000;
+      const double x = decode_scalar(f, code), half = (decode_scalar(f, code + 1) - x) / 2;
+      Codes at = codes_of({x + half * (1 + (static_cast<double>(random.below(4 * i + 1, 5)) - 2) * 0x1p-30)}, dtype, random.below(4 * i + 2, 2) == 0 ? 0.0 : x / 2);
+      at.codes[0] = static_cast<std::uint16_t>(code + random.below(4 * i + 3, 2));
+      std::vector<std::int64_t> open;
+      const double got = decode_scalar(f, at.codes[0]);
+      unsettled({&got, 1}, at.ball, 0, dtype, open);
+      if (!at.settled(dtype)) continue;
+      EXPECT_TRUE(open.empty()) << got << " for " << at.values[0];
+      ++settled_ones, open_ones += open.empty() ? 0 : 1;
+    }
+  EXPECT_GT(settled_ones, 3000);
+  EXPECT_EQ(open_ones, 0);
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

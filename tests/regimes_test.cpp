@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "checks/cotangents.h"
 #include "checks/regimes.h"
 
 #include <gtest/gtest.h>
@@ -310,6 +311,32 @@ TEST(Values, Sentinels) {
   call.range = "same_index";
   const std::vector<double> same = input_values(s, call, *s.input("ids"));
   EXPECT_EQ(std::count(same.begin(), same.end(), same[0]), 1000);
+}
+
+/// Made part by part: the same values as one at a time, their bits and their extremes, over the edges of parts and vectors.
+TEST(Cotangents, BitsAndExtremesAreThoseOfTheValues) {
+  for (const std::string_view target : simd_targets())
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::e4m3fn})
+      for (const RegimeText& regime : cotangent_regimes())
+        for (const Shape& shape : {Shape{1, 1}, Shape{3, 700}, Shape{41, 101}}) {
+          set_simd_target(target);
+          OpCall call = default_call(norm_like(), dtype);
+          call.cotangent = regime.name;
+          const FloatFormat& f = format(dtype);
+          std::vector<std::byte> codes(static_cast<std::size_t>(shape.count() * f.storage_bytes())), want(codes.size());
+          CotangentBits bits{codes.data(), {}};
+          const std::vector<double> values = cotangent_values(call, "y", shape, dtype, 1, {}, bits);
+          encode(f, {}, values, want.data());
+          EXPECT_EQ(codes, want) << regime.name;
+          const reference::Extremes extremes = reference::extremes_of(values);
+          EXPECT_EQ(bits.range.largest, extremes.largest) << regime.name;
+          EXPECT_EQ(bits.range.smallest, extremes.smallest) << regime.name;
+          EXPECT_EQ(bits.range.zero, extremes.zero) << regime.name;
+          EXPECT_EQ(bits.range.finite, extremes.finite) << regime.name;
+        }
+  set_simd_target("");
+  const std::vector<double> rows = cotangent("row_constant", {41, 101});  // parts begin within rows
+  for (std::size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], rows[i - i % 101]);
 }
 
 TEST(Cotangents, RepresentableAndAsNamed) {

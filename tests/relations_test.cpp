@@ -172,5 +172,30 @@ TEST(Relations, RowIndependenceSeesWhatOnlyOtherDataShows) {
   EXPECT_EQ(with_spike, std::set<std::string>{"AC405"});
 }
 
+/// Dense tensors of 16 bits are compared as codes, others as numbers: both find the same elements, of a fault and of a correct kernel.
+TEST(Relations, HomogeneityIsTheSameOnCodesAndOnNumbers) {
+  for (const char* name : {"softmax", "softmax.nonlinear"}) {
+    std::int64_t failed = 0;
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16})
+      for (const std::uint64_t seed : {1u, 2u}) {
+        const OpDef& op = op_named(name);
+        OpCall call = call_of(op, "normal", dtype);
+        call.dims = {{"N", 64}, {"D", 1024}}, call.seed = seed;
+        if (dtype == Dtype::fp16) call.cotangent = "powers";  // a quarter of full mantissas comes near its smallest normal number
+        const CaseResult codes = run_case(op, call, {});
+        call.layout = "padded";
+        const CaseResult numbers = run_case(op, call, {});
+        const CheckResult *const a = check_named(codes, "homogeneity dx"), *const b = check_named(numbers, "homogeneity dx");
+        ASSERT_TRUE(a != nullptr && b != nullptr) << codes.name;
+        EXPECT_GT(a->compared, 0) << codes.name;
+        EXPECT_EQ(a->compared, b->compared) << codes.name;
+        EXPECT_EQ(a->failed, b->failed) << codes.name;
+        EXPECT_EQ(a->cause, b->cause) << codes.name;
+        failed += a->failed;
+      }
+    EXPECT_EQ(failed > 0, std::string(name) != "softmax") << name;
+  }
+}
+
 }  // namespace
 }  // namespace ampcheck::checks

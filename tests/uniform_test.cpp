@@ -12,6 +12,7 @@
 #include "checks/runner.h"
 #include "reference/ball.h"
 #include "reference/certify.h"
+#include "src/rounding.h"
 #include "tests/cotangents_of.h"
 
 namespace ampcheck::checks {
@@ -130,6 +131,39 @@ TEST(Uniform, OneElementOffByAnUlpIsFoundAmongManyThatAreSettled) {
   EXPECT_EQ(found.failed, 1);
   ASSERT_FALSE(found.worst.empty());
   EXPECT_EQ(found.worst.front().index, (std::vector<std::int64_t>{at / 1024, at % 1024}));
+}
+
+/// Values, magnitudes and sums that one pass over the rows hands over, by tensor, as bits.
+std::map<std::string, std::vector<double>> uniform_bits(const OpDef& op, const OpCall& call) {
+  const RunOptions options;
+  CaseReference reference(op, call, CaseRun(op, call, options).reference.inputs());
+  std::vector<std::string> names;
+  for (const auto& [name, node] : reference.recording(0).gradients) names.push_back(name);
+  reference.set_cotangents(cotangents_of(reference, 1));
+  std::map<std::string, std::vector<double>> out;
+  reference.stream_uniform(0, Pass::backward, names, [&](std::size_t which, std::int64_t, const reference::Ball& part) {
+    std::vector<double>& to = out[names[which]];
+    to.insert(to.end(), part.v.get(), part.v.get() + part.count());
+    if (part.r) to.insert(to.end(), part.r.get(), part.r.get() + part.count());
+    to.insert(to.end(), {part.all.relative, part.all.absolute, part.range.largest});
+  });
+  return out;
+}
+
+TEST(Uniform, EveryWidthGivesTheSameBits) {
+  for (const char* name : {"softmax(x=bf16[33,129])", "layer_norm(x=bf16[33,130])", "rms_norm(x=bf16[65,257],range=loguniform8)", "gelu(x=bf16[64,129])", "swiglu(gate=fp16[33,65])"}) {
+    const OpDef& op = *find_op(op_of(name));
+    const OpCall call = parse_call(name, op.signature);
+    std::map<std::string, std::vector<double>> first;
+    for (const std::string_view target : simd_targets()) {
+      set_simd_target(target);
+      const auto bits = uniform_bits(op, call);
+      EXPECT_FALSE(bits.empty()) << name;
+      if (first.empty()) first = bits;
+      EXPECT_EQ(bits, first) << name << " " << target;
+    }
+    set_simd_target("");
+  }
 }
 
 }  // namespace

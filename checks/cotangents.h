@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cotangents as a case needs them: their values, and what is read off them while they are in the nearest cache.
+#pragma once
+
+#include <cstddef>
+
+#include "checks/regimes.h"
+#include "reference/ball.h"
+
+namespace ampcheck::checks {
+
+/// The extremes of a cotangent, and its bits where there is a place for them (dense, of a float dtype).
+struct CotangentBits {
+  std::byte* to = nullptr;
+  reference::Extremes range;
+};
+/// cotangent_values() with these. `room`: memory that may be used.
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,
+                                     CotangentBits& bits);
+
+}  // namespace ampcheck::checks
