@@ -38,6 +38,9 @@ struct TrainOptions {
   int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
   bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
+  /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still does, on the device's
+  /// memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad and RMSprop, and what is watched.
+  std::function<std::unique_ptr<kernels::Stream>()> stream = nullptr;
 };
 
 /// "none", "torch", or the rule's.
@@ -77,7 +80,10 @@ class Trainer {
   ~Trainer();
 
   /// Starts from these values instead of the seed's; before the first step.
-  void set_parameter(const std::string& name, const Shape& shape, const std::vector<double>& values) { parameters_.set(name, shape, values); }
+  void set_parameter(const std::string& name, const Shape& shape, const std::vector<double>& values) {
+    const MemoryScope scope(stream_.get());
+    parameters_.set(name, shape, values);
+  }
   StepResult step();
   int steps() const { return step_; }
   ParameterSet& parameters() { return parameters_; }
@@ -88,6 +94,8 @@ class Trainer {
   ShardedRanks* sharded() { return sharded_.get(); }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
+  /// Null on the host.
+  kernels::Stream* stream() { return stream_.get(); }
   // For checkpoints.
   /// Makes parameters, optimizer and fp64 runs, which come to be with the first step otherwise.
   void prepare();
@@ -118,6 +126,7 @@ class Trainer {
 
   TrainOptions options_;
   Net net_;
+  std::unique_ptr<kernels::Stream> stream_;
   ParameterSet parameters_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GradScaler> scaler_;
