@@ -93,7 +93,7 @@ TEST(TrainDevice, EveryWayOfAStepIsSound) {
   compare(o, "clipping by value");
   o = options_of("mlp", Dtype::fp16), o.scaler.init_scale = 0x1p30;  // skipped steps
   compare(o, "skips");
-  for (const char* model : {"mlp", "tutorial"}) {
+  for (const char* model : {"mlp", "conv", "tutorial"}) {
     o = options_of(model, Dtype::fp16), o.rule.grad_penalty = 0.1;
     compare(o, "penalty");
   }
