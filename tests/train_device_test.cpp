@@ -53,6 +53,7 @@ Outcome outcome_of(TrainOptions options, const StreamMaker& stream, int steps = 
     const StepResult r = trainer.step();
     for (const double v : {r.loss, r.scale, r.scale_after, r.stagnant_share, r.grad_norm.value_or(0)}) out.numbers.push_back(v);
     out.numbers.insert(out.numbers.end(), r.norms.begin(), r.norms.end());
+    for (double& v : out.numbers) v = std::isnan(v) ? std::nan("") : v;  // of a skipped step: a NaN's sign is the machine's
   }
   const auto keep = [&](const std::string& name, const Tensor& tensor) {
     auto& bits = out.tensors.emplace_back(name, std::vector<std::uint64_t>()).second;

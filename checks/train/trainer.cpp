@@ -106,7 +106,7 @@ void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::v
   if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
 
-bool Trainer::compares() const { return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0; }
+bool Trainer::compares() const { return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.grad_penalty <= 0; }
 
 void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
@@ -129,7 +129,7 @@ void Trainer::run_fp64(StepResult& result) {
     for (const Parameter& parameter : reference_.front()->parameters().all()) {
       const std::vector<double>& moved = apart_[at++];
       if (!parameter.grad.defined()) continue;
-      const auto grad = parameter.grad.span<double>();
+      const auto grad = reference_.front()->gradient(parameter).span<double>();
       for (std::size_t i = 0; i < grad.size(); ++i) drift += moved[i] * grad[i];
     }
     result.loss_drift = drift / options_.rule.loss_weight;
@@ -236,8 +236,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
-      const bool clipped = options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;  // its gradients were clipped already
-      if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
+      carried = to_doubles((moves ? fp64.value : phase == Phase::unscale ? reference_.front()->gradient(fp64) : fp64.grad).view());
       event.carried = carried;
     }
     if (moves) {

@@ -52,7 +52,7 @@ struct StepResult {
   std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
   std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
   std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
-  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; unclipped steps that are looked at
+  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; of steps that are looked at, without a penalty
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
@@ -61,7 +61,7 @@ struct StepResult {
   bool ranks_disagree = false;              ///< sharded: some ranks stepped or have another scale
   double lr = 0;                            ///< of this step's update
   std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
-  std::vector<GradientError> gradient_errors;  ///< if asked for; without clipping and penalty
+  std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
   /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
   /// the other.
@@ -110,7 +110,7 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
-  /// Whether this step is compared with the fp64 run to first order: clipped gradients and penalties are not.
+  /// Whether this step is compared with the fp64 run to first order: with a penalty it is not.
   bool compares() const;
   /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
   float add_penalty(Graph& graph, float seed);
