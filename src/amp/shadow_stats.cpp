@@ -298,17 +298,15 @@ class SquareSums {
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
   return add_close(x, r, n, limits, stats, sums);
 }
-bool runs_wide() {
-  static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return yes;
-}
+/// Highway's AVX3 has all of them.
+bool runs_wide() { return simd_target().starts_with("AVX3"); }
 #else
 bool add_close_wide(const float*, const float*, std::int64_t, const FloatLimits&, ShadowStats&, ShadowSums&) { return false; }
 bool runs_wide() { return false; }
 #endif
 
-bool add_close_floats(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
-  return runs_wide() ? add_close_wide(x, r, n, limits, stats, sums) : add_close(x, r, n, limits, stats, sums);
+bool add_close_floats(bool wide, const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+  return wide ? add_close_wide(x, r, n, limits, stats, sums) : add_close(x, r, n, limits, stats, sums);
 }
 
 void add_sums(const Block& b, std::int64_t n, double noise, double smallest, ShadowSums& sums) {
@@ -330,9 +328,10 @@ ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t beg
   const bool floats = shadow.dtype == Dtype::fp32 && (x.dtype == Dtype::fp16 || x.dtype == Dtype::bf16) && x.is_dense() && shadow.is_dense();
   Block block;
   alignas(64) float narrow[kFloatPart];
+  const bool wide = runs_wide();
   const auto add_floats = [&](std::int64_t at, std::int64_t n) {
     load_block(x, at, n, narrow);
-    return add_close_floats(narrow, shadow.as<const float>() + at, n, of_floats, stats, sums != nullptr ? *sums : unwanted);
+    return add_close_floats(wide, narrow, shadow.as<const float>() + at, n, of_floats, stats, sums != nullptr ? *sums : unwanted);
   };
   std::int64_t n = 0, far = begin;  // up to `far` floats are tried by small parts
   for (std::int64_t at = begin; at < end; at += n) {
