@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#include "kernels/stream.h"
 #include "src/error.h"
 
 namespace ampcheck::kernels {
@@ -65,6 +66,36 @@ void copy_to_host(void* host, const void* device, std::size_t bytes) {
 
 void synchronize_device() { check(cudaDeviceSynchronize(), "kernel"); }
 
+namespace {
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream() : Stream(managed) { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~CudaStream() override { cudaStreamDestroy(stream_); }
+
+ private:
+  static std::shared_ptr<void> managed(std::size_t bytes) {
+    void* memory = nullptr;
+    check(cudaMallocManaged(&memory, bytes), "cudaMallocManaged");
+    return {memory, [](void* p) { cudaFree(p); }};
+  }
+  void enqueue(const KernelFn& kernel, const KernelCall& call) override {
+    KernelCall there = call;
+    there.device = Device::cuda, there.stream = stream_;
+    kernel(there);
+  }
+  void finish() override { check(cudaStreamSynchronize(stream_), "kernel"); }
+
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> make_cuda_stream() {
+  insist();
+  return std::make_unique<CudaStream>();
+}
+
 #else
 
 namespace {
@@ -83,6 +114,7 @@ std::shared_ptr<void> allocate_on_device(std::size_t) { not_there(); }
 void copy_to_device(void*, const void*, std::size_t) { not_there(); }
 void copy_to_host(void*, const void*, std::size_t) { not_there(); }
 void synchronize_device() { not_there(); }
+std::unique_ptr<Stream> make_cuda_stream() { not_there(); }
 
 #endif
 

@@ -2,6 +2,7 @@
 #include "kernels/matmul.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "kernels/cublas.h"
@@ -19,10 +20,9 @@ struct AddBias {
 void matmul_cpu(const Matrix& a, const Matrix& b, const TensorView* bias, const TensorView& out) {
   const std::int64_t rows = out.shape[0], columns = out.shape[1];
   const bool in_place = out.dtype == Dtype::fp32 && out.is_dense();
-  std::vector<float> sums(in_place ? 0 : static_cast<std::size_t>(rows * columns));
-  float* c = in_place ? out.as<float>() : sums.data();
-  if (in_place) std::fill(c, c + rows * columns, 0.0f);
-  matmul_accumulate(a, b, c);
+  const auto sums = std::make_unique_for_overwrite<float[]>(in_place ? 0 : static_cast<std::size_t>(rows * columns));
+  float* c = in_place ? out.as<float>() : sums.get();
+  matmul_accumulate(a, b, c, true);
   if (in_place && bias == nullptr) return;
   std::vector<float> bias_buffer(static_cast<std::size_t>(columns));
   const Operand to(out);

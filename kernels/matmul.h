@@ -23,8 +23,8 @@ struct Matrix {
   Matrix transposed() const;
 };
 
-/// CPU: c[i * columns + j] continues its chain over k with a[i,k] b[k,j]; c is dense fp32 of a.rows x b.columns.
-void matmul_accumulate(const Matrix& a, const Matrix& b, float* c);
+/// CPU: c[i * columns + j] continues its chain over k with a[i,k] b[k,j], or begins it at 0; c is dense fp32 of a.rows x b.columns.
+void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zero = false);
 
 /// out[i,j] = sum over k of a[i,k] b[k,j], + bias[j] if there is one, rounded once. Nothing if out is null.
 void matmul(const KernelCall& call, const Matrix& a, const Matrix& b, const TensorView* bias, const TensorView* out);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 
 #include "src/parallel.h"
 
@@ -36,8 +37,9 @@ namespace {
 
 constexpr std::int64_t kTileRows = 6;      // 6 x 16 chains fill 12 of the 16 vector registers
 constexpr std::int64_t kTileColumns = 16;
-constexpr std::int64_t kDepth = 256;       // k at a time: a panel of B (16 KiB) stays in the first-level cache
-constexpr std::int64_t kBlockRows = 96;    // a block of A (96 KiB) stays in the second-level cache
+constexpr std::int64_t kDepth = 192;       // k at a time: two panels of B (24 KiB) stay in the first-level cache
+constexpr std::int64_t kBlockRows = 96;    // a block of A (72 KiB) stays in the second-level cache
+constexpr std::int64_t kAloneRows = 192;   // of one thread, which needs no blocks for others: the panels of B come by half as often
 
 struct AlignedDelete {
   void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
@@ -47,6 +49,44 @@ using Buffer = std::unique_ptr<float[], AlignedDelete>;
 Buffer buffer_of(std::int64_t floats) {
   return Buffer(static_cast<float*>(::operator new[](static_cast<std::size_t>(floats) * 4, std::align_val_t(64))));
 }
+
+#if defined(__AVX2__) && defined(__FMA__)
+
+/// to[k * 16 + i] = from[i * stride + k] for i and k below 8.
+void transpose_8x8(const float* from, std::int64_t stride, float* to) {
+  __m256 row[8], pair[8], four[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) row[i] = _mm256_loadu_ps(from + i * stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) pair[2 * i] = _mm256_unpacklo_ps(row[2 * i], row[2 * i + 1]), pair[2 * i + 1] = _mm256_unpackhi_ps(row[2 * i], row[2 * i + 1]);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; ++k) {
+      four[4 * i + 2 * k] = _mm256_shuffle_ps(pair[4 * i + k], pair[4 * i + 2 + k], 0x44);
+      four[4 * i + 2 * k + 1] = _mm256_shuffle_ps(pair[4 * i + k], pair[4 * i + 2 + k], 0xee);
+    }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    _mm256_storeu_ps(to + k * kTileColumns, _mm256_permute2f128_ps(four[k], four[4 + k], 0x20));
+    _mm256_storeu_ps(to + (4 + k) * kTileColumns, _mm256_permute2f128_ps(four[k], four[4 + k], 0x31));
+  }
+}
+
+/// Of 16 rows, as many k as come in sixteens; returns how many. Eight rows at a time: more may be lines of one set of the first cache.
+std::int64_t transpose(const float* from, std::int64_t stride, std::int64_t depth, float* packed) {
+  const std::int64_t whole = depth / kTileColumns * kTileColumns;
+  for (std::int64_t k = 0; k < whole; k += kTileColumns)
+    for (int i = 0; i < kTileColumns; i += 8) {
+      for (int line = 0; line < 8; ++line) _mm_prefetch(reinterpret_cast<const char*>(from + (i + line) * stride + k) + 256, _MM_HINT_T0);
+      for (int half = 0; half < kTileColumns; half += 8) transpose_8x8(from + i * stride + k + half, stride, packed + (k + half) * kTileColumns + i);
+    }
+  return whole;
+}
+
+#else
+std::int64_t transpose(const float*, std::int64_t, std::int64_t, float*) { return 0; }
+#endif
 
 /// packed[k * width + i] = m[first + i, k0 + k] for i < n and 0 up to width: the rows of one panel, k outermost.
 template <class T, std::int64_t width>
@@ -59,6 +99,13 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
       for (std::int64_t i = 0; i < width; ++i) packed[k * width + i] = to_float(from[k * m.column_stride + i]);
     return;
   }
+  if constexpr (std::is_same_v<T, float> && width == kTileColumns) {
+    if (n == width && m.column_stride == 1) {
+      for (std::int64_t k = transpose(from, m.row_stride, depth, packed); k < depth; ++k)
+        for (std::int64_t i = 0; i < width; ++i) packed[k * width + i] = from[i * m.row_stride + k];
+      return;
+    }
+  }
   alignas(64) float row[width][kDepth];  // one row at a time as fp32, so that the conversion vectorises
   for (std::int64_t i = 0; i < n; ++i) {
     const T* line = from + i * m.row_stride;
@@ -68,7 +115,9 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
       for (std::int64_t k = 0; k < depth; ++k) row[i][k] = to_float(line[k * m.column_stride]);
   }
   if (n == width) {
-    for (std::int64_t k = 0; k < depth; ++k)
+    std::int64_t k = 0;
+    if constexpr (width == kTileColumns) k = transpose(row[0], kDepth, depth, packed);
+    for (; k < depth; ++k)
       for (std::int64_t i = 0; i < width; ++i) packed[k * width + i] = row[i][k];
   } else {
     for (std::int64_t i = 0; i < n; ++i)
@@ -88,14 +137,14 @@ void pack(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, 
 
 #if defined(__AVX2__) && defined(__FMA__)
 
-/// Continues 6 x 16 chains over `depth` steps.
+/// Continues 6 x 16 chains over `depth` steps; `fresh`: they begin at 0, whatever c holds.
 void tile(const float* __restrict__ a, const float* __restrict__ b, std::int64_t depth, float* __restrict__ c,
-          std::int64_t stride) {
+          std::int64_t stride, bool fresh) {
   __m256 low[kTileRows], high[kTileRows];
 #pragma GCC unroll 6
   for (int i = 0; i < kTileRows; ++i) {
-    low[i] = _mm256_loadu_ps(c + i * stride);
-    high[i] = _mm256_loadu_ps(c + i * stride + 8);
+    low[i] = fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * stride);
+    high[i] = fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * stride + 8);
   }
   for (std::int64_t k = 0; k < depth; ++k, a += kTileRows, b += kTileColumns) {
     const __m256 b_low = _mm256_load_ps(b), b_high = _mm256_load_ps(b + 8);
@@ -113,29 +162,37 @@ void tile(const float* __restrict__ a, const float* __restrict__ b, std::int64_t
   }
 }
 
-/// Continues 12 x 32 chains: two panels of A, `a_panel` apart, by two of B.
-__attribute__((target("avx512f"))) void wide_tile(const float* __restrict__ a, std::int64_t a_panel, const float* __restrict__ b, std::int64_t b_panel,
-                                                  std::int64_t depth, float* __restrict__ c, std::int64_t stride) {
-  __m512 low[2 * kTileRows], high[2 * kTileRows];
+/// Continues `rows` x 32 chains, at most 12: two panels of A, `a_panel` apart, by two of B.
+template <int rows>
+__attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, std::int64_t a_panel, const float* __restrict__ b, std::int64_t b_panel,
+                                                  std::int64_t depth, float* __restrict__ c, std::int64_t stride, bool fresh) {
+  __m512 low[rows], high[rows];
 #pragma GCC unroll 12
-  for (int i = 0; i < 2 * kTileRows; ++i) {
-    low[i] = _mm512_loadu_ps(c + i * stride);
-    high[i] = _mm512_loadu_ps(c + i * stride + kTileColumns);
+  for (int i = 0; i < rows; ++i) {
+    low[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride);
+    high[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride + kTileColumns);
   }
   for (std::int64_t k = 0; k < depth; ++k, a += kTileRows, b += kTileColumns) {
     const __m512 b_low = _mm512_load_ps(b), b_high = _mm512_load_ps(b + b_panel);
 #pragma GCC unroll 12
-    for (int i = 0; i < 2 * kTileRows; ++i) {
+    for (int i = 0; i < rows; ++i) {
       const __m512 a_i = _mm512_set1_ps(a[i < kTileRows ? i : a_panel + i - kTileRows]);
       low[i] = _mm512_fmadd_ps(a_i, b_low, low[i]);
       high[i] = _mm512_fmadd_ps(a_i, b_high, high[i]);
     }
   }
 #pragma GCC unroll 12
-  for (int i = 0; i < 2 * kTileRows; ++i) {
+  for (int i = 0; i < rows; ++i) {
     _mm512_storeu_ps(c + i * stride, low[i]);
     _mm512_storeu_ps(c + i * stride + kTileColumns, high[i]);
   }
+}
+
+using WideTile = void (*)(const float* a, std::int64_t a_panel, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, std::int64_t stride, bool fresh);
+constexpr WideTile kWideTiles[] = {nullptr, wide_rows<1>, wide_rows<2>, wide_rows<3>, wide_rows<4>, wide_rows<5>, wide_rows<6>, wide_rows<7>, wide_rows<8>, wide_rows<9>, wide_rows<10>, wide_rows<11>, wide_rows<12>};
+
+void wide_tile(std::int64_t rows, const float* a, std::int64_t a_panel, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, std::int64_t stride, bool fresh) {
+  kWideTiles[rows](a, a_panel, b, b_panel, depth, c, stride, fresh);
 }
 
 bool runs_wide() {
@@ -145,11 +202,12 @@ bool runs_wide() {
 
 #else
 
-void wide_tile(const float*, std::int64_t, const float*, std::int64_t, std::int64_t, float*, std::int64_t) {}
+void wide_tile(std::int64_t, const float*, std::int64_t, const float*, std::int64_t, std::int64_t, float*, std::int64_t, bool) {}
 bool runs_wide() { return false; }
 
 void tile(const float* __restrict__ a, const float* __restrict__ b, std::int64_t depth, float* __restrict__ c,
-          std::int64_t stride) {
+          std::int64_t stride, bool fresh) {
+  for (int i = 0; fresh && i < kTileRows; ++i) std::fill_n(c + i * stride, kTileColumns, 0.0f);
   for (std::int64_t k = 0; k < depth; ++k)
     for (int i = 0; i < kTileRows; ++i)
       for (int j = 0; j < kTileColumns; ++j)
@@ -160,19 +218,20 @@ void tile(const float* __restrict__ a, const float* __restrict__ b, std::int64_t
 
 /// A tile at the edge of c, on a copy: the padded rows and columns are not stored.
 void edge_tile(const float* a, const float* b, std::int64_t depth, float* c, std::int64_t stride, std::int64_t rows,
-               std::int64_t columns) {
+               std::int64_t columns, bool fresh) {
   alignas(64) float copy[kTileRows * kTileColumns] = {};
-  for (std::int64_t i = 0; i < rows; ++i) std::copy_n(c + i * stride, columns, copy + i * kTileColumns);
-  tile(a, b, depth, copy, kTileColumns);
+  for (std::int64_t i = 0; !fresh && i < rows; ++i) std::copy_n(c + i * stride, columns, copy + i * kTileColumns);
+  tile(a, b, depth, copy, kTileColumns, false);
   for (std::int64_t i = 0; i < rows; ++i) std::copy_n(copy + i * kTileColumns, columns, c + i * stride);
 }
 
 }  // namespace
 
-void matmul_accumulate(const Matrix& a, const Matrix& b, float* c) {
+void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zero) {
   const std::int64_t rows = a.rows, columns = b.columns, depth = a.columns;
   if (b.rows != depth)
     throw Error("[matmul] inner extents differ, got " + std::to_string(depth) + " and " + std::to_string(b.rows));
+  if (from_zero && depth == 0) std::fill_n(c, rows * columns, 0.0f);
   if (rows == 0 || columns == 0 || depth == 0) return;
   const std::int64_t panels = (columns + kTileColumns - 1) / kTileColumns;
   const std::int64_t depths = (depth + kDepth - 1) / kDepth;
@@ -187,28 +246,29 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c) {
       pack<kTileColumns>(b_columns, j, std::min(kTileColumns, columns - j), k0, d, packed_b.get() + k0 * padded + j * d);
     }
   });
-  const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const std::int64_t block_rows = threads() == 1 ? kAloneRows : kBlockRows, blocks = (rows + block_rows - 1) / block_rows;
   const bool wide = runs_wide();
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-    const Buffer packed_a = buffer_of(kBlockRows * kDepth);
+    const Buffer packed_a = buffer_of(block_rows * kDepth);
     for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t i0 = block * kBlockRows, n = std::min(kBlockRows, rows - i0);
+      const std::int64_t i0 = block * block_rows, n = std::min(block_rows, rows - i0);
       for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
         const std::int64_t d = std::min(kDepth, depth - k0);
+        const bool fresh = from_zero && k0 == 0;
         for (std::int64_t i = 0; i < n; i += kTileRows)
           pack<kTileRows>(a, i0 + i, std::min(kTileRows, n - i), k0, d, packed_a.get() + i * d);
         const float* const panels_b = packed_b.get() + k0 * padded;
         const auto narrow = [&](std::int64_t i, std::int64_t j) {
           const std::int64_t width = std::min(kTileColumns, columns - j);
           float* const at = c + (i0 + i) * columns + j;
-          if (n - i >= kTileRows && width == kTileColumns) tile(packed_a.get() + i * d, panels_b + j * d, d, at, columns);
-          else edge_tile(packed_a.get() + i * d, panels_b + j * d, d, at, columns, std::min(kTileRows, n - i), width);
+          if (n - i >= kTileRows && width == kTileColumns) tile(packed_a.get() + i * d, panels_b + j * d, d, at, columns, fresh);
+          else edge_tile(packed_a.get() + i * d, panels_b + j * d, d, at, columns, std::min(kTileRows, n - i), width, fresh);
         };
         for (std::int64_t j = 0; j < columns; j += 2 * kTileColumns) {
           const bool two = columns - j >= 2 * kTileColumns;
           std::int64_t i = 0;
-          for (; wide && two && i + 2 * kTileRows <= n; i += 2 * kTileRows)
-            wide_tile(packed_a.get() + i * d, kTileRows * d, panels_b + j * d, kTileColumns * d, d, c + (i0 + i) * columns + j, columns);
+          for (; wide && two && i < n; i += 2 * kTileRows)
+            wide_tile(std::min(2 * kTileRows, n - i), packed_a.get() + i * d, kTileRows * d, panels_b + j * d, kTileColumns * d, d, c + (i0 + i) * columns + j, columns, fresh);
           for (std::int64_t k = j; k < std::min(columns, j + 2 * kTileColumns); k += kTileColumns)
             for (std::int64_t rest = i; rest < n; rest += kTileRows) narrow(rest, k);
         }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/for_each.h"
+#include "kernels/second_order.h"
 
 namespace ampcheck::kernels {
 
@@ -57,6 +58,17 @@ struct Backward : Pool {
         if (winner(load, oh, ow, value) == at) sum += io.get(dy, (plane * out_height + oh) * out_width + ow);
       }
     io.put(dx, i, sum);
+  }
+};
+
+/// `dx` is the gradient's cotangent, `dy` what it picks.
+struct DoubleBackward : Pool {
+  template <class Io>
+  AMPCHECK_HD void operator()(const Io& io, std::int64_t i) const {
+    const std::int64_t plane = i / (out_height * out_width), at = i % (out_height * out_width);
+    float value = 0;
+    const std::int64_t best = winner([&](std::int64_t k) { return io.get(x, plane * height * width + k); }, at / out_width, at % out_width, value);
+    io.put(dy, i, best < 0 ? 0.0f : io.get(dx, plane * height * width + best));
   }
 };
 
@@ -135,6 +147,15 @@ void backward(const KernelCall& call, bool direct) {
 
 Kernel max_pool2d_kernel() {
   return {[](const KernelCall& call) { forward(call, false); }, [](const KernelCall& call) { backward(call, false); }};
+}
+
+void max_pool2d_double_backward(const KernelCall& call) {
+  const TensorView *ddy = call.find("ddy"), *cotangent = call.find("dgrad_x");
+  if (ddy == nullptr || cotangent == nullptr) return;
+  DoubleBackward pool{pool_of(call, ddy->shape)};
+  pool.dy = Operand(*ddy);
+  pool.dx = Operand(*cotangent);
+  for_each(call, ddy->count(), pool);
 }
 
 /// The programs of the CUDA device on any device: on the CPU they give the same bits as max_pool2d_kernel().

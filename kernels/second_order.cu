@@ -78,6 +78,88 @@ struct SiluSlope {
   }
 };
 
+struct SigmoidSlope {
+  static AMPCHECK_HD float value(float x) {
+    const float p = math::sigmoid(x);
+    return p * (1.0f - p);
+  }
+  static AMPCHECK_HD float derivative(float x) {
+    const float p = math::sigmoid(x);
+    return p * (1.0f - p) * (1.0f - 2.0f * p);
+  }
+};
+
+struct ExpSlope {
+  static AMPCHECK_HD float value(float x) { return math::exp(x); }
+  static AMPCHECK_HD float derivative(float x) { return math::exp(x); }
+};
+
+struct LogByX {
+  AMPCHECK_HD float operator()(float x, float dy, float cotangent) const { return -math::divide(math::divide(dy * cotangent, x), x); }
+};
+
+struct Quotient {
+  AMPCHECK_HD float operator()(float a, float b) const { return math::divide(a, b); }
+};
+
+struct DivByY {
+  AMPCHECK_HD float operator()(float x, float y, float dz, float by_x, float by_y) const {
+    return math::divide(math::divide(dz * (2.0f * by_y * math::divide(x, y) - by_x), y), y);
+  }
+};
+
+struct DivByCotangent {
+  AMPCHECK_HD float operator()(float x, float y, float by_x, float by_y) const { return math::divide(by_x - by_y * math::divide(x, y), y); }
+};
+
+AMPCHECK_HD float silu(float x) { return x * math::sigmoid(x); }
+
+struct SwigluByGate {
+  AMPCHECK_HD float operator()(float gate, float up, float dy, float by_gate, float by_up) const {
+    return dy * (by_gate * up * SiluSlope::derivative(gate) + by_up * SiluSlope::value(gate));
+  }
+};
+
+struct SwigluByUp {
+  AMPCHECK_HD float operator()(float gate, float dy, float by_gate) const { return by_gate * dy * SiluSlope::value(gate); }
+};
+
+struct SwigluByCotangent {
+  AMPCHECK_HD float operator()(float gate, float up, float by_gate, float by_up) const { return by_gate * up * SiluSlope::value(gate) + by_up * silu(gate); }
+};
+
+/// Inputs: x, dy, dgrad_x. Outputs: dx, ddy.
+template <bool logarithm>
+struct SoftmaxDoubleBackward {
+  template <class Row>
+  AMPCHECK_HD void operator()(const Row& row) const {
+    const float shift = row.max([&](std::int64_t i) { return row.in(0, i); });
+    const auto e = row.once(0, [&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
+    const float total = row.sum(e);
+    const auto p = row.once(1, [&](std::int64_t i) { return math::divide(e(i), total); });
+    const auto dy = [&](std::int64_t i) { return row.in(1, i); };
+    const auto g = [&](std::int64_t i) { return row.in(2, i); };
+    const float a = row.sum([&](std::int64_t i) { return p(i) * g(i); });
+    if (logarithm) {
+      const float s = row.sum(dy);
+      row.out(0, [&](std::int64_t i) { return -(s * p(i) * (g(i) - a)); });
+      row.out(1, [&](std::int64_t i) { return g(i) - a; });
+      return;
+    }
+    const float s = row.sum([&](std::int64_t i) { return p(i) * dy(i); });
+    const auto h = [&](std::int64_t i) { return g(i) * (dy(i) - s) - dy(i) * a; };
+    const float mean_h = row.sum([&](std::int64_t i) { return p(i) * h(i); });
+    row.out(0, [&](std::int64_t i) { return p(i) * (h(i) - mean_h); });
+    row.out(1, [&](std::int64_t i) { return p(i) * (g(i) - a); });
+  }
+};
+
+template <bool logarithm>
+void softmax(const KernelCall& call) {
+  const TensorView& x = call.at("x");
+  row_reduce(call, row_count(x.shape), x.shape.last(), SoftmaxDoubleBackward<logarithm>{}, {x, call.at("dy"), call.at("dgrad_x")}, {call.find("dx"), call.find("ddy")});
+}
+
 template <class Slope>
 void activation(const KernelCall& call) {
   elementwise(call, call.find("dx"), Times<Slope>{}, call.at("x"), call.at("dy"), call.at("dgrad_x"));
@@ -141,6 +223,30 @@ void norm(const KernelCall& call, const char* inverse) {
 void gelu_double_backward(const KernelCall& call) { activation<GeluSlope>(call); }
 void gelu_tanh_double_backward(const KernelCall& call) { activation<GeluTanhSlope>(call); }
 void silu_double_backward(const KernelCall& call) { activation<SiluSlope>(call); }
+void sigmoid_double_backward(const KernelCall& call) { activation<SigmoidSlope>(call); }
+void exp_double_backward(const KernelCall& call) { activation<ExpSlope>(call); }
+void softmax_double_backward(const KernelCall& call) { softmax<false>(call); }
+void log_softmax_double_backward(const KernelCall& call) { softmax<true>(call); }
+
+void log_double_backward(const KernelCall& call) {
+  elementwise(call, call.find("dx"), LogByX{}, call.at("x"), call.at("dy"), call.at("dgrad_x"));
+  elementwise(call, call.find("ddy"), Quotient{}, call.at("dgrad_x"), call.at("x"));
+}
+
+void div_double_backward(const KernelCall& call) {
+  const TensorView &x = call.at("x"), &y = call.at("y"), &dz = call.at("dz"), &by_x = call.at("dgrad_x"), &by_y = call.at("dgrad_y");
+  elementwise(call, call.find("dx"), LogByX{}, y, dz, by_y);
+  elementwise(call, call.find("dy"), DivByY{}, x, y, dz, by_x, by_y);
+  elementwise(call, call.find("ddz"), DivByCotangent{}, x, y, by_x, by_y);
+}
+
+void swiglu_double_backward(const KernelCall& call) {
+  const TensorView &gate = call.at("gate"), &up = call.at("up"), &dy = call.at("dy"), &by_gate = call.at("dgrad_gate"), &by_up = call.at("dgrad_up");
+  elementwise(call, call.find("dgate"), SwigluByGate{}, gate, up, dy, by_gate, by_up);
+  elementwise(call, call.find("dup"), SwigluByUp{}, gate, dy, by_gate);
+  elementwise(call, call.find("ddy"), SwigluByCotangent{}, gate, up, by_gate, by_up);
+}
+
 void layer_norm_double_backward(const KernelCall& call) { norm<true>(call, "inv_std"); }
 void rms_norm_double_backward(const KernelCall& call) { norm<false>(call, "inv_rms"); }
 

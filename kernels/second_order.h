@@ -12,6 +12,9 @@ void tanh_double_backward(const KernelCall& call);
 /// Of dx = dz y, dy = dz x: dx = dz dgrad_y, dy = dz dgrad_x, ddz = y dgrad_x + x dgrad_y.
 void mul_double_backward(const KernelCall& call);
 
+/// Of dx = dz / y, dy = -dz x / y / y: dx = -dgrad_y dz / y / y, dy = dz (2 dgrad_y x / y - dgrad_x) / y / y, ddz = (dgrad_x - dgrad_y x / y) / y.
+void div_double_backward(const KernelCall& call);
+
 // Of dx = dy s(x), s the slope of the activation: dx = dgrad_x dy s'(x), ddy = dgrad_x s(x). pdf, cdf: of the normal distribution.
 /// s' = 2 pdf - x^2 pdf.
 void gelu_double_backward(const KernelCall& call);
@@ -19,6 +22,19 @@ void gelu_double_backward(const KernelCall& call);
 void gelu_tanh_double_backward(const KernelCall& call);
 /// s' = p (1 - p) (2 + x (1 - 2 p)), p = sigmoid(x).
 void silu_double_backward(const KernelCall& call);
+
+/// s' = p (1 - p) (1 - 2 p).
+void sigmoid_double_backward(const KernelCall& call);
+/// s = s' = exp(x).
+void exp_double_backward(const KernelCall& call);
+/// Of dx = dy / x: dx = -dgrad_x dy / x / x, ddy = dgrad_x / x.
+void log_double_backward(const KernelCall& call);
+/// Of y = silu(gate) up, s the slope of silu: ddy = dgrad_gate up s + dgrad_up silu, dgate = dy (dgrad_gate up s' + dgrad_up s), dup = dgrad_gate dy s.
+void swiglu_double_backward(const KernelCall& call);
+/// Of dx = p (dy - s), s = sum p dy: ddy = p (g - sum p g), g = dgrad_x; with h = g (dy - s) - dy sum p g: dx = p (h - sum p h).
+void softmax_double_backward(const KernelCall& call);
+/// Of dx = dy - p S, S = sum dy: ddy = g - sum p g, dx = -S p (g - sum p g).
+void log_softmax_double_backward(const KernelCall& call);
 
 // Of dx = P(dy weight), dweight = sum of dy n over the rows, dbias = sum of dy, where n is the normalised row, r = inv_std or inv_rms, and
 // P v = r (v - mean(v) - n mean(v n)), without mean(v) for rms_norm: a symmetric map, which is also the derivative of n. With q = P dgrad_x,
@@ -28,6 +44,9 @@ void silu_double_backward(const KernelCall& call);
 // They read the statistics that the forward saved.
 void layer_norm_double_backward(const KernelCall& call);
 void rms_norm_double_backward(const KernelCall& call);
+
+/// Of dx = dy at the winner of each window: ddy = dgrad_x there; by x nothing.
+void max_pool2d_double_backward(const KernelCall& call);
 
 /// With b = (dgrad_q k^T + q dgrad_k^T) / sqrt(E), dp = do v^T, ds = p (dp - sum p dp), e = p (b - sum p b):
 ///   ddo = e v + p dgrad_v, dv = e^T do, and by the scores f = p (w - sum p w), w = b (dp - sum p dp) - dp sum p b + do dgrad_v^T:

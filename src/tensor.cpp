@@ -8,6 +8,7 @@
 
 #include "src/error.h"
 #include "src/rounding.h"
+#include "src/tensor_memory.h"
 
 namespace ampcheck {
 
@@ -64,8 +65,23 @@ std::int64_t TensorView::offset(std::int64_t index) const {
   return at;
 }
 
+namespace {
+
+thread_local TensorMemory* memory_of_thread = nullptr;
+
+}  // namespace
+
+MemoryScope::MemoryScope(TensorMemory* memory) : before_(memory_of_thread) { memory_of_thread = memory; }
+MemoryScope::~MemoryScope() { memory_of_thread = before_; }
+
 Tensor Tensor::uninitialized(Dtype dtype, const Shape& shape) {
   const auto size = static_cast<std::size_t>(shape.count()) * static_cast<std::size_t>(bytes(dtype));
+  if (memory_of_thread != nullptr) {
+    Tensor out;
+    out.memory_ = memory_of_thread->allocate(std::max<std::size_t>(size, 1));
+    out.view_ = {out.memory_.get(), dtype, shape, row_major_strides(shape)};
+    return out;
+  }
   void* memory = std::aligned_alloc(64, std::max<std::size_t>((size + 63) / 64 * 64, 64));
   if (memory == nullptr) throw std::bad_alloc();
   Tensor out;
@@ -75,6 +91,7 @@ Tensor Tensor::uninitialized(Dtype dtype, const Shape& shape) {
 }
 
 Tensor::Tensor(Dtype dtype, const Shape& shape) : Tensor(uninitialized(dtype, shape)) {
+  if (memory_of_thread != nullptr) memory_of_thread->wait();
   std::memset(view_.data, 0, static_cast<std::size_t>(count()) * static_cast<std::size_t>(bytes(dtype)));
 }
 

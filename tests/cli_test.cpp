@@ -131,7 +131,7 @@ TEST(Cli, NothingSelectedIsFour) {
 TEST(Cli, AMissingDeviceIsSix) {
   const json doctor = json::parse(ampcheck("doctor --json").out);
   if (doctor.at("cuda").at("usable").get<bool>()) GTEST_SKIP() << "this machine has a CUDA device";
-  for (const std::string verb : {"check add", "replay 'add(x=fp32[2,3],seed=1)'"}) {
+  for (const std::string verb : {"check add", "replay 'add(x=fp32[2,3],seed=1)'", "train --steps 1"}) {
     const ProgramResult run = ampcheck(verb + " --device cuda");
     EXPECT_EQ(run.exit_code, 6) << run.err;
     EXPECT_TRUE(contains(run.err, doctor.at("cuda").at("reason").get<std::string>())) << run.err;

@@ -223,9 +223,10 @@ TEST(GradientErrors, AnOpOfTooFewBitsIsInTheGradientsBehindItAlone) {
     }
 }
 
-/// Ranks, micro-batches, weights of the loss and scales change who computes what, not what is in the error.
+/// Ranks, micro-batches, weights of the loss, scales and clipping change who computes what, not what is in the error.
 TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
-  for (const bool ranks : {true, false}) {
+  for (const int way : {0, 1, 2, 3}) {
+    const bool ranks = way == 0;
     TrainOptions options = options_of(Dtype::fp32);  // whose masks of relu are those of fp64
     options.fault = [](const Event& e) {
       if ((e.op == "linear_1" && e.phase == Phase::forward) || (e.op == "linear_3" && e.tensor == "dx"))
@@ -235,13 +236,18 @@ TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
     options.scaler.enabled = true, options.scaler.init_scale = 512;
     if (ranks) options.reduce.compress = Dtype::bf16;
     options.net.batch = 16;
-    for (const GradientError& e : gradient_errors_of(options, 2)) {
+    if (way == 2) options.rule.clip_norm = 1e-3;
+    if (way == 3) options.rule.clip_value = 1e-4;
+    const std::vector<GradientError> errors = gradient_errors_of(options, 2);
+    EXPECT_FALSE(errors.empty()) << way;
+    for (const GradientError& e : errors) {
       double sum = e.apart;
       bool reduced = false;
       for (const GradientPart& part : e.parts) sum += part.moves, reduced |= part.from.phase == Phase::all_reduce;
       EXPECT_NEAR(sum, e.error, 0.1 * e.error) << e.parameter;
       EXPECT_EQ(reduced, ranks);
       EXPECT_NE(e.apart, 0);
+      EXPECT_GT(e.size, 2e-3) << "not the size of what was clipped";
     }
   }
 }

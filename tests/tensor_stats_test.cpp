@@ -100,6 +100,28 @@ TEST(TensorStats, EveryCodeOfTheSmallFormats) {
   }
 }
 
+/// Blocks of one binade, of some, of more than are counted one by one, of zeros alone, and with what is not finite; tails of every kind; and
+/// tensors so large that pairs of fields are counted.
+TEST(TensorStats, ExponentsOfEveryKindOfBlock) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
+    for (const std::int64_t n : {1, 31, 32, 33, 4095, 4096, 4097, 20000, (1 << 22) + 77})
+      for (const int binades : {0, 1, 12, 30, 60}) {
+        if (n > 20000 && (dtype == Dtype::fp16 || binades % 30 != 0)) continue;
+        SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(n) + " " + std::to_string(binades));
+        std::mt19937 random(static_cast<unsigned>(n + binades));
+        const int first = dtype == Dtype::fp16 ? 1 : 90, fraction = format(dtype).fraction_bits(), most = dtype == Dtype::fp16 ? 31 : 256;
+        Tensor tensor(dtype, {n});
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto draw = static_cast<std::uint32_t>(random());
+          const int field = binades == 0 || draw % 97 == 0 ? 0 : draw % 5003 == 1 ? most - 1 : std::min(first + static_cast<int>(draw % static_cast<unsigned>(binades)), most - 1);
+          const std::uint32_t code = static_cast<std::uint32_t>(field) << fraction | (binades == 0 ? 0 : draw >> 8 & ((1u << fraction) - 1)) | (draw >> 31) << (8 * bytes(dtype) - 1);
+          if (bytes(dtype) == 4) tensor.span<std::uint32_t>()[static_cast<std::size_t>(i)] = code;
+          else tensor.span<std::uint16_t>()[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(code);
+        }
+        expect_same(tensor_stats(tensor.view()), plain_stats(tensor.view()));
+      }
+}
+
 /// Large enough for pairs of fields and for several threads; every SIMD target; any order; parts merged.
 TEST(TensorStats, NeitherOrderNorThreadsNorSimdMatter) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
@@ -323,6 +345,32 @@ TEST(ShadowStats, FloatsAndDoublesAgree) {
       EXPECT_NEAR(floats.error2, doubles.error2, kCount * 0x1p-53 * doubles.error2) << name(dtype) << kind;
       EXPECT_NEAR(floats.shadow2, doubles.shadow2, kCount * 0x1p-53 * doubles.shadow2) << name(dtype) << kind;
       EXPECT_TRUE(kind == 0 || floats.above < static_cast<std::int64_t>(kCount));
+    }
+}
+
+/// A pass with its sums, on every SIMD target: the same bits.
+TEST(ShadowStats, SimdDoesNotMatter) {
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
+    for (const int kind : {0, 1, 2}) {
+      std::vector<double> values(70001);
+      std::mt19937 random(static_cast<unsigned>(kind));
+      for (double& v : values) v = random() % 97 == 5 ? 0.0 : std::ldexp(static_cast<double>(random()) * 0x1p-32 + 1.0, kind == 0 ? 0 : -static_cast<int>(random() % (kind == 1 ? 12 : 40))) * (random() % 2 == 0 ? 1 : -1);
+      const Tensor r = of_values(Dtype::fp32, values), x = of_values(dtype, to_doubles(r.view()));
+      if (kind == 2) x.span<std::uint16_t>()[300] ^= 0x0101;
+      std::vector<std::pair<ShadowStats, ShadowSums>> all;
+      for (const std::string_view target : simd_targets()) {
+        set_simd_target(target);
+        ShadowSums sums;
+        const ShadowStats stats = shadow_stats(x.view(), r.view(), 0x1p-20, sums);
+        all.emplace_back(stats, sums);
+      }
+      set_simd_target("");
+      for (const auto& [stats, sums] : all) {
+        EXPECT_EQ(std::memcmp(&stats, &all.front().first, sizeof stats), 0) << name(dtype) << kind;
+        EXPECT_EQ(sums.error2, all.front().second.error2) << name(dtype) << kind;
+        EXPECT_EQ(sums.shadow2, all.front().second.shadow2) << name(dtype) << kind;
+      }
+      EXPECT_GT(all.front().second.error2, 0);
     }
 }
 

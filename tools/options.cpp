@@ -212,8 +212,12 @@ void add_isolation_options(CLI::App* verb, Options& o, const char* what_ends) {
   each(verb, "--timeout", "S", what_ends, [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
 }
 
-void add_run_options(CLI::App* verb, Options& o) {
+void add_device_option(CLI::App* verb, Options& o) {
   each(verb, "--device", "D", "cpu or cuda (cpu)", [&o](const std::string& t) { o.device = choose("--device", t, kDevices); });
+}
+
+void add_run_options(CLI::App* verb, Options& o) {
+  add_device_option(verb, o);
   add_jobs_option(verb, o);
   add_isolation_options(verb, o, "seconds that a case may take in a worker (60)");
   verb->add_flag_function("--no-relations", [&o](std::int64_t) { o.relations = false; },
@@ -388,6 +392,7 @@ void describe(CLI::App& app, Options& o) {
   CLI::App* train = add_verb(app, o, "train", "Train a small net in mixed precision beside the same run in fp64, and say what low precision did");
   train->add_option("CONFIG", o.train.config, "the net as a TOML file of layers, with settings by the names below in [train]; options given here come first")->type_name("CONFIG.toml");
   add_train_options(train, o);
+  add_device_option(train, o);
   add_jobs_option(train, o);
 
   CLI::App* trace = add_verb(app, o, "trace", "What a recorded training run met: tables, CSV, JSON, or one HTML file with plots");

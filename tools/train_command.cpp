@@ -16,6 +16,7 @@
 #include "src/file_bytes.h"
 #include "src/parallel.h"
 #include "tools/commands.h"
+#include "tools/device_choice.h"
 #include "tools/interrupt.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
@@ -95,6 +96,7 @@ TrainOptions train_options(const Options& options) {
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
   out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both", .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
+  if (options.device == Device::cuda) out.stream = kernels::make_cuda_stream;
   if (out.watched) out.gradient_errors = std::max(1, kGradientErrorsEvery / out.sampling.every);
   return out;
 }
@@ -195,7 +197,7 @@ Json fault_json(const FaultEvent& fault) {
 Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, double seconds) {
   const TrainOptions& o = trainer.options();
   Json out = {{"schema", "ampcheck.train/1"}, {"model", trainer.net().name}, {"dtype", name(o.dtype)}, {"scaler", scaler_name(o)}, {"seed", o.seed},
-              {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
+              {"device", o.stream ? "cuda" : "cpu"}, {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
                   {"lr", s.lr}, {"stagnant_share", s.stagnant_share}};
@@ -230,6 +232,7 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
 }  // namespace
 
 ExitCode train_command(const Options& options) {
+  require_device(options.device);
   set_threads(options.jobs);
   keep_freed_memory();
   const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(train_options(options)); });

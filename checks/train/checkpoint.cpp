@@ -36,6 +36,7 @@ std::string recipe_of(const Trainer& trainer) {
   if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
   if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
+  if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
   return out;
 }
@@ -105,6 +106,7 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     throw Error("[checkpoint] " + where + ", got no '" + name + "', want a file of train --save");
   };
   trainer.prepare();
+  const MemoryScope scope(trainer.stream());
   const auto recipe = find(kRecipe).span<char>();
   const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
   if (got != want) throw Error("[checkpoint] " + where + " recipe, got '" + got + "', want '" + want + "'");

@@ -71,13 +71,18 @@ void relu(const OpDef& op, const KernelCall& call) {
 template <void (*kernel)(const KernelCall&)>
 void by_kernel(const OpDef&, const KernelCall& call) { kernel(call); }
 
-void mul(const OpDef&, const KernelCall& call) {
+/// A kernel that reads the cotangents of both inputs: zeros for one that nothing depends on.
+void with_both(const KernelCall& call, const char* first, const char* second, const char* like_this, void (*kernel)(const KernelCall&)) {
   KernelCall all = call;
-  const Tensor none = like(call.at("x"));
-  for (const char* name : {"dgrad_x", "dgrad_y"})
+  const Tensor none = like(call.at(like_this));
+  for (const char* name : {first, second})
     if (call.find(name) == nullptr) all.tensors.emplace_back(name, none.view());
-  kernels::mul_double_backward(all);
+  kernel(all);
 }
+
+void mul(const OpDef&, const KernelCall& call) { with_both(call, "dgrad_x", "dgrad_y", "x", kernels::mul_double_backward); }
+void div(const OpDef&, const KernelCall& call) { with_both(call, "dgrad_x", "dgrad_y", "x", kernels::div_double_backward); }
+void swiglu(const OpDef&, const KernelCall& call) { with_both(call, "dgrad_gate", "dgrad_up", "gate", kernels::swiglu_double_backward); }
 
 /// dx = dy = dz.
 void add(const OpDef&, const KernelCall& call) {
@@ -149,10 +154,13 @@ struct Known {
   std::string_view op;
   void (*run)(const OpDef&, const KernelCall&);
 };
-constexpr Known kKnown[] = {{"add", add}, {"attention", by_kernel<kernels::attention_double_backward>}, {"conv2d", linear}, {"cross_entropy", cross_entropy}, {"embedding", embedding},
-                            {"gelu", by_kernel<kernels::gelu_double_backward>}, {"gelu_tanh", by_kernel<kernels::gelu_tanh_double_backward>}, {"layer_norm", by_kernel<kernels::layer_norm_double_backward>}, {"linear", linear}, {"mean", row_mean},
-                            {"mse_loss", mse_loss}, {"mul", mul}, {"relu", relu}, {"rms_norm", by_kernel<kernels::rms_norm_double_backward>}, {"silu", by_kernel<kernels::silu_double_backward>}, {"sum", row_mean},
-                            {"tanh", by_kernel<kernels::tanh_double_backward>}};
+constexpr Known kKnown[] = {{"add", add}, {"attention", by_kernel<kernels::attention_double_backward>}, {"conv2d", linear}, {"cross_entropy", cross_entropy}, {"div", div}, {"embedding", embedding},
+                            {"exp", by_kernel<kernels::exp_double_backward>}, {"gelu", by_kernel<kernels::gelu_double_backward>}, {"gelu_tanh", by_kernel<kernels::gelu_tanh_double_backward>},
+                            {"layer_norm", by_kernel<kernels::layer_norm_double_backward>}, {"linear", linear}, {"log", by_kernel<kernels::log_double_backward>},
+                            {"log_softmax", by_kernel<kernels::log_softmax_double_backward>}, {"max_pool2d", by_kernel<kernels::max_pool2d_double_backward>}, {"mean", row_mean},
+                            {"mse_loss", mse_loss}, {"mul", mul}, {"relu", relu}, {"rms_norm", by_kernel<kernels::rms_norm_double_backward>},
+                            {"sigmoid", by_kernel<kernels::sigmoid_double_backward>}, {"silu", by_kernel<kernels::silu_double_backward>}, {"softmax", by_kernel<kernels::softmax_double_backward>},
+                            {"sum", row_mean}, {"swiglu", swiglu}, {"tanh", by_kernel<kernels::tanh_double_backward>}};
 
 }  // namespace
 

@@ -22,7 +22,7 @@ inline constexpr int kPhases = 6;
 const char* name(Phase phase);
 
 /// A recorded run of more than kRecordWhole steps is looked at in full at every kRecordEvery-th, unless told otherwise. A step with its
-/// trace costs about twice as much, with local shadows five times (ampcheck_bench, train/): over fifty steps 2 % and 10 %.
+/// trace costs up to 1.7 times as much, with local shadows five times (ampcheck_bench, train/): over fifty steps 2 % and 10 %.
 inline constexpr int kRecordEvery = 50, kRecordWhole = 100;
 /// Of a recorded run with both shadows every so many-th step is asked for the errors of its gradients, which cost as much as ten steps of the fp64 run or more.
 inline constexpr int kGradientErrorsEvery = 10;

@@ -69,11 +69,22 @@ double Fp64Run::step() {
       if (parameter.grad.defined())
         for (double& g : parameter.grad.span<double>()) g /= rule_.ranks;
   }
+  unclipped_.clear();
+  for (const Parameter& parameter : parameters_.all())
+    if (parameter.grad.defined() && (rule_.clip_norm > 0 || rule_.clip_value > 0)) {
+      Tensor& kept = unclipped_[parameter.name] = Tensor::uninitialized(Dtype::fp64, parameter.grad.shape());
+      copy_elements(parameter.grad.view(), kept.view());
+    }
   clip(rule_, parameters_.pointers());
   optimizer_->step();
   if (schedule_) schedule_->step();
   ++steps_;
   return loss;
+}
+
+const Tensor& Fp64Run::gradient(const Parameter& parameter) const {
+  const auto kept = unclipped_.find(parameter.name);
+  return kept == unclipped_.end() ? parameter.grad : kept->second;
 }
 
 void Fp64Run::run_again(int batch, const std::function<void(models::Fp64Tape&)>& use) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "checks/models/fp64_tape.h"
 #include "checks/train/net.h"
@@ -47,6 +49,9 @@ class Fp64Run {
   /// 2-norm of the loss's gradient, mean over the micro-batches of the last step; with a penalty alone.
   double grad_norm() const { return grad_norm_; }
 
+  /// The gradient of a parameter in the last step, before it was clipped; not defined where there is none.
+  const Tensor& gradient(const Parameter& parameter) const;
+
   // For checkpoints.
   ParameterSet& parameters() { return parameters_; }
   BlockOptimizer* optimizer() { return optimizer_.get(); }
@@ -62,6 +67,7 @@ class Fp64Run {
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;
   std::vector<models::StepRecord> records_;
+  std::map<std::string, Tensor> unclipped_;  ///< where clipping changes gradients
   std::int64_t steps_ = 0;
   double grad_norm_ = 0;
   bool traces_norm_ = false;

@@ -17,9 +17,9 @@ double norm_of(const std::vector<double>& values) {
 }
 
 /// One parameter's error with its direction; false if it is not finite.
-bool begin_error(Parameter& fp64, const Parameter& low, GradientError& out, Direction& direction) {
+bool begin_error(const Parameter& fp64, const Tensor& gradient, const Parameter& low, GradientError& out, Direction& direction) {
   out.parameter = fp64.name;
-  const std::vector<double> exact = to_doubles(fp64.grad.view());
+  const std::vector<double> exact = to_doubles(gradient.view());
   direction = to_doubles(low.grad.view());
   for (std::size_t i = 0; i < exact.size(); ++i) direction[i] -= exact[i];
   out.error = norm_of(direction), out.size = norm_of(exact);
@@ -91,7 +91,7 @@ std::vector<GradientError> gradient_errors(Fp64Run& fp64, ParameterSet& low, con
     out.emplace_back(), directions.emplace_back();
     if (!parameter.grad.defined() || own == nullptr || !own->grad.defined()) {
       out.back().parameter = parameter.name;
-    } else if (!begin_error(parameter, *own, out.back(), directions.back())) {
+    } else if (!begin_error(parameter, fp64.gradient(parameter), *own, out.back(), directions.back())) {
       return {};
     }
   }

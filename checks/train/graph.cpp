@@ -2,7 +2,6 @@
 #include "checks/train/graph.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "checks/train/graph_entry.h"
 #include "src/amp/autocast.h"
@@ -58,22 +57,6 @@ const char* name(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-Tensor converted(const TensorView& from, Dtype to) {
-  Tensor out = Tensor::uninitialized(to, from.shape);
-  float buffer[kBlock];
-  for (std::int64_t i = 0; i < from.count(); i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, from.count() - i);
-    load_block(from, i, part, buffer);
-    store_block(out.view(), i, part, buffer);
-  }
-  return out;
-}
-
-Tensor written_whole(const OpDef& op, const std::string& name, Dtype dtype, const Shape& shape) {
-  const auto& added = op.signature.launch.accumulates;
-  return std::find(added.begin(), added.end(), name) == added.end() ? Tensor::uninitialized(dtype, shape) : Tensor(dtype, shape);
-}
-
 Graph::Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options)
     : parameters_(parameters), recordings_(recordings), options_(std::move(options)) {}
 Graph::~Graph() = default;
@@ -92,7 +75,9 @@ int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
 
 models::Var Graph::data(const Shape& shape, std::vector<double> values) {
   if (std::ssize(values) != shape.count()) throw Error("[graph] values, got " + std::to_string(values.size()) + ", want " + shape.str());
+  const MemoryScope scope(options_.stream);
   Tensor tensor = Tensor::uninitialized(Dtype::fp32, shape);
+  wait();
   from_doubles(values, tensor.view());
   return {push(std::move(tensor), shape, false)};
 }
@@ -100,6 +85,7 @@ models::Var Graph::data(const Shape& shape, std::vector<double> values) {
 models::Var Graph::parameter(const std::string& name, const Shape& shape, double offset, double scale) {
   const auto known = parameter_slots_.find(name);
   if (known != parameter_slots_.end()) return {known->second};
+  const MemoryScope scope(options_.stream);
   Parameter& parameter = parameters_.get(name, shape, offset, scale);
   const int id = push(parameter.value, shape, true);
   slot(id).parameter = &parameter;
@@ -134,13 +120,13 @@ std::int64_t Graph::bytes_of_weight_casts() const {
 bool Graph::finite(int id) {
   Slot& s = slot(id);
   if (!is_float(s.view.dtype)) return true;
-  if (!s.finite) s.finite = all_finite(s.view);
+  if (!s.finite) wait(), s.finite = all_finite(s.view);
   return *s.finite;
 }
 
 bool Graph::grad_finite(int id) {
   Slot& s = slot(id);
-  if (!s.grad_finite) s.grad_finite = all_finite(s.grad.view());
+  if (!s.grad_finite) wait(), s.grad_finite = all_finite(s.grad.view());
   return *s.grad_finite;
 }
 
@@ -165,6 +151,7 @@ std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::stri
   if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
+  wait();
   if (options_.fault) options_.fault(event);
   if (!watched(entry.name)) return std::nullopt;
   return options_.observer->see(event);
@@ -195,6 +182,7 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
 }
 
 int Graph::as_integer(int id) {
+  wait();
   Tensor whole = Tensor::uninitialized(Dtype::i64, slot(id).view.shape);
   from_doubles(to_doubles(slot(id).view), whole.view());
   return push(whole, slot(id).view.shape, false);
@@ -224,6 +212,7 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
 models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
                         const std::vector<std::pair<std::string, double>>& attributes) {
   const OpDef& op = models::op_of_call(op_name);
+  const MemoryScope scope(options_.stream);
   Entry entry;
   entry.op = &op;
   entry.call = models::bind_call(op_name, inputs, attributes, [this](Var x) { return shape(x); });
@@ -242,6 +231,7 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
     kernel.tensors.emplace_back(name, slot(id).view);
   }
   const auto integers = [&](const std::string& name) {
+    wait();
     for (const auto& [key, id] : entry.call.inputs)
       if (key == name) return to_doubles(slot(id).view);
     return std::vector<double>{};
@@ -256,11 +246,12 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   Tensor y = add(output);
   for (const OutputSpec& spec : op.signature.saved) entry.saved.emplace_back(spec.name, add(spec));
   kernel.attributes = &entry.call.call.attributes;
-  op.kernel.forward(kernel);
+  run(op.kernel.forward, kernel);
   entry.call.output_name = output.name;
   entry.to = entry.call.output = push(y, y.shape(), needs_grad);
   outputs_[entry.name] = entry.to;
   if (shadowed(entry.name)) {
+    wait();
     entry.exact = std::make_unique<models::Evaluation>(recordings_.of(op, entry.call.call, integers));
     for (const auto& [name, id] : entry.call.inputs)
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
@@ -283,11 +274,8 @@ models::Var Graph::reshape(Var x, const Shape& shape) {
 }
 
 models::Var Graph::take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) {
-  const TensorView from = slot(x.id).view;
-  const auto size = at(bytes(from.dtype));
-  Tensor out = Tensor::uninitialized(from.dtype, shape);
-  for (std::size_t i = 0; i < map.size(); ++i)
-    std::memcpy(static_cast<std::byte*>(out.data()) + i * size, static_cast<const std::byte*>(from.data) + at(map[i]) * size, size);
+  const MemoryScope scope(options_.stream);
+  Tensor out = picked(slot(x.id).view, map, shape);
   Entry entry;
   entry.kind = Entry::Kind::move;
   entry.from = x.id;
@@ -299,6 +287,7 @@ models::Var Graph::take(Var x, const std::vector<std::int64_t>& map, const Shape
 
 void Graph::add_loss(Var value, double weight) {
   if (shape(value).count() != 1) throw Error("[graph] loss, got " + shape(value).str() + ", want one element");
+  wait();
   loss_ += static_cast<float>(weight) * static_cast<float>(to_doubles(slot(value.id).view).front());
   losses_.emplace_back(value.id, weight);
 }

@@ -7,6 +7,10 @@
 // accumulates).
 //
 // gradients() puts the backward itself on record, so that what is computed from gradients has gradients too: a gradient penalty.
+//
+// On a stream the ops' kernels, casts, sums of gradients and moves of elements run there, and the graph's tensors lie in its memory. The host
+// waits for the stream, and works on that memory itself, for: data and integer tensors put in, the maps of take(), the seeds of the
+// backward, the loss, norm() and its backward, double backwards, and all that an observer or a fault looks at.
 #pragma once
 
 #include <functional>
@@ -21,6 +25,7 @@
 #include "checks/models/evaluation.h"
 #include "checks/train/event.h"
 #include "checks/train/parameters.h"
+#include "kernels/stream.h"
 
 namespace ampcheck::checks::train {
 
@@ -29,12 +34,13 @@ struct GraphOptions {
   Observer* observer = nullptr;
   std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
   int step = 0, rank = 0;              ///< as events name them
+  kernels::Stream* stream = nullptr;   ///< where kernels run; null: on the host, at once
 };
 
 class Graph final : public models::Tape {
  public:
   using Var = models::Var;
-  /// Both outlive the graph.
+  /// Both outlive the graph, and so does the stream. After any call with a stream the host waits before it reads a tensor.
   Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options);
   ~Graph() override;
 
@@ -87,6 +93,19 @@ class Graph final : public models::Tape {
   struct Entry;
 
   Slot& slot(int id) { return slots_[static_cast<std::size_t>(id)]; }
+  // graph_device.cpp
+  void run(const kernels::KernelFn& kernel, const kernels::KernelCall& call) const;
+  /// Until the host may touch the tensors.
+  void wait() const {
+    if (options_.stream != nullptr) options_.stream->wait();
+  }
+  Tensor converted(const TensorView& from, Dtype to) const;
+  Tensor sum_of(const TensorView& x, const TensorView& y) const;
+  Tensor picked(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) const;
+  Tensor spread(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) const;
+  Tensor written_whole(const OpDef& op, const std::string& name, Dtype dtype, const Shape& shape) const;
+  Tensor seed_of(const TensorView& loss, float value) const;
+  void add_to_parameter(Parameter& parameter, const Tensor& grad) const;
   int push(Tensor memory, const Shape& shape, bool needs_grad);
   int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label);
   int put_cast(Entry entry, Dtype to);

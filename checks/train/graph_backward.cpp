@@ -15,43 +15,7 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// out[map[i]] += x[i], in fp32 and rounded once.
-Tensor spread(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) {
-  std::vector<float> sum(at(shape.count()), 0.0f), from(at(x.count()));
-  load_block(x, 0, x.count(), from.data());
-  for (std::size_t i = 0; i < from.size(); ++i) sum[at(map[i])] += from[i];
-  Tensor out = Tensor::uninitialized(x.dtype, shape);
-  store_block(out.view(), 0, out.count(), sum.data());
-  return out;
-}
-
-/// out[i] = x[map[i]].
-Tensor picked(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) {
-  const auto size = at(bytes(x.dtype));
-  Tensor out = Tensor::uninitialized(x.dtype, shape);
-  for (std::size_t i = 0; i < map.size(); ++i)
-    std::memcpy(static_cast<std::byte*>(out.data()) + i * size, static_cast<const std::byte*>(x.data) + at(map[i]) * size, size);
-  return out;
-}
-
-Tensor seed_of(const TensorView& loss, float value) {
-  Tensor out(loss.dtype, loss.shape);
-  store_block(out.view(), 0, 1, &value);
-  return out;
-}
-
 }  // namespace
-
-void add_to(const TensorView& sum, const TensorView& more) {
-  float a[kBlock], b[kBlock];
-  for (std::int64_t i = 0; i < sum.count(); i += kBlock) {
-    const std::int64_t part = std::min<std::int64_t>(kBlock, sum.count() - i);
-    load_block(sum, i, part, a);
-    load_block(more, i, part, b);
-    for (std::int64_t k = 0; k < part; ++k) a[k] += b[k];
-    store_block(sum, i, part, a);
-  }
-}
 
 void Graph::require_kept(const char* what) const {
   if (freed_) throw Error(std::string("[graph] ") + what + ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
@@ -66,9 +30,7 @@ void Graph::add_grad(int id, const Tensor& grad, std::optional<bool> all_finite)
     return;
   }
   // The first contribution may be shared with the tensor that it came from.
-  Tensor sum = converted(s.grad.view(), s.grad.dtype());
-  add_to(sum.view(), grad.view());
-  s.grad = sum;
+  s.grad = sum_of(s.grad.view(), grad.view());
 }
 
 void Graph::backward_move(Entry& entry) {
@@ -114,8 +76,8 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
     gradients.emplace_back(name, written_whole(*entry.op, gradient_name(name), slot(id).view.dtype, slot(id).view.shape));
     kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
   }
-  entry.op->kernel.backward(kernel);
-  if (entry.exact) entry.exact->set_cotangent(to_doubles(cotangent));
+  run(entry.op->kernel.backward, kernel);
+  if (entry.exact) wait(), entry.exact->set_cotangent(to_doubles(cotangent));
   return gradients;
 }
 
@@ -137,6 +99,8 @@ models::Var Graph::norm(const std::vector<Var>& tensors, float factor) {
   entry.factor = factor;
   bool needs_grad = false, all = true;
   double sum = 0;
+  const MemoryScope scope(options_.stream);
+  wait();
   for (const Var x : tensors) {
     if (x.id < 0) continue;
     entry.parts.push_back(x.id);
@@ -163,6 +127,7 @@ models::Var Graph::norm(const std::vector<Var>& tensors, float factor) {
 /// Of n = |f x|: dx = dn f (f x) / n.
 void Graph::backward_norm(Entry& entry) {
   float dn = 0, n = 0;
+  wait();
   load_block(slot(entry.to).grad.view(), 0, 1, &dn), load_block(slot(entry.to).view, 0, 1, &n);
   for (const int id : entry.parts) {
     Tensor out = Tensor::uninitialized(slot(id).view.dtype, slot(id).view.shape);
@@ -204,6 +169,7 @@ void Graph::backward_gradient(Entry& entry) {
   for (const auto& [name, id] : forward.call.inputs)
     if (slot(id).needs_grad && forward.op->signature.input(name)->has_gradient()) add(gradient_name(name), id, slot(id).view.shape);
   if (slot(entry.cotangent).needs_grad) add(gradient_name(dy), entry.cotangent, slot(forward.to).view.shape);
+  wait();
   double_backward(*forward.op, kernel);
   std::unique_ptr<models::SecondEvaluation> exact;
   if (shadowed(entry.name)) {
@@ -222,6 +188,7 @@ void Graph::backward_gradient(Entry& entry) {
 
 void Graph::backward(float seed_value, double scale, bool retain_graph) {
   require_kept("backward");
+  const MemoryScope scope(options_.stream);
   scale_ = scale;
   for (Slot& s : slots_) s.grad = {}, s.grad_finite.reset();
   for (const auto& [id, weight] : losses_)
@@ -252,7 +219,7 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
     const bool alone = !retain_graph && !s.parameter->grad.defined() && s.grad.shape() == s.view.shape &&
                        std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.grad.defined() && other.grad.data() == s.grad.data(); }) == 1;
     if (alone) s.parameter->grad = s.grad;
-    else ParameterSet::add_grad(*s.parameter, s.grad);
+    else add_to_parameter(*s.parameter, s.grad);
   }
 }
 
@@ -264,6 +231,7 @@ std::vector<models::Var> Graph::parameter_vars() const {
 
 std::vector<models::Var> Graph::gradients(const std::vector<Var>& inputs, float seed_value, double scale) {
   require_kept("gradients");
+  const MemoryScope scope(options_.stream);
   gradient_scale_ = scale;
   std::vector<int> cotangents(slots_.size(), -1);
   for (const auto& [id, weight] : losses_)
@@ -285,8 +253,7 @@ void Graph::accumulate(std::vector<int>& cotangents, int id, int more) {
   entry.kind = Entry::Kind::add;
   entry.of_backward = true;
   entry.from = sum, entry.other = more;
-  Tensor value = converted(slot(sum).view, slot(sum).view.dtype);
-  add_to(value.view(), slot(more).view);
+  Tensor value = sum_of(slot(sum).view, slot(more).view);
   sum = entry.to = push(value, slot(sum).view.shape, slot(sum).needs_grad || slot(more).needs_grad);
   entries_.push_back(std::move(entry));
 }
@@ -319,7 +286,7 @@ void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
   const int from = forward.from;
   entry.kind = forward.map.empty() || forward.kind == spread ? move : spread;
   entry.map = forward.map;
-  const Tensor value = forward.map.empty() ? slot(g).memory : entry.kind == move ? picked(slot(g).view, entry.map, shape) : train::spread(slot(g).view, entry.map, shape);
+  const Tensor value = forward.map.empty() ? slot(g).memory : entry.kind == move ? picked(slot(g).view, entry.map, shape) : this->spread(slot(g).view, entry.map, shape);
   const int out = entry.to = push(value, shape, slot(g).needs_grad);
   entries_.push_back(std::move(entry));
   accumulate(cotangents, from, out);

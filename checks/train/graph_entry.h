@@ -15,8 +15,8 @@ namespace ampcheck::checks::train {
 Tensor converted(const TensorView& from, Dtype to);
 /// sum += more, rounded to the dtype of both.
 void add_to(const TensorView& sum, const TensorView& more);
-/// For a kernel to write: zeros only where it adds to what is there.
-Tensor written_whole(const OpDef& op, const std::string& name, Dtype dtype, const Shape& shape);
+/// Whether a kernel adds to what is there.
+bool accumulates(const OpDef& op, const std::string& name);
 /// Whether a cast may change a value.
 inline bool narrows(Dtype from, Dtype to) { return bytes(to) < bytes(from); }
 

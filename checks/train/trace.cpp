@@ -2,6 +2,7 @@
 #include "checks/train/trace.h"
 
 #include <fcntl.h>
+#include <fmt/compile.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <type_traits>
 
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -34,7 +36,10 @@ void append(std::string& out, bool yes) { out += yes ? "true" : "false"; }
 void append(std::string& out, double value) {
   if (std::isnan(value)) out += "\"nan\"";
   else if (std::isinf(value)) out += value < 0 ? "\"-inf\"" : "\"inf\"";
-  else fmt::format_to(std::back_inserter(out), "{}", value);
+  else {
+    char digits[32];  // shortest: 24 at most
+    out.append(digits, static_cast<std::size_t>(fmt::format_to(digits, FMT_COMPILE("{}"), value) - digits));
+  }
 }
 struct Maybe {
   bool known;
@@ -47,6 +52,10 @@ void append(std::string& out, Maybe maybe) {
 void append(std::string& out, const std::optional<double>& value) { append(out, Maybe{value.has_value(), value.value_or(0)}); }
 void append(std::string& out, Quoted quoted) {
   out += '"';
+  if (std::none_of(quoted.text.begin(), quoted.text.end(), [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; })) {
+    out.append(quoted.text), out += '"';
+    return;
+  }
   for (const char c : quoted.text) {
     if (c == '"' || c == '\\') out += '\\';
     if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<int>(c));
@@ -59,7 +68,11 @@ void append(std::string& out, int n) { append(out, static_cast<std::int64_t>(n))
 
 template <class... Parts>
 void put(std::string& out, const Parts&... parts) {
-  (append(out, parts), ...);
+  const auto add = [&]<class Part>(const Part& part) {
+    if constexpr (std::is_array_v<Part>) out.append(part, sizeof part - 1);  // text as it stands in the source
+    else append(out, part);
+  };
+  (add(parts), ...);
 }
 
 /// The statistics of one tensor by itself. The lowest exponent holds all subnormal numbers.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/multi_tensor.h"
 #include "src/error.h"
 #include "src/parallel.h"
 
@@ -53,6 +54,11 @@ bool StepResult::left() const {
 Trainer::Trainer(const TrainOptions& options)
     : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed) {
   scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled) : std::make_unique<GradScaler>(options_.scaler);
+  if (options_.stream) {
+    if (options_.rule.ranks > 1) throw Error("[ranks] device cuda, got " + std::to_string(options_.rule.ranks) + " ranks, want one: ranks are threads of the host");
+    stream_ = options_.stream();
+    scaler_->set_unscale([stream = stream_.get()](std::span<const TensorView> grads, float inv_scale, float& found_inf) { kernels::unscale_at_once(*stream, grads, inv_scale, found_inf); });
+  }
   if (options_.sharding.on && (options_.rule.ranks < 2 || options_.scale_rule))
     throw Error("[ranks] sharded, got " + (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") + ", want two ranks or more, and torch's scaler or none");
   if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
@@ -67,17 +73,22 @@ Trainer::~Trainer() = default;
 void Trainer::prepare() {
   if (optimizer_ || sharded_) return;
   models::Recordings recordings;
-  Graph graph(parameters_, recordings, {});
+  GraphOptions once;
+  once.stream = stream_.get();
+  Graph graph(parameters_, recordings, once);
   net_.forward(graph, 0);
+  if (stream_) stream_->wait();
   if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
     add_penalty(graph, 1);
     graph.backward(1, 1);
+    if (stream_) stream_->wait();
     parameters_.clear_grads();
   }
   if (options_.sharding.on) {
     sharded_ = std::make_unique<ShardedRanks>(parameters_, options_.rule, options_.scaler, options_.sharding);
   } else {
     optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
+    if (stream_) optimizer_->set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) { kernels::update_at_once(*stream, tensors, rule, counts); });
     if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
   }
   for (int rank = 0; rank < options_.rule.ranks; ++rank) {
@@ -95,7 +106,7 @@ void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::v
   if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
 
-bool Trainer::compares() const { return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0; }
+bool Trainer::compares() const { return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.grad_penalty <= 0; }
 
 void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
@@ -118,7 +129,7 @@ void Trainer::run_fp64(StepResult& result) {
     for (const Parameter& parameter : reference_.front()->parameters().all()) {
       const std::vector<double>& moved = apart_[at++];
       if (!parameter.grad.defined()) continue;
-      const auto grad = parameter.grad.span<double>();
+      const auto grad = reference_.front()->gradient(parameter).span<double>();
       for (std::size_t i = 0; i < grad.size(); ++i) drift += moved[i] * grad[i];
     }
     result.loss_drift = drift / options_.rule.loss_weight;
@@ -142,7 +153,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   GraphOptions options;
   if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
   if (told) options.observer = watch_.get(), options.fault = options_.fault;
-  options.step = step_, options.rank = number;
+  options.step = step_, options.rank = number, options.stream = stream_.get();
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
   rank.loss = 0, rank.grad_norm = 0;
@@ -158,6 +169,7 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
     if (options_.rule.grad_penalty > 0) rank.grad_norm += static_cast<double>(share * add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
     graph.backward(scale * share * weight, scale);
   }
+  if (stream_) stream_->wait();  // from here on the host reads gradients
 }
 
 double Trainer::run_micro_batches(StepResult& result) {
@@ -224,8 +236,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
-      const bool clipped = options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;  // its gradients were clipped already
-      if (phase != Phase::unscale || !clipped) carried = to_doubles((moves ? fp64.value : fp64.grad).view());
+      carried = to_doubles((moves ? fp64.value : phase == Phase::unscale ? reference_.front()->gradient(fp64) : fp64.grad).view());
       event.carried = carried;
     }
     if (moves) {
@@ -261,6 +272,7 @@ void Trainer::step_optimizer(StepResult& result) {
     sharded_->gather_values();
     return;
   }
+  const MemoryScope scope(stream_.get());  // of the optimizer's state
   const std::int64_t before = optimizer_->updates();
   scaler_->step(*optimizer_);
   scaler_->update();

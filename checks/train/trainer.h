@@ -38,6 +38,9 @@ struct TrainOptions {
   int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
   bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
+  /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still does, on the device's
+  /// memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad and RMSprop, and what is watched.
+  std::function<std::unique_ptr<kernels::Stream>()> stream = nullptr;
 };
 
 /// "none", "torch", or the rule's.
@@ -49,7 +52,7 @@ struct StepResult {
   std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
   std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
   std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
-  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; unclipped steps that are looked at
+  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; of steps that are looked at, without a penalty
   double scale = 1;                         ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
@@ -58,7 +61,7 @@ struct StepResult {
   bool ranks_disagree = false;              ///< sharded: some ranks stepped or have another scale
   double lr = 0;                            ///< of this step's update
   std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
-  std::vector<GradientError> gradient_errors;  ///< if asked for; without clipping and penalty
+  std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
   /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
   /// the other.
@@ -77,7 +80,10 @@ class Trainer {
   ~Trainer();
 
   /// Starts from these values instead of the seed's; before the first step.
-  void set_parameter(const std::string& name, const Shape& shape, const std::vector<double>& values) { parameters_.set(name, shape, values); }
+  void set_parameter(const std::string& name, const Shape& shape, const std::vector<double>& values) {
+    const MemoryScope scope(stream_.get());
+    parameters_.set(name, shape, values);
+  }
   StepResult step();
   int steps() const { return step_; }
   ParameterSet& parameters() { return parameters_; }
@@ -88,6 +94,8 @@ class Trainer {
   ShardedRanks* sharded() { return sharded_.get(); }
   Watch* watch() { return watch_.get(); }
   const Watch* watch() const { return watch_.get(); }
+  /// Null on the host.
+  kernels::Stream* stream() { return stream_.get(); }
   // For checkpoints.
   /// Makes parameters, optimizer and fp64 runs, which come to be with the first step otherwise.
   void prepare();
@@ -102,7 +110,7 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
-  /// Whether this step is compared with the fp64 run to first order: clipped gradients and penalties are not.
+  /// Whether this step is compared with the fp64 run to first order: with a penalty it is not.
   bool compares() const;
   /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
   float add_penalty(Graph& graph, float seed);
@@ -118,6 +126,7 @@ class Trainer {
 
   TrainOptions options_;
   Net net_;
+  std::unique_ptr<kernels::Stream> stream_;
   ParameterSet parameters_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GradScaler> scaler_;

@@ -144,7 +144,10 @@ void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_
   carried_ = carried;
   loss_weight_ = loss_weight, share_ = share;
   batch_ = batch;
-  if (first_micro_batch) of_step_.clear(), errors_.clear();
+  if (first_micro_batch) {
+    for (auto& [key, place] : places_) place.of_step = {};
+    next_ = 0, errors_.clear();
+  }
   logits_.clear();
   if (carried == nullptr) return;
   for (const models::RecordedCall& call : carried->calls) {
@@ -215,8 +218,28 @@ void Watch::keep_error(const Event& event, const TensorKey& key) {
   if (any) errors_.push_back(std::move(kept));
 }
 
+std::map<TensorKey, Tally> Watch::of_step() const {
+  std::map<TensorKey, Tally> out;
+  for (const auto& [key, place] : places_)
+    if (place.of_step.tensors > 0) out.emplace_hint(out.end(), key, place.of_step);
+  return out;
+}
+
+Watch::Known& Watch::place_of(const Event& e) {
+  if (next_ < order_.size()) {
+    const TensorKey& key = *order_[next_]->key;
+    if (key.phase == e.phase && key.cast == e.cast && key.dtype == e.got.dtype && key.tensor == e.tensor && key.op == e.op && key.layer == e.layer) return *order_[next_++];
+  }
+  const auto [found, fresh] = places_.try_emplace(TensorKey{e.phase, e.cast, e.got.dtype, std::string(e.op), std::string(e.layer), std::string(e.tensor)});
+  if (fresh) found->second.key = &found->first, found->second.of_run = &of_run_[found->first];
+  order_.resize(next_++);  // from here on the order is learnt anew
+  order_.push_back(&found->second);
+  return found->second;
+}
+
 bool Watch::see(const Event& event) {
-  const TensorKey key{event.phase, event.cast, event.got.dtype, std::string(event.op), std::string(event.layer), std::string(event.tensor)};
+  Known& place = place_of(event);
+  const TensorKey& key = *place.key;
   std::optional<TensorStats> stats;
   if (listener_) stats = tensor_stats(event.got);
   const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
@@ -227,7 +250,9 @@ bool Watch::see(const Event& event) {
   const std::vector<double>* of_record = carried_of(event);
   std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   if (std::ssize(carried) != n) carried = {};
-  GradientRange* const range = event.phase == Phase::backward && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty()) ? &ranges_[key.str()] : nullptr;
+  const bool ranged = event.phase == Phase::backward && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty());
+  if (ranged && place.range == nullptr) place.range = &ranges_[key.str()];
+  GradientRange* const range = ranged ? place.range : nullptr;
   if (range != nullptr && !carried.empty()) range->add(carried, 1);
   const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
   double got[kPart], exact[kPart], adjoint2 = 0;
@@ -237,8 +262,12 @@ bool Watch::see(const Event& event) {
   const bool norm_traced = by_norm != nullptr && std::ssize(*by_norm) == n;
   // A cast in a run without fp64 beside it: its statistics and sums in one pass.
   std::optional<ShadowStats> shadow;
-  if (listener_ && event.has_exact() && carried.empty() && range == nullptr && !traced && !norm_traced) {
+  if (listener_ && event.has_exact() && carried.empty() && !traced && !norm_traced) {
     ShadowSums sums;
+    for (std::int64_t at = 0; range != nullptr && at < n; at += kPart) {
+      const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
+      range->add_part({read_block(event.exact, at, part, exact), static_cast<std::size_t>(part)}, event.scale, noise);
+    }
     shadow = shadow_stats(event.got, event.exact, noise, sums);
     tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed, tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
   }
@@ -266,8 +295,8 @@ bool Watch::see(const Event& event) {
   if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty()) compare_decisions(event.got, carried, tally);
   tally.intended = event.intended, tally.stagnant = event.stagnant;
   if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient) keep_error(event, key);
-  of_step_[key].add(tally);
-  of_run_[key].add(tally);
+  place.of_step.add(tally);
+  place.of_run->add(tally);
   if (listener_) {
     Event told = event;
     told.shadow = shadow ? &*shadow : nullptr;

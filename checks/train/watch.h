@@ -94,7 +94,8 @@ class Watch final : public Observer {
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   bool see(const Event& event) override;
 
-  const std::map<TensorKey, Tally>& of_step() const { return of_step_; }
+  /// Of the tensors of the last step.
+  std::map<TensorKey, Tally> of_step() const;
   const std::map<TensorKey, Tally>& of_run() const { return of_run_; }
   /// In their order; no more than kMostFaults.
   const std::vector<FaultEvent>& faults() const { return faults_; }
@@ -107,6 +108,8 @@ class Watch final : public Observer {
   const std::vector<double>* carried_of(const Event& event) const;
   const std::vector<double>* cotangent_of(const Event& event) const;
   void keep_error(const Event& event, const TensorKey& key);
+  struct Known;
+  Known& place_of(const Event& event);
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
 
   bool exact_;
@@ -118,7 +121,17 @@ class Watch final : public Observer {
   double loss_weight_ = 1, share_ = 1;
   std::string logits_;  ///< the call whose output a cross-entropy reads
   const models::StepRecord* carried_ = nullptr;
-  std::map<TensorKey, Tally> of_step_, of_run_;
+  /// Where what belongs to a tensor is, found once: steps name the same tensors in the same order.
+  struct Known {
+    const TensorKey* key = nullptr;
+    Tally of_step = {};
+    Tally* of_run = nullptr;
+    GradientRange* range = nullptr;
+  };
+  std::map<TensorKey, Known> places_;
+  std::vector<Known*> order_;
+  std::size_t next_ = 0;  ///< in order_
+  std::map<TensorKey, Tally> of_run_;
   std::map<std::string, GradientRange> ranges_;
   std::vector<FaultEvent> faults_;
 };

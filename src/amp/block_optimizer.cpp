@@ -172,14 +172,9 @@ void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, U
   }
 }
 
-void BlockOptimizer::update_parameter(std::size_t i, bool first) {
+BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
   Parameter& parameter = *parameters_[i];
-  if (parameter.grad.shape() != parameter.value.shape())
-    throw Error("[optimizer] gradient of '" + parameter.name + "', got shape " + parameter.grad.shape().str() + ", want " +
-                parameter.value.shape().str());
   OptimizerState& held = state(i);
-  const double step = counts_steps() ? static_cast<double>(*held["step"].span<float>().data()) : 0.0;
-  begin_parameter(step, first);
   Walk w;
   w.target = common_.master_weights ? held["master_param"].view() : parameter.value.view();
   w.copy = parameter.value.view();
@@ -190,6 +185,42 @@ void BlockOptimizer::update_parameter(std::size_t i, bool first) {
   const Dtype dtype = parameter.value.dtype();
   if (!common_.fused && is_low(dtype)) w.rounds_to = &format(dtype);
   w.epsilon_is_zero = w.rounds_to != nullptr && std::fabs(epsilon()) <= w.rounds_to->min_subnormal() / 2;
+  return w;
+}
+
+/// Whether a device may have all of this step's update: no fp64, nothing sparse, no result rounded below fp32 on its way.
+bool BlockOptimizer::updates_at_once() const {
+  if (!multi_tensor_ || !rule() || common_.moments == Dtype::fp64) return false;
+  const auto no = [&](const Parameter* p) {
+    return p->sparse_rows || p->value.dtype() == Dtype::fp64 || (p->grad.defined() && p->grad.dtype() == Dtype::fp64) || (!common_.fused && is_low(p->value.dtype()));
+  };
+  return std::none_of(parameters_.begin(), parameters_.end(), no);
+}
+
+TensorUpdate BlockOptimizer::update_of(std::size_t i, bool first) {
+  const Walk w = tensors_of(i);
+  begin_parameter(counts_steps() ? static_cast<double>(*state(i)["step"].span<float>().data()) : 0.0, first);
+  TensorUpdate out;
+  out.target = w.target, out.grad = w.grad, out.moments = w.moments;
+  if (w.has_copy) out.copy = w.copy;
+  fill(out);
+  return out;
+}
+
+void BlockOptimizer::run_at_once(std::span<const TensorUpdate> updates, std::span<const std::size_t> numbers) {
+  UpdateRule all = *rule();
+  all.fused = common_.fused, all.count = common_.count, all.lr = lr();
+  if (common_.fused) all.grad_scale = grad_scale;
+  std::vector<UpdateCounts> counts(updates.size());
+  multi_tensor_(updates, all, counts);
+  for (std::size_t k = 0; k < numbers.size(); ++k) add(counts_, counts[k]), add(by_parameter_[numbers[k]], counts[k]);
+}
+
+void BlockOptimizer::update_parameter(std::size_t i, bool first) {
+  Parameter& parameter = *parameters_[i];
+  begin_parameter(counts_steps() ? static_cast<double>(*state(i)["step"].span<float>().data()) : 0.0, first);
+  const Walk w = tensors_of(i);
+  const Dtype dtype = parameter.value.dtype();
   std::mutex mutex;
   parallel_for(parameter.value.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     UpdateCounts counts;
@@ -228,7 +259,9 @@ void BlockOptimizer::update_sparse(std::size_t i) {
 }
 
 bool BlockOptimizer::update() {
-  const bool skip = skipped();
+  const bool skip = skipped(), at_once = !skip && updates_at_once();
+  std::vector<TensorUpdate> updates;
+  std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
     if (!parameter.grad.defined()) continue;
@@ -241,10 +274,16 @@ bool BlockOptimizer::update() {
     // torch's wrapper counts first and takes the flag off again: with a flag of 2 the counter goes down.
     float* step = counts_steps() ? state(i)["step"].span<float>().data() : nullptr;
     if (step != nullptr) *step += 1.0f;
-    if (!skip) update_parameter(i, first);
+    if (!skip) {
+      if (parameter.grad.shape() != parameter.value.shape())
+        throw Error("[optimizer] gradient of '" + parameter.name + "', got shape " + parameter.grad.shape().str() + ", want " + parameter.value.shape().str());
+      if (at_once) updates.push_back(update_of(i, first)), numbers.push_back(i);
+      else update_parameter(i, first);
+    }
     if (step != nullptr && common_.fused && found_inf)
       *step -= common_.skip == SkipRule::nonzero ? (skip ? 1.0f : 0.0f) : *found_inf;
   }
+  if (!updates.empty()) run_at_once(updates, numbers);
   return !skip;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting exponent fields. One addition in memory per element is what bounds the speed: for large tensors two neighbours are one index.
+// Counting exponent fields.
 #pragma once
 
 #if defined(__BMI2__)
@@ -71,12 +71,78 @@ class PlainHistogram {
   std::vector<std::int64_t> counts_;
 };
 
-/// fp16, bf16 and fp32: one counter per pair of fields.
+/// fp16, bf16 and fp32: the fields of a block as bytes, of which each value that occurs between the smallest and the largest is counted 32 at a
+/// time: some fifteen in most blocks, which no table in memory comes up to.
+template <class Code, int kFraction, int kExponent>
+class FieldHistogram {
+ public:
+  void add(const Code* x, std::int64_t n) {
+    for (std::int64_t at = 0; at < n; at += kScanBlock) add_block(x + at, std::min(kScanBlock, n - at));
+  }
+  void add_to(std::vector<std::int64_t>& exponents) const {
+    for (std::size_t field = 0; field <= kField; ++field) exponents[field] += counts_[field];
+  }
+  /// Values between the smallest and the largest of these.
+  static int values(const Code* x, std::int64_t n) {
+    int highest = 0, lowest = static_cast<int>(kField);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto field = static_cast<int>((x[i] >> kFraction) & kField);
+      highest = std::max(highest, field), lowest = field == 0 ? lowest : std::min(lowest, field);
+    }
+    return highest - lowest + 1;
+  }
+
+ private:
+  using Bytes = std::uint8_t __attribute__((vector_size(32)));
+  static constexpr std::uint32_t kField = (1u << kExponent) - 1;
+  static constexpr std::int64_t kLanes = sizeof(Bytes), kTogether = 4;
+  static constexpr int kMostValues = 48;  // of more, as of what is not finite beside small numbers, one by one
+  static_assert(kScanBlock / kLanes < 256, "a byte counts its lane");
+
+  void add_block(const Code* x, std::int64_t n) {
+    alignas(64) std::uint8_t fields[kScanBlock];
+    std::uint8_t highest = 0, lowest = 255;  // lowest: but for 0, less one
+    for (std::int64_t i = 0; i < n; ++i) fields[i] = static_cast<std::uint8_t>((x[i] >> kFraction) & kField);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto below = static_cast<std::uint8_t>(fields[i] - 1);
+      highest = fields[i] > highest ? fields[i] : highest, lowest = below < lowest ? below : lowest;
+    }
+    const std::int64_t whole = highest - lowest > kMostValues ? 0 : n / kLanes * kLanes;
+    for (std::int64_t i = whole; i < n; ++i) ++counts_[fields[i]];
+    if (whole == 0) return;
+    std::int64_t found = 0;  // of all but 0
+    for (int first = lowest + 1; first <= highest; first += static_cast<int>(kTogether)) found += count(fields, whole, first);
+    counts_[0] += whole - found;
+  }
+
+  /// Counts the values from `first` on, and returns how many there are of them all.
+  std::int64_t count(const std::uint8_t* fields, std::int64_t n, int first) {
+    Bytes wanted[kTogether], seen[kTogether] = {};
+    for (int v = 0; v < kTogether; ++v) wanted[v] = Bytes{} + static_cast<std::uint8_t>(first + v);
+    for (std::int64_t i = 0; i < n; i += kLanes) {
+      Bytes block;
+      std::memcpy(&block, fields + i, sizeof block);
+#pragma GCC unroll 4
+      for (int v = 0; v < kTogether; ++v) seen[v] -= reinterpret_cast<Bytes>(block == wanted[v]);
+    }
+    std::int64_t all = 0;
+    for (int v = 0; v < kTogether && first + v <= static_cast<int>(kField); ++v) {
+      std::int64_t sum = 0;
+      for (int lane = 0; lane < kLanes; ++lane) sum += seen[v][lane];
+      counts_[static_cast<std::size_t>(first + v)] += sum, all += sum;
+    }
+    return all;
+  }
+
+  std::array<std::int64_t, kField + 1> counts_{};
+};
+
+/// bf16 and fp32 with many binades in a block: one counter per pair of fields.
 template <class Code, int kFraction, int kExponent>
 class PairHistogram {
  public:
   /// Elements from which on the tables (2^(2 exponent bits) counters, twice) are soon paid for.
-  static constexpr std::int64_t kWorthIt = kExponent == 5 ? 1 << 12 : 1 << 18;
+  static constexpr std::int64_t kWorthIt = 1 << 22;
 
   void add(const Code* x, std::int64_t n) {
     constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Code)), kWord = 8 / static_cast<std::int64_t>(sizeof(Code));
@@ -92,8 +158,8 @@ class PairHistogram {
         if constexpr (sizeof(Code) == 2) {
           ++tables[0][first & kPair];
           ++tables[1][first >> (2 * kExponent)];
-          ++tables[2 % kTables][second & kPair];
-          ++tables[3 % kTables][second >> (2 * kExponent)];
+          ++tables[0][second & kPair];
+          ++tables[1][second >> (2 * kExponent)];
         } else {
           ++tables[0][first];
           ++tables[1][second];
@@ -117,8 +183,7 @@ class PairHistogram {
   static constexpr std::uint64_t kMask =
       sizeof(Code) == 2 ? (kField << kFraction) * 0x0001000100010001u : (kField << kFraction) * 0x0000000100000001u;
 
-  // Several, so that equal neighbours do not wait for one another; as many as the first cache holds (fp16), at least two.
-  static constexpr std::size_t kTables = kExponent == 5 ? 4 : 2;
+  static constexpr std::size_t kTables = 2;  // equal neighbours do not wait for one another
   using Table = std::vector<std::uint32_t>;
   static std::array<Table, kTables> empty_tables() {
     std::array<Table, kTables> tables;

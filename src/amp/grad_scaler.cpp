@@ -106,7 +106,8 @@ std::map<int, float> GradScaler::unscale_grads(Optimizer& optimizer, float inv_s
   for (const auto& [device, grads] : by_device) {
     float& flag = found[device];
     flag = 0.0f;
-    check_and_unscale(grads, inv_scale, flag);
+    if (unscale_with_) unscale_with_(grads, inv_scale, flag);
+    else check_and_unscale(grads, inv_scale, flag);
   }
   return found;
 }

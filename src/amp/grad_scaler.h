@@ -21,6 +21,7 @@
 #include <tuple>
 #include <vector>
 
+#include "src/amp/multi_tensor.h"
 #include "src/amp/optimizer.h"
 
 namespace ampcheck {
@@ -95,6 +96,9 @@ class GradScaler {
   /// A derived scaler's own fields are not in it: use its state_dict().
   GradScaler pickled() const;
 
+  /// How gradients of one device are unscaled: as src/amp/unscale.h does, or by a device in one launch.
+  void set_unscale(MultiTensorUnscale unscale) { unscale_with_ = std::move(unscale); }
+
   // For reports and tests.
   std::optional<float> scale_value() const { return scale_; }  ///< none before the first scale()
   std::optional<std::int32_t> growth_tracker() const { return tracker_; }
@@ -126,6 +130,7 @@ class GradScaler {
   std::optional<float> scale_;
   std::optional<std::int32_t> tracker_;
   std::map<const Optimizer*, PerOptimizer> per_optimizer_;
+  MultiTensorUnscale unscale_with_;
 };
 
 template <std::ranges::range Container>

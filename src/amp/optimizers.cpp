@@ -101,6 +101,11 @@ bool Sgd::takes_sparse() const { return options_.momentum == 0.0 && options_.wei
 
 void Sgd::begin_parameter(double, bool first) { first_ = first; }
 
+std::optional<UpdateRule> Sgd::rule() const {
+  return UpdateRule{.kind = UpdateRule::Kind::sgd, .maximize = options_.maximize, .nesterov = options_.nesterov, .weight_decay = options_.weight_decay,
+                    .momentum = options_.momentum, .dampening = options_.dampening};
+}
+
 template <class T>
 void Sgd::apply(const UpdateBlock<T>& block) const {
   const Ops<T> ops{block.n, block.rounds_to};
@@ -142,6 +147,11 @@ std::vector<std::string> Adam::moment_names() const {
 void Adam::begin_parameter(double step, bool) {
   step_size_ = lr() / (1.0 - std::pow(options_.beta1, step));
   bias_correction2_sqrt_ = std::sqrt(1.0 - std::pow(options_.beta2, step));
+}
+
+std::optional<UpdateRule> Adam::rule() const {
+  return UpdateRule{.kind = UpdateRule::Kind::adam, .maximize = options_.maximize, .decoupled = decoupled_, .amsgrad = options_.amsgrad,
+                    .weight_decay = options_.weight_decay, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.eps};
 }
 
 template <class T>

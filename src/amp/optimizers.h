@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "src/amp/multi_tensor.h"
 #include "src/amp/optimizer.h"
 
 namespace ampcheck {
@@ -82,6 +83,8 @@ class BlockOptimizer : public Optimizer {
     counts_ = {};
     by_parameter_.assign(parameters_.size(), {});
   }
+  /// All dense tensors at once, by a device, where the rule is one that it has; the others by the host, here.
+  void set_multi_tensor(MultiTensorUpdate update) { multi_tensor_ = std::move(update); }
 
  protected:
   BlockOptimizer(std::vector<Parameter*> parameters, double lr, const UpdateOptions& common);
@@ -99,6 +102,10 @@ class BlockOptimizer : public Optimizer {
   /// Index of the second moment among the moments; none: -1.
   virtual int second_moment() const { return -1; }
   virtual bool takes_sparse() const { return false; }
+  /// For a device; none: the host's alone. Not what all optimizers have in common.
+  virtual std::optional<UpdateRule> rule() const { return std::nullopt; }
+  /// The scalars of begin_parameter().
+  virtual void fill(TensorUpdate&) const {}
 
   UpdateOptions common_;
 
@@ -106,6 +113,10 @@ class BlockOptimizer : public Optimizer {
   struct Walk;
   bool skipped() const;
   bool prepare_state(std::size_t i);
+  Walk tensors_of(std::size_t i);
+  bool updates_at_once() const;
+  TensorUpdate update_of(std::size_t i, bool first);
+  void run_at_once(std::span<const TensorUpdate> updates, std::span<const std::size_t> numbers);
   void update_parameter(std::size_t i, bool first);
   template <class T>
   struct Buffers;
@@ -121,6 +132,7 @@ class BlockOptimizer : public Optimizer {
 
   UpdateCounts counts_;
   std::vector<UpdateCounts> by_parameter_;
+  MultiTensorUpdate multi_tensor_;
 };
 
 class Sgd : public BlockOptimizer {
@@ -131,6 +143,8 @@ class Sgd : public BlockOptimizer {
   std::vector<std::string> moment_names() const override;
   bool counts_steps() const override { return false; }
   bool takes_sparse() const override;
+  std::optional<UpdateRule> rule() const override;
+  void fill(TensorUpdate& update) const override { update.first = first_; }
   void begin_parameter(double step, bool first) override;
   void update_block(const UpdateBlock<float>& block) const override { apply(block); }
   void update_block(const UpdateBlock<double>& block) const override { apply(block); }
@@ -154,6 +168,8 @@ class Adam : public BlockOptimizer {
   void update_block(const UpdateBlock<double>& block) const override { apply(block); }
   double epsilon() const override { return options_.eps; }
   int second_moment() const override { return 1; }
+  std::optional<UpdateRule> rule() const override;
+  void fill(TensorUpdate& update) const override { update.step_size = step_size_, update.correction = bias_correction2_sqrt_; }
 
  private:
   template <class T>

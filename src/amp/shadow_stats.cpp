@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor against its shadow, by blocks: loops without branches over doubles, then one table per block.
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -20,6 +24,7 @@ namespace {
 
 constexpr std::int64_t kGrain = 1 << 16;
 constexpr std::int64_t kPart = 256;       // elements at a time: all buffers of them leave room in the first cache
+constexpr std::int64_t kFloatPart = 1024;  // of floats: a quarter of the buffers, half the width
 constexpr double kMax = std::numeric_limits<double>::max();
 constexpr double kBeyond = 32767.0;       // ulps; keeps the error below 2^31 units of 2^-16 ulp
 constexpr double kUnits = 65536.0;
@@ -197,38 +202,47 @@ struct FloatLimits {
 };
 
 /// Sums of squares of x - r, of r and of the units, in eight lanes on every processor.
-struct SquareSums {
-  using Floats = float __attribute__((vector_size(16)));
-  using Integers = std::int32_t __attribute__((vector_size(16)));
-  using Doubles = double __attribute__((vector_size(32)));
+class SquareSums {
+ public:
   static constexpr std::int64_t kLanes = 8;
-  Doubles error2[2] = {}, shadow2[2] = {}, units2[2] = {};
-
   /// kLanes elements.
-  void add(const float* x, const float* r, const std::int32_t* units) {
+  [[gnu::always_inline]] inline void add(const float* x, const float* r, const std::int32_t* units) {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      Floats a, b;
-      Integers c;
-      std::memcpy(&a, x + 4 * half, sizeof a), std::memcpy(&b, r + 4 * half, sizeof b), std::memcpy(&c, units + 4 * half, sizeof c);
-      const Doubles d = __builtin_convertvector(a - b, Doubles), v = __builtin_convertvector(b, Doubles), u = __builtin_convertvector(c, Doubles);
-      error2[half] += d * d, shadow2[half] += v * v, units2[half] += u * u;
+      const Doubles e = wide(x + 4 * half, r + 4 * half), v = wide(r + 4 * half), u = wide(units + 4 * half);
+      error2_[half] += e * e, shadow2_[half] += v * v, units2_[half] += u * u;
     }
   }
+  double error2() const { return total(error2_); }
+  double shadow2() const { return total(shadow2_); }
+  double units2() const { return total(units2_); }
+
+ private:
+  using Doubles = double __attribute__((vector_size(32)));
+#if defined(__AVX2__)
+  [[gnu::always_inline]] static inline Doubles wide(const float* a, const float* b) { return reinterpret_cast<Doubles>(_mm256_cvtps_pd(_mm_sub_ps(_mm_loadu_ps(a), _mm_loadu_ps(b)))); }
+  [[gnu::always_inline]] static inline Doubles wide(const float* a) { return reinterpret_cast<Doubles>(_mm256_cvtps_pd(_mm_loadu_ps(a))); }
+  [[gnu::always_inline]] static inline Doubles wide(const std::int32_t* a) { return reinterpret_cast<Doubles>(_mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)))); }
+#else
+  static Doubles wide(const float* a, const float* b) { return Doubles{a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
+  template <class T>
+  static Doubles wide(const T* a) { return Doubles{static_cast<double>(a[0]), static_cast<double>(a[1]), static_cast<double>(a[2]), static_cast<double>(a[3])}; }
+#endif
   static double total(const Doubles (&lanes)[2]) {
     double sum = 0;
     for (const Doubles& half : lanes)
       for (int lane = 0; lane < 4; ++lane) sum += half[lane];
     return sum;
   }
+  Doubles error2_[2] = {}, shadow2_[2] = {}, units2_[2] = {};
 };
 
 /// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences are exact floats, of
 /// normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an element is beyond the format; then nothing was
 /// added.
-bool add_close_floats(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+[[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
   constexpr float kShift = 0x1.8p23f;
-  alignas(64) std::int32_t units[kPart];
+  alignas(64) std::int32_t units[kFloatPart];
   std::int32_t special = 0, small = 0, exact = 0, over_half = 0;
   std::uint32_t errors = 0;  // modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
   for (std::int64_t i = 0; i < n; ++i) {
@@ -266,10 +280,10 @@ bool add_close_floats(const float* x, const float* r, std::int64_t n, const Floa
     std::copy(x + whole, x + n, rest_x), std::copy(r + whole, r + n, rest_r), std::copy(units + whole, units + n, rest_units);
     squares.add(rest_x, rest_r, rest_units);
   }
-  sums.error2 += SquareSums::total(squares.error2), sums.shadow2 += SquareSums::total(squares.shadow2);
+  sums.error2 += squares.error2(), sums.shadow2 += squares.shadow2();
   sums.above += above, sums.flushed += vanished;
   stats.shadow_not_zero += n - zeros, stats.flushed += flushed, stats.subnormal_loss += loss, stats.became_subnormal += became;
-  const auto low = static_cast<std::uint64_t>(SquareSums::total(squares.units2));  // of 17 bits each: exact
+  const auto low = static_cast<std::uint64_t>(squares.units2());  // of 17 bits each: exact
   stats.error_sum += static_cast<std::int32_t>(errors);
   stats.square_sum_low += low;
   stats.square_sum_high += stats.square_sum_low < low ? 1 : 0;
@@ -277,6 +291,22 @@ bool add_close_floats(const float* x, const float* r, std::int64_t n, const Floa
   stats.exact += exact, stats.toward_zero += toward, stats.away_from_zero += away;
   stats.ulps[0] += n - exact - over_half, stats.ulps[1] += over_half;
   return true;
+}
+
+#if defined(__AVX2__) && defined(__FMA__)
+/// The same loops at twice the width: their sums have lanes of their own or are integers.
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+  return add_close(x, r, n, limits, stats, sums);
+}
+/// Highway's AVX3 has all of them.
+bool runs_wide() { return simd_target().starts_with("AVX3"); }
+#else
+bool add_close_wide(const float*, const float*, std::int64_t, const FloatLimits&, ShadowStats&, ShadowSums&) { return false; }
+bool runs_wide() { return false; }
+#endif
+
+bool add_close_floats(bool wide, const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+  return wide ? add_close_wide(x, r, n, limits, stats, sums) : add_close(x, r, n, limits, stats, sums);
 }
 
 void add_sums(const Block& b, std::int64_t n, double noise, double smallest, ShadowSums& sums) {
@@ -297,13 +327,21 @@ ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t beg
   const FloatLimits of_floats(format(x.dtype), noise);
   const bool floats = shadow.dtype == Dtype::fp32 && (x.dtype == Dtype::fp16 || x.dtype == Dtype::bf16) && x.is_dense() && shadow.is_dense();
   Block block;
-  alignas(64) float narrow[kPart];
-  for (std::int64_t at = begin; at < end; at += kPart) {
-    const std::int64_t n = std::min<std::int64_t>(kPart, end - at);
-    if (floats) {
-      load_block(x, at, n, narrow);
-      if (add_close_floats(narrow, shadow.as<const float>() + at, n, of_floats, stats, sums != nullptr ? *sums : unwanted)) continue;
+  alignas(64) float narrow[kFloatPart];
+  const bool wide = runs_wide();
+  const auto add_floats = [&](std::int64_t at, std::int64_t n) {
+    load_block(x, at, n, narrow);
+    return add_close_floats(wide, narrow, shadow.as<const float>() + at, n, of_floats, stats, sums != nullptr ? *sums : unwanted);
+  };
+  std::int64_t n = 0, far = begin;  // up to `far` floats are tried by small parts
+  for (std::int64_t at = begin; at < end; at += n) {
+    if (floats && at >= far) {
+      n = std::min<std::int64_t>(kFloatPart, end - at);
+      if (add_floats(at, n)) continue;
+      far = at + n;
     }
+    n = std::min<std::int64_t>(kPart, (floats ? far : end) - at);
+    if (floats && add_floats(at, n)) continue;
     load(x, at, n, block.x);
     load(shadow, at, n, block.shadow);
     find_errors(block, n, limits);

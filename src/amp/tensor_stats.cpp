@@ -63,12 +63,14 @@ TensorStats part_of(const TensorView& view, std::int64_t begin, std::int64_t end
 
 template <class Code, int kFraction, int kExponent>
 TensorStats part_with(const TensorView& view, std::int64_t begin, std::int64_t end) {
-  if (end - begin >= PairHistogram<Code, kFraction, kExponent>::kWorthIt) {
+  using Fields = FieldHistogram<Code, kFraction, kExponent>;
+  constexpr int kMany = 24;
+  if (kExponent == 8 && end - begin >= PairHistogram<Code, kFraction, kExponent>::kWorthIt && view.is_dense() && Fields::values(view.as<const Code>() + begin, kScanBlock) > kMany) {
     PairHistogram<Code, kFraction, kExponent> pairs;
     return part_of<Code>(view, begin, end, pairs);
   }
-  PlainHistogram<Code> plain(kFraction, kExponent, std::numeric_limits<std::uint64_t>::max());
-  return part_of<Code>(view, begin, end, plain);
+  Fields fields;
+  return part_of<Code>(view, begin, end, fields);
 }
 
 template <class Code>
