@@ -39,7 +39,10 @@ if(AMPCHECK_FUZZ)
 endif()
 
 # What users wait for runs in the libraries; commands, reports, tests and what runs once a case or a failure build in half the time with less.
-set(AMPCHECK_BUILD_FAST $<$<CONFIG:Release>:-O1> $<$<CONFIG:Debug>:-O0> $<$<BOOL:${AMPCHECK_SANITIZE}>:-g0>)
+set(AMPCHECK_BUILD_FAST $<$<CONFIG:Release>:-O1> $<$<CONFIG:Debug>:-O0>)
+if(AMPCHECK_SANITIZE)
+  list(APPEND AMPCHECK_BUILD_FAST -g0)
+endif()
 file(GLOB AMPCHECK_SELDOM CONFIGURE_DEPENDS checks/ops/*.cpp checks/zoo/*.cpp checks/dump*.cpp checks/launcher*.cpp checks/shrink*.cpp checks/gate_rules.cpp
   checks/plugin_descriptor.cpp checks/contract.cpp checks/further_causes.cpp checks/another_activation.cpp checks/formula_change.cpp checks/diagnosis.cpp
   checks/visible.cpp checks/compare_builds.cpp checks/file_tensors.cpp checks/coverage.cpp checks/budget.cpp checks/planted.cpp checks/real_tensors.cpp
