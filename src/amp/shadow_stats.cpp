@@ -298,8 +298,13 @@ class SquareSums {
 }
 
 #if defined(__AVX2__) && defined(__FMA__)
+#if defined(__clang__)
+#define AMPCHECK_WIDE "avx512f,avx512bw,avx512dq,avx512vl"
+#else
+#define AMPCHECK_WIDE "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
+#endif
 /// The same loops at twice the width: their sums have lanes of their own or are integers.
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+__attribute__((target(AMPCHECK_WIDE))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
   return add_close(x, r, n, limits, stats, sums);
 }
 /// Highway's AVX3 has all of them.
