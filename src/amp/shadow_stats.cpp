@@ -201,16 +201,16 @@ struct FloatLimits {
         tiny(f.min_normal() < 0x1p-119 ? 0x1p-119f : 0.0f), lowest(std::max(f.min_exponent(), -119) + 127), per_ulp(254 + f.fraction_bits()) {}
 };
 
-/// Sums of squares of x - r, of r and of the units, in eight lanes on every processor.
+/// Sums of squares of x - r, of r and of the units, in sixteen lanes on every processor.
 class SquareSums {
  public:
-  static constexpr std::int64_t kLanes = 8;
+  static constexpr std::int64_t kLanes = 16;
   /// kLanes elements.
   [[gnu::always_inline]] inline void add(const float* x, const float* r, const std::int32_t* units) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const Doubles e = wide(x + 4 * half, r + 4 * half), v = wide(r + 4 * half), u = wide(units + 4 * half);
-      error2_[half] += e * e, shadow2_[half] += v * v, units2_[half] += u * u;
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      const Doubles e = wide(x + 4 * k, r + 4 * k), v = wide(r + 4 * k), u = wide(units + 4 * k);
+      error2_[k] += e * e, shadow2_[k] += v * v, units2_[k] += u * u;
     }
   }
   double error2() const { return total(error2_); }
@@ -228,13 +228,14 @@ class SquareSums {
   template <class T>
   static Doubles wide(const T* a) { return Doubles{static_cast<double>(a[0]), static_cast<double>(a[1]), static_cast<double>(a[2]), static_cast<double>(a[3])}; }
 #endif
-  static double total(const Doubles (&lanes)[2]) {
+  static constexpr int kVectors = kLanes / 4;
+  static double total(const Doubles (&lanes)[kVectors]) {
     double sum = 0;
-    for (const Doubles& half : lanes)
-      for (int lane = 0; lane < 4; ++lane) sum += half[lane];
+    for (const Doubles& part : lanes)
+      for (int lane = 0; lane < 4; ++lane) sum += part[lane];
     return sum;
   }
-  Doubles error2_[2] = {}, shadow2_[2] = {}, units2_[2] = {};
+  Doubles error2_[kVectors] = {}, shadow2_[kVectors] = {}, units2_[kVectors] = {};
 };
 
 /// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences are exact floats, of
@@ -243,28 +244,31 @@ class SquareSums {
 [[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
   constexpr float kShift = 0x1.8p23f;
   alignas(64) std::int32_t units[kFloatPart];
-  std::int32_t special = 0, small = 0, exact = 0, over_half = 0;
+  // As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and their masks.
+  const auto bits = [](float v) { return std::bit_cast<std::int32_t>(v) & 0x7fffffff; };
+  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max(), exact = 0, over_half = 0;
   std::uint32_t errors = 0;  // modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
   for (std::int64_t i = 0; i < n; ++i) {
-    const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
-    const std::int32_t own = std::bit_cast<std::int32_t>(ar) >> 23, field = own < limits.lowest ? limits.lowest : own;
-    const float e = (x[i] - r[i]) * std::bit_cast<float>((limits.per_ulp - field) << 23), a = std::fabs(e);
-    special |= (ax <= limits.max_finite ? 0 : 1) | (ar <= limits.max_finite ? 0 : 1) | (a <= 1.0f ? 0 : 1);
-    small |= (ax < limits.min_normal ? 1 : 0) | (ar < limits.min_normal ? 1 : 0);
+    const std::int32_t ax = bits(x[i]), ar = bits(r[i]);
+    const std::int32_t own = ar >> 23, field = own < limits.lowest ? limits.lowest : own;
+    const float e = (x[i] - r[i]) * std::bit_cast<float>((limits.per_ulp - field) << 23);
+    const std::int32_t more = ax > ar ? ax : ar, less = ax > ar ? ar : ax, a = bits(e);
+    largest = more > largest ? more : largest, smallest = less < smallest ? less : smallest, furthest = a > furthest ? a : furthest;
     const std::uint32_t shifted = std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
     units[i] = static_cast<std::int32_t>(shifted);
-    errors += shifted, exact += a == 0.0f ? 1 : 0, over_half += a > 0.5f ? 1 : 0;
+    errors += shifted, exact += a == 0 ? 1 : 0, over_half += a > bits(0.5f) ? 1 : 0;
   }
+  const bool special = largest > bits(limits.max_finite) || furthest > bits(1.0f), small = smallest < bits(limits.min_normal);
   std::int32_t tiny = 0;
-  for (std::int64_t i = 0; small != 0 && i < n; ++i) tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
-  if ((special | tiny) != 0) return false;
+  for (std::int64_t i = 0; small && limits.tiny > 0 && i < n; ++i) tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
+  if (special || tiny != 0) return false;
   std::int32_t toward = 0, away = 0, above = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
     toward += ax < ar ? 1 : 0, away += ax > ar ? 1 : 0, above += ar > limits.noise ? 1 : 0;
   }
   std::int32_t zeros = 0, flushed = 0, loss = 0, became = 0, vanished = 0;
-  for (std::int64_t i = 0; small != 0 && i < n; ++i) {
+  for (std::int64_t i = 0; small && i < n; ++i) {
     const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
     const std::int32_t x_zero = ax == 0.0f ? 1 : 0, r_zero = ar == 0.0f ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0;
     zeros += r_zero, flushed += x_zero & (1 - r_zero), became += 1 - r_normal - r_zero;
@@ -294,8 +298,13 @@ class SquareSums {
 }
 
 #if defined(__AVX2__) && defined(__FMA__)
+#if defined(__clang__)
+#define AMPCHECK_WIDE "avx512f,avx512bw,avx512dq,avx512vl"
+#else
+#define AMPCHECK_WIDE "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
+#endif
 /// The same loops at twice the width: their sums have lanes of their own or are integers.
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+__attribute__((target(AMPCHECK_WIDE))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
   return add_close(x, r, n, limits, stats, sums);
 }
 /// Highway's AVX3 has all of them.
