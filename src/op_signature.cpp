@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/op_signature.h"
 
-#include <sstream>
 
 #include "src/error.h"
 
@@ -30,9 +29,13 @@ const TensorSpec* OpSignature::input(std::string_view wanted) const {
 }
 
 std::vector<std::string> OpSignature::symbols(const TensorSpec& spec) {
-  std::istringstream stream(spec.dims);
+  constexpr const char* kSpace = " \t\n\v\f\r";
   std::vector<std::string> out;
-  for (std::string symbol; stream >> symbol;) out.push_back(symbol);
+  for (std::size_t begin = spec.dims.find_first_not_of(kSpace); begin != std::string::npos;) {
+    const std::size_t end = spec.dims.find_first_of(kSpace, begin);
+    out.push_back(spec.dims.substr(begin, end - begin));
+    begin = spec.dims.find_first_not_of(kSpace, end);
+  }
   return out;
 }
 
