@@ -342,6 +342,18 @@ TEST(Cli, PatternsReachCaseNames) {
   for (const json& name : cases) EXPECT_TRUE(name.get<std::string>().starts_with("softmax(x=bf16")) << name;
 }
 
+TEST(Cli, APatternWithADotReachesThePlantedFaults) {
+  const json faults = json::parse(ampcheck("list --planted --json softmax").out).at("ops");
+  ASSERT_GE(faults.size(), 5u);
+  for (const json& fault : faults) EXPECT_TRUE(fault.at("op").get<std::string>().starts_with("softmax.")) << fault;
+  const ProgramResult run = ampcheck("check 'softmax.s*' --dtype bf16 --shapes first --json");
+  EXPECT_EQ(run.exit_code, 1);
+  std::set<std::string> judged;
+  for (const json& one : json::parse(run.out).at("cases")) judged.insert(one.at("op").get<std::string>());
+  EXPECT_EQ(judged, (std::set<std::string>{"softmax.sign", "softmax.stale_maximum"}));
+  EXPECT_EQ(ampcheck("list --planted no_such").exit_code, 4);
+}
+
 TEST(Cli, ExplainDoctorVersionSpeakJson) {
   EXPECT_EQ(json::parse(ampcheck("explain AC101 --json").out).at("codes").at(0).at("verdict"), "BUG");
   EXPECT_GE(json::parse(ampcheck("explain --json").out).at("codes").size(), 10u);

@@ -2,6 +2,8 @@
 // Touches neither kernels nor CUDA, so that it starts at once.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "checks/planted.h"
 #include "tools/commands.h"
 #include "tools/json.h"
@@ -71,9 +73,19 @@ ExitCode list_cases(const Options& options) {
 ExitCode list_planted(const Options& options) {
   Json out = {{"schema", "ampcheck.planted/1"}, {"ops", Json::array()}};
   std::string text;
+  const auto wanted = [&](const std::string& name) {  // by its own name or by its op's
+    return options.words.empty() || std::any_of(options.words.begin(), options.words.end(), [&](const std::string& word) {
+      return matches(word, name) || matches(word, name.substr(0, name.find('.')));
+    });
+  };
   for (const checks::PlantedOp& planted : checks::planted_ops()) {
+    if (!wanted(planted.op.signature.name)) continue;
     out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", planted.code}});
     text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name, planted.code.empty() ? "correct" : planted.code, planted.what);
+  }
+  if (text.empty()) {
+    write_stderr(nothing_selected(options));
+    return ExitCode::nothing_ran;
   }
   write_stdout(options.json ? json_text(out) : text);
   return ExitCode::passed;

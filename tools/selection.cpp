@@ -19,6 +19,19 @@ using checks::OpDef;
 
 bool is_pattern(const std::string& word) { return word.find_first_of("*?") != std::string::npos; }
 
+/// A pattern with a dot in the op's name means planted faults and correct variants: built-in ops have none.
+bool means_planted(const Options& options, const std::string& word) {
+  return options.plugin_ops.empty() && is_pattern(word) && op_of(word).find('.') != std::string_view::npos;
+}
+
+/// The ops among which a pattern looks.
+std::vector<const OpDef*> ops_for(const Options& options, const std::string& word) {
+  if (!means_planted(options, word)) return ops_in_scope(options);
+  std::vector<const OpDef*> out;
+  for (const checks::PlantedOp& planted : checks::planted_ops()) out.push_back(&planted.op);
+  return out;
+}
+
 /// The op of that exact name, or null; planted ones too where the built-in ops are meant.
 const OpDef* find_in_scope(const Options& options, const std::string& name) {
   if (options.plugin_ops.empty()) return checks::find_op(name);
@@ -134,7 +147,7 @@ std::vector<const checks::OpDef*> select_ops(const Options& options) {
     std::vector<const OpDef*> found;
     if (const OpDef* exact = find_in_scope(options, word)) found.push_back(exact);
     else
-      for (const OpDef* op : ops_in_scope(options))
+      for (const OpDef* op : ops_for(options, word))
         if (matches(word, op->signature.name)) found.push_back(op);
     if (found.empty()) fail_op(options, word);
     for (const OpDef* op : found)
@@ -148,7 +161,7 @@ namespace {
 /// The ops of a selector that is a name or a pattern; none for a full case name.
 std::vector<const OpDef*> ops_of(const Options& options, const std::string& word) {
   if (const OpDef* op = find_in_scope(options, word)) return {op};
-  return is_pattern(word) ? ops_in_scope(options) : std::vector<const OpDef*>{};
+  return is_pattern(word) ? ops_for(options, word) : std::vector<const OpDef*>{};
 }
 
 /// The steps of the real runs that a set of cases takes.
