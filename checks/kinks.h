@@ -3,7 +3,8 @@
 // derivatives, of which its adjoint takes one by convention. A nudge of the inputs by 2^-40 in a random direction decides every such choice
 // one way or the other, so that the gradients there are gradients in the limit; a kernel's number between those of two nudges is as good a
 // subgradient as the convention's (Clarke 1975), one outside of all of them is none, and neither are numbers whose sum over elements that
-// only exchange their shares differs from what all nudges agree on: two equal maxima with the whole gradient each.
+// only exchange their shares differs from what all nudges agree on: two equal maxima with the whole gradient each. Nudges at random need not
+// meet every choice, so an element that they leave open is pushed up and down alone, with cotangents of one sign at a time: that bounds them all.
 #pragma once
 
 #include <string>

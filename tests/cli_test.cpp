@@ -349,7 +349,8 @@ TEST(Cli, APatternWithADotReachesThePlantedFaults) {
   const ProgramResult run = ampcheck("check 'softmax.s*' --dtype bf16 --shapes first --json");
   EXPECT_EQ(run.exit_code, 1);
   std::set<std::string> judged;
-  for (const json& one : json::parse(run.out).at("cases")) judged.insert(one.at("op").get<std::string>());
+  const json cases = json::parse(run.out).at("cases");
+  for (const json& one : cases) judged.insert(one.at("op").get<std::string>());
   EXPECT_EQ(judged, (std::set<std::string>{"softmax.sign", "softmax.stale_maximum"}));
   EXPECT_EQ(ampcheck("list --planted no_such").exit_code, 4);
 }

@@ -66,6 +66,16 @@ TEST(Kinks, WhereTheFormulaIsSmoothAWrongNumberIsABug) {
   }
 }
 
+// Overlapping windows whose cotangents cancel: no nudge of all inputs at random gives every element of theirs its least or its most.
+TEST(Kinks, WindowsThatPullAgainstEachOtherLeaveRoomForAChoiceInEach) {
+  const OpDef& op = *find_op("max_pool2d.ties_to_last");
+  for (const char* dtype : {"fp32", "fp16", "bf16"}) {
+    const std::string name = std::string("max_pool2d.ties_to_last(x=") + dtype + "[2,3,5,7],kernel=3,range=integers9,seed=1005)";
+    const CaseResult result = run_case(op, parse_call(name, op.signature), {});
+    EXPECT_FALSE(convicts(result.verdict)) << name << " " << result.code;
+  }
+}
+
 TEST(Kinks, WordsSayBothOneSidedDerivatives) {
   const OpDef& op = *find_op("relu.slope_at_zero");
   const CaseResult result = run_case(op, parse_call("relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)", op.signature), {});
