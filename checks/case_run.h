@@ -128,9 +128,9 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
 /// Words if `agrees` to the values of another activation of the inputs, or of its gradient; empty otherwise.
 std::string another_activation(CaseRun& run, const Written& tensor, Pass pass, const std::function<bool(const std::vector<double>&)>& agrees);
 
-/// Whether the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow.
-bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
-                           const Interval& interval);
+/// Words if the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow; empty otherwise.
+std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
+                                  const Interval& interval);
 
 /// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "checks/case_run.h"
+#include "checks/odds.h"
 #include "reference/replay.h"
 #include "src/rounding.h"
 
@@ -291,6 +292,7 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
   constexpr std::size_t kTelling = 16;  // of fewer wrong elements one replay may miss all
   constexpr std::int64_t kLong = 256;   // elements from which replays take time
   Fit best;
+  LowSums sums;  // of the best
   Dtype which = Dtype::bf16;
   Lost where = Lost::each;
   for (std::size_t form = 0; form < run.op.forms.size(); ++form) {
@@ -305,10 +307,11 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
             const double size = fit_of(first, got, comparison, interval, 8).size;
             return size > 1.0 / 32 && size < 32;
           };
-          const Fit fit = fit_of(low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype, held, promising), got, comparison, interval);
+          LowSums low = low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype, held, promising);
+          const Fit fit = fit_of(low, got, comparison, interval);
           // One wrong number among right ones is no rounding of all.
           if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(2, got.size())) continue;
-          if (fit.better_than(best)) best = fit, which = candidate, where = at;
+          if (fit.better_than(best)) best = fit, which = candidate, where = at, sums = std::move(low);
         }
     if (best.equal >= 0.75 || (best.size > 0.5 && best.size < 2)) break;
   }
@@ -316,10 +319,16 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
   // do not scale with the accumulator's roundoff.
   if (!(best.size > 0.25 && best.size < 4)) return false;
   const std::string size = number_text(std::round(best.size * 100) / 100);
+  const double odds = log10_odds(interval, got, [&](std::size_t i) {
+    double square = 0;
+    for (const std::vector<double>& replay : sums.replays) square += std::pow(replay[i] - interval.value[i], 2) / static_cast<double>(sums.replays.size());
+    return Expected{interval.value[i], std::sqrt(square)};
+  });
+  const std::string declared = against(name(run.op.signature.precision.accumulate), odds);
   switch (where) {
-    case Lost::each: words = fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator (declared: fp32)", name(which), size); break;
-    case Lost::partial: words = fmt::format("accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts of the terms to {0} (declared: fp32)", name(which), size); break;
-    case Lost::whole: words = fmt::format("keeps a sum in {0}, or accumulates in {0}: the errors are {1} times those of a replay that rounds each sum to {0} (declared: fp32)", name(which), size); break;
+    case Lost::each: words = fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}", name(which), size, declared); break;
+    case Lost::partial: words = fmt::format("accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts of the terms to {0} {2}", name(which), size, declared); break;
+    case Lost::whole: words = fmt::format("keeps a sum in {0}, or accumulates in {0}: the errors are {1} times those of a replay that rounds each sum to {0} {2}", name(which), size, declared); break;
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "checks/case_run.h"
+#include "checks/odds.h"
 #include "reference/changes.h"
 #include "src/op_call.h"
 #include "src/rounding.h"
@@ -114,23 +115,26 @@ void name_attributes(const CaseRun& run, const reference::Graph& graph, referenc
 
 }  // namespace
 
-bool explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
-                           const Interval& interval) {
-  if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return false;
+std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
+                                  const Interval& interval) {
+  if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return "";
   const double least = format(tensor.dtype).min_normal();  // or those of the storage type, on the way out
+  const auto words = [&](const std::function<Expected(std::size_t)>& flushing) {
+    return "flushes subnormals " + against("kept", log10_odds(interval, got, flushing));
+  };
   if (std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t at) {
         const double wanted = std::fabs(interval.value[static_cast<std::size_t>(at)]);
         return got[static_cast<std::size_t>(at)] == 0 && wanted != 0 && wanted < least;
       }))
-    return true;
-  if (run.reference.tame()) return false;  // nothing on the way is near to being subnormal
+    return words([&](std::size_t i) { return Expected{std::fabs(interval.value[i]) < least ? 0 : interval.value[i], interval.radius[i]}; });
+  if (run.reference.tame()) return "";  // nothing on the way is near to being subnormal
   std::vector<std::int64_t> left = comparison.outside;
   for (const std::size_t form : run.reference.forms()) {
     const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
     std::erase_if(left, [&](std::int64_t at) { return admits(wide, at, got[static_cast<std::size_t>(at)]); });
-    if (left.empty()) return true;
+    if (left.empty()) return words([&](std::size_t i) { return Expected{wide.value[i], wide.radius[i]}; });
   }
-  return false;
+  return "";
 }
 
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
@@ -167,7 +171,8 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
       best = seen;
       out.kind = change.narrowed != nullptr ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
       out.of_sum = change.of_sum, out.change = change.words;
-      out.words = change.narrowed != nullptr ? change.words + " (declared: fp32)" : "these are the values of the formula " + change.words;
+      const auto odds = [&] { return log10_odds(interval, got, [&](std::size_t i) { return Expected{changed[i], interval.radius[i]}; }); };
+      out.words = change.narrowed != nullptr ? change.words + " " + against(name(run.op.signature.precision.compute), odds()) : "these are the values of the formula " + change.words;
       if (change.nonlinear && recording.cotangents.contains(change.leaf)) out.words += ": not linear in the cotangent";
       return !seen.perfect();
     }, only);

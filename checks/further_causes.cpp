@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "checks/odds.h"
 #include "checks/row_part.h"
 #include "reference/replay.h"
 #include "src/error.h"
@@ -355,7 +356,9 @@ std::string truncated(CaseRun& run, const WrongTensor& wrong) {
       right += wrong.got[i] == cut[i];
       if (cut[i] != nearest[i]) ++telling, equal += wrong.got[i] == cut[i];
     }
-    if (telling >= kFewest && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut)) return fmt::format("truncated, not rounded, to {}", ampcheck::name(wrong.tensor.dtype));
+    if (telling >= kFewest && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut))
+      return fmt::format("truncated, not rounded, to {} {}", ampcheck::name(wrong.tensor.dtype),
+                         against("to nearest", log10_odds(interval, wrong.got, [&](std::size_t i) { return Expected{cut[i], interval.radius[i]}; })));
   }
   return "";
 }
@@ -393,7 +396,12 @@ std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function
   const auto all = static_cast<std::int64_t>(errors.size());
   of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all && functions != std::vector<std::string>{"reciprocal"};
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
-  return fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most, errors.size(), wrong.got.size(), fmt::join(functions, " or "));
+  std::string words = fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most, errors.size(), wrong.got.size(), fmt::join(functions, " or "));
+  if (!of_function) return words;
+  double square = 0;
+  for (const double error : errors) square += error * error / static_cast<double>(errors.size());
+  const auto with_such_errors = [&](std::size_t i) { return Expected{wrong.interval.value[i], std::sqrt(square) * std::fabs(wrong.interval.value[i])}; };
+  return words + " " + against(run.op.signature.precision.math.name, log10_odds(wrong.interval, wrong.got, with_such_errors));
 }
 
 namespace {
@@ -437,8 +445,11 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
   const Standing rows(run, wrong);
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
-  for (const auto& hypothesis : {truncated, data_condition})
-    if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
+  if (const std::string words = truncated(run, wrong); !words.empty()) {
+    check.code = "AC305", check.verdict = find_code("AC305")->verdict, check.cause.clear();
+    return words;
+  }
+  if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);
   if (!words.empty() && of_function) check.code = "AC304", check.verdict = find_code("AC304")->verdict;

@@ -45,7 +45,7 @@ struct Wrong {
   Replayed changed(const std::string& change = "") const { return explained_by_change(run, tensor, pass, values, comparison, interval, change); }
   std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
   bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
-  bool flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
+  std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
 };
 
@@ -115,8 +115,8 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   const std::unique_ptr<RowPart> part = finite ? some_rows(run, tensor, pass, values, comparison, interval) : nullptr;
   std::optional<Wrong> rows;
   if (part) rows.emplace(Wrong{*part->run, part->tensor, pass, part->got, part->comparison, part->interval});
-  if (finite && (!rows || rows->flushes()) && whole.flushes()) {
-    check.code = "AC303", check.cause = "flushes subnormals (declared: kept)", check.verdict = find_code("AC303")->verdict;
+  if (const std::string flushes = finite && (!rows || !rows->flushes().empty()) ? whole.flushes() : ""; !flushes.empty()) {
+    check.code = "AC303", check.cause = flushes, check.verdict = find_code("AC303")->verdict;
     return;
   }
   if (check.code != "AC101") {

@@ -82,6 +82,11 @@ const std::vector<CodeText>& code_texts() {
        "no shorter accumulator explains: as of a fast or approximate exp, tanh, rsqrt or the like.",
        "Build without fast-math, or declare what the functions err by (the contract's math set, in ulps).",
        "softmax.exp_table(x=fp32[5,7],seed=1)"},
+      {"AC305", Verdict::precision_contract, "rounds toward zero",
+       "The value leaves the interval of the declared contract, and nearly all of the kernel's numbers are the reference's, cut off at the digits\n"
+       "of the storage type where the nearest number is due: a conversion that drops bits.",
+       "Convert with rounding to nearest, as __float2bfloat16_rn does; a shift by 16 bits truncates.",
+       "add.truncates(x=bf16[5,7],seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
        "or is read before it is written.",

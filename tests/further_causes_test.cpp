@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 
+#include "checks/odds.h"
 #include "reference/formula_text.h"
 #include "src/rounding.h"
 #include "tests/run_program.h"
@@ -59,6 +60,9 @@ constexpr Known kKnown[] = {
     {"gelu_tanh.tanh_saturates(x=fp32[2,1025],seed=1)", "and x or 0 there: it saturates"},
     {"exp.clamped(x=bf16[5,67],range=spike,seed=1)", "finite where the value overflows to infinity"},
     {"softmax.exp_table(x=fp32[5,7],seed=1)", "AC304 errors of up to 0.0021 of the value, on 35 of 35 elements: as of a fast or approximate exp"},
+    {"add.truncates(x=bf16[5,7],seed=1)", "AC305 truncated, not rounded, to bf16 (declared: to nearest, 10^"},
+    {"add.flushes(x=fp32[5,67],range=subnormal,seed=1)", "AC303 flushes subnormals (declared: kept, more than 10^1000 : 1 against it)"},
+    {"softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)", "AC302 keeps y in bf16 (declared: fp32, more than 10^1000 : 1 against it)"},
     {"div.rough_reciprocal(x=fp32[5,7],seed=1)", "as of a fast or approximate reciprocal"},
     // NaN and infinity have a cause, and so have buffers that are added to.
     {"log_softmax.sum_without_tail(x=fp32[5,7],seed=1)", "AC102 infinite: an overflow on the way; a sum leaves out what follows the last full vector of 8"},
@@ -88,6 +92,30 @@ TEST(Causes, AreNotSaidOfOtherFaults) {
   EXPECT_TRUE(low.starts_with("AC301 accumulates in bf16: the errors are")) << low;
   for (const char* name : {"softmax.kahan(x=bf16[8,33],seed=1)", "layer_norm(x=bf16[5,7],range=mean30,seed=1)", "embedding(weight=bf16[1030,7],index=i64[5],seed=1)"})
     EXPECT_EQ(cause_of(name), "nothing found");
+}
+
+/// Numbers that a contract gives are likelier under it than under another, either way; of what neither tells apart nothing is said.
+TEST(Causes, OddsAreThoseOfTheContractThatTheNumbersFollow) {
+  Interval declared;
+  declared.dtype = Dtype::fp32, declared.shape = Shape{64};
+  std::vector<double> exact, coarse;
+  for (Numbers* const n : {&declared.value, &declared.radius, &declared.low, &declared.high}) n->channel = reference::make_channel(64), n->count = 64;
+  for (std::size_t i = 0; i < 64; ++i) {
+    const double v = 1 + 0x1p-6 * static_cast<double>(i);
+    declared.value[i] = v, declared.radius[i] = 0x1p-23 * v;
+    exact.push_back(v), coarse.push_back(v * (1 + (i % 2 == 0 ? 0x1p-9 : -0x1p-9)));
+  }
+  const auto in_bf16 = [&](std::size_t i) { return Expected{declared.value[i], 0x1p-9 * declared.value[i]}; };
+  const auto as_declared = [&](std::size_t i) { return Expected{declared.value[i], declared.radius[i]}; };
+  const double for_coarse = log10_odds(declared, coarse, in_bf16), for_exact = log10_odds(declared, exact, in_bf16);
+  EXPECT_GT(for_coarse, 64 * 1000.0);  // off by 2^14 radii each
+  EXPECT_LT(for_exact, -64 * 3.0);     // where it spreads its likelihood over 2^14 radii
+  EXPECT_EQ(log10_odds(declared, coarse, as_declared), 0);
+  EXPECT_EQ(against("fp32", for_coarse), "(declared: fp32, more than 10^1000 : 1 against it)");
+  EXPECT_EQ(against("fp32", for_exact), "(declared: fp32)");
+  EXPECT_EQ(against("fp32", 22.7), "(declared: fp32, 10^22 : 1 against it)");
+  declared.how.assign(64, Judgement::open);
+  EXPECT_EQ(log10_odds(declared, coarse, in_bf16), 0);
 }
 
 /// An attribute that a kernel does not look at.
