@@ -47,8 +47,8 @@ int compare_parts(CaseReference& streamed, CaseReference& whole, std::size_t for
 std::vector<std::string> outputs_of(CaseReference& reference, std::size_t form) {
   std::vector<std::string> out;
   for (const auto& [name, node] : reference.recording(form).outputs) out.push_back(name);
-  for (const auto& [name, node] : reference.recording(form).stored)
-    if (std::any_of(reference.op().signature.saved.begin(), reference.op().signature.saved.end(), [&](const auto& s) { return s.name == name; })) out.push_back(name);
+  for (const auto& stored : reference.recording(form).stored)
+    if (std::any_of(reference.op().signature.saved.begin(), reference.op().signature.saved.end(), [&](const auto& s) { return s.name == stored.first; })) out.push_back(stored.first);
   return out;
 }
 
