@@ -240,6 +240,24 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
   return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
+std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held) {
+  constexpr double kMost = 1 << 22;  // operations
+  const Evaluated& at = form_at(form);
+  const Expr node = node_of(at, pass, name);
+  if (op_.signature.precision.summation_depth != 0 || reference::operations_of(*at.recording.graph, node) > kMost) return std::nullopt;
+  Leaves leaves;
+  for (const auto& [key, leaf] : at.recording.inputs) leaves.emplace_back(leaf, inputs_.at(key));
+  if (pass == Pass::jvp)
+    for (const auto& [key, leaf] : at.recording.tangents) leaves.emplace_back(leaf, tangents_.at(key));
+  if (pass == Pass::backward || pass == Pass::backward_at_saved)
+    for (const auto& [key, leaf] : at.recording.cotangents) leaves.emplace_back(leaf, cotangents_.at(key));
+  for (const auto& [key, leaf] : at.recording.stored)
+    if (pass == Pass::backward_at_saved && saved_.contains(key)) leaves.emplace_back(leaf, saved_.at(key));
+  reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_);
+  arithmetic.one_pass = at.recording.one_pass;
+  return reference::regrouped(*at.recording.graph, leaves, node, arithmetic, held);
+}
+
 bool CaseReference::tame() {
   Evaluated& first = form_at(op_.tried_first);
   const auto& each = first.at(Pass::forward, reference::Radii::each).of;

@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checks/interval.h"
 #include "checks/op_def.h"
 #include "reference/ball.h"
+#include "reference/regrouped.h"
 #include "src/op_call.h"
 
 namespace ampcheck::checks {
@@ -80,6 +82,9 @@ class CaseReference {
   Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
   /// The interval if the contract allowed flushing of subnormals, evaluated anew.
   Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
+  /// The wider bounds for what lies outside of a form's interval (reference/regrouped.h); nothing where the contract fixes the order of sums, or
+  /// where they would take longer than a few tenths of a second.
+  std::optional<reference::Regrouped> regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held = {});
   /// The interval of a part that stream() handed over.
   Interval interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held);
 

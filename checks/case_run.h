@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ class CaseRun {
   std::vector<Written> tangents;   ///< of the outputs, "y.tangent"; empty without forward mode
   std::vector<CheckResult> checks;
   std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
+  std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/further_causes.h found
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold

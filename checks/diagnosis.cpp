@@ -115,7 +115,7 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
   else if (nans == all) what = "NaN: unwritten, or 0/0 or inf-inf on the way";
   else if (infinite == all) what = "infinite: an overflow on the way";
   else if (zeros == all) what = "written as zero";
-  else if (ratios.size() > 3 || static_cast<std::int64_t>(ratios.size()) == all) {
+  else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) == all)) {  // one number is off by some factor anyway
     const Factor factor = factor_of(ratios, interval.dtype);
     const double scale = std::fabs(factor.value - 1) > 1e-3 ? 1e4 : 1e6;
     if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";

@@ -131,7 +131,10 @@ std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass
   std::vector<std::int64_t> left = comparison.outside;
   for (const std::size_t form : run.reference.forms()) {
     const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
-    std::erase_if(left, [&](std::int64_t at) { return admits(wide, at, got[static_cast<std::size_t>(at)]); });
+    const auto says_nothing = [&](std::size_t i) {  // what admits any number explains none
+      return (!wide.how.empty() && wide.how[i] == Judgement::open) || !(wide.radius[i] <= std::fabs(wide.value[i]) || got[i] == 0 || std::fabs(wide.value[i]) < least);
+    };
+    std::erase_if(left, [&](std::int64_t at) { return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, got[static_cast<std::size_t>(at)]); });
     if (left.empty()) return words([&](std::size_t i) { return Expected{wide.value[i], wide.radius[i]}; });
   }
   return "";

@@ -160,6 +160,47 @@ double headroom_used(CaseRun& run, const Subject& subject, Pass pass, std::span<
   return least;
 }
 
+/// Whether a number may be rounded otherwise than any form's: infinite or NaN where the value is finite, or off by little beside the tensor's
+/// largest value. A slip moves most numbers farther.
+bool may_be_regrouped(const Comparison& comparison, const Interval& interval, const std::vector<double>& values) {
+  constexpr double kLittle = 0x1p-4;
+  double largest = 0;
+  for (const double v : interval.value)
+    if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
+  return std::any_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t at) {
+    const auto i = static_cast<std::size_t>(at);
+    return std::isfinite(interval.value[i]) && !(std::fabs(values[i] - interval.value[i]) > kLittle * largest && std::isfinite(values[i]));
+  });
+}
+
+/// Whether all of it is right for a kernel that regroups a form: then nothing lies outside, and what a grouping may take out of the range counts as
+/// such. A tensor of which some elements stay wrong is judged as if nothing could be regrouped.
+bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held, const std::vector<double>& values, const Interval& interval,
+                        Comparison& comparison) {
+  if (comparison.outside.empty() || run.not_regrouped.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
+  Comparison left = comparison;
+  for (const std::size_t form : run.reference.forms()) {
+    const std::optional<reference::Regrouped> bound = run.reference.regrouped(form, pass, tensor.name, held);
+    if (!bound) return false;
+    std::erase_if(left.outside, [&](std::int64_t at) {
+      const auto i = static_cast<std::size_t>(at);
+      const double v = bound->value[i], r = bound->radius[i];
+      if (!std::isfinite(v) || !std::isfinite(interval.value[i])) return false;
+      const bool left_range = bound->overflows[i] && (!std::isfinite(values[i]) || values[i] == 0);  // zero: divided by an overflow, or exp of it
+      left.range += left_range;
+      if (!left_range) left.max_ratio = 1;
+      double ends[2] = {v - r * (1 + 0x1p-40), v + r * (1 + 0x1p-40)};
+      round_values(format(tensor.dtype), RoundingMode{}, ends, ends);
+      return left_range || (r > 0 && values[i] >= ends[0] && values[i] <= ends[1]);
+    });
+    if (!left.outside.empty()) continue;
+    comparison = left;
+    return true;
+  }
+  run.not_regrouped.insert(tensor.name);  // nor is another probe of it
+  return false;
+}
+
 /// Judges a tensor as a whole, and explains what lies outside.
 CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::span<const double> held) {
   const Written& tensor = *subject.tensor;
@@ -176,6 +217,10 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
     const Interval other = run.reference.interval(forms[k], pass, tensor.name, tensor.dtype, held);
     accept_form(values, other, 0, comparison);
     if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
+  }
+  if (right_if_regrouped(run, tensor, pass, held, values, nearest, comparison)) {
+    conclude(comparison, check);
+    return check;
   }
   if (comparison.outside.empty()) comparison.max_ratio = headroom_used(run, subject, pass, held, comparison);
   conclude(comparison, check);

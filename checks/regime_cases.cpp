@@ -36,6 +36,7 @@ constexpr std::size_t kNoEnd = 1000000;
 constexpr Plan kQuick = {2, 6, 1, 3, 2, 2, 5, 2, 2100, 1 << 16};
 constexpr Plan kStandard = {3, 28, 3, 12, 5, 8, 24, 6, 9000, 1 << 18};
 constexpr Plan kAll = {3, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, 70000, 1 << 22};
+constexpr std::size_t kFloors = 4;
 constexpr std::int64_t kAbove16Bits = (1 << 16) + 1;
 
 class CaseList {
@@ -58,6 +59,7 @@ class CaseList {
   std::vector<OpCall> make() {
     add_shapes();
     add_attributes();
+    if (set_ != CaseSet::quick) add_floors();
     add_optional();
     add_layouts();
     add_regimes();
@@ -142,6 +144,24 @@ class CaseList {
               }
             }
           }
+  }
+
+  /// A small attribute is mostly a floor, max(norm, eps): data below it, where it decides, at each of its values.
+  void add_floors() {
+    constexpr double kSmall = 0.1;
+    section(kFloors);
+    for (const AttributeSpec& attribute : signature_.attributes) {
+      std::vector<AttributeValue> values = attribute.other_values;
+      values.insert(values.begin(), attribute.default_value);
+      for (const AttributeValue& value : values) {
+        const double* const floor = std::get_if<double>(&value);
+        if (floor == nullptr || !(*floor > 0 && *floor < kSmall)) continue;
+        OpCall call = base_;
+        call.attributes.set(attribute.name, value);
+        call.range = "scale" + std::to_string(std::ilogb(*floor) - 4);  // so that the norm of a short row lies below it
+        if (in_format(call.range)) add(call);
+      }
+    }
   }
 
   void add_optional() {

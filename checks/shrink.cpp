@@ -142,17 +142,19 @@ const Case* find(const ByName& cases, const CaseResult& result) {
   return found == cases.end() ? nullptr : found->second;
 }
 
-/// Takes over what `like` says of the same tensor: the contract that it breaks, or the cause in words.
+/// Takes over what `like` says of the same tensors: the contract that they break, or the cause in words.
 void explain_as(const CaseResult& like, CaseResult& result) {
-  const CheckResult* const known = deciding_check(like);
-  if (known == nullptr || known->cause.empty()) return;
-  const bool contract = like.verdict == Verdict::precision_contract;
+  std::map<std::string, const CheckResult*> known;
+  for (const CheckResult& check : like.checks)
+    if (check.failed > 0 && !check.cause.empty()) known.emplace(subject_of(check), &check);
   for (CheckResult& check : result.checks) {
-    if (check.code != "AC101" || subject_of(check) != subject(like)) continue;
-    if (contract) check.code = known->code, check.verdict = known->verdict;
-    check.cause = "as '" + like.name + "': " + known->cause;
+    const auto found = known.find(subject_of(check));
+    if (check.code != "AC101" || found == known.end()) continue;
+    const CheckResult& as = *found->second;
+    if (as.verdict == Verdict::precision_contract) check.code = as.code, check.verdict = as.verdict;
+    check.cause = "as '" + like.name + "': " + as.cause;
   }
-  if (contract && std::none_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.code == "AC101" || c.code == "AC102"; }))
+  if (like.verdict == Verdict::precision_contract && std::none_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.code == "AC101" || c.code == "AC102"; }))
     result.code = like.code, result.verdict = like.verdict;
 }
 

@@ -75,7 +75,8 @@ const std::vector<CodeText>& code_texts() {
       {"AC303", Verdict::precision_contract, "flushes subnormals although the contract keeps them",
        "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below the\n"
        "smallest normal one for zero, as -ffast-math and --ftz=true do.",
-       "Build without flushing, or declare it (flushes_subnormals).",
+       "Build without flushing, or declare it (flushes_subnormals). A zero may also come of a division by an overflow, dy / (1 + exp(-x)) at x = -100:\n"
+       "a kernel of that algebra needs it as a form.",
        "add.flushes(x=fp32[5,67],range=subnormal,seed=1)"},
       {"AC304", Verdict::precision_contract, "a function has fewer digits than declared",
        "The values leave the interval of the declared contract by small errors of either sign, on many elements, which no changed formula and\n"
