@@ -39,6 +39,16 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"causal_attention.so", "causal_attention", ""},
     {"causal_attention.so", "causal_attention_unscaled_dq", "AC101", "without the factor rsqrt", true},    // class 1: a missing factor
     {"causal_attention.so", "causal_attention_sees_next_key", "AC101", "", true},  // class 32: the mask of backward leaks
+    {"regrouped.so", "square_by_two", ""},
+    {"regrouped.so", "square_without_two", "AC101", "with a factor of 1 for 2"},         // class 1
+    {"regrouped.so", "sum_of_four", ""},
+    {"regrouped.so", "sum_of_four_takes_three", "AC101", "without the term d"},         // class 40
+    {"regrouped.so", "lerp", ""},
+    {"regrouped.so", "lerp_exchanged", "AC101"},                                        // class 7: operands exchanged
+    {"regrouped.so", "scaled_dot", ""},
+    {"regrouped.so", "scaled_dot_in_bf16", "AC301", "accumulates in bf16"},             // class 23, in two tensors at once
+    {"regrouped.so", "normalize", ""},
+    {"regrouped.so", "normalize_below_floor", "AC101"},                                 // class 37: a branch of the backward
     {"dequant_matmul.so", "dequant_matmul", ""},
     {"dequant_matmul.so", "dequant_matmul_forgets_zeros", "AC101", "without the term"},  // class 4: a mean, here the zero point, is missing
     {"dequant_matmul.so", "dequant_matmul_first_scales", "AC101", "with the first scales along axis 0 for all"},   // class 17: the state of the first group for all
