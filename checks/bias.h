@@ -26,6 +26,9 @@ inline constexpr int kBiasLooks = 1000;
 inline constexpr int kBiasDraws = 64;
 inline constexpr int kFirstDraws = 4;
 
+/// log of n over k.
+double log_choose(double n, double k);
+
 /// Two-sided p of the sign test: `positive` of `draws` have one sign.
 double sign_test(int positive, int draws);
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "checks/bias.h"
 #include "checks/odds.h"
 #include "checks/row_part.h"
 #include "reference/replay.h"
@@ -280,10 +281,7 @@ struct Variable {
 };
 
 /// log2 of n over k, the bits by which chance does not pick these elements.
-double bits_of_choice(std::size_t n, std::size_t k) {
-  const auto g = [](std::size_t v) { return std::lgamma(static_cast<double>(v) + 1); };
-  return (g(n) - g(k) - g(n - k)) / std::log(2.0);
-}
+double bits_of_choice(std::size_t n, std::size_t k) { return log_choose(static_cast<double>(n), static_cast<double>(k)) / std::log(2.0); }
 
 /// What the kernel has at the wrong elements, if it is one number, or a tensor itself.
 std::string plateau(const WrongTensor& wrong, const std::vector<Variable>& variables) {

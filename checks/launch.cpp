@@ -129,18 +129,25 @@ std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b) {
 
 namespace {
 
-std::mutex launches_mutex;
-std::multiset<std::chrono::steady_clock::time_point> launches;  ///< starts of those that run
+struct Launches {
+  std::mutex mutex;
+  std::multiset<std::chrono::steady_clock::time_point> starts;  ///< of those that run
+};
+/// Never destroyed: a watcher may ask while the program ends.
+Launches& launches() {
+  static Launches* const all = new Launches;
+  return *all;
+}
 
 class Running {
  public:
   Running() {
-    const std::lock_guard lock(launches_mutex);
-    at_ = launches.insert(std::chrono::steady_clock::now());
+    const std::lock_guard lock(launches().mutex);
+    at_ = launches().starts.insert(std::chrono::steady_clock::now());
   }
   ~Running() {
-    const std::lock_guard lock(launches_mutex);
-    launches.erase(at_);
+    const std::lock_guard lock(launches().mutex);
+    launches().starts.erase(at_);
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -152,8 +159,9 @@ class Running {
 }  // namespace
 
 double seconds_in_launch() {
-  const std::lock_guard lock(launches_mutex);
-  return launches.empty() ? 0.0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - *launches.begin()).count();
+  const std::lock_guard lock(launches().mutex);
+  const auto& starts = launches().starts;
+  return starts.empty() ? 0.0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - *starts.begin()).count();
 }
 
 namespace {

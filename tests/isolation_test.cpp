@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::ValuesIn(kDeeds), [](const aut
 
 TEST_P(Hostile, IsPinnedToItsCase) {
   const Deed& deed = GetParam();
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   if (std::string(deed.op) == "takes_memory") GTEST_SKIP() << "a sanitizer's shadow is larger than any limit of memory";
 #endif
   const ProgramResult run = testing::ampcheck("check " + kHostile + " " + deed.op + " --regimes quick --json --timeout " + std::to_string(deed.timeout));

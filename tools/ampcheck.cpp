@@ -16,9 +16,13 @@
 #include "tools/output.h"
 #include "tools/plugins.h"
 
+/// The signals of a kernel are findings of the supervisor, so a sanitizer leaves them alone.
+#define AMPCHECK_SIGNALS_LEFT_ALONE "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"
 #ifdef __SANITIZE_ADDRESS__
-/// The signals of a kernel are findings of the supervisor, so the sanitizer leaves them alone.
-extern "C" const char* __asan_default_options() { return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"; }
+extern "C" const char* __asan_default_options() { return AMPCHECK_SIGNALS_LEFT_ALONE; }
+#endif
+#ifdef __SANITIZE_THREAD__
+extern "C" const char* __tsan_default_options() { return AMPCHECK_SIGNALS_LEFT_ALONE; }
 #endif
 
 namespace {
