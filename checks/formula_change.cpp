@@ -131,8 +131,9 @@ std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass
   std::vector<std::int64_t> left = comparison.outside;
   for (const std::size_t form : run.reference.forms()) {
     const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
-    const auto says_nothing = [&](std::size_t i) {  // what admits any number explains none
-      return (!wide.how.empty() && wide.how[i] == Judgement::open) || !(wide.radius[i] <= std::fabs(wide.value[i]) || got[i] == 0 || std::fabs(wide.value[i]) < least);
+    const auto says_nothing = [&](std::size_t i) {  // what admits any number explains none but a loss of the number itself
+      const bool lost = got[i] == 0 || !std::isfinite(got[i]) || std::fabs(wide.value[i]) < 0x1p10 * least;
+      return !lost && ((!wide.how.empty() && wide.how[i] == Judgement::open) || !(wide.radius[i] <= std::fabs(wide.value[i])));
     };
     std::erase_if(left, [&](std::int64_t at) { return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, got[static_cast<std::size_t>(at)]); });
     if (left.empty()) return words([&](std::size_t i) { return Expected{wide.value[i], wide.radius[i]}; });

@@ -34,7 +34,7 @@ std::int32_t overflows_stack(float*, std::int64_t) { return deep(0); }
 std::int32_t takes_memory(float*, std::int64_t) {
   constexpr std::size_t kPiece = std::size_t{1} << 30;
   for (int i = 0; i < 1000; ++i) {
-    auto* piece = static_cast<char*>(std::malloc(kPiece));
+    auto* volatile piece = static_cast<volatile char*>(std::malloc(kPiece));  // volatile: or compilers leave it out
     if (piece == nullptr) return 12;
     piece[0] = 1;  // one page: what is asked for, not what is used, is limited
   }
