@@ -51,6 +51,20 @@ TEST(ApiExpr, LongChainsAreParsed) {  // beyond the depth that the text may have
   EXPECT_LT(wide.size(), 20'000u) << "shared values are written once";
 }
 
+TEST(ApiExpr, ExtentsMayBeShared) {
+  OpSignature signature;
+  signature.inputs = {{.name = "x", .dims = "N E"}};
+  signature.outputs = {{.name = "y"}};
+  signature.dims = {{"N", {5, 64, 3}}, {"E", {6, 128, 1026}}};
+  const auto recorded = [&](const std::string& formula) {
+    reference::CaseInputs inputs;
+    inputs.shapes["x"] = Shape{2, 6};
+    reference::record(signature, reference::form_from_text(signature, "gated", formula), {}, inputs);
+  };
+  EXPECT_NO_THROW(recorded(text([](Expr x) { const Expr h = op::dim("E") / 2; return tanh(slice(x, 1, 0, h)) * slice(x, 1, h, op::dim("E")) / h; }, {"x"}, {})));
+  EXPECT_THROW(recorded(text([](Expr x) { const Expr h = sum(x); return slice(x, 1, 0, h) * slice(x, 1, h, op::dim("E")); }, {"x"}, {})), reference::FormulaError);
+}
+
 TEST(ApiExpr, AdjointsOfTheirOwnAreStatements) {
   const std::string got = text([](Expr x, Expr w) {
     const Expr n = x * w;
