@@ -80,7 +80,11 @@ ShapeFilter parse_shapes(const std::string& text) {
     using Kind = ShapeFilter::Kind;
     constexpr std::array kKinds = {Named<Kind>{"first", Kind::first}, Named<Kind>{"standard", Kind::standard},
                                    Named<Kind>{"all", Kind::all}};
-    return {choose("--shapes", text, kKinds)};
+    try {
+      return {choose("--shapes", text, kKinds)};
+    } catch (const UsageError& error) {
+      throw UsageError(std::string(error.what()) + ", or extents of your own as N=64,D=1025");
+    }
   }
   ShapeFilter filter{ShapeFilter::Kind::extents};
   std::size_t start = 0;
