@@ -132,7 +132,7 @@ TEST(Cli, NothingSelectedIsFour) {
 }
 
 TEST(Cli, ExtentsOutsideAnOpsDomainAreTold) {
-  const std::string rope = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so --regimes quick --dtype fp32 --shapes ";
+  const std::string rope = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so rope --regimes quick --dtype fp32 --shapes ";
   const ProgramResult run = ampcheck(rope + "S=3,D=7");
   EXPECT_EQ(run.exit_code, 4);
   EXPECT_TRUE(contains(run.err, "rope takes no D = 7, the nearest that it takes: 6 and 8")) << run.err;

@@ -120,7 +120,8 @@ TEST(Dump, WithoutGradientsOnlyTheForwardIsJudgedAndItSaysSo) {
 
 TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "z = x * weight"); }), "want an output of the formula: 'z'"));
-  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * scale"); }), "unknown name 'scale'"));
+  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * weigth"); }), "column 9: got unknown name 'weigth' (did you mean 'weight'?), want a tensor of '"));
+  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * scale"); }), "which has 'dweight', "));
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x @ weight"); }), "[formula] line 1"));
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = sum(x, -1)"); }), "tensor 'y', got shape [12,48], want [12,1]"));
   TensorFile dump = rms_norm();
@@ -129,6 +130,21 @@ TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
   dump = rms_norm();
   at(dump, "dx") = Tensor(Dtype::bf16, {12, 47});
   EXPECT_TRUE(contains(message([&] { judged(dump); }), "tensor 'dx', got shape [12,47]"));
+}
+
+/// NumPy's mean gives shape (), the language's [1].
+TEST(Dump, ALossIsAScalarOrAVectorOfOneElement) {
+  for (const char* const formula : {"loss = mean(x^2)", "loss = squeeze(mean(x^2), 0)"})
+    for (const Shape& shape : {Shape{}, Shape{1}}) {
+      TensorFile dump{"memory", {{"x", Tensor(Dtype::fp32, {2, 4})}, {"loss", Tensor(Dtype::fp32, shape)}, {"dloss", Tensor(Dtype::fp32, shape)}, {"dx", Tensor(Dtype::fp32, {2, 4})}}};
+      for (int i = 0; i < 8; ++i) at(dump, "x").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i), at(dump, "dx").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i) / 2;
+      at(dump, "loss").span<float>()[0] = 17.5F, at(dump, "dloss").span<float>()[0] = 2;
+      EXPECT_EQ(failing(judged(dump, formula)), "") << formula << shape.str();
+      at(dump, "loss").span<float>()[0] = 140;
+      EXPECT_EQ(failing(judged(dump, formula)), "forward loss AC101") << formula << shape.str();
+    }
+  const TensorFile two{"memory", {{"x", Tensor(Dtype::fp32, {2, 4})}, {"loss", Tensor(Dtype::fp32, {1, 1})}}};
+  EXPECT_TRUE(contains(message([&] { judged(two, "loss = mean(x^2)"); }), "got shape [1,1], want [1]"));
 }
 
 TEST(Dump, Fp64IsRefusedUnlessItHoldsFp32) {
