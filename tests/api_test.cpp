@@ -6,6 +6,7 @@
 
 #include "reference/formula_text.h"
 #include "src/api/ampcheck/expr.h"
+#include "src/api/ampcheck/op.h"
 #include "src/api/ampcheck/storage_types.h"
 #include "src/random.h"
 #include "src/rounding.h"
@@ -81,6 +82,31 @@ TEST(ApiExpr, MisuseIsTold) {
   EXPECT_THROW(text([](Expr x, Expr) {
                  return with_adjoint(x, {x}, [](Expr g) { for (int i = 0; i < 100; ++i) g = g * g; return g; });
                }), std::length_error);
+}
+
+TEST(ApiCall, AnUnknownNameIsToldWithThoseThatAreThere) {
+  std::int64_t shape[] = {1}, strides[] = {1};
+  float value = 3;
+  const auto tensor = [&](const char* name) { return ac_tensor{sizeof(ac_tensor), AC_FP32, name, {&value, {AC_CPU, 0}, 1, {AC_DL_FLOAT, 32, 1}, shape, strides, 0}}; };
+  const ac_tensor x = tensor("x"), dy = tensor("dy"), dx = tensor("dx");
+  const ac_tensor *inputs[] = {&x, nullptr}, *cotangents[] = {&dy}, *gradients[] = {&dx, nullptr};
+  const ac_attribute_value eps = {sizeof(ac_attribute_value), 0, "eps", 0.5};
+  ac_call raw = {};
+  raw.struct_size = sizeof raw, raw.input_count = 2, raw.output_count = 1, raw.attribute_count = 1;
+  raw.inputs = inputs, raw.cotangents = cotangents, raw.gradients = gradients, raw.attributes = &eps;
+  const op::Call call(&raw);
+  const auto error = [](auto work) {
+    try {
+      return work(), std::string("no error");
+    } catch (const std::runtime_error& thrown) {
+      return std::string(thrown.what());
+    }
+  };
+  EXPECT_EQ(error([&] { call.view<float>("dx"); }), "no error");
+  EXPECT_EQ(error([&] { call.view<float>("d_x"); }), "no tensor 'd_x' in this call, which has x, dy, dx");
+  EXPECT_FALSE(call.find<float>("bias"));
+  EXPECT_EQ(call.number("eps"), 0.5);
+  EXPECT_EQ(error([&] { call.number("epsilon"); }), "no attribute 'epsilon', the op has eps");
 }
 
 template <class T>

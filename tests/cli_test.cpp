@@ -131,6 +131,17 @@ TEST(Cli, NothingSelectedIsFour) {
   EXPECT_EQ(json::parse(run.out).at("summary").at("cases"), 0);
 }
 
+TEST(Cli, HelpIsNoErrorWhereverItStands) {
+  for (const char* const arguments : {"new op --help", "new --help", "contract --help", "compare a.so --help", "replay --help"}) {
+    const ProgramResult run = ampcheck(arguments);
+    EXPECT_EQ(run.exit_code, 0) << arguments << run.err;
+    EXPECT_TRUE(contains(run.out, "Usage: ampcheck")) << arguments << run.out;
+  }
+  const ProgramResult nameless = ampcheck("new op");
+  EXPECT_EQ(nameless.exit_code, 2);
+  EXPECT_TRUE(contains(nameless.err, "want op NAME")) << nameless.err;
+}
+
 TEST(Cli, ExtentsOutsideAnOpsDomainAreTold) {
   const std::string rope = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so rope --regimes quick --dtype fp32 --shapes ";
   const ProgramResult run = ampcheck(rope + "S=3,D=7");

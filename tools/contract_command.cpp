@@ -125,7 +125,9 @@ Json json_of(const ContractReading& r) {
 
 }  // namespace
 
-ExitCode contract_command(const Options& options) {
+ExitCode contract_command(const Options& given) {
+  Options options = given;
+  take_only_op(options);
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
   if (const auto code = run_in_child(options)) return *code;
   std::vector<ContractReading> found;

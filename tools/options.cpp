@@ -371,7 +371,7 @@ void describe(CLI::App& app, Options& o) {
   explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads");
 
   CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
-  fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(2);
+  fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(1, 2);
   each(fresh, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)", [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
 
   CLI::App* compare = add_verb(app, o, "compare", "Two builds of the same ops: both right? which is nearer, where do bits differ, is one faster");
