@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checks/runner.h"
+#include "src/safetensors.h"
 #include "tests/custom_op_list.h"
 #include "tests/run_program.h"
 
@@ -68,7 +69,12 @@ TEST(CustomOps, TheOnlyOpOfALibraryNeedsNoName) {
   const ProgramResult several = testing::ampcheck("contract " + kFolder + "rope.so");
   EXPECT_EQ(several.exit_code, 2);
   EXPECT_TRUE(contains(several.err, "[contract] got no op, want one of rope, rope_")) << several.err;
-  const std::string inputs = " --inputs " AMPCHECK_SOURCE_DIR "/tests/data/tensors/rms_norm.safetensors";
+  const testing::TemporaryFolder folder;
+  Tensor x(Dtype::fp32, {3, 4}), weight(Dtype::fp32, {4});
+  for (std::size_t i = 0; i < 12; ++i) x.span<float>()[i] = static_cast<float>(i) - 5;
+  for (float& w : weight.span<float>()) w = 2;
+  std::ofstream(folder.path() + "/in.safetensors", std::ios::binary) << safetensors_bytes(std::vector<NamedTensor>{{"x", x}, {"weight", weight}});
+  const std::string inputs = " --inputs " + folder.path() + "/in.safetensors";
   const ProgramResult check = testing::ampcheck("check " + kFolder + "rms_norm_launchers.toml" + inputs);
   EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
   EXPECT_EQ(testing::ampcheck("check " + kFolder + "rope.so" + inputs).exit_code, 2);
