@@ -18,11 +18,11 @@ struct ComparedTensor {
   std::string first;           ///< where they differ first: case and index
 };
 
-/// Least time of a pass in each case, and how the builds compare.
+/// Least time of a pass in each case, and how the builds compare in pairs of calls at the same tensors, taken in turns.
 struct ComparedTime {
   double seconds[2] = {0, 0};  ///< sum over the cases
-  int faster[2] = {0, 0};      ///< cases in which one is faster
-  /// 0 or 1: that build is faster in more cases than chance explains (sign test, 1 in 1000); -1: neither.
+  int faster[2] = {0, 0};      ///< cases in which one is faster, in each half of the pairs
+  /// 0 or 1: that build is faster in more cases than chance explains (sign test, 1 in 1000), and by more than 5 % over all of them; -1: neither.
   int winner() const;
 };
 

@@ -171,6 +171,26 @@ std::vector<double> likelihoods_by_replays(const OpDef& op, const std::vector<Wr
   return out;
 }
 
+/// Functions in which the formulas' data is rounded; those of constants are none of the kernel's.
+std::vector<std::string> functions_of(const OpDef& op, const OpCall& call) {
+  using enum reference::Primitive;
+  const RunOptions options;
+  CaseRun run(op, call, options);
+  std::vector<std::string> out;
+  for (std::size_t form = 0; form < op.forms.size(); ++form) {
+    const auto& nodes = run.reference.recording(form).graph->nodes();
+    std::vector<char> of_data;  // arguments come before what they are arguments of
+    for (const reference::Node& node : nodes) {
+      of_data.push_back(node.primitive == input || std::any_of(node.args.begin(), node.args.end(), [&](int arg) { return of_data[static_cast<std::size_t>(arg)] != 0; }));
+      if (of_data.back() == 0) continue;
+      const reference::Primitive p = node.primitive == sigmoid ? exp : node.primitive;
+      const bool function = p == exp || p == expm1 || p == log || p == log1p || p == tanh || p == erf || p == erfc || p == sqrt || p == rsqrt;
+      if (function && std::find(out.begin(), out.end(), name(p)) == out.end()) out.emplace_back(name(p));
+    }
+  }
+  return out;
+}
+
 /// The accumulators of each tensor: intervals say which cannot be, replays which is likely.
 std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& all) {
   std::vector<TensorReading> out;
@@ -320,14 +340,18 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
   best.flushes_subnormals = out.subnormals.front().words == "flushed";
 
   const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), {.name = "16 ulp", .exp = 16, .expm1 = 16, .log = 16, .log1p = 16, .tanh = 16, .erf = 16, .erfc = 16, .rsqrt = 16, .sqrt = 16}};
-  out.functions = readings(op, best, wrote, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+  if (!calls.empty()) out.used = functions_of(op, calls.front());
+  if (!out.used.empty()) out.functions = readings(op, best, wrote, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
     c.math = sets[k], r.words = sets[k].name, r.declared = declared.math.name == sets[k].name;
   });
   const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) { return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9; });
   if (!functions_matter) out.functions.clear();
   rank(out.functions);
+  // Of equally likely ones the declared one: there is nothing to change.
+  const auto declared_set = std::find_if(out.functions.begin(), out.functions.end(), [](const Reading& r) { return r.declared; });
+  if (declared_set != out.functions.end() && declared_set->likelihood >= out.functions.front().likelihood - 1e-9) std::rotate(out.functions.begin(), declared_set, declared_set + 1);
   for (const MathSet& set : sets)
-    if (!out.functions.empty() && out.functions.front().words == set.name) best.math = set;
+    if (out.functions_explain() && out.functions.front().words == set.name) best.math = set;
 
   read_orders(op, wrote, best.accumulate, out);
   find_narrow(wrote, out);

@@ -42,6 +42,7 @@ struct ContractReading {
   std::int64_t cases = 0, elements = 0;
   // Best first; of equal ones the narrower promise.
   std::vector<Reading> functions, subnormals;
+  std::vector<std::string> used;         ///< functions of the formula that data passes through: "exp", "rsqrt"; of none nothing is read
   std::vector<TensorReading> tensors;
   std::vector<OrderReading> orders;      ///< empty where no sum of these cases depends on its order
   std::int64_t told = 0;                 ///< elements at which orders, forms and accumulators give different bits
@@ -51,6 +52,9 @@ struct ContractReading {
 
   /// The order that fits best with products that are fused, or not; null if there is none.
   const OrderReading* best_order(bool fused) const;
+
+  /// Whether the likeliest functions leave no more than half of the elements unexplained: then they may be declared.
+  bool functions_explain() const { return !functions.empty() && 2 * functions.front().outside <= elements; }
 
   /// log10 of the likelihood of the first reading against the second; infinite if there is no second.
   static double surety(const std::vector<Reading>& readings);

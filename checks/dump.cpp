@@ -92,14 +92,24 @@ class DumpJudge {
   void require(const std::string& name, const Tensor& tensor, const Shape& shape) const {
     if (!is_float(tensor.dtype()))
       throw Error("[dump '" + dump_.path + "'] tensor '" + name + "', got " + ampcheck::name(tensor.dtype()) + ", want floating numbers");
-    if (!(tensor.shape() == shape))
+    if (!alike(tensor.shape(), shape))
       throw Error("[dump '" + dump_.path + "'] tensor '" + name + "', got shape " + tensor.shape().str() + ", want " + shape.str() + " of the formula");
+  }
+
+  /// One number is a scalar to some and a vector of one element to others: a loss is written as either.
+  static bool alike(const Shape& a, const Shape& b) { return a == b || (a.rank <= 1 && b.rank <= 1 && a.count() == 1 && b.count() == 1); }
+
+  static Tensor in_shape(const Tensor& from, const Shape& shape) {
+    Tensor out(from.dtype(), shape);
+    from_doubles(to_doubles(from.view()), out.view());
+    return out;
   }
 
   /// In its own type; in the declared one, where it is held in a wider type that shows no more than that.
   Dumped take(const Written& like, Dtype declared) {
     Tensor tensor = *dump_.find(like.name);
     require(like.name, tensor, like.shape);
+    if (!(tensor.shape() == like.shape)) tensor = in_shape(tensor, like.shape);
     if (tensor.dtype() != declared && bytes(tensor.dtype()) > bytes(declared)) {
       const std::vector<double> values = to_doubles(tensor.view());
       const Dtype held = tensor.dtype();

@@ -10,6 +10,7 @@
 #include "reference/certify.h"
 #include "reference/formula_text.h"
 #include "src/error.h"
+#include "src/suggestion.h"
 
 namespace ampcheck::checks {
 
@@ -123,6 +124,17 @@ Dims small_dims(const OpSignature& signature) {
   return out;
 }
 
+/// A name that is neither in the dump nor of the formula's own is a mistake in the formula.
+void require_known(const TensorFile& dump, const reference::ParsedFormula& formula, const Names& names) {
+  for (const std::string& name : names.read) {
+    if (name == "pi" || dump.find(name) != nullptr) continue;
+    std::vector<std::string> tensors;
+    for (const NamedTensor& tensor : dump.tensors) tensors.push_back(tensor.name);
+    const auto term = std::find_if(formula.terms.begin(), formula.terms.end(), [&](const FormulaTerm& t) { return t.kind == FormulaTerm::Kind::name && t.text == name; });
+    formula.fail(term->at, "got unknown name '" + name + "'" + (name.size() < 3 ? "" : did_you_mean(name, tensors)) + ", want a tensor of '" + dump.path + "', which has " + dump.names());
+  }
+}
+
 }  // namespace
 
 OpDef op_with_contract(const OpDef& op, const DumpContract& contract) {
@@ -135,7 +147,9 @@ OpDef op_with_contract(const OpDef& op, const DumpContract& contract) {
 }
 
 OpDef op_of_formula(const TensorFile& dump, const std::string& text, const DumpContract& contract) {
-  const Names names(reference::parse_formula(text));
+  const reference::ParsedFormula parsed = reference::parse_formula(text);
+  const Names names(parsed);
+  require_known(dump, parsed, names);
   std::vector<std::string> inputs;
   for (const std::string& name : names.read)
     if (dump.find(name) != nullptr) inputs.push_back(name);

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <limits>
 
 #include "kernels/device.h"
 
@@ -60,6 +62,58 @@ class Workspace {
  private:
   std::size_t bytes_;
   unsigned char* host_ = nullptr;
+  std::shared_ptr<void> device_;
+};
+
+/// A copy of an int64 tensor in int32, at the same strides, on the device of the call.
+class NarrowedTensor {
+ public:
+  NarrowedTensor(const ac_call& call, const ac_tensor& from, const std::string& argument) : argument_(argument) {
+    for (int i = 0; i < from.dl.ndim; ++i) {
+      if (from.dl.shape[i] == 0) return;
+      const std::int64_t reach = (from.dl.shape[i] - 1) * from.dl.strides[i];
+      reach < 0 ? lowest_ += reach : span_ += reach;
+    }
+    span_ += 1 - lowest_;
+    const auto count = static_cast<std::size_t>(span_);
+    std::vector<std::int64_t> wide;
+    const std::int64_t* data = static_cast<const std::int64_t*>(from.dl.data) + lowest_;
+    if (call.device.type == AC_CUDA) {
+      wide.resize(count);
+      kernels::copy_to_host(wide.data(), data, count * sizeof(std::int64_t));
+      data = wide.data();
+    }
+    // What lies between the elements is filled too: a kernel with the wrong strides then reads no index.
+    narrow_.assign(count, std::numeric_limits<std::int32_t>::min());
+    fill(from.dl, data, 0, -lowest_);
+    if (call.device.type == AC_CUDA) {
+      device_ = kernels::allocate_on_device(count * sizeof(std::int32_t));
+      kernels::copy_to_device(device_.get(), narrow_.data(), count * sizeof(std::int32_t));
+    } else {
+      passed_ = narrow_;
+    }
+  }
+
+  const void* data() const {
+    if (device_ != nullptr) return static_cast<const std::int32_t*>(device_.get()) - lowest_;
+    return passed_.empty() ? nullptr : passed_.data() - lowest_;
+  }
+  bool changed() const { return device_ == nullptr && passed_ != narrow_; }
+
+ private:
+  void fill(const ac_dltensor& from, const std::int64_t* data, int axis, std::int64_t at) {
+    if (axis < from.ndim) {
+      for (std::int64_t i = 0; i < from.shape[axis]; ++i) fill(from, data, axis + 1, at + i * from.strides[axis]);
+      return;
+    }
+    const std::int64_t value = data[at];
+    if (value != static_cast<std::int32_t>(value)) throw Error("argument '" + argument_ + "', got " + std::to_string(value) + ", want -2147483648 to 2147483647");
+    narrow_[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(value);
+  }
+
+  std::string argument_;
+  std::int64_t lowest_ = 0, span_ = 0;  ///< in elements
+  std::vector<std::int32_t> narrow_, passed_;
   std::shared_ptr<void> device_;
 };
 
@@ -122,13 +176,18 @@ std::int32_t Launcher::call_symbol(const ac_call& call) {
     context.workspace = workspace->data();
   }
   std::vector<LauncherArgument::Value> values;
-  for (const LauncherArgument& argument : description_.arguments) values.push_back(argument.evaluate(context));
+  std::deque<NarrowedTensor> narrowed;  // of one tensor for each argument that has it: addresses stay
+  for (const LauncherArgument& argument : description_.arguments) {
+    values.push_back(argument.evaluate(context));
+    if (const ac_tensor* const tensor = argument.narrowed(call)) values.back().pointer = narrowed.emplace_back(call, *tensor, argument.text()).data();
+  }
   std::vector<void*> pointers;
   for (LauncherArgument::Value& value : values) pointers.push_back(&value);
   ffi_arg status = 0;
   // One interface serves all calls: ffi_call only reads it.
   ffi_call(&interface_->cif, reinterpret_cast<void (*)()>(function), &status, pointers.data());
   if (workspace && workspace->overrun()) throw Error("'" + symbol + "' wrote outside its workspace of " + std::to_string(context.workspace_bytes) + " bytes");
+  if (std::any_of(narrowed.begin(), narrowed.end(), [](const NarrowedTensor& t) { return t.changed(); })) throw Error("'" + symbol + "' wrote into an index, which it is given to read");
   const auto code = description_.returns_status ? static_cast<std::int32_t>(status) : 0;
   if (code != 0) call.host->set_error(call.host->context, ("status of '" + symbol + "'").c_str());
   return code;

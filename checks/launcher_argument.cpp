@@ -296,6 +296,8 @@ class Declaration {
     return text_.substr(start, at_ - start);
   }
   std::string rest() { return text_.substr(at()); }
+  /// Behind the last word that was taken.
+  std::size_t end() const { return at_; }
 
  private:
   const std::string& text_;
@@ -325,11 +327,39 @@ bool fits(Type type, double v) {
 
 }  // namespace
 
+namespace {
+
+std::string single_spaced(const std::string& text) {
+  std::string out;
+  for (const char c : text)
+    if (!is_blank(c)) out += c;
+    else if (!out.empty() && out.back() != ' ') out += ' ';
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+/// Whether the tensor is passed in int32. ArgumentError at `at` for a pointer that does not fit it.
+bool is_narrowed(const Pointee& pointee, const std::string& tensor, const ArgumentNames& names, std::size_t at) {
+  const auto facts = names.facts.find(tensor);
+  if (facts == names.facts.end()) return false;
+  try {
+    return passed_as(pointee, tensor, facts->second) == Passed::narrowed;
+  } catch (const Error& error) {
+    throw ArgumentError(at, error.what());
+  }
+}
+
+}  // namespace
+
 LauncherArgument LauncherArgument::parse(const std::string& text, const ArgumentNames& names) {
   LauncherArgument out;
   out.text_ = text;
   Declaration d(text);
-  while (d.take("const") || d.take("struct")) {}
+  Pointee pointee{"", false, 0};
+  for (;;) {
+    if (d.take("const")) pointee.constant = true;
+    else if (!d.take("struct")) break;
+  }
   const std::size_t type_at = d.at();
   bool scalar = false, whole64 = false, stream = false;
   for (const ScalarName& known : kScalars)
@@ -339,10 +369,12 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
   std::string unknown;
   if (scalar && (d.take("char") || d.take("short"))) scalar = false, unknown = text.substr(type_at, d.at() - type_at);  // behind a star only
   else if (!scalar && !stream) unknown = d.type_word();
-  while (d.take("const")) {}
+  if (unknown == "signed" && d.take("char")) unknown = "signed char";
+  pointee.type = single_spaced(text.substr(type_at, d.end() - type_at));
+  while (d.take("const")) pointee.constant = true;
   bool pointer = false;
   while (d.take_star()) {
-    pointer = true;
+    pointer = true, ++pointee.stars;
     while (d.take("const") || d.take("__restrict__") || d.take("__restrict") || d.take("restrict")) {}
   }
   const std::size_t value_at = d.at();
@@ -375,8 +407,10 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
   else if (value == "null") out.source_ = Source::null;
   else if (const TensorSlot* shape = tensor_in("shape")) out.source_ = Source::shape, out.slot_ = *shape;
   else if (const TensorSlot* strides = tensor_in("strides")) out.source_ = Source::strides, out.slot_ = *strides;
-  else if (const auto found = names.tensors.find(value); found != names.tensors.end()) out.source_ = Source::tensor, out.slot_ = found->second;
-  else {
+  else if (const auto found = names.tensors.find(value); found != names.tensors.end()) {
+    out.source_ = Source::tensor, out.slot_ = found->second;
+    out.narrowed_ = is_narrowed(pointee, value, names, text.find_first_not_of(" \t"));
+  } else {
     std::vector<std::string> known = {"stream", "workspace", "null"};
     for (const auto& [name, slot] : names.tensors) known.push_back(name);
     throw ArgumentError(value_at, "got '" + value + "' for a pointer" + meant(value, known) + ", want one of " + list_of(known) + ", shape(x), strides(x)");

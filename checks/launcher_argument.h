@@ -2,7 +2,8 @@
 // The argument list of an existing launcher as a TOML file writes it: C parameters, each with what is passed in the place of
 // its name.
 //
-//   "const void* x"        the data of a tensor; null for one that is absent
+//   "const void* x"        the data of a tensor; null for one that is absent. A type that is known (float, half, ...) has to be that of
+//                          the tensor in every case; const int32_t* of an int64 index gets a copy in int32
 //   "int64_t N"            the extent of a dimension
 //   "int N * D"            + - * / ( ) over extents, attributes and numbers; whole types divide as C does
 //   "float eps"            an attribute
@@ -17,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/pointee.h"
 #include "src/api/ampcheck/ampcheck_op.h"
 #include "src/error.h"
 
@@ -33,6 +35,7 @@ struct TensorSlot {
   enum class List : std::uint8_t { inputs, outputs, saved, cotangents, gradients, gradient_cotangents, cotangent_gradients } list = List::inputs;
   std::int32_t index = 0;
 
+  bool operator==(const TensorSlot&) const = default;
   /// Null if it is absent.
   const ac_tensor* of(const ac_call& call) const;
 };
@@ -40,6 +43,7 @@ struct TensorSlot {
 /// The names that arguments of one launcher may use.
 struct ArgumentNames {
   std::map<std::string, TensorSlot> tensors;
+  std::map<std::string, TensorFacts> facts;                            ///< of tensors; of one without, pointers are not judged
   std::map<std::string, std::vector<std::pair<TensorSlot, int>>> dims;  ///< inputs and axes that have the symbol
   std::map<std::string, std::int32_t> attributes;                      ///< index in the call
   std::map<std::int32_t, std::int64_t> dtype_codes;                    ///< AC_FP32, ... -> the launcher's code; empty: none declared
@@ -95,6 +99,11 @@ class LauncherArgument {
   };
   Type type() const { return type_; }
   bool uses_workspace() const { return source_ == Source::workspace; }
+  /// Whether the data of this tensor is passed.
+  bool passes(TensorSlot slot) const { return source_ == Source::tensor && slot_ == slot; }
+  /// The int64 tensor of the call that is passed as a copy in int32; null: none, or an absent one.
+  const ac_tensor* narrowed(const ac_call& call) const { return narrowed_ ? slot_.of(call) : nullptr; }
+  const std::string& text() const { return text_; }
   /// Throws Error for a number that the type cannot hold.
   Value evaluate(const ArgumentContext& context) const;
 
@@ -102,6 +111,7 @@ class LauncherArgument {
   enum class Source : std::uint8_t { value, tensor, shape, strides, stream, workspace, null };
   Type type_ = Type::pointer;
   Source source_ = Source::value;
+  bool narrowed_ = false;
   TensorSlot slot_;
   ArgumentValue value_;
   std::string text_;

@@ -121,9 +121,10 @@ class Reader {
       } else {
         const TomlSection section(file_, node, "input '" + name + "'", {"dims", "role", "type", "domain", "index_dim", "optional", "gradient"});
         input.dims = out_.keep(section.text("dims").value_or(""));
-        input.role = section.choice("role", {"data", "weight", "bias", "mask", "index", "target", "probability", "log_probability", "angle"}).value_or(AC_DATA);
+        input.role = section.choice("role", {"data", "weight", "bias", "mask", "index", "target", "probability", "log_probability", "angle", "quantized"}).value_or(AC_DATA);
         const bool integer = input.role == AC_INDEX || input.role == AC_TARGET;
-        input.type = section.choice("type", kTypes).value_or(integer ? AC_TYPE_I64 : input.role == AC_MASK ? AC_TYPE_U8 : AC_TYPE_STORAGE);
+        if (section.text("type") == "i32") section.fail("type", "got 'i32', want none: an index is int64, and an argument \"const int32_t* " + name + "\" gets a copy in int32");
+        input.type = section.choice("type", kTypes).value_or(integer ? AC_TYPE_I64 : input.role == AC_MASK || input.role == AC_QUANTIZED ? AC_TYPE_U8 : AC_TYPE_STORAGE);
         input.domain = section.choice("domain", {"any", "positive", "unit_interval"}).value_or(AC_ANY);
         if (const auto dim = section.text("index_dim")) input.index_dim = out_.keep(*dim);
         if (section.flag("optional")) input.flags |= AC_OPTIONAL;
@@ -326,12 +327,25 @@ class Reader {
       if (is_in(known.words)) part = &known;
     std::size_t start = message.find("] ");
     start = start == std::string::npos ? 0 : start + 2;
-    const std::string what = message.substr(start), key = what.substr(0, what.find_first_of(", "));
+    const std::string what = in_toml_words(message.substr(start)), key = what.substr(0, what.find_first_of(", "));
     if (part == nullptr) file_.fail(root_.place(key), what);
     if (part->node != nullptr)
       for (const TomlEntry& entry : part->node->entries)
         if (entry.key == key) file_.fail(entry.value.place, what);
     file_.fail(part->place, what);
+  }
+
+  /// The names of the C door as this one spells them: AC_TYPE_U8 is "u8".
+  static std::string in_toml_words(std::string text) {
+    for (const std::string_view head : {"AC_TYPE_", "AC_"})
+      for (std::size_t at = text.find(head); at != std::string::npos; at = text.find(head, at)) {
+        std::size_t end = at + head.size();
+        while (end < text.size() && ((text[end] >= 'A' && text[end] <= 'Z') || text[end] == '_' || (text[end] >= '0' && text[end] <= '9'))) ++end;
+        std::string word = text.substr(at + head.size(), end - at - head.size());
+        std::transform(word.begin(), word.end(), word.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+        text.replace(at, end - at, "\"" + word + "\"");
+      }
+    return text;
   }
 
   /// The place of an error of a formula in the file: exact for strings of several lines and for plain ones without escapes.
@@ -372,7 +386,15 @@ class Reader {
     }
     for (std::size_t i = 0; i < signature.saved.size(); ++i) both.tensors[signature.saved[i].name] = {List::saved, static_cast<std::int32_t>(i)};
     read_codes(signature, both);
+    read_facts(signature, both);
     out_.forward_names = out_.backward_names = both;
+    for (const OutputSpec& saved : signature.saved) out_.forward_names.facts[saved.name].written = true;
+    for (const OutputSpec& output : signature.outputs) {
+      out_.forward_names.facts[output.name] = {dtypes_of(output.type, signature), true, false};
+      out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
+    }
+    for (const TensorSpec& input : signature.inputs)
+      if (input.has_gradient()) out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
       out_.forward_names.tensors[signature.outputs[i].name] = {List::outputs, static_cast<std::int32_t>(i)};
       out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents, static_cast<std::int32_t>(i)};
@@ -380,10 +402,30 @@ class Reader {
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient()) out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients, static_cast<std::int32_t>(i)};
     out_.double_backward_names = out_.backward_names;
+    for (const TensorSpec& input : signature.inputs)
+      if (input.has_gradient()) out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {dtypes_of(input.type, signature), false, false};
+    for (const OutputSpec& output : signature.outputs) out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature), true, false};
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
       if (signature.inputs[i].has_gradient()) out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {List::gradient_cotangents, static_cast<std::int32_t>(i)};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i)
       out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {List::cotangent_gradients, static_cast<std::int32_t>(i)};
+  }
+
+  /// The dtypes that a tensor of this type has in some case.
+  static std::vector<std::int32_t> dtypes_of(TypeRule type, const OpSignature& signature) {
+    std::vector<std::int32_t> out;
+    if (type == TypeRule::i64) return {AC_I64};
+    if (type == TypeRule::u8) return {AC_U8};
+    if (type != TypeRule::storage) out.push_back(AC_FP32);
+    if (type == TypeRule::fp32) return out;
+    for (const Dtype storage : signature.precision.storage)
+      if (const auto dtype = static_cast<std::int32_t>(std::find(kLow.begin(), kLow.end(), name(storage)) - kLow.begin()) + AC_FP32; std::find(out.begin(), out.end(), dtype) == out.end()) out.push_back(dtype);
+    return out;
+  }
+
+  static void read_facts(const OpSignature& signature, ArgumentNames& names) {
+    for (const TensorSpec& spec : signature.inputs) names.facts[spec.name] = {dtypes_of(spec.type, signature), false, spec.role == Role::mask};
+    for (const OutputSpec& spec : signature.saved) names.facts[spec.name] = {dtypes_of(spec.type, signature), false, false};
   }
 
   void read_codes(const OpSignature& signature, ArgumentNames& names) {
@@ -429,7 +471,22 @@ class Reader {
       out.arguments.push_back(argument(place, [&] { return LauncherArgument::parse(texts[i], names); }));
       if (out.arguments.back().uses_workspace() && !out.workspace) file_.fail(place, "arguments, got a workspace without its size, want workspace = \"4 * N\" (bytes) in [" + std::string(pass) + "]");
     }
+    require_written(pass, signature, names, out.arguments, section.place("arguments"));
     return std::make_unique<Launcher>(std::move(out), names);
+  }
+
+  /// A result that no argument passes would be judged as the garbage that its memory holds.
+  void require_written(const std::string& pass, const OpSignature& signature, const ArgumentNames& names, const std::vector<LauncherArgument>& arguments, TomlPlace place) const {
+    const auto passes = [&](const std::string& tensor) {
+      return std::any_of(arguments.begin(), arguments.end(), [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); });
+    };
+    for (const auto& [tensor, facts] : names.facts) {
+      const bool over_input = std::any_of(signature.launch.in_place.begin(), signature.launch.in_place.end(), [&, name = tensor](const auto& pair) { return pair.first == name && passes(pair.second); });
+      if (!facts.written || passes(tensor) || over_input) continue;
+      const auto of = std::find_if(signature.inputs.begin(), signature.inputs.end(), [&, name = tensor](const TensorSpec& input) { return gradient_name(input.name) == name; });
+      file_.fail(place, "arguments of [" + pass + "], got no '" + tensor + "', want such as \"void* " + tensor + "\"" +
+                            (pass == "forward" || of == signature.inputs.end() ? "" : ", or gradient = false for the input '" + of->name + "'"));
+    }
   }
 
   /// What `parse` returns; an ArgumentError with its place in the file (exact for strings without escapes).

@@ -293,6 +293,7 @@ class Evaluator {
       if (found != facts_.numbers.end() && found->second >= -0x1p40 && found->second <= 0x1p40 &&
           found->second == static_cast<double>(static_cast<std::int64_t>(found->second)))
         return static_cast<std::int64_t>(found->second);
+      if (const std::optional<std::int64_t> named = whole_statement(term.text)) return *named;
     } else if (term.kind == Kind::call && term.text == "size") {
       const Expr x = value(term.args[0]);
       return x.shape()[axis(x, term.args[1])];
@@ -300,6 +301,18 @@ class Evaluator {
       return whole_binary(term);
     }
     formula_.fail(term.at, "got no whole number, want one known from shapes and attributes");
+  }
+
+  /// The whole number that an earlier statement names, "h = E / 2"; nothing if there is no such statement.
+  std::optional<std::int64_t> whole_statement(const std::string& name) {
+    constexpr int kMostNested = 64;
+    const auto found = std::find_if(formula_.statements.begin(), formula_.statements.end(), [&](const FormulaStatement& s) { return s.target == name; });
+    if (found == formula_.statements.end() || !found->adjoints.empty() || nested_ == kMostNested) return std::nullopt;
+    if (const auto known = wholes_.find(name); known != wholes_.end()) return known->second;
+    ++nested_;
+    const std::int64_t out = whole(found->value);
+    --nested_;
+    return wholes_[name] = out;
   }
 
   std::int64_t whole_binary(const FormulaTerm& term) {
@@ -518,6 +531,8 @@ class Evaluator {
   const Source& source_;
   const ParsedFormula& formula_;
   const CaseFacts& facts_;
+  std::map<std::string, std::int64_t> wholes_;  ///< whole numbers of statements, by name
+  int nested_ = 0;                              ///< statements that are read as whole numbers now
 };
 
 Scope scope_of(const FormulaCall& call, const std::shared_ptr<const Source>& source) {

@@ -8,7 +8,14 @@
 #include <string>
 #include <string_view>
 
+#include "src/error.h"
+
 namespace ampcheck {
+
+/// The user names a file that is not there.
+struct MissingFileError : EnvironmentError {
+  using EnvironmentError::EnvironmentError;
+};
 
 static_assert(std::endian::native == std::endian::little, "files are read and written as memory stands");
 

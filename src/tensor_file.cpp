@@ -86,7 +86,7 @@ std::vector<NamedTensor> parse_tensors(std::string_view bytes, const std::string
 TensorFile read_tensors(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) throw EnvironmentError("[tensors] got '" + path + "', which is not there, want a safetensors, .npz or .npy file, or a folder of them");
+  if (!fs::exists(status)) throw MissingFileError("[tensors] got '" + path + "', which is not there, want a safetensors, .npz or .npy file, or a folder of them");
   TensorFile out{path, {}};
   const std::vector<fs::path> files = fs::is_directory(status) ? files_of(path) : std::vector<fs::path>{path};
   for (const fs::path& file : files)

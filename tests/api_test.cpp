@@ -6,6 +6,7 @@
 
 #include "reference/formula_text.h"
 #include "src/api/ampcheck/expr.h"
+#include "src/api/ampcheck/op.h"
 #include "src/api/ampcheck/storage_types.h"
 #include "src/random.h"
 #include "src/rounding.h"
@@ -51,6 +52,20 @@ TEST(ApiExpr, LongChainsAreParsed) {  // beyond the depth that the text may have
   EXPECT_LT(wide.size(), 20'000u) << "shared values are written once";
 }
 
+TEST(ApiExpr, ExtentsMayBeShared) {
+  OpSignature signature;
+  signature.inputs = {{.name = "x", .dims = "N E"}};
+  signature.outputs = {{.name = "y"}};
+  signature.dims = {{"N", {5, 64, 3}}, {"E", {6, 128, 1026}}};
+  const auto recorded = [&](const std::string& formula) {
+    reference::CaseInputs inputs;
+    inputs.shapes["x"] = Shape{2, 6};
+    reference::record(signature, reference::form_from_text(signature, "gated", formula), {}, inputs);
+  };
+  EXPECT_NO_THROW(recorded(text([](Expr x) { const Expr h = op::dim("E") / 2; return tanh(slice(x, 1, 0, h)) * slice(x, 1, h, op::dim("E")) / h; }, {"x"}, {})));
+  EXPECT_THROW(recorded(text([](Expr x) { const Expr h = sum(x); return slice(x, 1, 0, h) * slice(x, 1, h, op::dim("E")); }, {"x"}, {})), reference::FormulaError);
+}
+
 TEST(ApiExpr, AdjointsOfTheirOwnAreStatements) {
   const std::string got = text([](Expr x, Expr w) {
     const Expr n = x * w;
@@ -67,6 +82,31 @@ TEST(ApiExpr, MisuseIsTold) {
   EXPECT_THROW(text([](Expr x, Expr) {
                  return with_adjoint(x, {x}, [](Expr g) { for (int i = 0; i < 100; ++i) g = g * g; return g; });
                }), std::length_error);
+}
+
+TEST(ApiCall, AnUnknownNameIsToldWithThoseThatAreThere) {
+  std::int64_t shape[] = {1}, strides[] = {1};
+  float value = 3;
+  const auto tensor = [&](const char* name) { return ac_tensor{sizeof(ac_tensor), AC_FP32, name, {&value, {AC_CPU, 0}, 1, {AC_DL_FLOAT, 32, 1}, shape, strides, 0}}; };
+  const ac_tensor x = tensor("x"), dy = tensor("dy"), dx = tensor("dx");
+  const ac_tensor *inputs[] = {&x, nullptr}, *cotangents[] = {&dy}, *gradients[] = {&dx, nullptr};
+  const ac_attribute_value eps = {sizeof(ac_attribute_value), 0, "eps", 0.5};
+  ac_call raw = {};
+  raw.struct_size = sizeof raw, raw.input_count = 2, raw.output_count = 1, raw.attribute_count = 1;
+  raw.inputs = inputs, raw.cotangents = cotangents, raw.gradients = gradients, raw.attributes = &eps;
+  const op::Call call(&raw);
+  const auto error = [](auto work) {
+    try {
+      return work(), std::string("no error");
+    } catch (const std::runtime_error& thrown) {
+      return std::string(thrown.what());
+    }
+  };
+  EXPECT_EQ(error([&] { call.view<float>("dx"); }), "no error");
+  EXPECT_EQ(error([&] { call.view<float>("d_x"); }), "no tensor 'd_x' in this call, which has x, dy, dx");
+  EXPECT_FALSE(call.find<float>("bias"));
+  EXPECT_EQ(call.number("eps"), 0.5);
+  EXPECT_EQ(error([&] { call.number("epsilon"); }), "no attribute 'epsilon', the op has eps");
 }
 
 template <class T>

@@ -99,6 +99,9 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"check 'softmax(x=fp32[3])'", "too few extents"},
       {"check --seeds -3", "want a whole number"},
       {"check --shapes first,", "want"},
+      {"check --shapes 64,8", "or extents of your own as N=64,D=1025"},
+      {"check softmax add --shapes rosw=64", "[--shapes] got 'rosw', want a dimension of what is selected: N, D"},
+      {"list 'soft*' --cases --shapes n=64", "[--shapes] got 'n' (did you mean 'N'?), want a dimension of what is selected: N, D"},
       {"check -o jsno:x", "did you mean 'json'?"},
       {"check -o json", "want FORMAT:FILE"},
       {"explain AC110", "did you mean 'AC10"},
@@ -126,6 +129,25 @@ TEST(Cli, NothingSelectedIsFour) {
   const ProgramResult run = ampcheck("check 'no_such*' --json");
   EXPECT_EQ(run.exit_code, 4);
   EXPECT_EQ(json::parse(run.out).at("summary").at("cases"), 0);
+}
+
+TEST(Cli, HelpIsNoErrorWhereverItStands) {
+  for (const char* const arguments : {"new op --help", "new --help", "contract --help", "compare a.so --help", "replay --help"}) {
+    const ProgramResult run = ampcheck(arguments);
+    EXPECT_EQ(run.exit_code, 0) << arguments << run.err;
+    EXPECT_TRUE(contains(run.out, "Usage: ampcheck")) << arguments << run.out;
+  }
+  const ProgramResult nameless = ampcheck("new op");
+  EXPECT_EQ(nameless.exit_code, 2);
+  EXPECT_TRUE(contains(nameless.err, "want op NAME")) << nameless.err;
+}
+
+TEST(Cli, ExtentsOutsideAnOpsDomainAreTold) {
+  const std::string rope = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so rope --regimes quick --dtype fp32 --shapes ";
+  const ProgramResult run = ampcheck(rope + "S=3,D=7");
+  EXPECT_EQ(run.exit_code, 4);
+  EXPECT_TRUE(contains(run.err, "rope takes no D = 7, the nearest that it takes: 6 and 8")) << run.err;
+  EXPECT_EQ(ampcheck(rope + "S=3,D=8").exit_code, 0);
 }
 
 TEST(Cli, AMissingDeviceIsSix) {

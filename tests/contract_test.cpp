@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "checks/case_run.h"
+#include "checks/launcher_toml.h"
 #include "src/rounding.h"
 #include "tests/run_program.h"
 
@@ -134,6 +136,29 @@ TEST(Contract, FindsResultsInFewerBitsFlushesAndAtomics) {
   EXPECT_TRUE(racing.best.atomics);
 }
 
+/// y with every number moved by so many ulps of fp32, and what the command says of it.
+ContractReading with_error(const char* op, double ulps) {
+  return read_contract(with_results(*find_op(op), [=](std::vector<double>& v) {
+    for (double& x : v) x = static_cast<float>(x * (1 + ulps * 0x1p-23));
+  }), Dtype::fp32, 1);
+}
+
+TEST(Contract, NamesFunctionsOnlyWhereTheyExplainTheBits) {
+  const ContractReading right = with_error("exp", 0), loose = with_error("exp", 6), wrong = with_error("exp", 1000);
+  EXPECT_EQ(right.used, std::vector<std::string>{"exp"});
+  EXPECT_TRUE(right.functions_explain());
+  EXPECT_TRUE(loose.functions_explain());
+  EXPECT_EQ(loose.best.math.name, "16 ulp");
+  EXPECT_FALSE(wrong.functions_explain());
+  EXPECT_EQ(wrong.best.math.name, find_op("exp")->signature.precision.math.name) << "nothing better is known";
+  EXPECT_TRUE(read_contract(*find_op("linear"), Dtype::fp32, 1).functions.empty()) << "no function in its formula";
+  const TomlOp scaled = op_of_toml("library = './rms_norm_launchers.so'\nname = 'cube'\nformula = 'y = x * x * x * rsqrt(N)'\ndims = { N = [35, 64, 2] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n"
+                                   "contract = { storage = ['fp32'] }\n"
+                                   "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
+                                   "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', 'int64_t N']\n", AMPCHECK_BINARY_DIR "/custom_ops/x.toml");
+  EXPECT_TRUE(read_contract(scaled.op, Dtype::fp32, 1).used.empty()) << "a function of a constant is none of the kernel's";
+}
+
 TEST(ContractCommand, PrintsTheLineToPaste) {
   const auto run = testing::ampcheck("contract softmax.bf16_accumulation --dtype fp32");
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -142,6 +167,14 @@ TEST(ContractCommand, PrintsTheLineToPaste) {
   EXPECT_TRUE(contains(json.out, "\"schema\": \"ampcheck.contract/1\"") && contains(json.out, "\"fused\": false")) << json.out;
   const auto products = testing::ampcheck("contract linear --dtype fp32");
   EXPECT_TRUE(contains(products.out, "  products      added by fused multiply-add: ")) << products.out;
+  // C++ and TOML declare the same.
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() + "/loose.toml") << "library = '" AMPCHECK_BINARY_DIR "/custom_ops/rms_norm_launchers.so'\nname = 'loose'\nformula = 'y = exp(x)'\ndims = { N = [35, 64, 2] }\n"
+                                                  "inputs = { x = 'N' }\noutputs = { y = 'N' }\ncontract = { storage = ['fp32'] }\n"
+                                                  "[forward]\nsymbol = 'loose_exp'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
+                                                  "[backward]\nsymbol = 'loose_exp_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', 'int64_t N']\n";
+  const auto both = testing::ampcheck("contract " + folder.path() + "/loose.toml");
+  EXPECT_TRUE(contains(both.out, "op.math().exp = 16;\n") && contains(both.out, "    math = { exp = 16 }")) << both.out << both.err;
   EXPECT_EQ(testing::ampcheck("contract").exit_code, 2);
   EXPECT_TRUE(contains(testing::ampcheck("contract softmx").err, "did you mean 'softmax'"));
 }

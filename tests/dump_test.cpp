@@ -120,7 +120,8 @@ TEST(Dump, WithoutGradientsOnlyTheForwardIsJudgedAndItSaysSo) {
 
 TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "z = x * weight"); }), "want an output of the formula: 'z'"));
-  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * scale"); }), "unknown name 'scale'"));
+  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * weigth"); }), "column 9: got unknown name 'weigth' (did you mean 'weight'?), want a tensor of '"));
+  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * scale"); }), "which has 'dweight', "));
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x @ weight"); }), "[formula] line 1"));
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = sum(x, -1)"); }), "tensor 'y', got shape [12,48], want [12,1]"));
   TensorFile dump = rms_norm();
@@ -129,6 +130,21 @@ TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
   dump = rms_norm();
   at(dump, "dx") = Tensor(Dtype::bf16, {12, 47});
   EXPECT_TRUE(contains(message([&] { judged(dump); }), "tensor 'dx', got shape [12,47]"));
+}
+
+/// NumPy's mean gives shape (), the language's [1].
+TEST(Dump, ALossIsAScalarOrAVectorOfOneElement) {
+  for (const char* const formula : {"loss = mean(x^2)", "loss = squeeze(mean(x^2), 0)"})
+    for (const Shape& shape : {Shape{}, Shape{1}}) {
+      TensorFile dump{"memory", {{"x", Tensor(Dtype::fp32, {2, 4})}, {"loss", Tensor(Dtype::fp32, shape)}, {"dloss", Tensor(Dtype::fp32, shape)}, {"dx", Tensor(Dtype::fp32, {2, 4})}}};
+      for (int i = 0; i < 8; ++i) at(dump, "x").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i), at(dump, "dx").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i) / 2;
+      at(dump, "loss").span<float>()[0] = 17.5F, at(dump, "dloss").span<float>()[0] = 2;
+      EXPECT_EQ(failing(judged(dump, formula)), "") << formula << shape.str();
+      at(dump, "loss").span<float>()[0] = 140;
+      EXPECT_EQ(failing(judged(dump, formula)), "forward loss AC101") << formula << shape.str();
+    }
+  const TensorFile two{"memory", {{"x", Tensor(Dtype::fp32, {2, 4})}, {"loss", Tensor(Dtype::fp32, {1, 1})}}};
+  EXPECT_TRUE(contains(message([&] { judged(two, "loss = mean(x^2)"); }), "got shape [1,1], want [1]"));
 }
 
 TEST(Dump, Fp64IsRefusedUnlessItHoldsFp32) {
@@ -217,6 +233,9 @@ TEST(DumpCli, Bf16HeldInFp32NeedsToBeDeclared) {
 }
 
 TEST(DumpCli, WhatIsMissingIsSaid) {
+  const ProgramResult nowhere = ampcheck("check --dump nowhere.npz --formula 'y = x'");
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_TRUE(contains(nowhere.err, "'nowhere.npz', which is not there")) << nowhere.err;
   const std::string file = kData + "rms_norm.safetensors";
   for (const auto& [arguments, code, words] : {std::tuple{"check --dump " + file, 2, "want an op's name or a formula"},
                                                {std::string("check --formula softmax"), 2, "got no --dump"},
@@ -224,7 +243,7 @@ TEST(DumpCli, WhatIsMissingIsSaid) {
                                                {"check --dump " + file + " --formula softmx", 2, "did you mean 'softmax'"},
                                                {"check --dump " + file + " --formula 'y = x +'", 2, "line 1"},
                                                {"check --dump " + file + " --formula 'y = x with dx = 2 * dy'", 2, "with"},
-                                               {std::string("check --dump /nonexistent --formula softmax"), 6, "not there"},
+                                               {std::string("check --dump /nonexistent --formula softmax"), 2, "not there"},
                                                {"check --dump " + kData + "object.npy --formula softmax", 2, "'|O'"}}) {
     const ProgramResult run = ampcheck(arguments);
     EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.out;

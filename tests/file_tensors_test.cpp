@@ -130,7 +130,7 @@ TEST(FileTensorsCli, AttributesSeedsAndErrors) {
                                                {"check 'rms_norm(eps=1'" + file, 2, "want op(key=value,...)"},
                                                {"check cross_entropy" + file, 2, "want 'target'"},
                                                {std::string("check softmax --shapes first --inputs /nonexistent"), 2, "want none of them"},
-                                               {std::string("check softmax --inputs /nonexistent"), 6, "not there"},
+                                               {std::string("check softmax --inputs /nonexistent"), 2, "got '/nonexistent', which is not there"},
                                                {"check softmax --inputs " + kData + "object.npy", 2, "'|O'"},
                                                {std::string("replay 'softmax(x=bf16[8,33],range=inputs.0123456789abcdef,seed=1)'"), 2, "--inputs FILE"},
                                                {"replay 'rms_norm(x=bf16[12,48],weight=fp32,range=inputs.0123456789abcdef,seed=1)'" + file, 2, "those of the case"}}) {

@@ -191,6 +191,8 @@ TEST(FormulaText, MovesElements) {
   EXPECT_EQ(Evaluated(xs, "y = reshape(x, B, -1)").shape(), (Shape{3, 2}));
   EXPECT_EQ(Evaluated(xs, "y = slice(x, -1, 1, size(x, 1))")[0], (Values{2, 3, 5, 6}));
   EXPECT_EQ(Evaluated(xs, "y = slice(x, -1, -1, B)")[0], (Values{3, 6}));
+  EXPECT_EQ(Evaluated(xs, "h = B - 1; k = h / 2; y = slice(x, -1, k, h)")[0], (Values{2, 5})) << "extents may have names";
+  EXPECT_EQ(Evaluated(xs, "h = B - 1; y = slice(x, -1, 0, h) / h")[0], (Values{0.5, 1, 2, 2.5})) << "and be numbers too";
   EXPECT_EQ(Evaluated(xs, "y = concat(-slice(x, -1, 1, 3), slice(x, -1, 0, 1))")[0], (Values{-2, -3, 1, -5, -6, 4}));
   EXPECT_EQ(Evaluated(xs, "y = squeeze(sum(x, 1), 1)").shape(), (Shape{2}));
   EXPECT_EQ(Evaluated(xs, "y = x @ transpose(x)")[0], (Values{14, 32, 32, 77}));
@@ -303,6 +305,8 @@ TEST(FormulaText, ErrorsPointAtTheirPlace) {
       {"y = sum(x, 0.5)", "got no whole number"},
       {"y = x + slice(x, 1, 0, 2)", "column 7: shapes do not broadcast, got [2,3] and [2,2]"},
       {"y = slice(x, 1, 0, 4)", "got slice [0, 4) of extent 3"},
+      {"h = x; y = slice(x, 1, 0, h)", "got no whole number"},
+      {"h = B / 2; y = slice(x, 1, 0, h)", "got '/' of 3 and 2, want a whole number"},
       {"y = reshape(x, 4)", "reshape changes the count"},
       {"y = transpose(x, 0, 0)", "want each axis once"},
       {"y = stored(t, x)", "want a saved tensor of the op"},

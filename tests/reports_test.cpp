@@ -62,14 +62,31 @@ TEST(ReplayLine, NamesTheDeviceThatIsNotTheDefault) {
   EXPECT_EQ(replay_line(result, {.data = "a b"}), "ampcheck replay '" + result.name + "' --data 'a b'");
 }
 
-TEST(ConsoleReport, ShowsTenKindsAndCountsTheRest) {
-  RunFacts facts;
-  facts.planned = 40;
-  const std::string text = console_report(hostile_report(40), facts, {});
+std::size_t shown_failures(const Report& report) {
+  const std::string text = console_report(report, {}, {});
   std::size_t shown = 0;
   for (std::size_t at = text.find("  again "); at != std::string::npos; at = text.find("  again ", at + 1)) ++shown;
-  EXPECT_EQ(shown, 10u);
-  EXPECT_NE(text.find("and 30 more failing cases"), std::string::npos) << text;
+  return shown;
+}
+
+TEST(ConsoleReport, ShowsEachFailingOpAndCountsTheRest) {
+  const Report of_13_ops = hostile_report(40);
+  const std::string text = console_report(of_13_ops, {}, {});
+  EXPECT_EQ(shown_failures(of_13_ops), 13u) << "one of each op";
+  EXPECT_NE(text.find("BUG  AC101  op12"), std::string::npos) << text;
+  EXPECT_NE(text.find("and 27 more failing cases"), std::string::npos) << text;
+  // The first op has twelve kinds of failure: the last one is shown all the same.
+  Report many = hostile_report(13);
+  for (std::size_t i = 0; i < many.cases.size(); ++i)
+    if (i < 12) many.cases[i].op = "op0", many.cases[i].code = "AC" + std::to_string(100 + i);
+  EXPECT_EQ(shown_failures(many), 10u);
+  EXPECT_NE(console_report(many, {}, {}).find("AC101  op12"), std::string::npos);
+  EXPECT_NE(console_report(many, {}, {}).find("and 3 more failing cases"), std::string::npos);
+  // However many ops fail, the report stays one that is read.
+  Report hundred = hostile_report(100);
+  for (std::size_t i = 0; i < hundred.cases.size(); ++i) hundred.cases[i].op = "op" + std::to_string(i);
+  EXPECT_EQ(shown_failures(hundred), 25u);
+  EXPECT_NE(console_report(hundred, {}, {}).find("and 75 more failing cases"), std::string::npos);
 }
 
 TEST(JsonReport, HoldsNoBareNanOrInfinity) {

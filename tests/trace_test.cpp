@@ -75,7 +75,7 @@ TEST(TrainCommand, WrongUseIsExitCodeTwo) {
     EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
     EXPECT_TRUE(contains(run.err, "want")) << run.err;
   }
-  EXPECT_EQ(ampcheck("trace no_such_file").exit_code, 6);
+  EXPECT_EQ(ampcheck("trace no_such_file").exit_code, 2);
   EXPECT_EQ(ampcheck("trace " + std::string(AMPCHECK_ROOT) + "/tests/data/digits.csv").exit_code, 2);
 }
 
@@ -320,7 +320,7 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
   }
   EXPECT_EQ(ampcheck("train --model mlp " + write(layers({"'linear'"}))).exit_code, 2);
   EXPECT_EQ(ampcheck("train --width 8 " + write(layers({"'linear'"}))).exit_code, 2);
-  EXPECT_EQ(ampcheck("train no_such_file.toml").exit_code, 6);
+  EXPECT_EQ(ampcheck("train no_such_file.toml").exit_code, 2);
 }
 
 TEST_F(OwnNet, DtypesThatAutocastChoseByItselfAreNamed) {

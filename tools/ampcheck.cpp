@@ -10,6 +10,7 @@
 #include "checks/plugin.h"
 #include "src/cpu_check.h"
 #include "src/error.h"
+#include "src/file_bytes.h"
 #include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/isolation.h"
@@ -69,6 +70,8 @@ ExitCode guarded(int argc, char** argv) {
     return ExitCode::findings;
   } catch (const WriteError& error) {
     return said(ExitCode::not_written, error);
+  } catch (const MissingFileError& error) {
+    return said(ExitCode::usage, error);
   } catch (const EnvironmentError& error) {
     return said(ExitCode::environment, error);
   } catch (const std::exception& error) {

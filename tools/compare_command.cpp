@@ -79,9 +79,13 @@ const checks::OpDef& counterpart(const checks::OpDef& op, const std::vector<chec
   throw UsageError("[compare] got op '" + op.signature.name + "', which '" + library + "' has not");
 }
 
+std::string names_of(const checks::OpDef& a, const checks::OpDef& b) {
+  return "'" + a.signature.name + "'" + (a.signature.name == b.signature.name ? "" : " and '" + b.signature.name + "'");
+}
+
 Pair compared(const Options& options, const checks::OpDef& a, const checks::OpDef& b, const std::vector<OpCall>& calls) {
   const std::string difference = checks::signature_difference(a.signature, b.signature);
-  if (!difference.empty()) throw UsageError("[compare] got builds of '" + a.signature.name + "' that differ in " + difference + ", want the same signature");
+  if (!difference.empty()) throw UsageError("[compare] got builds of " + names_of(a, b) + " that differ in " + difference + ", want the same signature");
   require_certified(a), require_certified(b);
   Pair out{&a, &b, {verdicts_of(options, a.plugin, a, calls), verdicts_of(options, b.plugin, b, calls)}, {}};
   std::vector<OpCall> both;
@@ -112,7 +116,8 @@ std::string verdict_line(const Verdicts& verdicts, const char* build, const Styl
 }
 
 std::string text_of(const Pair& pair, const Style& style) {
-  std::string out = fmt::format("{}{}{}\n", style.bold, pair.a->signature.name, style.reset);
+  const std::string &a = pair.a->signature.name, &b = pair.b->signature.name;
+  std::string out = fmt::format("{}{}{}{}\n", style.bold, a, a == b ? "" : " (A), " + b + " (B)", style.reset);
   for (const int build : {0, 1}) out += verdict_line(pair.verdicts[static_cast<std::size_t>(build)], kBuild[build], style);
   if (!pair.compared.tensors.empty()) {
     out += fmt::format("  {}{:<14}{:>10}{:>10}{:>12}{:>12}    bits differ{}\n", style.bold, "error", "A mean", "B mean", "A largest", "B largest", style.reset);
@@ -132,7 +137,7 @@ Json time_json(const checks::ComparedTime& time) {
 }
 
 Json json_of(const Pair& pair) {
-  Json out = {{"op", pair.a->signature.name}, {"builds", Json::array()}, {"tensors", Json::array()}};
+  Json out = {{"op", pair.a->signature.name}, {"op_b", pair.b->signature.name}, {"builds", Json::array()}, {"tensors", Json::array()}};
   for (const Verdicts& v : pair.verdicts)
     out["builds"].push_back({{"library", v.library}, {"cases", v.report.cases.size()}, {"failed", v.convicted}, {"skipped", v.skipped}, {"found", v.found}});
   for (const checks::ComparedTensor& t : pair.compared.tensors)

@@ -85,23 +85,33 @@ std::string order_lines(const ContractReading& r) {
   return out;
 }
 
-/// The contract as the TOML and C++ doors have it; of a built-in op as its definition.
+/// The contract as the C++ and TOML doors have it, the same in both.
 std::string paste_lines(const ContractReading& r) {
   const PrecisionContract& c = r.best;
-  const std::string math = c.math.name == "CUDA" ? "cuda" : c.math.name == "glibc" ? "glibc" : "";
   std::string toml = fmt::format("[contract]\n    accumulate = \"{}\"\n", name(c.accumulate));
   std::string cpp = fmt::format("op.accumulate(AC_{})", c.accumulate == Dtype::fp32 ? "FP32" : c.accumulate == Dtype::fp16 ? "FP16" : "BF16");
   if (c.flushes_subnormals) toml += "    flushes_subnormals = true\n", cpp += ".flushes_subnormals()";
   if (c.atomics) toml += "    atomics = true\n", cpp += ".atomics()";
-  if (!r.functions.empty() && math == "cuda") toml += "    math = \"cuda\"\n", cpp += ";\n    op.math().cuda = 1";
-  if (!r.functions.empty() && c.math.name == "16 ulp") toml += "    math = { exp = 16, tanh = 16 }  # or what your functions' documentation says\n", cpp += ";\n    op.math().exp = 16";
+  if (r.functions_explain() && c.math.name == "CUDA") toml += "    math = \"cuda\"\n", cpp += ";\n    op.math().cuda = 1";
+  if (r.functions_explain() && c.math.name == "16 ulp") {
+    std::string ulps;
+    for (const std::string& function : r.used) ulps += fmt::format("{}{} = 16", ulps.empty() ? "" : ", ", function), cpp += fmt::format(";\n    op.math().{} = 16", function);
+    toml += fmt::format("    math = {{ {} }}  # or what your functions' documentation says\n", ulps);
+  }
   return fmt::format("  paste into the op (C++)\n    {};\n  or into its TOML file\n    {}", cpp, toml);
+}
+
+/// Where no set of functions explains the bits, none is named as theirs.
+std::string functions_line(const ContractReading& r) {
+  if (r.functions.empty() || r.functions_explain()) return reading_line("functions", r.functions);
+  const Reading& nearest = r.functions.front();
+  return fmt::format("  {:<14}none of those known explains the bits; nearest: {}, which {}\n", "functions", nearest.words, outside_text(nearest));
 }
 
 std::string text_of(const ContractReading& r, const Style& style) {
   std::string out = fmt::format("{}{}{} in {}: {} cases, {} elements\n", style.bold, r.op, style.reset, name(r.storage), r.cases, grouped(r.elements));
   for (const checks::TensorReading& t : r.tensors) out += reading_line(t.tensor.c_str(), t.accumulators, "accumulates in ");
-  out += reading_line("subnormals", r.subnormals) + reading_line("functions", r.functions);
+  out += reading_line("subnormals", r.subnormals) + functions_line(r);
   out += order_lines(r);
   for (const auto& [tensor, shorter] : r.narrow) out += fmt::format("  {:<14}every number of {} is one of {}: it is rounded to that before it is stored\n", "stored", tensor, name(shorter));
   out += fmt::format("  {:<14}{}\n", "repeats", r.repeats ? "the same bits" : "differ from call to call: atomics");
@@ -125,7 +135,9 @@ Json json_of(const ContractReading& r) {
 
 }  // namespace
 
-ExitCode contract_command(const Options& options) {
+ExitCode contract_command(const Options& given) {
+  Options options = given;
+  take_only_op(options);
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
   if (const auto code = run_in_child(options)) return *code;
   std::vector<ContractReading> found;

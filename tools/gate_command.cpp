@@ -76,7 +76,7 @@ Rules rules_of_file(const std::string& path) {
   try {
     text = read_bytes(path, "--rules");
   } catch (const Error& error) {
-    throw EnvironmentError(error.what());
+    throw MissingFileError(error.what());
   }
   try {
     const TomlFile file(text, path);

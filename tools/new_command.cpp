@@ -75,7 +75,7 @@ void write_named(const std::string& name, const std::string& file, const std::st
 }  // namespace
 
 ExitCode new_command(const Options& options) {
-  if (options.words.size() != 2 || options.words.front() != "op") throw UsageError("[new] got '" + options.words.front() + "', want op NAME");
+  if (options.words.size() != 2 || options.words.front() != "op") throw UsageError("[new] got '" + options.words.front() + "', want op NAME, as: ampcheck new op my_op");
   const std::string& name = options.words.back();
   require_name(name);
   if (fs::exists(name)) throw UsageError("[new] got '" + name + "', which is there already, want a new name");

@@ -80,7 +80,11 @@ ShapeFilter parse_shapes(const std::string& text) {
     using Kind = ShapeFilter::Kind;
     constexpr std::array kKinds = {Named<Kind>{"first", Kind::first}, Named<Kind>{"standard", Kind::standard},
                                    Named<Kind>{"all", Kind::all}};
-    return {choose("--shapes", text, kKinds)};
+    try {
+      return {choose("--shapes", text, kKinds)};
+    } catch (const UsageError& error) {
+      throw UsageError(std::string(error.what()) + ", or extents of your own as N=64,D=1025");
+    }
   }
   ShapeFilter filter{ShapeFilter::Kind::extents};
   std::size_t start = 0;
@@ -367,7 +371,7 @@ void describe(CLI::App& app, Options& o) {
   explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads");
 
   CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
-  fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(2);
+  fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(1, 2);
   each(fresh, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)", [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
 
   CLI::App* compare = add_verb(app, o, "compare", "Two builds of the same ops: both right? which is nearer, where do bits differ, is one faster");

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "src/error.h"
+#include "src/file_bytes.h"
 
 namespace ampcheck::tools {
 
@@ -94,7 +95,7 @@ void require_writable(const std::string& path) {
 
 void require_readable(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::exists(path, none)) throw EnvironmentError("[file] got no '" + path + "', want a file of that name");
+  if (!std::filesystem::exists(path, none)) throw MissingFileError("[file] got no '" + path + "', want a file of that name");
 }
 
 Style stdout_style() {

@@ -31,6 +31,14 @@ void open_plugin(Options& options) {
   options.words.erase(options.words.begin());
 }
 
+void take_only_op(Options& options) {
+  if (!options.words.empty() || options.plugin_ops.empty()) return;
+  std::string list;
+  for (const checks::OpDef* op : options.plugin_ops) list += (list.empty() ? "" : ", ") + op->signature.name;
+  if (options.plugin_ops.size() != 1) throw UsageError("[" + options.verb + "] got no op, want one of " + list);
+  options.words = {list};
+}
+
 void require_certified(const checks::OpDef& op) {
   if (op.forms.empty()) return;  // nothing to certify, and nothing that judges by it
   const auto certificate = reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);

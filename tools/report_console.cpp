@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "tools/numbers.h"
 #include "tools/reports.h"
@@ -14,7 +15,8 @@ namespace ampcheck::tools {
 
 namespace {
 
-constexpr std::size_t kMostFailures = 10;
+constexpr std::size_t kMostFailures = 10;     ///< shown, but for
+constexpr std::size_t kMostFailingOps = 25;   ///< the first failure of each of so many ops
 constexpr std::size_t kFewOps = 4;  ///< up to here the radius of every op is shown in full
 
 /// One row of the table.
@@ -203,15 +205,28 @@ std::string all_failures(const Report& report, const RunFacts& facts, const Styl
   return out;
 }
 
+/// The first failure of each op, then what else there is room for, in the order of the run.
+std::vector<bool> shown_of(const std::vector<FailureGroup>& groups) {
+  std::vector<bool> shown(groups.size());
+  std::set<std::string> ops;
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    if (ops.size() < kMostFailingOps && ops.insert(groups[i].first->op).second) shown[i] = true;
+  std::size_t count = ops.size();
+  for (std::size_t i = 0; i < groups.size() && count < kMostFailures; ++i)
+    if (!shown[i]) shown[i] = true, ++count;
+  return shown;
+}
+
 std::string first_failures(const Report& report, const RunFacts& facts, const Style& style) {
   const std::vector<FailureGroup> groups = failures_of(report);
+  const std::vector<bool> shown = shown_of(groups);
   std::string out;
   std::int64_t hidden = 0;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (i < kMostFailures) out += "\n" + console_failure(*groups[i].first, facts, style);
-    hidden += groups[i].more + (i < kMostFailures ? 0 : 1);
-    if (i < kMostFailures && groups[i].more != 0)
-      out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
+    hidden += groups[i].more + (shown[i] ? 0 : 1);
+    if (!shown[i]) continue;
+    out += "\n" + console_failure(*groups[i].first, facts, style);
+    if (groups[i].more != 0) out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
   }
   if (hidden != 0)
     out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", hidden, plural(hidden));

@@ -182,6 +182,77 @@ void add_real(const Options& options, const std::string& word, Collector& collec
     if (matches(word, item.op->signature.name) || matches(word, item.call.str(item.op->signature))) collector.add(std::move(item));
 }
 
+/// The ops that a selector means by their names; all that it looks among for a pattern of case names.
+std::vector<const OpDef*> meant_ops(const Options& options, const std::string& word) {
+  const std::vector<const OpDef*> all = ops_of(options, word);
+  std::vector<const OpDef*> out;
+  for (const OpDef* op : all)
+    if (matches(std::string(op_of(word)), op->signature.name)) out.push_back(op);
+  return out.empty() ? all : out;
+}
+
+/// Every letter is near to every other: of these, only one in the other case.
+std::string nearest_symbol(const std::string& symbol, std::vector<std::string> known) {
+  if (symbol.size() == 1) std::erase_if(known, [&](const std::string& other) { return other.size() != 1 || ((other.front() ^ symbol.front()) & ~0x20) != 0; });
+  return did_you_mean(symbol, known);
+}
+
+/// Extents for a dimension that no selected op has would be ignored.
+void require_symbols(const Options& options, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  std::string list;
+  bool generated = false;
+  for (const std::string& word : words)
+    for (const OpDef* op : meant_ops(options, word)) {
+      generated = true;
+      for (const DimSpec& dim : op->signature.dims)
+        if (std::find(known.begin(), known.end(), dim.symbol) == known.end()) known.push_back(dim.symbol), list += (list.empty() ? "" : ", ") + dim.symbol;
+    }
+  for (const auto& [symbol, extent] : options.shapes.extents)
+    if (generated && std::find(known.begin(), known.end(), symbol) == known.end())
+      throw UsageError("[--shapes] got '" + symbol + "'" + nearest_symbol(symbol, known) + ", want a dimension of what is selected: " + list);
+}
+
+/// The extents nearest to one that an op refuses: "6 and 8"; empty if there are none in reach.
+std::string nearest_extents(const OpSignature& signature, OpCall call, const std::string& symbol) {
+  constexpr std::int64_t kReach = 4096;
+  const std::int64_t asked = call.dims.at(symbol);
+  std::string out;
+  for (const int step : {-1, 1})
+    for (std::int64_t k = 1; k <= kReach && asked + step * k >= 0; ++k) {
+      call.dims[symbol] = asked + step * k;
+      if (!signature.valid(call.dims, call.attributes)) continue;
+      out += (out.empty() ? "" : " and ") + std::to_string(asked + step * k);
+      break;
+    }
+  return out;
+}
+
+/// Why the extents of --shapes leave no case of an op, for those ops that they leave none of.
+std::string refused_extents(const Options& options) {
+  std::string out;
+  const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
+  for (const std::string& word : words)
+    for (const OpDef* op : meant_ops(options, word)) {
+      const OpSignature& signature = op->signature;
+      const std::vector<OpCall> calls = checks::cases_of(signature, signature.precision.storage.front(), checks::CaseSet::quick, 1);
+      if (!signature.valid || calls.empty()) continue;
+      OpCall all = calls.front();
+      if (admit_shape(options.shapes, signature, all)) continue;
+      std::string why;
+      for (const auto& [symbol, extent] : options.shapes.extents) {
+        OpCall one = calls.front();
+        if (!one.dims.contains(symbol)) continue;
+        one.dims[symbol] = extent;
+        if (signature.valid(one.dims, one.attributes)) continue;
+        const std::string nearest = nearest_extents(signature, one, symbol);
+        why += (why.empty() ? "" : "; ") + signature.name + " takes no " + symbol + " = " + std::to_string(extent) + (nearest.empty() ? "" : ", the nearest that it takes: " + nearest);
+      }
+      out += "ampcheck: [--shapes] " + (why.empty() ? signature.name + " does not take these extents together" : why) + "\n";
+    }
+  return out;
+}
+
 }  // namespace
 
 Selection select_cases(const Options& options) {
@@ -190,6 +261,7 @@ Selection select_cases(const Options& options) {
   Collector collector(options, selection);
   checks::set_data_directory(options.data);
   const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
+  require_symbols(options, words);
   for (const std::string& word : words) {
     const std::vector<const OpDef*> ops = ops_of(options, word);
     if (ops.empty()) collector.add(parse_case(options, word));  // an unknown op is told from a bad case name there
@@ -213,7 +285,7 @@ std::string nothing_selected(const Options& options) {
   std::string words;
   for (const std::string& word : options.words) words += " '" + word + "'";
   return "ampcheck: nothing selected by" + (words.empty() ? std::string(" these options") : words) +
-         " (ampcheck list --cases shows all case names)\n";
+         " (ampcheck list --cases shows all case names)\n" + (options.shapes.kind == ShapeFilter::Kind::extents ? refused_extents(options) : "");
 }
 
 }  // namespace ampcheck::tools

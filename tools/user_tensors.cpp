@@ -5,6 +5,7 @@
 
 #include "checks/file_tensors.h"
 #include "src/error.h"
+#include "tools/plugins.h"
 
 namespace ampcheck::tools {
 
@@ -49,7 +50,9 @@ std::string with_fields(const OpCall& call, const OpSignature& signature, const 
   return text + "," + fields + ")";
 }
 
-Selection cases_at_inputs(const Options& options) {
+Selection cases_at_inputs(const Options& given) {
+  Options options = given;
+  take_only_op(options);
   if (options.words.size() != 1)
     throw UsageError("[--inputs] got " + std::to_string(options.words.size()) + " selectors, want one op, as: ampcheck check softmax --inputs FILE");
   if (options.shapes.kind != ShapeFilter::Kind::all || options.set != checks::CaseSet::standard || options.real == RealTensors::only || options.real == RealTensors::on)

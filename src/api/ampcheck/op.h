@@ -100,7 +100,7 @@ class Call {
   template <class T>
   View<T> view(const std::string& name) const {
     if (View<T> found = find<T>(name)) return found;
-    throw std::runtime_error(detail::joined({"no tensor '", name, "' in this call"}));
+    throw std::runtime_error(detail::joined({"no tensor '", name, "' in this call, which has ", names()}));
   }
   /// The same; false if it is absent (an optional input, a gradient that nobody wants).
   template <class T>
@@ -113,7 +113,9 @@ class Call {
   double number(const std::string& attribute) const {
     for (std::int32_t i = 0; i < call_->attribute_count; ++i)
       if (attribute == call_->attributes[i].name) return call_->attributes[i].value;
-    throw std::runtime_error(detail::joined({"no attribute '", attribute, "'"}));
+    std::string known;
+    for (std::int32_t i = 0; i < call_->attribute_count; ++i) known.append(i == 0 ? "" : ", ").append(call_->attributes[i].name);
+    throw std::runtime_error(detail::joined({"no attribute '", attribute, "', the op has ", known.empty() ? "none" : known}));
   }
   int storage() const { return call_->storage; }
   void* stream() const { return call_->stream; }
@@ -130,19 +132,29 @@ class Call {
   const ac_call& raw() const { return *call_; }
 
  private:
-  const ac_tensor* find(const std::string& name) const {
-    const auto in = [&](const ac_tensor* const* list, std::int32_t count) -> const ac_tensor* {
-      for (std::int32_t i = 0; list != nullptr && i < count; ++i)
-        if (list[i] != nullptr && name == list[i]->name) return list[i];
-      return nullptr;
+  /// Calls take(tensor) for every tensor that is there, until it returns true.
+  template <class F>
+  void each(F take) const {
+    bool done = false;
+    const auto in = [&](const ac_tensor* const* list, std::int32_t count) {
+      for (std::int32_t i = 0; list != nullptr && i < count && !done; ++i)
+        if (list[i] != nullptr) done = take(*list[i]);
     };
     const ac_call& c = *call_;
-    for (const ac_tensor* found : {in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count),
-                                   in(c.cotangents, c.output_count), in(c.gradients, c.input_count), in(c.tangents, c.input_count), in(c.output_tangents, c.output_count)})
-      if (found != nullptr) return found;
-    if (c.struct_size < offsetof(ac_call, cotangent_gradients) + sizeof c.cotangent_gradients) return nullptr;  // a host that knows of none
-    if (const ac_tensor* found = in(c.gradient_cotangents, c.input_count)) return found;
-    return in(c.cotangent_gradients, c.output_count);
+    in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count), in(c.cotangents, c.output_count), in(c.gradients, c.input_count);
+    in(c.tangents, c.input_count), in(c.output_tangents, c.output_count);
+    if (c.struct_size < offsetof(ac_call, cotangent_gradients) + sizeof c.cotangent_gradients) return;  // a host that knows of none
+    in(c.gradient_cotangents, c.input_count), in(c.cotangent_gradients, c.output_count);
+  }
+  const ac_tensor* find(const std::string& name) const {
+    const ac_tensor* found = nullptr;
+    each([&](const ac_tensor& tensor) { return name == tensor.name && (found = &tensor) != nullptr; });
+    return found;
+  }
+  std::string names() const {
+    std::string out;
+    each([&](const ac_tensor& tensor) { return out.append(out.empty() ? "" : ", ").append(tensor.name), false; });
+    return out;
   }
 
   const ac_call* call_;
