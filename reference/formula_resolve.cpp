@@ -39,7 +39,8 @@ const FormulaFunction* find_formula_function(std::string_view name) {
 std::string formula_language() {
   std::string out =
       "A formula says what an op computes: one statement a line or between ';', '#' before a comment. Names are inputs,\n"
-      "attributes, dimension symbols (their extent), pi, and statements before; statements named as outputs are the outputs.\n"
+      "attributes, dimension symbols (their extent), pi, and statements before (h = D / 2 is an\n"
+      "extent too); statements named as outputs are the outputs.\n"
       "\n"
       "  inv_rms = stored(inv_rms, rsqrt(mean(x^2, -1) + eps))\n"
       "  n = x * inv_rms  with dx = inv_rms * (dn - n * mean(dn * n, -1))\n"

@@ -7,7 +7,7 @@
 //
 // The text records the same graph as the same formula in C++ (reference/expr.h): every arithmetic, the adjoint and the
 // certificate follow. Syntax: reference/formula_parse.h. Every statement names a value; those named as outputs are the
-// outputs. Names are inputs, attributes, dimension symbols (their extent) and earlier statements.
+// outputs. Names are inputs, attributes, dimension symbols (their extent) and earlier statements; "h = D / 2" is an extent too.
 //
 //   x + y, -, *, /, @ (matmul), -x, x^2, x < y, <=, >, >=, ==          NumPy's broadcasting; comparisons are 0 or 1
 //   exp expm1 log log1p tanh erf erfc sqrt rsqrt sigmoid abs square    elementwise
