@@ -240,22 +240,32 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
   return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
+Leaves CaseReference::leaves_of(const reference::Recording& recording, Pass pass) const {
+  Leaves out;
+  for (const auto& [key, leaf] : recording.inputs) out.emplace_back(leaf, inputs_.at(key));
+  if (pass == Pass::jvp)
+    for (const auto& [key, leaf] : recording.tangents) out.emplace_back(leaf, tangents_.at(key));
+  if (pass == Pass::backward || pass == Pass::backward_at_saved)
+    for (const auto& [key, leaf] : recording.cotangents) out.emplace_back(leaf, cotangents_.at(key));
+  for (const auto& [key, leaf] : recording.stored)
+    if (pass == Pass::backward_at_saved && saved_.contains(key)) out.emplace_back(leaf, saved_.at(key));
+  return out;
+}
+
+std::vector<char> CaseReference::behind_choices(std::size_t form, Pass pass, const std::string& name) {
+  if (pass == Pass::forward || inputs_finite_) return {};
+  const Evaluated& at = form_at(form);
+  return reference::behind_choices(*at.recording.graph, leaves_of(at.recording, pass), node_of(at, pass, name));
+}
+
 std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held) {
   constexpr double kMost = 1 << 22;  // operations
   const Evaluated& at = form_at(form);
   const Expr node = node_of(at, pass, name);
   if (op_.signature.precision.summation_depth != 0 || reference::operations_of(*at.recording.graph, node) > kMost) return std::nullopt;
-  Leaves leaves;
-  for (const auto& [key, leaf] : at.recording.inputs) leaves.emplace_back(leaf, inputs_.at(key));
-  if (pass == Pass::jvp)
-    for (const auto& [key, leaf] : at.recording.tangents) leaves.emplace_back(leaf, tangents_.at(key));
-  if (pass == Pass::backward || pass == Pass::backward_at_saved)
-    for (const auto& [key, leaf] : at.recording.cotangents) leaves.emplace_back(leaf, cotangents_.at(key));
-  for (const auto& [key, leaf] : at.recording.stored)
-    if (pass == Pass::backward_at_saved && saved_.contains(key)) leaves.emplace_back(leaf, saved_.at(key));
   reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_);
   arithmetic.one_pass = at.recording.one_pass;
-  return reference::regrouped(*at.recording.graph, leaves, node, arithmetic, held);
+  return reference::regrouped(*at.recording.graph, leaves_of(at.recording, pass), node, arithmetic, held);
 }
 
 bool CaseReference::tame() {

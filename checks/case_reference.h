@@ -85,6 +85,8 @@ class CaseReference {
   /// The wider bounds for what lies outside of a form's interval (reference/regrouped.h); nothing where the contract fixes the order of sums, or
   /// where they would take longer than a few tenths of a second.
   std::optional<reference::Regrouped> regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held = {});
+  /// Elements of a gradient that the formula leaves open, since a choice stands between them and an input that is not finite.
+  std::vector<char> behind_choices(std::size_t form, Pass pass, const std::string& name);
   /// The interval of a part that stream() handed over.
   Interval interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held);
 
@@ -102,6 +104,7 @@ class CaseReference {
   static Shape shape_of(const std::vector<std::pair<std::string, reference::Expr>>& nodes, const std::string& name);
 
  private:
+  Leaves leaves_of(const reference::Recording& recording, Pass pass) const;
   struct Evaluated {
     reference::Recording recording;
     struct Balls {

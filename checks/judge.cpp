@@ -178,8 +178,19 @@ bool may_be_regrouped(const Comparison& comparison, const Interval& interval, co
 bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held, const std::vector<double>& values, const Interval& interval,
                         Comparison& comparison) {
   const bool listed = run.op.plugin.empty() && find_op(run.op.signature.name) != nullptr;  // the forms of built-in ops are all that kernels use
-  if (listed || comparison.outside.empty() || run.not_regrouped.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
+  if (listed || comparison.outside.empty() || run.not_regrouped.contains(tensor.name)) return false;
   Comparison left = comparison;
+  if (const std::vector<char> open = run.reference.behind_choices(run.reference.forms().front(), pass, tensor.name); !open.empty())
+    left.range += static_cast<std::int64_t>(std::erase_if(left.outside, [&](std::int64_t at) {
+      const auto i = static_cast<std::size_t>(at);
+      const double v = interval.value[i], got = values[i];
+      return open[i] && (!std::isfinite(v) || !std::isfinite(got) || (std::min(v, 0.0) <= got && got <= std::max(v, 0.0)));
+    }));
+  if (left.outside.empty()) {
+    comparison = left;
+    return true;
+  }
+  if (!may_be_regrouped(left, interval, values)) return false;
   for (const std::size_t form : run.reference.forms()) {
     const std::optional<reference::Regrouped> bound = run.reference.regrouped(form, pass, tensor.name, held);
     if (!bound) return false;

@@ -41,7 +41,7 @@ bool chooses(const reference::Recording& recording, reference::Expr target) {
 /// The gradients in the limit of nudged inputs, with what rounding may do to them.
 class Limits {
  public:
-  Limits(CaseRun& run, const Written& tensor, const Interval& declared) : run_(run), tensor_(tensor), declared_(declared) {
+  Limits(CaseRun& run, const Written& tensor, const Interval& declared, double nudge) : run_(run), tensor_(tensor), declared_(declared), nudge_(nudge) {
     for (const TensorSpec& spec : run.op.signature.inputs)
       if (gradient_name(spec.name) == tensor.name) input_ = spec.name;
     low_.assign(declared.low.begin(), declared.low.end()), high_.assign(declared.high.begin(), declared.high.end());
@@ -65,7 +65,7 @@ class Limits {
       for (double& v : values)
         if (std::isinf(v)) v = std::copysign(0x1p1000, v);  // equal infinities tie too, and stay the largest
       for (std::size_t i = 0; i < values.size(); ++i)
-        if (std::isfinite(values[i])) values[i] += 0x1p-40 * u(name, i) * (values[i] != 0 ? std::fabs(values[i]) : std::isfinite(smallest) ? smallest : 1.0);
+        if (std::isfinite(values[i])) values[i] += nudge_ * u(name, i) * (values[i] != 0 ? std::fabs(values[i]) : std::isfinite(smallest) ? smallest : 1.0);
     }
     CaseReference there(run_.op, run_.call, std::move(inputs));
     NamedValues cotangents = run_.reference.cotangents();
@@ -77,6 +77,7 @@ class Limits {
 
   void add(Interval limit) {
     for (std::size_t i = 0; i < low_.size(); ++i) {
+      undecided_ |= limit.radius[i] > kWide * std::fabs(limit.value[i]) && !(declared_.radius[i] > kWide * std::fabs(limit.value[i]));
       low_[i] = std::min(low_[i], limit.low[i]), high_[i] = std::max(high_[i], limit.high[i]);
       most_low_[i] = std::max(most_low_[i], limit.low[i]), least_high_[i] = std::min(least_high_[i], limit.high[i]);
     }
@@ -114,6 +115,8 @@ class Limits {
     return true;
   }
 
+  /// Whether roundings on the way to a choice are larger than the nudge: then its limits hold both sides.
+  bool undecided() const { return undecided_; }
   bool kink(std::size_t i) const { return most_low_[i] > least_high_[i]; }
   bool between(std::size_t i, double got) const { return got >= low_[i] && got <= high_[i]; }
   double low(std::size_t i) const { return low_[i]; }
@@ -153,9 +156,12 @@ class Limits {
 
  private:
   static constexpr std::uint64_t inputs_ = 0x9e3779b97f4a7c15;
+  static constexpr double kWide = 0x1p-8;
   CaseRun& run_;
   const Written& tensor_;
   const Interval& declared_;
+  double nudge_;
+  bool undecided_ = false;
   std::string input_;
   std::vector<double> low_, high_, most_low_, least_high_;
   std::vector<Interval> all_;
@@ -170,41 +176,38 @@ std::string at(const Shape& shape, std::size_t i) {
 
 }  // namespace
 
-AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
-  if (pass != Pass::backward && pass != Pass::backward_at_saved) return {};
-  if (run.accumulates(tensor.name) || comparison.outside.empty()) return {};
-  const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
-  reference::Expr target;
-  for (const auto& [name, node] : recording.gradients)
-    if (name == tensor.name) target = node;
-  if (!target.defined() || !chooses(recording, target)) return {};
-  Limits limits(run, tensor, interval);
+namespace {
+
+/// at_kink() with nudges of that size; `undecided`: whether they were too small for some choice.
+AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, double nudge, bool& undecided) {
+  Limits limits(run, tensor, interval, nudge);
   if (!limits.usable()) return {};
   const Random random(1, "kinks");
   std::set<std::size_t> left(comparison.outside.begin(), comparison.outside.end()), smooth = left;
-  for (int nudge = 0; nudge < kNudges; ++nudge) {
-    const auto pushed = static_cast<std::size_t>(nudge) < 2 ? std::set<std::size_t>() : std::set<std::size_t>{*std::next(left.begin(), static_cast<std::ptrdiff_t>(random.below(static_cast<std::uint64_t>(nudge), left.size())))};
-    limits.add_pair(random, static_cast<std::uint64_t>(nudge), pushed);
+  for (int pair = 0; pair < kNudges; ++pair) {
+    const auto pushed = static_cast<std::size_t>(pair) < 2 ? std::set<std::size_t>() : std::set<std::size_t>{*std::next(left.begin(), static_cast<std::ptrdiff_t>(random.below(static_cast<std::uint64_t>(pair), left.size())))};
+    limits.add_pair(random, static_cast<std::uint64_t>(pair), pushed);
     std::erase_if(smooth, [&](std::size_t i) { return limits.kink(i); });
     std::erase_if(left, [&](std::size_t i) { return limits.kink(i) && limits.between(i, got[i]); });
-    if (left.empty() || (nudge >= 7 && smooth.size() == comparison.outside.size())) break;
+    undecided = limits.undecided();
+    if (left.empty() || (pair >= 7 && smooth.size() == comparison.outside.size())) break;
   }
   // What nudges of all elements leave open is asked one at a time, until one is found out.
   const auto limits_at = [&](std::size_t i, double low, double high) {
     return fmt::format("at {}{} the one-sided derivatives are {:.6g} and {:.6g}", limits.input(), at(tensor.shape, i), low, high);
   };
   auto pushes = static_cast<std::int64_t>(kPushedElements / limits.size());
-  const auto undecided = [&](std::size_t i, bool& flat, double& low, double& high) { return pushes-- > 0 && limits.pushed(i, flat, low, high); };
+  const auto asked_alone = [&](std::size_t i, bool& flat, double& low, double& high) { return pushes-- > 0 && limits.pushed(i, flat, low, high); };
   for (const std::size_t i : smooth) {
     bool flat = false;
     double low = 0, high = 0;
-    if (undecided(i, flat, low, high) && flat) return {};
+    if (asked_alone(i, flat, low, high) && flat) return {};
     left.insert(i);
   }
   for (const std::size_t i : left) {
     bool flat = false;
     double low = 0, high = 0;
-    if (!undecided(i, flat, low, high) || (got[i] >= low && got[i] <= high)) continue;
+    if (!asked_alone(i, flat, low, high) || (got[i] >= low && got[i] <= high)) continue;
     if (limits.kink(i)) low = limits.low(i), high = limits.high(i);
     return {AtKink::Kind::no_subgradient, fmt::format("no subgradient: {}, and {:.6g} is not between them (declared: {:.6g})", limits_at(i, low, high), got[i], interval.value[i])};
   }
@@ -223,6 +226,22 @@ AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector
   const bool declared = std::any_of(kinks.begin(), kinks.end(), [&](const Kink& kink) { return kink.input == limits.input(); });
   return {declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient, fmt::format("another subgradient than the declared one: {}; got {:.6g}, declared {:.6g}{}", limits_at(i, limits.low(i), limits.high(i)), got[i], interval.value[i],
                                                  open > 0 ? " (so many elements tie that their sums were not compared)" : "")};
+}
+
+}  // namespace
+
+AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+  if (pass != Pass::backward && pass != Pass::backward_at_saved) return {};
+  if (run.accumulates(tensor.name) || comparison.outside.empty()) return {};
+  const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
+  reference::Expr target;
+  for (const auto& [name, node] : recording.gradients)
+    if (name == tensor.name) target = node;
+  if (!target.defined() || !chooses(recording, target)) return {};
+  // The small ones first: they move nothing else. Where a choice is made of a rounded sum, a few units of the compute type decide it.
+  bool undecided = false;
+  const AtKink small = nudged_kink(run, tensor, got, comparison, interval, 0x1p-40, undecided);
+  return small.kind != AtKink::Kind::none || !undecided ? small : nudged_kink(run, tensor, got, comparison, interval, 0x1p-19, undecided);
 }
 
 std::vector<std::string> other_subgradients(const std::vector<CaseResult>& cases) {

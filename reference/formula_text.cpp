@@ -254,6 +254,15 @@ class Evaluator {
     absent(term);
   }
 
+  /// A case that the reference cannot hold is none of the kernel's faults: it is skipped.
+  [[noreturn]] void fail_too_large(std::size_t at, const std::string& what) const {
+    try {
+      formula_.fail(at, what);
+    } catch (const Error& error) {
+      throw EnvironmentError(error.what());
+    }
+  }
+
   [[noreturn]] void absent(const FormulaTerm& term) const {
     if (scope_.source->signature.input(term.text) == nullptr) formula_.fail(term.at, "got '" + term.text + "', whose extent no tensor of this case gives");
     formula_.fail(term.at, "got the optional input '" + term.text + "', which is absent in some cases, want given(" + term.text + ", ..., ...)");
@@ -265,7 +274,7 @@ class Evaluator {
     const Expr b = value(term.args[1]);
     checked(term, Expr(a));
     if (term.text != "@" && broadcast_shape(a.shape(), b.shape()).count() > source_.most_elements)
-      formula_.fail(term.at, "got operands of shapes " + a.shape().str() + " and " + b.shape().str() + ", which broadcast to too many elements");
+      fail_too_large(term.at, "got operands of shapes " + a.shape().str() + " and " + b.shape().str() + ", which broadcast to too many elements");
     if (term.text == "+") return a + b;
     if (term.text == "-") return a - b;
     if (term.text == "*") return a * b;

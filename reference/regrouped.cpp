@@ -170,6 +170,88 @@ Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::v
   return out;
 }
 
+namespace {
+
+/// The element of an operand of shape `from` that element i of a result of shape `to` takes, by broadcasting.
+std::size_t operand_of(const Shape& from, const Shape& to, std::size_t i) {
+  const Shape strides = row_major_strides(from);
+  auto rest = static_cast<std::int64_t>(i);
+  std::int64_t out = 0;
+  for (int axis = to.rank - 1; axis >= 0; rest /= to[axis--]) {
+    const int own = axis - (to.rank - from.rank);
+    if (own >= 0 && from[own] != 1) out += rest % to[axis] * strides[own];
+  }
+  return static_cast<std::size_t>(out);
+}
+
+/// Marks the elements of a node that follow from marked ones of its operands.
+std::vector<char> marked(const Graph& graph, const Node& node, const std::vector<std::vector<char>>& marks) {
+  std::vector<char> out(static_cast<std::size_t>(node.shape.count()), 0);
+  const auto of = [&](std::size_t k) -> const std::vector<char>& { return marks[static_cast<std::size_t>(node.args[k])]; };
+  const auto shape = [&](std::size_t k) -> const Shape& { return graph.node(node.args[k]).shape; };
+  switch (node.primitive) {
+    case Primitive::take:
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*node.map)[i] >= 0 && of(0)[static_cast<std::size_t>((*node.map)[i])];
+      return out;
+    case Primitive::put_add:
+      for (std::size_t i = 0; i < of(0).size(); ++i)
+        if ((*node.map)[i] >= 0) out[static_cast<std::size_t>((*node.map)[i])] |= of(0)[i];
+      return out;
+    case Primitive::reshape: return of(0);
+    case Primitive::sum: case Primitive::max: case Primitive::first_max: {
+      Shape kept = shape(0);
+      kept[node.axis] = 1;
+      std::vector<char> rows(static_cast<std::size_t>(kept.count()), 0);
+      for (std::size_t i = 0; i < of(0).size(); ++i) rows[operand_of(kept, shape(0), i)] |= of(0)[i];
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = rows[operand_of(kept, node.shape, i)];
+      return out;
+    }
+    case Primitive::matmul: {
+      const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = shape(0).last(node.transpose_a ? 1 : 0);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::int64_t at = static_cast<std::int64_t>(i), batch = at / (n * m), row = at / m % n, column = at % m;
+        for (std::int64_t p = 0; p < k && !out[i]; ++p)
+          out[i] = of(0)[static_cast<std::size_t>(batch * n * k + (node.transpose_a ? p * n + row : row * k + p))] ||
+                   of(1)[static_cast<std::size_t>(batch * k * m + (node.transpose_b ? column * k + p : p * m + column))];
+      }
+      return out;
+    }
+    default:
+      for (std::size_t k = 0; k < node.args.size(); ++k)
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] |= of(k)[operand_of(shape(k), node.shape, i)];
+      return out;
+  }
+}
+
+bool chooses(Primitive p) {
+  return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::where || p == Primitive::maximum || p == Primitive::max ||
+         p == Primitive::first_max || p == Primitive::abs || p == Primitive::sign;
+}
+
+}  // namespace
+
+std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target) {
+  const auto last = static_cast<std::size_t>(target.id);
+  std::vector<char> needed(last + 1, 0), given(last + 1, 0);
+  std::vector<std::vector<char>> marks(last + 1);
+  for (const auto& [node, values] : leaves) {
+    if (node.id > target.id) continue;
+    given[static_cast<std::size_t>(node.id)] = 1;
+    for (const double v : values) marks[static_cast<std::size_t>(node.id)].push_back(!std::isfinite(v));
+  }
+  needed[last] = 1;
+  bool some = false;
+  for (std::size_t id = last + 1; id-- > 0;) {
+    if (!needed[id] || given[id]) continue;
+    some |= chooses(graph.node(static_cast<int>(id)).primitive);
+    for (const int arg : graph.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
+  }
+  if (!some) return {};
+  for (std::size_t id = 0; id <= last; ++id)
+    if (needed[id] && !given[id]) marks[id] = marked(graph, graph.node(static_cast<int>(id)), marks);
+  return marks[last];
+}
+
 double operations_of(const Graph& graph, Expr target) {
   std::vector<char> needed(static_cast<std::size_t>(target.id) + 1, 0);
   needed[static_cast<std::size_t>(target.id)] = 1;
