@@ -174,6 +174,11 @@ __attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, s
     low[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride);
     high[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride + kTileColumns);
   }
+  for (int i = 0; i < rows; ++i) {  // of the next tile below; past the end of c it does nothing
+    const auto below = reinterpret_cast<std::uintptr_t>(c) + static_cast<std::uintptr_t>((rows + i) * stride) * sizeof(float);
+    __builtin_prefetch(reinterpret_cast<const void*>(below), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(below + 64), 1);
+  }
   for (std::int64_t k = 0; k < depth; ++k, a += kTileRows, b += kTileColumns) {
     const __m512 b_low = _mm512_load_ps(b), b_high = _mm512_load_ps(b + b_panel);
 #pragma GCC unroll 12
