@@ -137,16 +137,16 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
   const int v = second_moment();
   std::array<T, kBlock> copy_after;
   if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
-  // The gradient is the direction by now. One loop for each count: these vectorise.
+  // The gradient is the direction by now. What all have is counted in one loop, which vectorises.
   const T *direction = block.grad, *now = block.parameter, *old = buffers.old.data();
   const std::int32_t* const had = buffers.had_grad.data();
-  int with_grad = 0, with_grad_stagnant = 0;
-  for (std::int64_t i = 0; i < block.n; ++i) with_grad += had[i];
-  for (std::int64_t i = 0; i < block.n; ++i) with_grad_stagnant += had[i] & (now[i] == old[i] ? 1 : 0);
+  int with_grad = 0, with_grad_stagnant = 0, intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
+  for (std::int64_t i = 0; i < block.n; ++i) {
+    const std::int32_t same = now[i] == old[i] ? 1 : 0, moves = direction[i] != T(0) ? 1 : 0;
+    with_grad += had[i], with_grad_stagnant += had[i] & same;
+    intended += moves, stagnant += moves & same;
+  }
   counts.with_grad += with_grad, counts.with_grad_stagnant += with_grad_stagnant;
-  int intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
-  for (std::int64_t i = 0; i < block.n; ++i) intended += direction[i] != T(0) ? 1 : 0;
-  for (std::int64_t i = 0; i < block.n; ++i) stagnant += (direction[i] != T(0) ? 1 : 0) & (now[i] == old[i] ? 1 : 0);
   for (std::int64_t i = 0; w.has_copy && i < block.n; ++i) {
     const auto k = static_cast<std::size_t>(i);
     copy_stagnant += (direction[i] != T(0) ? 1 : 0) & (copy_after[k] == buffers.copy_before[k] ? 1 : 0);
