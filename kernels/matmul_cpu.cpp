@@ -232,9 +232,34 @@ void edge_tile(const float* a, const float* b, std::int64_t depth, float* c, std
   for (std::int64_t i = 0; i < rows; ++i) std::copy_n(copy + i * kTileColumns, columns, c + i * stride);
 }
 
+/// Fetches a piece of a matrix into the second-level cache, a few lines at a time between other work. What lies in no lines of its own is left.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth) {
+    const std::int64_t size = bytes(m.dtype);
+    if (m.row_stride != 1 && m.column_stride != 1) return;
+    const bool rows_lie = m.column_stride == 1;
+    at_ = static_cast<const char*>(m.data) + (first * m.row_stride + k0 * m.column_stride) * size;
+    runs_ = rows_lie ? n : depth, step_ = (rows_lie ? m.row_stride : m.column_stride) * size, length_ = (rows_lie ? depth : n) * size;
+  }
+  void fetch(int lines) {
+    for (; lines > 0 && runs_ > 0; --lines) {
+      __builtin_prefetch(at_ + offset_, 0, 2);
+      offset_ += 64;
+      if (offset_ >= length_) --runs_, at_ += runs_ > 0 ? step_ : 0, offset_ = 0;
+    }
+  }
+
+ private:
+  const char* at_ = nullptr;
+  std::int64_t runs_ = 0, step_ = 0, length_ = 0, offset_ = 0;
+};
+
 /// c [rows, columns], rows `stride` apart, continued over `depth` steps: packed panels of A by packed panels of B.
-void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t rows, std::int64_t columns, std::int64_t depth, float* c, std::int64_t stride, bool fresh) {
+void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t rows, std::int64_t columns, std::int64_t depth, float* c, std::int64_t stride, bool fresh, Ahead ahead = {}) {
   static const bool wide = runs_wide();
+  constexpr int kLines = 40;  // after each tile of thousands of cycles
   const auto narrow = [&](std::int64_t i, std::int64_t j) {
     const std::int64_t width = std::min(kTileColumns, columns - j);
     float* const at = c + i * stride + j;
@@ -244,7 +269,7 @@ void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t 
   for (std::int64_t j = 0; j < columns; j += 2 * kTileColumns) {
     const bool two = columns - j >= 2 * kTileColumns;
     std::int64_t i = 0;
-    for (; wide && two && i < rows; i += 2 * kTileRows)
+    for (; wide && two && i < rows; i += 2 * kTileRows, ahead.fetch(kLines))
       wide_tile(std::min(2 * kTileRows, rows - i), packed_a + i * depth, kTileRows * depth, packed_b + j * depth, kTileColumns * depth, depth, c + i * stride + j, stride, fresh);
     for (std::int64_t k = j; k < std::min(columns, j + 2 * kTileColumns); k += kTileColumns)
       for (std::int64_t rest = i; rest < rows; rest += kTileRows) narrow(rest, k);
@@ -262,13 +287,14 @@ void multiply_few_rows(const Matrix& a, const Matrix& b, float* c, bool from_zer
   const Matrix b_columns = b.transposed();
   parallel_for((columns + kChunkColumns - 1) / kChunkColumns, 1, [&](std::int64_t begin, std::int64_t end) {
     const Buffer packed_b = buffer_of(std::min(kDepth, depth) * kChunkColumns);
-    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-      const std::int64_t first = chunk * kChunkColumns, n = std::min(kChunkColumns, columns - first);
-      for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
-        const std::int64_t d = std::min(kDepth, depth - k0);
-        for (std::int64_t j = 0; j < n; j += kTileColumns) pack<kTileColumns>(b_columns, first + j, std::min(kTileColumns, n - j), k0, d, packed_b.get() + j * d);
-        multiply_panels(packed_a.get() + k0 * padded_rows, packed_b.get(), rows, n, d, c + first, columns, from_zero && k0 == 0);
-      }
+    const std::int64_t depths = (depth + kDepth - 1) / kDepth;
+    for (std::int64_t piece = begin * depths; piece < end * depths; ++piece) {
+      const auto columns_of = [&](std::int64_t of) { return std::min(kChunkColumns, columns - of / depths * kChunkColumns); };
+      const auto depth_of = [&](std::int64_t of) { return std::min(kDepth, depth - of % depths * kDepth); };
+      const std::int64_t first = piece / depths * kChunkColumns, n = columns_of(piece), k0 = piece % depths * kDepth, d = depth_of(piece), next = piece + 1;
+      for (std::int64_t j = 0; j < n; j += kTileColumns) pack<kTileColumns>(b_columns, first + j, std::min(kTileColumns, n - j), k0, d, packed_b.get() + j * d);
+      const Ahead ahead = next < end * depths ? Ahead(b_columns, next / depths * kChunkColumns, columns_of(next), next % depths * kDepth, depth_of(next)) : Ahead();
+      multiply_panels(packed_a.get() + k0 * padded_rows, packed_b.get(), rows, n, d, c + first, columns, from_zero && k0 == 0, ahead);
     }
   });
 }
