@@ -19,6 +19,13 @@ constexpr int kMaxMoments = 3;
 
 bool is_low(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
 
+/// Fetches elements [at, end), at most a block of them: a block ends where a page does, and there the processor's own looking ahead does too.
+void fetch_block(const TensorView& view, std::int64_t at, std::int64_t end) {
+  const std::int64_t size = std::min<std::int64_t>(kBlock, end - at) * bytes(view.dtype);
+  const char* const from = reinterpret_cast<const char*>(element_at(view, 0)) + at * bytes(view.dtype);
+  for (std::int64_t i = 0; i < size; i += 64) __builtin_prefetch(from + i);
+}
+
 void add(UpdateCounts& to, const UpdateCounts& from) {
   to.intended += from.intended;
   to.stagnant += from.stagnant;
@@ -161,6 +168,7 @@ void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, U
   Buffers<T> buffers;
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const UpdateBlock<T> block = load(w, at, std::min<std::int64_t>(kBlock, end - at), buffers);
+    if (const std::int64_t next = at + kBlock; next < end) fetch_block(w.grad, next, end), fetch_block(w.target, next, end);
     if (common_.count) {
       std::copy_n(block.parameter, block.n, buffers.old.data());
       if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());
