@@ -95,7 +95,7 @@ using ByteVec = hn::Vec<Bytes>;
 
 /// plane, a, b: their sums by bit position, in `plane`, and the carries.
 ByteVec CarrySave(ByteVec& plane, ByteVec a, ByteVec b) {
-  const ByteVec carries = hn::IfVecThenElse(hn::Xor(a, b), plane, a);
+  const ByteVec carries = hn::OrAnd(hn::And(a, b), plane, hn::Xor(a, b));
   plane = hn::Xor3(plane, a, b);
   return carries;
 }
