@@ -40,6 +40,8 @@ constexpr std::int64_t kTileColumns = 16;
 constexpr std::int64_t kDepth = 192;       // k at a time: two panels of B (24 KiB) stay in the first-level cache
 constexpr std::int64_t kBlockRows = 96;    // a block of A (72 KiB) stays in the second-level cache
 constexpr std::int64_t kAloneRows = 192;   // of one thread, which needs no blocks for others: the panels of B come by half as often
+constexpr std::int64_t kFewRows = 192;     // up to here a panel of B is used once and so packed just before: these columns of it (96 KiB) at a time
+constexpr std::int64_t kChunkColumns = 128;
 
 struct AlignedDelete {
   void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
@@ -172,6 +174,11 @@ __attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, s
     low[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride);
     high[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride + kTileColumns);
   }
+  for (int i = 0; i < rows; ++i) {  // of the next tile below; past the end of c it does nothing
+    const auto below = reinterpret_cast<std::uintptr_t>(c) + static_cast<std::uintptr_t>((rows + i) * stride) * sizeof(float);
+    __builtin_prefetch(reinterpret_cast<const void*>(below), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(below + 64), 1);
+  }
   for (std::int64_t k = 0; k < depth; ++k, a += kTileRows, b += kTileColumns) {
     const __m512 b_low = _mm512_load_ps(b), b_high = _mm512_load_ps(b + b_panel);
 #pragma GCC unroll 12
@@ -225,6 +232,73 @@ void edge_tile(const float* a, const float* b, std::int64_t depth, float* c, std
   for (std::int64_t i = 0; i < rows; ++i) std::copy_n(copy + i * kTileColumns, columns, c + i * stride);
 }
 
+/// Fetches a piece of a matrix into the second-level cache, a few lines at a time between other work. What lies in no lines of its own is left.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth) {
+    const std::int64_t size = bytes(m.dtype);
+    if (m.row_stride != 1 && m.column_stride != 1) return;
+    const bool rows_lie = m.column_stride == 1;
+    at_ = static_cast<const char*>(m.data) + (first * m.row_stride + k0 * m.column_stride) * size;
+    runs_ = rows_lie ? n : depth, step_ = (rows_lie ? m.row_stride : m.column_stride) * size, length_ = (rows_lie ? depth : n) * size;
+  }
+  void fetch(int lines) {
+    for (; lines > 0 && runs_ > 0; --lines) {
+      __builtin_prefetch(at_ + offset_, 0, 2);
+      offset_ += 64;
+      if (offset_ >= length_) --runs_, at_ += runs_ > 0 ? step_ : 0, offset_ = 0;
+    }
+  }
+
+ private:
+  const char* at_ = nullptr;
+  std::int64_t runs_ = 0, step_ = 0, length_ = 0, offset_ = 0;
+};
+
+/// c [rows, columns], rows `stride` apart, continued over `depth` steps: packed panels of A by packed panels of B.
+void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t rows, std::int64_t columns, std::int64_t depth, float* c, std::int64_t stride, bool fresh, Ahead ahead = {}) {
+  static const bool wide = runs_wide();
+  constexpr int kLines = 40;  // after each tile of thousands of cycles
+  const auto narrow = [&](std::int64_t i, std::int64_t j) {
+    const std::int64_t width = std::min(kTileColumns, columns - j);
+    float* const at = c + i * stride + j;
+    if (rows - i >= kTileRows && width == kTileColumns) tile(packed_a + i * depth, packed_b + j * depth, depth, at, stride, fresh);
+    else edge_tile(packed_a + i * depth, packed_b + j * depth, depth, at, stride, std::min(kTileRows, rows - i), width, fresh);
+  };
+  for (std::int64_t j = 0; j < columns; j += 2 * kTileColumns) {
+    const bool two = columns - j >= 2 * kTileColumns;
+    std::int64_t i = 0;
+    for (; wide && two && i < rows; i += 2 * kTileRows, ahead.fetch(kLines))
+      wide_tile(std::min(2 * kTileRows, rows - i), packed_a + i * depth, kTileRows * depth, packed_b + j * depth, kTileColumns * depth, depth, c + i * stride + j, stride, fresh);
+    for (std::int64_t k = j; k < std::min(columns, j + 2 * kTileColumns); k += kTileColumns)
+      for (std::int64_t rest = i; rest < rows; rest += kTileRows) narrow(rest, k);
+  }
+}
+
+/// Of few rows: all of A packed, and B as its columns come.
+void multiply_few_rows(const Matrix& a, const Matrix& b, float* c, bool from_zero) {
+  const std::int64_t rows = a.rows, columns = b.columns, depth = a.columns, padded_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
+  const Buffer packed_a = buffer_of(depth * padded_rows);  // block k0 begins at k0 * padded rows
+  for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
+    const std::int64_t d = std::min(kDepth, depth - k0);
+    for (std::int64_t i = 0; i < rows; i += kTileRows) pack<kTileRows>(a, i, std::min(kTileRows, rows - i), k0, d, packed_a.get() + k0 * padded_rows + i * d);
+  }
+  const Matrix b_columns = b.transposed();
+  parallel_for((columns + kChunkColumns - 1) / kChunkColumns, 1, [&](std::int64_t begin, std::int64_t end) {
+    const Buffer packed_b = buffer_of(std::min(kDepth, depth) * kChunkColumns);
+    const std::int64_t depths = (depth + kDepth - 1) / kDepth;
+    for (std::int64_t piece = begin * depths; piece < end * depths; ++piece) {
+      const auto columns_of = [&](std::int64_t of) { return std::min(kChunkColumns, columns - of / depths * kChunkColumns); };
+      const auto depth_of = [&](std::int64_t of) { return std::min(kDepth, depth - of % depths * kDepth); };
+      const std::int64_t first = piece / depths * kChunkColumns, n = columns_of(piece), k0 = piece % depths * kDepth, d = depth_of(piece), next = piece + 1;
+      for (std::int64_t j = 0; j < n; j += kTileColumns) pack<kTileColumns>(b_columns, first + j, std::min(kTileColumns, n - j), k0, d, packed_b.get() + j * d);
+      const Ahead ahead = next < end * depths ? Ahead(b_columns, next / depths * kChunkColumns, columns_of(next), next % depths * kDepth, depth_of(next)) : Ahead();
+      multiply_panels(packed_a.get() + k0 * padded_rows, packed_b.get(), rows, n, d, c + first, columns, from_zero && k0 == 0, ahead);
+    }
+  });
+}
+
 }  // namespace
 
 void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zero) {
@@ -233,6 +307,7 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zer
     throw Error("[matmul] inner extents differ, got " + std::to_string(depth) + " and " + std::to_string(b.rows));
   if (from_zero && depth == 0) std::fill_n(c, rows * columns, 0.0f);
   if (rows == 0 || columns == 0 || depth == 0) return;
+  if (rows <= kFewRows) return multiply_few_rows(a, b, c, from_zero);
   const std::int64_t panels = (columns + kTileColumns - 1) / kTileColumns;
   const std::int64_t depths = (depth + kDepth - 1) / kDepth;
   // B as panels of 16 columns: block k0 begins at k0 * padded columns.
@@ -247,31 +322,14 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zer
     }
   });
   const std::int64_t block_rows = threads() == 1 ? kAloneRows : kBlockRows, blocks = (rows + block_rows - 1) / block_rows;
-  const bool wide = runs_wide();
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     const Buffer packed_a = buffer_of(block_rows * kDepth);
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t i0 = block * block_rows, n = std::min(block_rows, rows - i0);
       for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
         const std::int64_t d = std::min(kDepth, depth - k0);
-        const bool fresh = from_zero && k0 == 0;
-        for (std::int64_t i = 0; i < n; i += kTileRows)
-          pack<kTileRows>(a, i0 + i, std::min(kTileRows, n - i), k0, d, packed_a.get() + i * d);
-        const float* const panels_b = packed_b.get() + k0 * padded;
-        const auto narrow = [&](std::int64_t i, std::int64_t j) {
-          const std::int64_t width = std::min(kTileColumns, columns - j);
-          float* const at = c + (i0 + i) * columns + j;
-          if (n - i >= kTileRows && width == kTileColumns) tile(packed_a.get() + i * d, panels_b + j * d, d, at, columns, fresh);
-          else edge_tile(packed_a.get() + i * d, panels_b + j * d, d, at, columns, std::min(kTileRows, n - i), width, fresh);
-        };
-        for (std::int64_t j = 0; j < columns; j += 2 * kTileColumns) {
-          const bool two = columns - j >= 2 * kTileColumns;
-          std::int64_t i = 0;
-          for (; wide && two && i < n; i += 2 * kTileRows)
-            wide_tile(std::min(2 * kTileRows, n - i), packed_a.get() + i * d, kTileRows * d, panels_b + j * d, kTileColumns * d, d, c + (i0 + i) * columns + j, columns, fresh);
-          for (std::int64_t k = j; k < std::min(columns, j + 2 * kTileColumns); k += kTileColumns)
-            for (std::int64_t rest = i; rest < n; rest += kTileRows) narrow(rest, k);
-        }
+        for (std::int64_t i = 0; i < n; i += kTileRows) pack<kTileRows>(a, i0 + i, std::min(kTileRows, n - i), k0, d, packed_a.get() + i * d);
+        multiply_panels(packed_a.get(), packed_b.get() + k0 * padded, n, columns, d, c + i0 * columns, columns, from_zero && k0 == 0);
       }
     }
   });

@@ -97,24 +97,36 @@ void run_loop(Primitive primitive, const Loop& loop, std::size_t operands, const
   }
 }
 
-constexpr std::int64_t kRows = 4, kColumns = 8;  // a tile of the product, whose sums stay in registers
+using Four = double __attribute__((vector_size(32), aligned(8), may_alias));
+constexpr std::int64_t kRows = 6, kColumns = 8;  // a tile of the product, whose sums stay in registers
+constexpr std::int64_t kDepth = 256;             // terms at a time: what they need (28 KiB) stays in the first cache
 
-/// Columns [at, at + kColumns) of b [k, m] side by side, with zeros beyond its last.
-void pack(const MatmulSizes& s, const double* b, std::int64_t at, double* packed) {
-  const std::int64_t columns = std::min(kColumns, s.m - at);
-  for (std::int64_t p = 0; p < s.k; ++p)
-    for (std::int64_t j = 0; j < kColumns; ++j)
-      packed[p * kColumns + j] = j >= columns ? 0 : s.transpose_b ? b[(at + j) * s.k + p] : b[p * s.m + at + j];
+/// Terms [k0, k0 + depth) of columns [at, at + kColumns) of b [k, m] side by side, with zeros beyond its last.
+void pack(const MatmulSizes& s, const double* b, std::int64_t at, std::int64_t k0, std::int64_t depth, double* packed) {
+  const std::int64_t columns = std::min(kColumns, s.m - at), row = s.transpose_b ? 1 : s.m, column = s.transpose_b ? s.k : 1;
+  const double* const from = b + k0 * row + at * column;
+  if (columns == kColumns) {
+    for (std::int64_t p = 0; p < depth; ++p)
+      for (std::int64_t j = 0; j < kColumns; ++j) packed[p * kColumns + j] = from[p * row + j * column];
+    return;
+  }
+  std::fill_n(packed, depth * kColumns, 0.0);
+  for (std::int64_t p = 0; p < depth; ++p)
+    for (std::int64_t j = 0; j < columns; ++j) packed[p * kColumns + j] = from[p * row + j * column];
 }
 
-/// `rows` rows of a, laid side by side as `packed_a` [k, kRows], times the columns.
+/// Continues `sums` by k terms: kRows rows of a, laid side by side as `packed_a` [k, kRows], times the columns.
 void tile(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
-  double sum[kRows][kColumns] = {};
-  for (std::int64_t p = 0; p < k; ++p)
-    for (std::int64_t i = 0; i < kRows; ++i)
-      for (std::int64_t j = 0; j < kColumns; ++j) sum[i][j] += packed_a[p * kRows + i] * packed_b[p * kColumns + j];
-  for (std::int64_t i = 0; i < kRows; ++i)
-    for (std::int64_t j = 0; j < kColumns; ++j) sums[i][j] = sum[i][j];
+  Four low[kRows], high[kRows];
+#pragma GCC unroll 6
+  for (std::int64_t i = 0; i < kRows; ++i) low[i] = reinterpret_cast<const Four&>(sums[i][0]), high[i] = reinterpret_cast<const Four&>(sums[i][4]);
+  for (std::int64_t p = 0; p < k; ++p, packed_a += kRows, packed_b += kColumns) {
+    const Four left = reinterpret_cast<const Four&>(packed_b[0]), right = reinterpret_cast<const Four&>(packed_b[4]);
+#pragma GCC unroll 6
+    for (std::int64_t i = 0; i < kRows; ++i) low[i] += packed_a[i] * left, high[i] += packed_a[i] * right;
+  }
+#pragma GCC unroll 6
+  for (std::int64_t i = 0; i < kRows; ++i) reinterpret_cast<Four&>(sums[i][0]) = low[i], reinterpret_cast<Four&>(sums[i][4]) = high[i];
 }
 
 }  // namespace
@@ -155,17 +167,23 @@ void plain_sums(const double* x, std::int64_t outer, std::int64_t n, std::int64_
 
 void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double* out) {
   const std::int64_t row_tiles = (s.n + kRows - 1) / kRows;
-  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kColumns * s.k));
+  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kColumns * std::min(kDepth, s.k)));
   for (std::int64_t i = 0; i < s.n; ++i)
     for (std::int64_t p = 0; p < s.k; ++p)
       packed_a[static_cast<std::size_t>((i / kRows * s.k + p) * kRows + i % kRows)] = a[s.transpose_a ? p * s.n + i : i * s.k + p];
+  if (s.k == 0) std::fill_n(out, s.n * s.m, 0.0);
   for (std::int64_t column = 0; column < s.m; column += kColumns) {
-    pack(s, b, column, packed_b.data());
-    for (std::int64_t row = 0; row < s.n; row += kRows) {
-      double sums[kRows][kColumns];
-      tile(s.k, packed_a.data() + row * s.k, packed_b.data(), sums);
-      for (std::int64_t i = 0; i < std::min(kRows, s.n - row); ++i)
-        std::copy_n(sums[i], std::min(kColumns, s.m - column), out + (row + i) * s.m + column);
+    const std::int64_t columns = std::min(kColumns, s.m - column);
+    for (std::int64_t k0 = 0; k0 < s.k; k0 += kDepth) {
+      const std::int64_t depth = std::min(kDepth, s.k - k0);
+      pack(s, b, column, k0, depth, packed_b.data());
+      for (std::int64_t row = 0; row < s.n; row += kRows) {
+        double sums[kRows][kColumns] = {};
+        const std::int64_t rows = std::min(kRows, s.n - row);
+        for (std::int64_t i = 0; k0 > 0 && i < rows; ++i) std::copy_n(out + (row + i) * s.m + column, columns, sums[i]);
+        tile(depth, packed_a.data() + row * s.k + k0 * kRows, packed_b.data(), sums);
+        for (std::int64_t i = 0; i < rows; ++i) std::copy_n(sums[i], columns, out + (row + i) * s.m + column);
+      }
     }
   }
 }

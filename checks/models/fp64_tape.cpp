@@ -228,9 +228,7 @@ std::map<std::string, std::vector<double>> Fp64Tape::gradients() {
   std::map<std::string, std::vector<double>> out;
   for (const auto& [id, name] : trained_) {
     const std::vector<double>& g = cotangent(id);
-    std::vector<double>& sum = out[name];
-    sum.resize(g.size(), 0.0);
-    for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
+    if (const auto [sum, fresh] = out.try_emplace(name, g); !fresh) add_to(sum->second, g);
   }
   return out;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/fp64_run.h"
 
+#include <utility>
+
 #include "src/amp/clip.h"
 
 namespace ampcheck::checks::train {
@@ -56,9 +58,10 @@ double Fp64Run::step() {
     else tape.backward(share * rule_.loss_weight);
     for (const auto& [name, gradient] : tape.gradients()) {
       Parameter& parameter = *parameters_.find(name);
-      Tensor grad(Dtype::fp64, parameter.value.shape());
+      Tensor grad = Tensor::uninitialized(Dtype::fp64, parameter.value.shape());
       from_doubles(gradient, grad.view());
-      ParameterSet::add_grad(parameter, grad);
+      if (parameter.grad.defined()) ParameterSet::add_grad(parameter, grad);
+      else parameter.grad = std::move(grad);
     }
     loss += share * tape.record().loss;
     records_.push_back(tape.take_record());

@@ -19,6 +19,13 @@ constexpr int kMaxMoments = 3;
 
 bool is_low(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
 
+/// Fetches elements [at, end), at most a block of them: a block ends where a page does, and there the processor's own looking ahead does too.
+void fetch_block(const TensorView& view, std::int64_t at, std::int64_t end) {
+  const std::int64_t size = std::min<std::int64_t>(kBlock, end - at) * bytes(view.dtype);
+  const char* const from = reinterpret_cast<const char*>(element_at(view, 0)) + at * bytes(view.dtype);
+  for (std::int64_t i = 0; i < size; i += 64) __builtin_prefetch(from + i);
+}
+
 void add(UpdateCounts& to, const UpdateCounts& from) {
   to.intended += from.intended;
   to.stagnant += from.stagnant;
@@ -137,16 +144,16 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
   const int v = second_moment();
   std::array<T, kBlock> copy_after;
   if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
-  // The gradient is the direction by now. One loop for each count: these vectorise.
+  // The gradient is the direction by now. What all have is counted in one loop, which vectorises.
   const T *direction = block.grad, *now = block.parameter, *old = buffers.old.data();
   const std::int32_t* const had = buffers.had_grad.data();
-  int with_grad = 0, with_grad_stagnant = 0;
-  for (std::int64_t i = 0; i < block.n; ++i) with_grad += had[i];
-  for (std::int64_t i = 0; i < block.n; ++i) with_grad_stagnant += had[i] & (now[i] == old[i] ? 1 : 0);
+  int with_grad = 0, with_grad_stagnant = 0, intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
+  for (std::int64_t i = 0; i < block.n; ++i) {
+    const std::int32_t same = now[i] == old[i] ? 1 : 0, moves = direction[i] != T(0) ? 1 : 0;
+    with_grad += had[i], with_grad_stagnant += had[i] & same;
+    intended += moves, stagnant += moves & same;
+  }
   counts.with_grad += with_grad, counts.with_grad_stagnant += with_grad_stagnant;
-  int intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
-  for (std::int64_t i = 0; i < block.n; ++i) intended += direction[i] != T(0) ? 1 : 0;
-  for (std::int64_t i = 0; i < block.n; ++i) stagnant += (direction[i] != T(0) ? 1 : 0) & (now[i] == old[i] ? 1 : 0);
   for (std::int64_t i = 0; w.has_copy && i < block.n; ++i) {
     const auto k = static_cast<std::size_t>(i);
     copy_stagnant += (direction[i] != T(0) ? 1 : 0) & (copy_after[k] == buffers.copy_before[k] ? 1 : 0);
@@ -161,6 +168,7 @@ void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, U
   Buffers<T> buffers;
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const UpdateBlock<T> block = load(w, at, std::min<std::int64_t>(kBlock, end - at), buffers);
+    if (const std::int64_t next = at + kBlock; next < end) fetch_block(w.grad, next, end), fetch_block(w.target, next, end);
     if (common_.count) {
       std::copy_n(block.parameter, block.n, buffers.old.data());
       if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());

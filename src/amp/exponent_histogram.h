@@ -12,11 +12,10 @@
 #include <cstring>
 #include <vector>
 
+#include "src/amp/stats_scan.h"
 #include "src/tensor.h"
 
 namespace ampcheck {
-
-inline constexpr std::int64_t kScanBlock = 4096;  // elements that stay in the first cache between two looks at them
 
 /// Calls body(codes, n) for blocks of elements [begin, end) in row-major order, gathered where the view is not dense.
 template <class Code, class Body>
@@ -71,8 +70,8 @@ class PlainHistogram {
   std::vector<std::int64_t> counts_;
 };
 
-/// fp16, bf16 and fp32: the fields of a block as bytes, of which each value that occurs between the smallest and the largest is counted 32 at a
-/// time: some fifteen in most blocks, which no table in memory comes up to.
+/// fp16, bf16 and fp32: the fields of a block as bytes, of which the values between the smallest and the largest are counted sixteen at a time:
+/// some fifteen to fifty in most blocks, which no table in memory comes up to.
 template <class Code, int kFraction, int kExponent>
 class FieldHistogram {
  public:
@@ -93,11 +92,9 @@ class FieldHistogram {
   }
 
  private:
-  using Bytes = std::uint8_t __attribute__((vector_size(32)));
   static constexpr std::uint32_t kField = (1u << kExponent) - 1;
-  static constexpr std::int64_t kLanes = sizeof(Bytes), kTogether = 4;
-  static constexpr int kMostValues = 48;  // of more, as of what is not finite beside small numbers, one by one
-  static_assert(kScanBlock / kLanes < 256, "a byte counts its lane");
+  static constexpr int kMostValues = 80;          // of more, as of what is not finite beside small numbers, one by one
+  static constexpr std::int64_t kFewest = 256;    // bytes, from which on many are counted at once
 
   void add_block(const Code* x, std::int64_t n) {
     alignas(64) std::uint8_t fields[kScanBlock];
@@ -107,31 +104,19 @@ class FieldHistogram {
       const auto below = static_cast<std::uint8_t>(fields[i] - 1);
       highest = fields[i] > highest ? fields[i] : highest, lowest = below < lowest ? below : lowest;
     }
-    const std::int64_t whole = highest - lowest > kMostValues ? 0 : n / kLanes * kLanes;
-    for (std::int64_t i = whole; i < n; ++i) ++counts_[fields[i]];
-    if (whole == 0) return;
+    if (highest - lowest > kMostValues || n < kFewest) {
+      for (std::int64_t i = 0; i < n; ++i) ++counts_[fields[i]];
+      return;
+    }
+    const std::int64_t whole = (n + kCountedBytes - 1) / kCountedBytes * kCountedBytes;
+    std::fill(fields + n, fields + whole, std::uint8_t{0});
     std::int64_t found = 0;  // of all but 0
-    for (int first = lowest + 1; first <= highest; first += static_cast<int>(kTogether)) found += count(fields, whole, first);
-    counts_[0] += whole - found;
-  }
-
-  /// Counts the values from `first` on, and returns how many there are of them all.
-  std::int64_t count(const std::uint8_t* fields, std::int64_t n, int first) {
-    Bytes wanted[kTogether], seen[kTogether] = {};
-    for (int v = 0; v < kTogether; ++v) wanted[v] = Bytes{} + static_cast<std::uint8_t>(first + v);
-    for (std::int64_t i = 0; i < n; i += kLanes) {
-      Bytes block;
-      std::memcpy(&block, fields + i, sizeof block);
-#pragma GCC unroll 4
-      for (int v = 0; v < kTogether; ++v) seen[v] -= reinterpret_cast<Bytes>(block == wanted[v]);
+    for (int first = lowest + 1; first <= highest; first += 16) {
+      std::int64_t of[16];
+      count_sixteen(fields, whole, first, of);
+      for (int v = 0; v < std::min(16, static_cast<int>(kField) + 1 - first); ++v) counts_[static_cast<std::size_t>(first + v)] += of[v], found += of[v];
     }
-    std::int64_t all = 0;
-    for (int v = 0; v < kTogether && first + v <= static_cast<int>(kField); ++v) {
-      std::int64_t sum = 0;
-      for (int lane = 0; lane < kLanes; ++lane) sum += seen[v][lane];
-      counts_[static_cast<std::size_t>(first + v)] += sum, all += sum;
-    }
-    return all;
+    counts_[0] += n - found;
   }
 
   std::array<std::int64_t, kField + 1> counts_{};

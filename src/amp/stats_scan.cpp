@@ -38,35 +38,49 @@ std::uint64_t Extreme(D d, hn::Vec<D> values, bool largest) {
   return static_cast<std::uint64_t>(largest ? *std::max_element(lanes, end) : *std::min_element(lanes, end));
 }
 
+/// Counts what is no ordinary number, which few blocks have; returns the largest finite magnitudes, by lane.
+template <class T>
+auto ScanTop(const T* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) {
+  const hn::ScalableTag<T> d;
+  const auto mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)), top = hn::Set(d, static_cast<T>(limits.top)), max_code = hn::Set(d, static_cast<T>(limits.max_code));
+  auto finite = hn::Zero(d), nans = finite, at_max = finite;
+  for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {
+    const auto magnitude = hn::And(hn::LoadU(d, x + i), mask);
+    finite = hn::Max(finite, hn::IfThenZeroElse(hn::Gt(magnitude, max_code), magnitude));
+    nans = hn::Sub(nans, hn::VecFromMask(d, hn::Gt(magnitude, top)));
+    at_max = hn::Sub(at_max, hn::VecFromMask(d, hn::Eq(magnitude, max_code)));
+  }
+  scan.nans += Total(d, nans);
+  scan.at_max += Total(d, at_max);
+  return finite;
+}
+
 /// Signed lanes: a magnitude never reaches the sign bit, and signed comparisons are what AVX2 has.
 template <class T>
 std::int64_t Scan(const T* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const V mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)), top = hn::Set(d, static_cast<T>(limits.top));
-  const V max_code = hn::Set(d, static_cast<T>(limits.max_code)), zero = hn::Zero(d);
+  const V mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)), max_code = hn::Set(d, static_cast<T>(limits.max_code)), zero = hn::Zero(d);
   V largest = zero, finite = zero, smallest = mask;
   std::int64_t done = 0;
   while (done + lanes <= n) {
-    const std::int64_t end = std::min(n, done + kChunk);
-    V zeros = zero, nans = zero, at_max = zero, negatives = zero;
+    const std::int64_t begin = done, end = std::min(n, done + kChunk);
+    V zeros = zero, negatives = zero, most = zero;
     for (; done + lanes <= end; done += lanes) {
       const V code = hn::LoadU(d, x + done);
       const V magnitude = hn::And(code, mask);
       const auto is_zero = hn::Eq(magnitude, zero);
-      largest = hn::Max(largest, magnitude);
-      finite = hn::Max(finite, hn::IfThenZeroElse(hn::Gt(magnitude, max_code), magnitude));
+      most = hn::Max(most, magnitude);
       smallest = hn::Min(smallest, hn::IfThenElse(is_zero, mask, magnitude));
       zeros = hn::Sub(zeros, hn::VecFromMask(d, is_zero));
-      nans = hn::Sub(nans, hn::VecFromMask(d, hn::Gt(magnitude, top)));
-      at_max = hn::Sub(at_max, hn::VecFromMask(d, hn::Eq(magnitude, max_code)));
       negatives = hn::Sub(negatives, hn::BroadcastSignBit(code));
     }
     scan.zeros += Total(d, zeros);
-    scan.nans += Total(d, nans);
-    scan.at_max += Total(d, at_max);
     scan.negatives += Total(d, negatives);
+    largest = hn::Max(largest, most);
+    if (hn::AllTrue(d, hn::Lt(most, max_code))) finite = hn::Max(finite, most);
+    else finite = hn::Max(finite, ScanTop(x + begin, done - begin, limits, scan));
     if (end == n) break;
   }
   scan.largest = std::max(scan.largest, Extreme(d, largest, true));
@@ -74,6 +88,60 @@ std::int64_t Scan(const T* x, std::int64_t n, const ScanLimits& limits, CodeScan
   const std::uint64_t least = Extreme(d, smallest, false);
   if (least <= limits.max_code) scan.smallest = std::min(scan.smallest, least);
   return done;
+}
+
+using Bytes = hn::ScalableTag<std::uint8_t>;
+using ByteVec = hn::Vec<Bytes>;
+
+/// plane, a, b: their sums by bit position, in `plane`, and the carries.
+ByteVec CarrySave(ByteVec& plane, ByteVec a, ByteVec b) {
+  const ByteVec carries = hn::OrAnd(hn::And(a, b), plane, hn::Xor(a, b));
+  plane = hn::Xor3(plane, a, b);
+  return carries;
+}
+
+/// counts[b] = how many bytes have bit b of what `bit` gives, at 0, 1, ..., `vectors` - 1: by carry-save adders (Harley and Seal), of which plane p
+/// holds the bits of weight 2^p. 16 vectors at a time, fewer than 512 of them.
+template <class BitAt>
+void CountBits(std::int64_t vectors, const BitAt& bit, std::int64_t* counts) {
+  const Bytes d;
+  ByteVec one = hn::Zero(d), two = one, four = one, eight = one, p16 = one, p32 = one, p64 = one, p128 = one, p256 = one;
+  const auto ripple = [](ByteVec& plane, ByteVec& more) {
+    const ByteVec carries = hn::And(plane, more);
+    plane = hn::Xor(plane, more), more = carries;
+  };
+  const auto four_of = [&](std::int64_t at) {
+    const ByteVec first = CarrySave(one, bit(at), bit(at + 1)), second = CarrySave(one, bit(at + 2), bit(at + 3));
+    return CarrySave(two, first, second);
+  };
+  const auto eight_of = [&](std::int64_t at) {
+    const ByteVec first = four_of(at), second = four_of(at + 4);
+    return CarrySave(four, first, second);
+  };
+  for (std::int64_t i = 0; i < vectors; i += 16) {
+    const ByteVec first = eight_of(i), second = eight_of(i + 8);
+    ByteVec more = CarrySave(eight, first, second);
+    ripple(p16, more), ripple(p32, more), ripple(p64, more), ripple(p128, more), ripple(p256, more);
+  }
+  for (int b = 0; b < 8; ++b) {
+    const ByteVec mask = hn::Set(d, static_cast<std::uint8_t>(1 << b));
+    const auto of = [&](ByteVec plane, int weight) { return static_cast<std::int64_t>(hn::CountTrue(d, hn::TestBit(plane, mask))) << weight; };
+    counts[b] = of(one, 0) + of(two, 1) + of(four, 2) + of(eight, 3) + of(p16, 4) + of(p32, 5) + of(p64, 6);
+    if (vectors >= 128) counts[b] += of(p128, 7) + of(p256, 8);
+  }
+}
+
+void CountSixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts) {
+  static_assert(kCountedBytes % (16 * hn::MaxLanes(Bytes())) == 0 && kScanBlock / 16 < 512, "whole rounds, and no carry is lost");
+  alignas(16) static constexpr std::uint8_t kLow[16] = {1, 2, 4, 8, 16, 32, 64, 128}, kHigh[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128};
+  const Bytes d;
+  const ByteVec base = hn::Set(d, static_cast<std::uint8_t>(first)), beyond = hn::Set(d, std::uint8_t{0x70});  // 16 or more gets its top bit, which looks up 0
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (int half = 0; half < 2; ++half) {
+    const ByteVec table = hn::LoadDup128(d, half == 0 ? kLow : kHigh);
+    const auto bit = [&](std::int64_t i) { return hn::TableLookupBytesOr0(table, hn::SaturatedAdd(hn::Sub(hn::LoadU(d, bytes + i * lanes), base), beyond)); };
+    CountBits(n / lanes, bit, counts + 8 * half);
+  }
 }
 
 std::int64_t Scan16(const std::int16_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) { return Scan(x, n, limits, scan); }
@@ -90,6 +158,7 @@ namespace stats_detail {
 
 HWY_EXPORT(Scan16);
 HWY_EXPORT(Scan32);
+HWY_EXPORT(CountSixteen);
 
 /// One at a time: the rest of a block, and the widths without SIMD here.
 template <class Code>
@@ -129,6 +198,9 @@ void scan_codes(const std::uint8_t* x, std::int64_t n, const ScanLimits& limits,
 }
 void scan_codes(const std::uint64_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) {
   stats_detail::scan_scalar(x, n, limits, scan);
+}
+void count_sixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts) {
+  HWY_DYNAMIC_DISPATCH(stats_detail::CountSixteen)(bytes, n, first, counts);
 }
 
 }  // namespace ampcheck

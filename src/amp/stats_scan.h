@@ -6,6 +6,9 @@
 
 namespace ampcheck {
 
+inline constexpr std::int64_t kScanBlock = 4096;     // elements that stay in the first cache between two looks at them
+inline constexpr std::int64_t kCountedBytes = 1024;  // of which count_sixteen() takes whole multiples
+
 struct ScanLimits {
   std::uint64_t magnitude_mask;
   std::uint64_t top;       ///< infinity, or the largest finite code of a format without it: NaN lies above
@@ -24,5 +27,8 @@ void scan_codes(const std::uint16_t* x, std::int64_t n, const ScanLimits& limits
 void scan_codes(const std::uint32_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
 void scan_codes(const std::uint8_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
 void scan_codes(const std::uint64_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan);
+
+/// counts[v] = how many of n bytes are first + v modulo 256. n: a multiple of kCountedBytes, up to kScanBlock. SIMD, the same on every target.
+void count_sixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts);
 
 }  // namespace ampcheck
