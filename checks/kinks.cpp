@@ -19,6 +19,7 @@ using reference::Primitive;
 
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kNeighbours = 32;   ///< single elements nudged to find those that share with one
+constexpr std::size_t kTries = 16;
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
 
 /// Whether a gradient depends on a choice: of an adjoint, these are its masks. Shifts that are held do not count.
@@ -106,7 +107,7 @@ class Limits {
         const double below = limit.value[i] - limit.radius[i], above = limit.value[i] + limit.radius[i];
         from = std::min(from, below), to = std::max(to, above), most_low = std::max(most_low, below), least_high = std::min(least_high, above);
       }
-      smooth &= most_low <= least_high;
+      smooth &= !jumps(least_high, most_low);
       low += from, high += to;
     }
     double ends[2] = {low - declared_.radius[i], high + declared_.radius[i]};
@@ -117,7 +118,7 @@ class Limits {
 
   /// Whether roundings on the way to a choice are larger than the nudge: then its limits hold both sides.
   bool undecided() const { return undecided_; }
-  bool kink(std::size_t i) const { return most_low_[i] > least_high_[i]; }
+  bool kink(std::size_t i) const { return jumps(least_high_[i], most_low_[i]); }
   bool between(std::size_t i, double got) const { return got >= low_[i] && got <= high_[i]; }
   double low(std::size_t i) const { return low_[i]; }
   double high(std::size_t i) const { return high_[i]; }
@@ -156,7 +157,9 @@ class Limits {
 
  private:
   static constexpr std::uint64_t inputs_ = 0x9e3779b97f4a7c15;
-  static constexpr double kWide = 0x1p-8;
+  static constexpr double kWide = 0x1p-8, kSlope = 0x1p9;
+  /// Whether two limits are apart by more than what a nudge moves a smooth gradient.
+  bool jumps(double from, double to) const { return to > from + kSlope * nudge_ * std::max(std::fabs(from), std::fabs(to)); }
   CaseRun& run_;
   const Written& tensor_;
   const Interval& declared_;
@@ -198,11 +201,13 @@ AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double
   };
   auto pushes = static_cast<std::int64_t>(kPushedElements / limits.size());
   const auto asked_alone = [&](std::size_t i, bool& flat, double& low, double& high) { return pushes-- > 0 && limits.pushed(i, flat, low, high); };
+  left.insert(smooth.begin(), smooth.end());
+  std::size_t tries = 0;
   for (const std::size_t i : smooth) {
     bool flat = false;
     double low = 0, high = 0;
+    if (++tries > kTries) break;  // where so many are at a kink that nudges missed, the others are too
     if (asked_alone(i, flat, low, high) && flat) return {};
-    left.insert(i);
   }
   for (const std::size_t i : left) {
     bool flat = false;

@@ -200,6 +200,8 @@ class Evaluator {
       return make();
     } catch (const FormulaError&) {
       throw;
+    } catch (const EnvironmentError&) {
+      throw;
     } catch (const Error& error) {
       const std::string what = error.what(), prefix = "[formula] ";
       formula_.fail(at, what.starts_with(prefix) ? what.substr(prefix.size()) : what);

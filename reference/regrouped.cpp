@@ -191,7 +191,7 @@ std::vector<char> marked(const Graph& graph, const Node& node, const std::vector
   const auto shape = [&](std::size_t k) -> const Shape& { return graph.node(node.args[k]).shape; };
   switch (node.primitive) {
     case Primitive::take:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*node.map)[i] >= 0 && of(0)[static_cast<std::size_t>((*node.map)[i])];
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*node.map)[i] >= 0 ? of(0)[static_cast<std::size_t>((*node.map)[i])] : char{0};
       return out;
     case Primitive::put_add:
       for (std::size_t i = 0; i < of(0).size(); ++i)
@@ -210,9 +210,10 @@ std::vector<char> marked(const Graph& graph, const Node& node, const std::vector
       const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = shape(0).last(node.transpose_a ? 1 : 0);
       for (std::size_t i = 0; i < out.size(); ++i) {
         const std::int64_t at = static_cast<std::int64_t>(i), batch = at / (n * m), row = at / m % n, column = at % m;
-        for (std::int64_t p = 0; p < k && !out[i]; ++p)
-          out[i] = of(0)[static_cast<std::size_t>(batch * n * k + (node.transpose_a ? p * n + row : row * k + p))] ||
-                   of(1)[static_cast<std::size_t>(batch * k * m + (node.transpose_b ? column * k + p : p * m + column))];
+        for (std::int64_t p = 0; p < k; ++p) {
+          out[i] |= of(0)[static_cast<std::size_t>(batch * n * k + (node.transpose_a ? p * n + row : row * k + p))];
+          out[i] |= of(1)[static_cast<std::size_t>(batch * k * m + (node.transpose_b ? column * k + p : p * m + column))];
+        }
       }
       return out;
     }
@@ -237,7 +238,7 @@ std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair
   for (const auto& [node, values] : leaves) {
     if (node.id > target.id) continue;
     given[static_cast<std::size_t>(node.id)] = 1;
-    for (const double v : values) marks[static_cast<std::size_t>(node.id)].push_back(!std::isfinite(v));
+    for (const double v : values) marks[static_cast<std::size_t>(node.id)].push_back(static_cast<char>(std::isnan(v) ? 2 : std::isinf(v) ? 1 : 0));
   }
   needed[last] = 1;
   bool some = false;

@@ -26,9 +26,9 @@ struct Regrouped {
 Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const Arithmetic& arithmetic,
                     std::span<const double> held = {});
 
-/// Which elements of a target depend on an element of a leaf that is not finite, if only by a choice that another one takes part in; nothing where
-/// the target follows from no choice (a condition, a maximum). What a gradient is behind such a choice the formula leaves open: a kernel that
-/// selects has none, one that multiplies by a mask has NaN.
+/// Which elements of a target depend on an infinite (1) or NaN (2) element of a leaf, or both, if only by a choice that it takes part in; nothing
+/// where the target follows from no choice (a condition, a maximum). What a gradient is behind a choice by NaN the formula leaves open; where it
+/// is 0 times infinity or NaN, a kernel that selects has a number and one that multiplies by a mask has NaN.
 std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target);
 
 /// How many operations that takes.

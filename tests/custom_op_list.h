@@ -49,6 +49,12 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "scaled_dot_in_bf16", "AC301", "accumulates in bf16"},             // class 23, in two tensors at once
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},                                 // class 37: a branch of the backward
+    {"choices.so", "hard_sigmoid", ""},
+    {"choices.so", "hard_sigmoid_too_steep", "AC101", "factor of 1.2"},                 // class 48: a constant slightly off
+    {"choices.so", "relu_by_maximum", ""},
+    {"choices.so", "relu_leaks", "AC101"},                                              // class 30: another activation's derivative
+    {"choices.so", "masked_squares", ""},
+    {"choices.so", "masked_squares_forgets_mask", "AC101"},                             // class 35
     {"dequant_matmul.so", "dequant_matmul", ""},
     {"dequant_matmul.so", "dequant_matmul_forgets_zeros", "AC101", "without the term"},  // class 4: a mean, here the zero point, is missing
     {"dequant_matmul.so", "dequant_matmul_first_scales", "AC101", "with the first scales along axis 0 for all"},   // class 17: the state of the first group for all
