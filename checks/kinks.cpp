@@ -19,7 +19,7 @@ using reference::Primitive;
 
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kNeighbours = 32;   ///< single elements nudged to find those that share with one
-constexpr std::size_t kTries = 16;
+constexpr std::size_t kTries = 16;  ///< of any gradient
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
 
 /// Whether a gradient depends on a choice: of an adjoint, these are its masks. Shifts that are held do not count.
@@ -181,6 +181,15 @@ std::string at(const Shape& shape, std::size_t i) {
 
 namespace {
 
+/// At most so many of them, evenly spread.
+std::vector<std::size_t> spread(const std::set<std::size_t>& from, std::size_t most) {
+  const std::vector<std::size_t> all(from.begin(), from.end());
+  const std::size_t count = std::min(all.size(), most);
+  std::vector<std::size_t> out;
+  for (std::size_t k = 0; k < count; ++k) out.push_back(all[k * all.size() / count]);
+  return out;
+}
+
 /// at_kink() with nudges of that size; `undecided`: whether they were too small for some choice.
 AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, double nudge, bool& undecided) {
   Limits limits(run, tensor, interval, nudge);
@@ -199,20 +208,18 @@ AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double
   const auto limits_at = [&](std::size_t i, double low, double high) {
     return fmt::format("at {}{} the one-sided derivatives are {:.6g} and {:.6g}", limits.input(), at(tensor.shape, i), low, high);
   };
-  auto pushes = static_cast<std::int64_t>(kPushedElements / limits.size());
-  const auto asked_alone = [&](std::size_t i, bool& flat, double& low, double& high) { return pushes-- > 0 && limits.pushed(i, flat, low, high); };
-  left.insert(smooth.begin(), smooth.end());
-  std::size_t tries = 0;
-  for (const std::size_t i : smooth) {
+  // A kink is what excuses, so it has to be shown: of what never jumped, evenly spread elements, all of them where that is cheap.
+  const std::size_t most = std::max(kTries, kPushedElements / limits.size());
+  for (const std::size_t i : spread(smooth, most)) {
     bool flat = false;
     double low = 0, high = 0;
-    if (++tries > kTries) break;  // where so many are at a kink that nudges missed, the others are too
-    if (asked_alone(i, flat, low, high) && flat) return {};
+    if (!limits.pushed(i, flat, low, high) || flat) return {};
   }
-  for (const std::size_t i : left) {
+  left.insert(smooth.begin(), smooth.end());
+  for (const std::size_t i : spread(left, most)) {
     bool flat = false;
     double low = 0, high = 0;
-    if (!asked_alone(i, flat, low, high) || (got[i] >= low && got[i] <= high)) continue;
+    if (!limits.pushed(i, flat, low, high) || (got[i] >= low && got[i] <= high)) continue;
     if (limits.kink(i)) low = limits.low(i), high = limits.high(i);
     return {AtKink::Kind::no_subgradient, fmt::format("no subgradient: {}, and {:.6g} is not between them (declared: {:.6g})", limits_at(i, low, high), got[i], interval.value[i])};
   }

@@ -4,7 +4,8 @@
 // one way or the other, so that the gradients there are gradients in the limit; a kernel's number between those of two nudges is as good a
 // subgradient as the convention's (Clarke 1975), one outside of all of them is none, and neither are numbers whose sum over elements that
 // only exchange their shares differs from what all nudges agree on: two equal maxima with the whole gradient each. Nudges at random need not
-// meet every choice, so an element that they leave open is pushed up and down alone, with cotangents of one sign at a time: that bounds them all.
+// meet every choice, so an element that they leave open is pushed up and down alone, with cotangents of one sign at a time: that bounds them all. A
+// choice between rounded sums needs a nudge beyond their rounding, 2^-19; a jump is then what is 2^9 nudges wide, more than a smooth gradient moves.
 #pragma once
 
 #include <string>

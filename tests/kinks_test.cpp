@@ -76,6 +76,14 @@ TEST(Kinks, WindowsThatPullAgainstEachOtherLeaveRoomForAChoiceInEach) {
   }
 }
 
+/// Too large for every element to be pushed alone, and no kink anywhere: nothing excuses a wrong slope.
+TEST(Kinks, AWrongNumberInALargeTensorIsABug) {
+  for (const char* name : {"relu.leaky(x=bf16[600,600],seed=1)", "relu.leaky(x=fp32[600,600],seed=1)", "relu.leaky(x=bf16[64,129],seed=1)"}) {
+    const OpDef& op = *find_op(op_of(name));
+    EXPECT_EQ(run_case(op, parse_call(name, op.signature), {}).code, "AC101") << name;
+  }
+}
+
 TEST(Kinks, WordsSayBothOneSidedDerivatives) {
   const OpDef& op = *find_op("relu.slope_at_zero");
   const CaseResult result = run_case(op, parse_call("relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)", op.signature), {});
