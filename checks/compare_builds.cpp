@@ -65,7 +65,7 @@ struct Interleaved {
         for (const int turn : {0, 1}) seconds[turn ^ (pair & 1)] = run(turn ^ (pair & 1));
         times.add(pair, seconds), taken += seconds[0] + seconds[1];
       }
-      run(0);  // the results are A's
+      run(0);  // whose op this is
     };
   }
 
@@ -136,7 +136,8 @@ ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<
     Interleaved both(a, b);
     OpCall own = call;
     own.op = a.signature.name;
-    run_case(both.op, own, options, &dumps[0]);
+    run_case(both.op, own, options);  // for the times: what A leaves unwritten holds B's numbers there
+    run_case(a, own, options, &dumps[0]);
     own.op = b.signature.name;  // the builds may be named apart
     run_case(b, own, options, &dumps[1]);
     ++out.cases;
