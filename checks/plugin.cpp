@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "checks/launcher_toml.h"
-#include "src/file_bytes.h"
 #include "src/toml_file.h"
 
 namespace ampcheck::checks {
@@ -23,7 +22,7 @@ std::string as_file(const std::string& path) { return path.find('/') == std::str
 
 /// An op of launchers that a TOML file describes.
 Plugin load_toml(const std::string& path, Opening opening) {
-  if (std::error_code error; !std::filesystem::is_regular_file(path, error)) throw MissingFileError("[plug-in] got '" + path + "', which is no file, want a TOML file");
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error)) throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
   std::string text(kMostTomlBytes + 1, '\0');  // one more is an error of the reader
@@ -41,7 +40,7 @@ Plugin load_toml(const std::string& path, Opening opening) {
 Plugin load(const std::string& path, Opening opening) {
   if (path.ends_with(".toml")) return load_toml(path, opening);
   if (std::error_code error; !std::filesystem::is_regular_file(path, error))
-    throw MissingFileError("[plug-in] got '" + path + "', which is no file, want a shared library");
+    throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a shared library");
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();

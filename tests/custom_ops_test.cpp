@@ -94,7 +94,7 @@ TEST(CustomOps, TheProgramTakesALibrary) {
   const ProgramResult unknown = testing::ampcheck("check " + rope + " softmax");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_TRUE(contains(unknown.err, "got unknown op 'softmax'")) << unknown.err;
-  EXPECT_EQ(testing::ampcheck("check nowhere/libx.so").exit_code, 2);
+  EXPECT_EQ(testing::ampcheck("check nowhere/libx.so").exit_code, 6);
   EXPECT_EQ(testing::ampcheck("check " + rope + " " + rope).exit_code, 2);
 }
 
