@@ -240,7 +240,8 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
   return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
-Leaves CaseReference::leaves_of(const reference::Recording& recording, Pass pass) const {
+Leaves CaseReference::leaves(std::size_t form, Pass pass) {
+  const reference::Recording& recording = form_at(form).recording;
   Leaves out;
   for (const auto& [key, leaf] : recording.inputs) out.emplace_back(leaf, inputs_.at(key));
   if (pass == Pass::jvp)
@@ -255,7 +256,7 @@ Leaves CaseReference::leaves_of(const reference::Recording& recording, Pass pass
 std::vector<char> CaseReference::behind_choices(std::size_t form, Pass pass, const std::string& name) {
   if (pass == Pass::forward || inputs_finite_) return {};
   const Evaluated& at = form_at(form);
-  return reference::behind_choices(*at.recording.graph, leaves_of(at.recording, pass), node_of(at, pass, name));
+  return reference::behind_choices(*at.recording.graph, leaves(form, pass), node_of(at, pass, name));
 }
 
 std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held) {
@@ -265,7 +266,7 @@ std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, P
   if (op_.signature.precision.summation_depth != 0 || reference::operations_of(*at.recording.graph, node) > kMost) return std::nullopt;
   reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_);
   arithmetic.one_pass = at.recording.one_pass;
-  return reference::regrouped(*at.recording.graph, leaves_of(at.recording, pass), node, arithmetic, held);
+  return reference::regrouped(*at.recording.graph, leaves(form, pass), node, arithmetic, held);
 }
 
 bool CaseReference::tame() {

@@ -82,6 +82,8 @@ class CaseReference {
   Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
   /// The interval if the contract allowed flushing of subnormals, evaluated anew.
   Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
+  /// Leaves of a form with their values, from which a pass is evaluated; at the kernel's own saved values these too.
+  Leaves leaves(std::size_t form, Pass pass);
   /// The wider bounds for what lies outside of a form's interval (reference/regrouped.h); nothing where the contract fixes the order of sums, or
   /// where they would take longer than a few tenths of a second.
   std::optional<reference::Regrouped> regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held = {});
@@ -104,7 +106,6 @@ class CaseReference {
   static Shape shape_of(const std::vector<std::pair<std::string, reference::Expr>>& nodes, const std::string& name);
 
  private:
-  Leaves leaves_of(const reference::Recording& recording, Pass pass) const;
   struct Evaluated {
     reference::Recording recording;
     struct Balls {

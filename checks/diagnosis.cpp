@@ -239,17 +239,11 @@ struct Scope {
 /// Every sum in the declared form, and of a gradient also the backward's sums alone.
 std::vector<Scope> scopes_of(CaseRun& run, std::size_t form, const Written& tensor, Pass pass) {
   const reference::Recording& recording = run.reference.recording(form);
-  Scope scope{&recording, {}, {}};
-  for (const auto& [name, node] : recording.inputs) scope.leaves.emplace_back(node, run.reference.inputs().at(name));
+  Scope scope{&recording, run.reference.leaves(form, pass == Pass::backward_at_saved ? Pass::backward : pass), {}};
   for (const auto& [name, node] : nodes_of(recording, pass))
     if (name == tensor.name) scope.target = node;
   if (!scope.target.defined()) return {};
-  if (pass == Pass::forward) return {scope};
-  if (pass == Pass::jvp) {
-    for (const auto& [name, node] : recording.tangents) scope.leaves.emplace_back(node, run.reference.tangents().at(name));
-    return {scope};
-  }
-  for (const auto& [name, node] : recording.cotangents) scope.leaves.emplace_back(node, run.reference.cotangents().at(name));
+  if (pass == Pass::forward || pass == Pass::jvp) return {scope};
   std::vector<Scope> out{scope, scope};
   give_forward(recording, out[1].leaves);
   return out;

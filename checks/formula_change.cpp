@@ -149,10 +149,7 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
   Agreement best;
   for (const std::size_t form : run.reference.forms()) {
     const reference::Recording& recording = run.reference.recording(form);
-    std::vector<std::pair<reference::Expr, std::vector<double>>> leaves;
-    for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
-    if (pass != Pass::forward)
-      for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, run.reference.cotangents().at(name));
+    const Leaves leaves = run.reference.leaves(form, pass == Pass::forward ? pass : Pass::backward);
     reference::Expr target;
     for (const auto& [name, node] : pass == Pass::forward ? recording.outputs : recording.gradients)
       if (name == tensor.name) target = node;

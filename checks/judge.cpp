@@ -191,9 +191,8 @@ void drop_open(CaseRun& run, const Written& tensor, Pass pass, const Interval& i
 /// such. A tensor of which some elements stay wrong is judged as if nothing could be regrouped.
 bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held, const std::vector<double>& values, const Interval& interval,
                         Comparison& comparison) {
-  if (comparison.outside.empty() || run.not_regrouped.contains(tensor.name)) return false;
+  if (run.not_regrouped.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
   Comparison left = comparison;
-  if (!may_be_regrouped(left, interval, values)) return false;
   for (const std::size_t form : run.reference.forms()) {
     const std::optional<reference::Regrouped> bound = run.reference.regrouped(form, pass, tensor.name, held);
     if (!bound) return false;
