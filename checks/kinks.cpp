@@ -18,6 +18,8 @@ namespace {
 using reference::Primitive;
 
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
+constexpr int kFewNudges = 8;     ///< of any gradient: each keeps its limits, and takes as long as judging it
+constexpr std::size_t kNudgedElements = 1 << 24;  ///< of a gradient, times its nudges beyond those
 constexpr int kNeighbours = 32;   ///< single elements nudged to find those that share with one
 constexpr std::size_t kTries = 16;  ///< of any gradient
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
@@ -196,13 +198,14 @@ AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double
   if (!limits.usable()) return {};
   const Random random(1, "kinks");
   std::set<std::size_t> left(comparison.outside.begin(), comparison.outside.end()), smooth = left;
-  for (int pair = 0; pair < kNudges; ++pair) {
+  const int nudges = std::clamp(static_cast<int>(kNudgedElements / limits.size()), kFewNudges, kNudges);
+  for (int pair = 0; pair < nudges; ++pair) {
     const auto pushed = static_cast<std::size_t>(pair) < 2 ? std::set<std::size_t>() : std::set<std::size_t>{*std::next(left.begin(), static_cast<std::ptrdiff_t>(random.below(static_cast<std::uint64_t>(pair), left.size())))};
     limits.add_pair(random, static_cast<std::uint64_t>(pair), pushed);
     std::erase_if(smooth, [&](std::size_t i) { return limits.kink(i); });
     std::erase_if(left, [&](std::size_t i) { return limits.kink(i) && limits.between(i, got[i]); });
     undecided = limits.undecided();
-    if (left.empty() || (pair >= 7 && smooth.size() == comparison.outside.size())) break;
+    if (left.empty() || (pair + 1 >= kFewNudges && smooth.size() == comparison.outside.size())) break;
   }
   // What nudges of all elements leave open is asked one at a time, until one is found out.
   const auto limits_at = [&](std::size_t i, double low, double high) {
