@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "src/random.h"
 #include "src/rounding.h"
@@ -20,7 +22,8 @@ using reference::Primitive;
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kFewNudges = 8;     ///< of any gradient: each keeps its limits, and takes as long as judging it
 constexpr std::size_t kNudgedElements = 1 << 24;  ///< of a gradient, times its nudges beyond those
-constexpr int kNeighbours = 32;   ///< single elements nudged to find those that share with one
+constexpr std::size_t kNeighbours = 32;   ///< single elements nudged to find those that share with one
+constexpr std::size_t kSharing = 8;       ///< elements that are asked so, and at most half a kNudgedElements of a gradient's in all
 constexpr std::size_t kTries = 16;  ///< of any gradient
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
 
@@ -86,11 +89,11 @@ class Limits {
     }
     all_.push_back(std::move(limit));
   }
-  /// In a random direction and its opposite. `push`: elements of the input that move farther than the others.
-  void add_pair(const Random& random, std::uint64_t which, const std::set<std::size_t>& push) {
+  /// In a random direction and its opposite. `push`: the element of the input that moves farther than the others.
+  void add_pair(const Random& random, std::uint64_t which, std::optional<std::size_t> push) {
     for (const double sign : {1.0, -1.0}) {
       const auto u = [&](const std::string& name, std::size_t i) {
-        const double far = name == input_ && push.contains(i) ? 2.0 : 0.0;
+        const double far = push == i && name == input_ ? 2.0 : 0.0;
         return sign * (far + 2 * random.uniform((which * inputs_ + hash_name(name)) * 0x10001 + i) - 1);
       };
       add(nudged(u));
@@ -126,40 +129,58 @@ class Limits {
   double high(std::size_t i) const { return high_[i]; }
   const std::string& input() const { return input_; }
 
-  /// Elements whose gradients change with the sign of a nudge of element i alone, and so on from those. Of cotangents without a sign: changes
-  /// of either do not cancel.
-  std::vector<std::size_t> neighbours(std::size_t i) const {
-    std::set<std::size_t> found{i};
-    std::vector<std::size_t> open{i};
-    for (int tries = 0; tries < kNeighbours && !open.empty(); ++tries) {
-      const std::size_t at = open.back();
-      open.pop_back();
-      const auto moved = [&](double sign) {
-        return nudged([&](const std::string& name, std::size_t k) { return name == input_ && k == at ? sign : 0.0; }, +[](double g) { return std::fabs(g); });
-      };
+  /// Elements whose gradients change with the sign of a nudge of element i alone, and so on from those, until none but they do where all of
+  /// them move: of three that tie, a nudge of one shows another. Of cotangents without a sign: changes of either do not cancel. Element i
+  /// alone: their sum changes too, so that it tells nothing. Empty: they are too many. `spent`: the nudges of this are counted there.
+  std::vector<std::size_t> neighbours(std::size_t i, std::size_t& spent) const {
+    std::vector<std::size_t> found{i}, open{i};
+    std::vector<char> moves(size(), 0), known(size(), 0);
+    known[i] = 1;
+    const auto moved = [&](double sign) {
+      return nudged([&](const std::string& name, std::size_t k) { return name == input_ && moves[k] ? sign : 0.0; }, +[](double g) { return std::fabs(g); });
+    };
+    for (std::size_t tries = 0; tries < kNeighbours; ++tries, ++spent) {
+      const bool all = open.empty();
+      const std::vector<std::size_t> moving = all ? found : std::vector{open.back()};
+      if (!all) open.pop_back();
+      for (const std::size_t k : moving) moves[k] = 1;
       const Interval up = moved(1), down = moved(-1);
+      for (const std::size_t k : moving) moves[k] = 0;
       for (std::size_t k = 0; k < size(); ++k)
-        if ((up.low[k] > down.high[k] || down.low[k] > up.high[k]) && found.insert(k).second) open.push_back(k);
+        if ((up.low[k] > down.high[k] || down.low[k] > up.high[k]) && !std::exchange(known[k], 1)) found.push_back(k), open.push_back(k);
+      if (!all || !open.empty()) continue;
+      const auto [up_low, up_high] = sum_of(up, found);
+      const auto [down_low, down_high] = sum_of(down, found);
+      return up_low > down_high || down_low > up_high ? std::vector{i} : found;
     }
-    return open.empty() ? std::vector(found.begin(), found.end()) : std::vector<std::size_t>();
+    return {};
   }
   /// Whether the sum of `got` over some elements is outside what all limits agree on; false where they do not agree.
   bool sum_is_wrong(const std::vector<std::size_t>& which, const std::vector<double>& got, double& due, double& sum) const {
-    double low = -HUGE_VAL, high = HUGE_VAL, least = HUGE_VAL, most = -HUGE_VAL;
+    double low = -HUGE_VAL, high = HUGE_VAL, least = HUGE_VAL, most = -HUGE_VAL, radius = 0;
     for (const Interval& limit : all_) {
-      double from = 0, to = 0;
-      for (const std::size_t i : which) from += limit.low[i], to += limit.high[i];
+      double here = 0;
+      for (const std::size_t i : which) here += limit.radius[i];
+      radius = std::max(radius, here);
+      const auto [from, to] = sum_of(limit, which);
       low = std::max(low, from), high = std::min(high, to), least = std::min(least, from), most = std::max(most, to);
       due = (from + to) / 2;
     }
+    // Another choice has other numbers to round: each of those that are there is at most an ulp from one that is not rounded.
+    const FloatFormat& stored = format(tensor_.dtype);
     sum = 0;
-    for (const std::size_t i : which) sum += got[i];
-    return low <= high && (sum < least || sum > most);
+    for (const std::size_t i : which) sum += got[i], radius += 2 * stored.unit_roundoff() * std::fabs(got[i]) + stored.min_subnormal();
+    return low <= high && (sum < least - radius || sum > most + radius);
   }
 
  private:
   static constexpr std::uint64_t inputs_ = 0x9e3779b97f4a7c15;
   static constexpr double kWide = 0x1p-8, kSlope = 0x1p9;
+  static std::pair<double, double> sum_of(const Interval& limit, const std::vector<std::size_t>& which) {
+    double from = 0, to = 0;
+    for (const std::size_t i : which) from += limit.low[i], to += limit.high[i];
+    return {from, to};
+  }
   /// Whether two limits are apart by more than what a nudge moves a smooth gradient.
   bool jumps(double from, double to) const { return to > from + kSlope * nudge_ * std::max(std::fabs(from), std::fabs(to)); }
   CaseRun& run_;
@@ -179,13 +200,8 @@ std::string at(const Shape& shape, std::size_t i) {
   return "[" + out + "]";
 }
 
-}  // namespace
-
-namespace {
-
 /// At most so many of them, evenly spread.
-std::vector<std::size_t> spread(const std::set<std::size_t>& from, std::size_t most) {
-  const std::vector<std::size_t> all(from.begin(), from.end());
+std::vector<std::size_t> spread(const std::vector<std::size_t>& all, std::size_t most) {
   const std::size_t count = std::min(all.size(), most);
   std::vector<std::size_t> out;
   for (std::size_t k = 0; k < count; ++k) out.push_back(all[k * all.size() / count]);
@@ -197,11 +213,11 @@ AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double
   Limits limits(run, tensor, interval, nudge);
   if (!limits.usable()) return {};
   const Random random(1, "kinks");
-  std::set<std::size_t> left(comparison.outside.begin(), comparison.outside.end()), smooth = left;
+  std::vector<std::size_t> left(comparison.outside.begin(), comparison.outside.end()), smooth = left;
   const int nudges = std::clamp(static_cast<int>(kNudgedElements / limits.size()), kFewNudges, kNudges);
   for (int pair = 0; pair < nudges; ++pair) {
-    const auto pushed = static_cast<std::size_t>(pair) < 2 ? std::set<std::size_t>() : std::set<std::size_t>{*std::next(left.begin(), static_cast<std::ptrdiff_t>(random.below(static_cast<std::uint64_t>(pair), left.size())))};
-    limits.add_pair(random, static_cast<std::uint64_t>(pair), pushed);
+    const auto which = static_cast<std::uint64_t>(pair);
+    limits.add_pair(random, which, pair < 2 ? std::nullopt : std::optional(left[random.below(which, left.size())]));
     std::erase_if(smooth, [&](std::size_t i) { return limits.kink(i); });
     std::erase_if(left, [&](std::size_t i) { return limits.kink(i) && limits.between(i, got[i]); });
     undecided = limits.undecided();
@@ -218,23 +234,24 @@ AtKink nudged_kink(CaseRun& run, const Written& tensor, const std::vector<double
     double low = 0, high = 0;
     if (!limits.pushed(i, flat, low, high) || flat) return {};
   }
-  left.insert(smooth.begin(), smooth.end());
-  for (const std::size_t i : spread(left, most)) {
+  std::vector<std::size_t> unexcused;
+  std::set_union(left.begin(), left.end(), smooth.begin(), smooth.end(), std::back_inserter(unexcused));
+  for (const std::size_t i : spread(unexcused, most)) {
     bool flat = false;
     double low = 0, high = 0;
     if (!limits.pushed(i, flat, low, high) || (got[i] >= low && got[i] <= high)) continue;
     if (limits.kink(i)) low = limits.low(i), high = limits.high(i);
     return {AtKink::Kind::no_subgradient, fmt::format("no subgradient: {}, and {:.6g} is not between them (declared: {:.6g})", limits_at(i, low, high), got[i], interval.value[i])};
   }
-  std::size_t asked = 0, open = 0;
-  for (const std::int64_t i : comparison.outside) {
-    if (++asked > 8) break;
-    const std::vector<std::size_t> shares = limits.neighbours(static_cast<std::size_t>(i));
+  std::size_t open = 0, spent = 0;
+  for (const std::size_t i : spread({comparison.outside.begin(), comparison.outside.end()}, kSharing)) {
+    if (spent * limits.size() > kNudgedElements / 2) break;
+    const std::vector<std::size_t> shares = limits.neighbours(i, spent);
     open += shares.empty();
     double due = 0, sum = 0;
     if (shares.size() > 1 && limits.sum_is_wrong(shares, got, due, sum))
       return {AtKink::Kind::no_subgradient, fmt::format("no subgradient: the {} elements that tie with {}{} have {:.6g} together, where every choice among them gives {:.6g}",
-                                                        shares.size(), limits.input(), at(tensor.shape, static_cast<std::size_t>(i)), sum, due)};
+                                                        shares.size(), limits.input(), at(tensor.shape, i), sum, due)};
   }
   const auto i = static_cast<std::size_t>(comparison.outside.front());
   const std::vector<Kink>& kinks = run.op.signature.kinks;

@@ -36,6 +36,18 @@ TEST(Kinks, AnotherSubgradientIsReportedAndDoesNotFail) {
   }
 }
 
+// Of three that tie, a nudge of the first shows the second alone: the gradient is the third's, and the three together have what every choice gives,
+// each rounded by itself.
+TEST(Kinks, TheLastOfThreeThatTieHasWhatTheyShare) {
+  const OpDef& right = *find_op("max_pool2d.ties_to_last");
+  for (const char* name : {"max_pool2d.ties_to_last(x=fp16[2,3,5,7],kernel=3,range=integers9,seed=1)", "max_pool2d.ties_to_last(x=fp16[2,3,5,7],kernel=3,range=integers9,seed=11)",
+                           "max_pool2d.ties_to_last(x=bf16[2,3,5,7],kernel=3,range=integers9,seed=1)"})
+    EXPECT_FALSE(convicts(run_case(right, parse_call(name, right.signature), {}).verdict)) << name;
+  const OpDef& wrong = *find_op("max_pool2d.ties_share_all");
+  for (const char* name : {"max_pool2d.ties_share_all(x=fp16[2,3,5,7],kernel=3,range=integers9,seed=1)", "max_pool2d.ties_share_all(x=bf16[2,3,5,7],kernel=3,range=integers9,seed=1)"})
+    EXPECT_EQ(run_case(wrong, parse_call(name, wrong.signature), {}).code, "AC204") << name;
+}
+
 TEST(Kinks, TheDeclaredOneIsNotReported) {
   for (const char* name : {"relu", "max_pool2d", "max_pool2d.backwards_scan", "relu.mask"}) {
     int reported = 0;

@@ -86,7 +86,7 @@ ExitCode guarded(int argc, char** argv) {
 int main(int argc, char** argv) {
   require_cpu();
   // Freed tensors stay: giving pages back and clearing them again costs more than judging what is in them.
-  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 21);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // 32 MiB: the most that glibc takes
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
   ExitCode code = guarded(argc, argv);
   try {

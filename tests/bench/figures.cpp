@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   set_threads(1);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 21);  // as the program does
+  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // as the program does
   Eigen::setNbThreads(1);
   benchmark::AddCustomContext("machine", bench::system_fact("/proc/cpuinfo", "model name"));
   benchmark::AddCustomContext("simd target of the conversions", std::string(simd_targets().front()));
