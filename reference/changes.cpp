@@ -83,13 +83,7 @@ class Changes {
       going_ = false;
       return;
     }
-    const bool was_given = given(id);
-    const Values kept = values(id);
-    const Expr node{const_cast<Graph*>(&graph_), id};
-    evaluator_.set(node, std::move(other));
-    going_ = see_(change, evaluator_.value(target_));
-    evaluator_.set(node, kept);
-    if (!was_given) evaluator_.release(node);
+    going_ = see_(change, evaluator_.value_if({{id, std::move(other)}}, target_));
   }
   void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
 
@@ -512,9 +506,9 @@ class Changes {
           const std::string where = from == 0 ? "every mean" : fmt::format("the last {} of {} means", some.size(), ids.size());
           const std::string words = fmt::format("with 1/{} for 1/{} in {}: the count is off", other, n, where);
           if (other < 1 || other == n || !going_ || !wanted(words) || (left_ -= cost_) < 0) continue;
-          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {1 / other});
-          going_ = see_(Change{words, nullptr}, evaluator_.value(target_));
-          for (const int id : some) evaluator_.set({const_cast<Graph*>(&graph_), id}, {graph_.node(id).value}), evaluator_.release({const_cast<Graph*>(&graph_), id});
+          std::vector<std::pair<int, Values>> others;
+          for (const int id : some) others.emplace_back(id, Values{1 / other});
+          going_ = see_(Change{words, nullptr}, evaluator_.value_if(std::move(others), target_));
         }
     }
   }
@@ -534,19 +528,13 @@ class Changes {
       const std::string said = fmt::format("{} in {}", words, low.words);
       if (!wanted(said)) continue;
       if (!going_ || (left_ -= cost_) < 0) return;
-      std::vector<std::pair<int, Values>> kept;
-      for (const int id : ids) kept.emplace_back(id, values(id));
-      for (const auto& [id, whole] : kept) {
-        Values rounded = whole;
+      std::vector<std::pair<int, Values>> others;
+      for (const int id : ids) {
+        Values rounded = values(id);
         round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
-        evaluator_.set({const_cast<Graph*>(&graph_), id}, std::move(rounded));
+        others.emplace_back(id, std::move(rounded));
       }
-      going_ = see_(Change{said, low.format, false}, evaluator_.value(target_));
-      for (auto& [id, whole] : kept) {
-        const bool was_given = given(id);
-        evaluator_.set({const_cast<Graph*>(&graph_), id}, std::move(whole));
-        if (!was_given) evaluator_.release({const_cast<Graph*>(&graph_), id});
-      }
+      going_ = see_(Change{said, low.format, false}, evaluator_.value_if(std::move(others), target_));
     }
   }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "reference/expr.h"
@@ -28,7 +29,7 @@ class PlainEvaluator {
   using Values = std::vector<Real>;
 
   explicit PlainEvaluator(const Graph& graph, Policy policy = {})
-      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), ready_(values_.size(), 0), given_(ready_) {}
+      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), ready_(values_.size(), 0), given_(ready_), changed_(ready_) {}
 
   /// Gives a node its values; what follows from it is evaluated anew when asked for, the rest is kept.
   void set(Expr leaf, Values values) {
@@ -65,8 +66,46 @@ class PlainEvaluator {
   /// Evaluates what `target` needs and returns its values.
   const Values& value(Expr target) { return evaluate(static_cast<std::size_t>(target.id)); }
 
+  /// Values of `target` if these nodes, of its graph, had others; all nodes keep theirs. Valid until the next call.
+  const Values& value_if(std::vector<std::pair<int, Values>> others, Expr target) {
+    static_assert(!kFuses, "a product that has other values is not to be taken into a sum");
+    evaluate(static_cast<std::size_t>(target.id));
+    if (others_.empty()) others_.resize(values_.size());
+    std::vector<int> ids;
+    for (auto& [id, values] : others) ids.push_back(id), others_[static_cast<std::size_t>(id)] = std::move(values);
+    if (ids != changed_ids_ || target.id != changed_target_) plan_changed(std::move(ids), target.id);
+    for (const int id : changed_ids_) changed_[static_cast<std::size_t>(id)] = 1;
+    for (const std::size_t id : follow_) {
+      others_[id] = compute(graph_.node(static_cast<int>(id)));
+      changed_[id] = 1;
+    }
+    const auto at = static_cast<std::size_t>(target.id);
+    const Values& out = changed_[at] ? others_[at] : values_[at];
+    std::fill(changed_.begin(), changed_.end(), 0);
+    return out;
+  }
+
  private:
-  const Values& arg(const Node& node, std::size_t k) const { return values_[static_cast<std::size_t>(node.args[k])]; }
+  const Values& arg(const Node& node, std::size_t k) const {
+    const auto id = static_cast<std::size_t>(node.args[k]);
+    return changed_[id] ? others_[id] : values_[id];
+  }
+  /// Which nodes of the target's follow from those of these ids.
+  void plan_changed(std::vector<int> ids, int target) {
+    changed_ids_ = std::move(ids), changed_target_ = target;
+    follow_.clear();
+    std::vector<char> stale(values_.size(), 0), needed = stale;
+    for (const int id : changed_ids_) stale[static_cast<std::size_t>(id)] = 1;
+    needed[static_cast<std::size_t>(target)] = 1;
+    for (std::size_t id = static_cast<std::size_t>(target) + 1; id-- > 0;)
+      if (needed[id] && !given_[id] && !stale[id])
+        for (const int arg : graph_.node(static_cast<int>(id)).args) needed[static_cast<std::size_t>(arg)] = 1;
+    for (std::size_t id = 0; id <= static_cast<std::size_t>(target); ++id) {
+      if (given_[id] || stale[id] || !needed[id]) continue;
+      for (const int arg : graph_.node(static_cast<int>(id)).args) stale[id] |= stale[static_cast<std::size_t>(arg)];
+      if (stale[id]) follow_.push_back(id);
+    }
+  }
   const Shape& arg_shape(const Node& node, std::size_t k) const { return graph_.node(node.args[k]).shape; }
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   /// Policies that may take the products of a sum unrounded.
@@ -300,6 +339,11 @@ class PlainEvaluator {
   std::vector<Values> values_;
   std::vector<char> ready_;
   std::vector<char> given_;
+  std::vector<Values> others_;  ///< of value_if()
+  std::vector<char> changed_;   ///< nodes that have one of those
+  std::vector<int> changed_ids_;
+  int changed_target_ = -1;
+  std::vector<std::size_t> follow_;
 };
 
 /// fp64, sums in order.
