@@ -49,6 +49,8 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "scaled_dot_in_bf16", "AC301", "accumulates in bf16"},             // class 23, in two tensors at once
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},                                 // class 37: a branch of the backward
+    {"log_sigmoid.so", "log_sigmoid", ""},
+    {"log_sigmoid.so", "log_sigmoid_forgets_minimum", "AC101"},
     {"choices.so", "hard_sigmoid", ""},
     {"choices.so", "hard_sigmoid_too_steep", "AC101", "factor of 1.2"},                 // class 48: a constant slightly off
     {"choices.so", "relu_by_maximum", ""},

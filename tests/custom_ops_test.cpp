@@ -109,6 +109,17 @@ TEST(CustomOps, TheLineThatRunsACaseAgainNamesTheLibrary) {
   EXPECT_TRUE(contains(run.out.substr(run.out.size() - 8), "code 1")) << run.out;
 }
 
+TEST(CustomOps, AnOpOfOtherMathematicsKeepsNoOtherFromItsVerdict) {
+  const std::string library = kFolder + "log_sigmoid.so";
+  const ProgramResult run = testing::ampcheck("check " + library + " log_sigmoid square_of_another_form --regimes quick");
+  EXPECT_EQ(run.exit_code, 2) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "\n  log_sigmoid ")) << run.out;
+  EXPECT_TRUE(contains(run.out, "note: not judged, exit code 2: [" + library + ": op 'square_of_another_form'] form 'other mathematics' is not the formula")) << run.out;
+  const ProgramResult alone = testing::ampcheck("check " + library + " square_of_another_form");
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_TRUE(alone.out.empty() && contains(alone.err, "form 'other mathematics' is not the formula")) << alone.out << alone.err;
+}
+
 TEST(CustomOps, TheFormulaLanguageIsExplained) {
   const ProgramResult run = testing::ampcheck("explain formula");
   EXPECT_EQ(run.exit_code, 0);

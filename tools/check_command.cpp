@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -107,6 +108,31 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   return report;
 }
 
+/// Drops the cases of a library's ops whose definitions are refused, each with a note; false if there are some. The last one's error, where
+/// nothing is left.
+bool drop_uncertified(Selection& selection) {
+  std::map<const checks::OpDef*, std::string> refused;  // "" : certified
+  for (const checks::Case& item : selection.cases) {
+    if (item.op->plugin.empty() || refused.contains(item.op)) continue;
+    try {
+      refused[item.op].clear();
+      require_certified(*item.op);
+    } catch (const UsageError& error) {
+      refused[item.op] = error.what();
+    }
+  }
+  const auto is_refused = [&](const checks::OpDef* op) { return refused.contains(op) && !refused.at(op).empty(); };
+  const checks::OpDef* const last = selection.cases.back().op;
+  std::erase_if(selection.cases, [&](const checks::Case& item) { return is_refused(item.op); });
+  if (selection.cases.empty()) throw UsageError(refused.at(last));
+  std::vector<std::string> notes;
+  for (const auto& [op, why] : refused)
+    if (!why.empty()) notes.push_back("not judged, exit code 2: " + why);
+  std::sort(notes.begin(), notes.end());  // the map's order is that of addresses
+  selection.notes.insert(selection.notes.end(), notes.begin(), notes.end());
+  return notes.empty();
+}
+
 }  // namespace
 
 ExitCode check_command(const Options& options) {
@@ -127,21 +153,20 @@ ExitCode check_command(const Options& options) {
     known.planned = planned;
     write_results(options, journal.interrupted(), known);
   });
-  const Selection selection = select_cases(options);
+  Selection selection = select_cases(options);
   planned = facts.planned = selection.cases.size();
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
     const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
     return worse(ExitCode::nothing_ran, written);
   }
-  std::set<const checks::OpDef*> certified;
-  for (const checks::Case& item : selection.cases)
-    if (!item.op->plugin.empty() && certified.insert(item.op).second) require_certified(*item.op);
+  const bool all_certified = drop_uncertified(selection);
+  planned = facts.planned = selection.cases.size();
   const Report report = run(options, selection, guard.flag(), journal);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);
   if (guard.interrupted() && report.interrupted && written == ExitCode::passed) end_by_signal();
-  return worse(written, exit_code_of(report, facts.planned));
+  return worse(worse(written, all_certified ? ExitCode::passed : ExitCode::usage), exit_code_of(report, facts.planned));
 }
 
 }  // namespace ampcheck::tools

@@ -132,7 +132,8 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
 
 std::string certificate_text(const Report& report) {
   double digits = HUGE_VAL;
-  for (const Certificate& certificate : report.certificates) digits = std::min(digits, certificate.digits);
+  for (const Certificate& certificate : report.certificates)
+    if (certificate.points > 0) digits = std::min(digits, certificate.digits);  // otherwise there is nothing to differentiate
   if (std::isinf(digits)) return "";
   return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.", std::floor(digits));
 }
