@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "reference/node_text.h"
 #include "reference/plain_evaluator.h"
@@ -39,6 +40,7 @@ class Changes {
       if (!needed_[id] || given(static_cast<int>(id))) continue;
       for (const int arg : graph.node(static_cast<int>(id)).args) needed_[static_cast<std::size_t>(arg)] = 1;
       cost_ += cost(graph.node(static_cast<int>(id)));
+      if (is_share(graph.node(static_cast<int>(id)))) counts_.insert(std::round(1 / graph.node(static_cast<int>(id)).value));
     }
   }
 
@@ -47,6 +49,7 @@ class Changes {
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) change(static_cast<int>(id));
     if (going_) shares_together();
+    if (going_) whole_factors();
     if (left_ < 0) going_ = true, left_ = most_;  // the other kind may still be small enough
     for (std::size_t id = needed_.size(); id-- > 0 && going_;)
       if (needed_[id]) narrow(static_cast<int>(id));
@@ -357,22 +360,14 @@ class Changes {
     const Axis a = split(shape, shift.axis);
     const Values from = values(shift.args[0]);
     std::vector<std::pair<Values, std::string>> maxima;
-    const auto local = [&](std::int64_t block, bool running, bool two = false) {
-      Values out = from;
-      for (std::int64_t i = 0; i < shape.count(); ++i) {
-        const std::int64_t index = i / a.inner % a.n, first = running ? 0 : two ? (index < block ? 0 : block) : index / block * block;
-        const std::int64_t end = two ? (index < block ? block : a.n) : running ? (block == 1 ? index + 1 : std::min(a.n, (index / block + 1) * block)) : std::min(a.n, first + block);
-        for (std::int64_t k = first; k < end; ++k) out[static_cast<std::size_t>(i)] = std::max(out[static_cast<std::size_t>(i)], from[static_cast<std::size_t>(i + (k - index) * a.inner)]);
-      }
-      return out;
-    };
-    maxima.emplace_back(local(1, true), "the running maximum");
+    const auto local = [&](std::int64_t block, Block kind) { return local_maxima(from, a, block, kind); };
+    maxima.emplace_back(local(1, Block::running), "the running maximum");
     for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
-      if (block < a.n) maxima.emplace_back(local(block, true), fmt::format("the running maximum of blocks of {}", block));
+      if (block < a.n) maxima.emplace_back(local(block, Block::running), fmt::format("the running maximum of blocks of {}", block));
     for (const std::int64_t half : {a.n / 2, (a.n + 1) / 2})
-      if (half > 0 && half < a.n) maxima.emplace_back(local(half, false, true), "the maximum of each half");
+      if (half > 0 && half < a.n) maxima.emplace_back(local(half, Block::two), "the maximum of each half");
     for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
-      if (block < a.n) maxima.emplace_back(local(block, false), fmt::format("the maximum of each block of {}", block));
+      if (block < a.n) maxima.emplace_back(local(block, Block::each), fmt::format("the maximum of each block of {}", block));
     const Values minuend = spread(node, 0);
     for (const auto& [maximum, words] : maxima) {
       Values out = minuend;
@@ -402,6 +397,10 @@ class Changes {
         return;
       }
       with(id, {0.0}, "without the constant " + text(id));
+      for (const double n : counts_) {
+        with(id, {node.value / n}, fmt::format("with 1/{} of the constant {}, as if it were added to a sum of {} and not to its mean", n, text(id), n));
+        with(id, {node.value * n}, fmt::format("with {} times the constant {}, as if it were added to a mean of {} and not to its sum", n, text(id), n));
+      }
       with(id, {-node.value}, "with the other sign of the constant " + text(id));
       with(id, {2 * node.value}, "with twice the constant " + text(id));
       with(id, {node.value / 2}, "with half the constant " + text(id));
@@ -490,6 +489,25 @@ class Changes {
     return operand ? std::span<const Narrow>(kAll) : std::span<const Narrow>(kAll, 2);
   }
 
+  /// A factor of all of the target that no product of the formula's own algebra shows: r (g - n mean(g n)) without its r.
+  void whole_factors() {
+    const Node& node = graph_.node(target_.id);
+    const Values whole = values(target_.id);
+    Values by;
+    for (int id = target_.id; id-- > 0 && going_;) {
+      const Node& factor = graph_.node(id);
+      if (!needed_[static_cast<std::size_t>(id)] || factor.shape.count() < 2 || !repeats_to(factor.shape, node.shape) || values(id) == by) continue;
+      by = values(id);  // of a node and its views the last, which has a name
+      Values without = whole, twice = whole;
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        const double f = by[static_cast<std::size_t>(operand_index(node.shape, factor.shape, static_cast<std::int64_t>(i)))];
+        without[i] /= f, twice[i] *= f;
+      }
+      with(target_.id, std::move(without), fmt::format("without the factor {} of all of it", text(id)));
+      with(target_.id, std::move(twice), fmt::format("with the factor {} of all of it once too often", text(id)));
+    }
+  }
+
   /// The count of every mean over n off by one, or rounded up to a vector.
   void shares_together() {
     std::map<std::string, std::vector<int>> shares;
@@ -559,6 +577,7 @@ class Changes {
   const std::string& only_;
   Evaluator evaluator_;
   std::vector<int> given_;
+  std::set<double> counts_;  ///< of the means
   std::vector<char> needed_;
   bool going_ = true;
 };

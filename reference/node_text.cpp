@@ -12,17 +12,21 @@ bool silent(const Graph& graph, const Node& node) {
   return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
 }
 
+namespace {
+
+/// 44715/1000000 or 1/100000, as formulas in text keep 0.044715 and 1e-5. A mean may be over 1000.
+bool is_decimal(const std::string& name) {
+  const std::size_t over = name.find("/1");
+  return over != std::string::npos && (!name.starts_with("1/") || name.size() >= 8) && name.find_first_not_of('0', over + 2) == std::string::npos;
+}
+
+}  // namespace
+
 bool is_share(const Node& node) {
-  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos;
+  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos && !is_decimal(node.name);
 }
 
 namespace {
-
-/// 44715/1000000, as formulas in text keep 0.044715.
-bool is_decimal(const std::string& name) {
-  const std::size_t over = name.find("/1");
-  return over != std::string::npos && !name.starts_with("1/") && name.find_first_not_of('0', over + 2) == std::string::npos;
-}
 
 const char* infix(Primitive p) {
   switch (p) {

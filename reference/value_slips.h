@@ -13,6 +13,29 @@
 
 namespace ampcheck::reference {
 
+/// What a maximum is taken of: each block alone, what precedes its end as well, or the first block and all the rest.
+enum class Block { each, running, two };
+
+/// For each number the maximum along the axis of such a part around it.
+inline std::vector<double> local_maxima(const std::vector<double>& from, const Axis& axis, std::int64_t block, Block kind) {
+  std::vector<double> out = from;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const std::int64_t at = static_cast<std::int64_t>(i), index = at / axis.inner % axis.n, next = (index / block + 1) * block;
+    const std::int64_t first = kind == Block::running ? 0 : kind == Block::two ? (index < block ? 0 : block) : next - block;
+    const std::int64_t end = kind == Block::two && index >= block ? axis.n : std::min(axis.n, next);
+    for (std::int64_t k = first; k < end; ++k) out[i] = std::max(out[i], from[static_cast<std::size_t>(at + (k - index) * axis.inner)]);
+  }
+  return out;
+}
+
+/// Whether an operand of that shape is repeated to the result's.
+inline bool repeats_to(const Shape& operand, const Shape& result) {
+  if (operand.rank > result.rank) return false;
+  for (int axis = 0; axis < operand.rank; ++axis)
+    if (operand[axis] != 1 && operand[axis] != result[axis + result.rank - operand.rank]) return false;
+  return true;
+}
+
 /// The element of a broadcast operand that stands at element i of the result.
 inline std::int64_t operand_index(const Shape& result, const Shape& operand, std::int64_t i) {
   std::int64_t at = 0, step = 1;

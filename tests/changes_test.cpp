@@ -70,6 +70,25 @@ TEST(Changes, EachSlipIsAmongThem) {
   EXPECT_TRUE(that_give(graph, leaves, target, slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 3 + 0.125; })).empty());
 }
 
+/// r (g - n mean(g n)) without its r: the derivative of x r has no such product, of which a factor could be missing.
+TEST(Changes, AFactorOfAllOfItIsMissed) {
+  Graph graph;
+  const Expr x = graph.input("x", Shape{2, 3}), g = graph.input("g", Shape{2, 3});
+  const Expr r = stored("r", rsqrt(mean(x * x, -1) + 1e-5));
+  const Expr target = g * r - x * r * r * r * mean(g * x, -1);
+  const std::vector<double> vx{1, 2, 4, -3, 5, 0.5}, vg{0.25, -1, 3, 2, 0.75, -2};
+  const std::vector<std::pair<Expr, std::vector<double>>> leaves{{x, vx}, {g, vg}};
+  std::vector<double> without, inside;
+  for (std::size_t i = 0; i < 6; ++i) {
+    double dot = 0, squares = 0;
+    for (std::size_t k = i / 3 * 3; k < i / 3 * 3 + 3; ++k) dot += vg[k] * vx[k] / 3, squares += vx[k] * vx[k];
+    const double rv = 1 / std::sqrt(squares / 3 + 1e-5);
+    without.push_back(vg[i] - vx[i] * rv * rv * dot), inside.push_back(vx[i] / std::sqrt((squares + 1e-5) / 3));
+  }
+  EXPECT_EQ(that_give(graph, leaves, target, without), std::vector<std::string>{"without the factor r of all of it"});
+  EXPECT_EQ(that_give(graph, {{x, vx}}, x * r, inside), std::vector<std::string>{"with 1/3 of the constant 1e-05, as if it were added to a sum of 3 and not to its mean"});
+}
+
 /// What is saved is saved in one type: both in 16 bits, not one after the other.
 TEST(Changes, SavedTensorsAreNarrowedTogether) {
   Graph graph;
