@@ -13,7 +13,7 @@ enum class Twist {
   // How a correct row is computed.
   online, by_lse, two_blocks,
   // Wrong.
-  no_shift, one_shift_for_all, no_rescaling, blocks_without_merge, exp_off, square_by_columns, half_exp,
+  no_shift, short_shift, one_shift_for_all, no_rescaling, blocks_without_merge, exp_off, square_by_columns, half_exp,
   dot_missing, dot_added, dot_of_first_row, dot_of_row_before, y_in_bf16, y_in_storage, dot_times_n,
   sum_missing, log_of_y, exp_of_stored, masked_row_is_zero,
 };
@@ -72,6 +72,7 @@ Row row_with(std::span<const float> x, const Style& style, float shift_of_all) {
     case Twist::two_blocks:
     case Twist::blocks_without_merge: return two_halves(x, style);
     case Twist::no_shift: return exponentials(x, style, 0);
+    case Twist::short_shift: return exponentials(x, style, largest(x.first(std::min<std::size_t>(128, x.size()))));
     case Twist::one_shift_for_all: return exponentials(x, style, shift_of_all);
     default: return exponentials(x, style, largest(x));
   }
@@ -193,6 +194,7 @@ std::vector<Specimen> softmax_specimens() {
        {"exp_table", 29, "exp with errors of up to 0.2 %, as from a short table", "any", V::precision_contract, "exp|fast", softmax({Twist::exp_off}), kAllTypes, V::bug},
        {"exp_of_bf16", 26, "x - max is rounded to bf16 before exp", "rows that spread", V::precision_contract, "rounded|stored|partial|keeps|takes", softmax({Twist::half_exp}), kNotBf16, V::bug},
        {"no_shift", 28, "exp(x) without subtracting the maximum", "x above 88", V::bug, "overflow|inf-inf|infinite", softmax({Twist::no_shift}), kAllTypes, V::range},
+       {"short_maximum", 13, "the maximum of the first 128 numbers of a row", "longer rows that spread over 88", V::bug, "overflow|inf-inf|infinite|maximum", softmax({Twist::short_shift}), kAllTypes, V::range},
        {"one_shift", 8, "one maximum for the whole tensor", "rows of different size", V::structural, "rows are not independent|wrong axis", softmax({Twist::one_shift_for_all}), kAllTypes, V::bug},
        {"no_rescaling", 25, "online softmax that does not rescale when the maximum grows", "any", V::bug, "factor|rescal", softmax({Twist::no_rescaling})},
        {"halves_not_merged", 40, "the sums of two half rows are added without their shifts", "any", V::bug, "factor|rescal", softmax({Twist::blocks_without_merge})},
