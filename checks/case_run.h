@@ -53,6 +53,7 @@ class CaseRun {
   std::vector<CheckResult> checks;
   std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
   std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
+  std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/further_causes.h found
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
@@ -137,6 +138,9 @@ std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass
 /// Words if the wrong elements are those of a sum that leaves out its last term or its tail; empty otherwise.
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                           const Interval& interval);
+
+/// Words if the numbers are those of the formula, rounded toward zero on the way to a 16-bit storage; empty otherwise.
+std::string truncated(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got);
 
 /// Whether accumulation in the storage type explains the failed elements of a tensor.
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,

@@ -279,6 +279,31 @@ std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const 
   return "";
 }
 
+std::string truncated(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got) {
+  // Numbers that tell one from the other; of few, and of what they stand among, all. Another probe may have shown it already.
+  const std::int64_t many = 8, fewest = run.truncating.contains(tensor.name) ? 1 : 4;
+  if (bytes(tensor.dtype) >= 4 || run.accumulates(tensor.name)) return "";  // elsewhere no rounding to storage shows
+  for (const std::size_t form : run.reference.forms()) {
+    const Interval interval = run.reference.interval(form, pass, tensor.name, tensor.dtype);
+    std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest, low = nearest, high = nearest;
+    for (std::size_t i = 0; i < cut.size(); ++i) low[i] -= interval.radius[i], high[i] += interval.radius[i];
+    round_values(format(tensor.dtype), RoundingMode{}, nearest, nearest);
+    for (std::vector<double>* const values : {&cut, &low, &high}) round_values(format(tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
+    std::int64_t telling = 0, equal = 0, right = 0;
+    for (std::size_t i = 0; i < cut.size(); ++i) {
+      const bool admitted = got[i] >= low[i] && got[i] <= high[i];
+      right += admitted;
+      if (nearest[i] < low[i] || nearest[i] > high[i]) ++telling, equal += admitted;
+    }
+    const bool mostly = telling >= many && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut);
+    if (!mostly && (telling < fewest || right < std::ssize(cut))) continue;
+    run.truncating.insert(tensor.name);
+    return fmt::format("truncated, not rounded, to {} {}", name(tensor.dtype),
+                       against("to nearest", log10_odds(interval, got, [&](std::size_t i) { return Expected{cut[i], interval.radius[i]}; })));
+  }
+  return "";
+}
+
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                                    const Comparison& comparison, const Interval& interval, std::string& words) {
   if (tensor.shape.count() > kLargestReplay) return false;

@@ -341,26 +341,6 @@ std::string data_condition(CaseRun& run, const WrongTensor& wrong) {
   return "";
 }
 
-std::string truncated(CaseRun& run, const WrongTensor& wrong) {
-  constexpr std::int64_t kFewest = 8;
-  if (run.accumulates(wrong.tensor.name)) return "";
-  for (const std::size_t form : run.reference.forms()) {
-    const Interval interval = run.reference.interval(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype);
-    std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest;
-    round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
-    round_values(format(wrong.tensor.dtype), {.rounding = Rounding::toward_zero}, cut, cut);
-    std::int64_t telling = 0, equal = 0, right = 0;
-    for (std::size_t i = 0; i < cut.size(); ++i) {
-      right += wrong.got[i] == cut[i];
-      if (cut[i] != nearest[i]) ++telling, equal += wrong.got[i] == cut[i];
-    }
-    if (telling >= kFewest && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut))
-      return fmt::format("truncated, not rounded, to {} {}", ampcheck::name(wrong.tensor.dtype),
-                         against("to nearest", log10_odds(interval, wrong.got, [&](std::size_t i) { return Expected{cut[i], interval.radius[i]}; })));
-  }
-  return "";
-}
-
 std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function) {
   constexpr double kLargestError = 0x1p-6;
   constexpr std::size_t kFewest = 8;  // below, either sign may be chance
@@ -443,10 +423,6 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
   const Standing rows(run, wrong);
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
-  if (const std::string words = truncated(run, wrong); !words.empty()) {
-    check.code = "AC305", check.verdict = find_code("AC305")->verdict, check.cause.clear();
-    return words;
-  }
   if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);

@@ -25,9 +25,6 @@ std::string unstable_algebra(CaseRun& run, const WrongTensor& wrong);
 /// Words if the wrong elements are those at which an input or cotangent of the tensor's shape is zero, beyond or below a number.
 std::string data_condition(CaseRun& run, const WrongTensor& wrong);
 
-/// Words if the numbers are those of the formula, rounded toward zero on the way to storage.
-std::string truncated(CaseRun& run, const WrongTensor& wrong);
-
 /// Words if all errors are small and nothing else is known of them: as of a function or division of few digits. `of_function`: they are many,
 /// of either sign, and the formula has such functions: then the contract's math set is broken (AC304).
 std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function);

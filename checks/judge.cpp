@@ -123,6 +123,10 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.verdict = find_code(check.code)->verdict;
     return;
   }
+  if (const std::string words = truncated(run, tensor, pass, values); !words.empty()) {
+    check.code = "AC305", check.cause = words, check.verdict = find_code("AC305")->verdict;
+    return;
+  }
   const Replayed cause = replayed_cause(whole, rows ? &*rows : nullptr);
   if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
   else if (cause.kind == Replayed::Kind::narrowed) check.code = "AC302", check.cause = cause.words;

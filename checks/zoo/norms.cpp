@@ -217,6 +217,7 @@ std::vector<Specimen> norm_specimens() {
        {"inverse_in_bf16", 27, "inv_rms is rounded to bf16", "any", V::precision_contract, "rounded|stored|partial|keeps|takes", rms({Twist::rounded_inverse}), kAllTypes, V::bug},
        {"dweight_drops_block", 11, "dweight leaves out the last, partial block of 32 rows", "rows no multiple of 32", V::bug, "tail|last full vector|zero", rms({.columns = without_tail_of_32}), kAllTypes, V::structural},
        {"dweight_split_in_bf16", 23, "partial sums of dweight are stored in bf16", "many rows", V::precision_contract, "rounded|stored|partial|keeps|takes", rms({.columns = split_in_bf16})},
+       {"dx_truncated", 29, "dx is stored toward zero instead of to nearest", "any", V::precision_contract, "truncat|toward zero", rms({.slip = {Io::truncate, "dx"}}), kHalfTypes, V::bug},
        {"clobbers_cotangent", 21, "backward writes into dy", "any", V::structural, "changes its inputs", rms({.slip = {Io::clobber, "dy"}})},
        {"padded_count", 13, "the mean divides by the width rounded up to 8", "rows that are no multiple of 8", V::bug, "factor|count", rms({Twist::padded_count}), kAllTypes, V::structural},
        {"dense_x", 19, "x is read as if row-major", "strided x", V::structural, "strided", rms({.slip = {Io::read_dense, "x"}})},
