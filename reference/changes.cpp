@@ -397,10 +397,8 @@ class Changes {
         return;
       }
       with(id, {0.0}, "without the constant " + text(id));
-      for (const double n : counts_) {
+      for (const double n : counts_)
         with(id, {node.value / n}, fmt::format("with 1/{} of the constant {}, as if it were added to a sum of {} and not to its mean", n, text(id), n));
-        with(id, {node.value * n}, fmt::format("with {} times the constant {}, as if it were added to a mean of {} and not to its sum", n, text(id), n));
-      }
       with(id, {-node.value}, "with the other sign of the constant " + text(id));
       with(id, {2 * node.value}, "with twice the constant " + text(id));
       with(id, {node.value / 2}, "with half the constant " + text(id));
