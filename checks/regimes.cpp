@@ -94,6 +94,7 @@ bool in_unit_interval(const TensorSpec& spec) {
 double into_domain(double value, const TensorSpec& spec) {
   const double magnitude = std::fabs(value);
   if (in_unit_interval(spec)) return magnitude < 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude);
+  if (spec.role == Role::angle) return std::copysign(magnitude <= 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude), value);
   if (spec.domain == Domain::positive) return magnitude;
   return spec.role == Role::log_probability ? -magnitude : value;
 }

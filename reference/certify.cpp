@@ -163,10 +163,10 @@ void certify_leaf(Functional& functional, Expr leaf, Expr gradient, const Certif
     const Coordinate c{leaf, index};
     Difference d = difference(functional, c);
     for (std::uint64_t attempt = 1; d.kink && attempt <= kTries; ++attempt) {
-      // A new value of the same magnitude and sign, so that it stays inside the domain.
+      // A smaller value of about the same magnitude and the same sign stays inside every domain.
       ++out.kinks;
       Values moved = functional.leaf(leaf);
-      const double factor = 0.5 + random.uniform(1000 * attempt + index);
+      const double factor = 1 - 0.5 * random.uniform(1000 * attempt + index);
       moved[index] = moved[index] == 0 ? Digits(factor) : Digits(moved[index] * factor);
       functional.set(leaf, moved);
       adjoint = functional.value(gradient);

@@ -20,8 +20,11 @@ bool is_integer(const TensorSpec& spec) {
 double generic_value(const TensorSpec& spec, const Random& random, std::uint64_t index) {
   const double fill = random.uniform(index + (std::uint64_t{1} << 40)) - 0.5;
   const double normal = random.normal(index) + fill * 0x1p-12;
-  if (spec.domain == Domain::unit_interval) return (random.uniform(index) + 0x1p-8) * (1.0 - 0x1p-7);
-  if (spec.domain == Domain::positive || spec.role == Role::probability) return 0.25 + std::fabs(normal);
+  const double inside = (random.uniform(index) + 0x1p-8) * (1.0 - 0x1p-7);  // of [0, 1]
+  if (spec.domain == Domain::unit_interval || spec.role == Role::probability) return inside;
+  if (spec.role == Role::angle) return 2 * inside - 1;
+  if (spec.role == Role::log_probability) return -4 * inside;
+  if (spec.domain == Domain::positive) return 0.25 + std::fabs(normal);
   return spec.role == Role::weight ? 1.0 + 0.25 * normal : normal;
 }
 

@@ -533,12 +533,18 @@ TEST(CertificationCase, HasFullMantissasInsideTheDomains) {
   SmallFormula formula({{"x", {50}}, {"p", {50}, Domain::positive}, {"u", {50}, Domain::unit_interval}},
                        [](Call& c) { return c["x"]; });
   formula.signature.inputs.push_back({.name = "i", .dims = "p0", .role = Role::index, .type = TypeRule::i64, .index_dim = "x0"});
+  formula.signature.inputs.push_back({.name = "share", .dims = "x0", .role = Role::probability});
+  formula.signature.inputs.push_back({.name = "angle", .dims = "x0", .role = Role::angle});
   const CertificationCase data = formula.data();
   int full = 0;
   for (const double v : data.values.at("x")) full += v != static_cast<double>(static_cast<float>(v));
   EXPECT_GE(full, 45);
   for (const double v : data.values.at("p")) EXPECT_GT(v, 0.0);
-  for (const double v : data.values.at("u")) EXPECT_TRUE(v > 0.0 && v < 1.0);
+  for (const char* name : {"u", "share"})
+    for (const double v : data.values.at(name)) EXPECT_TRUE(v > 0.0 && v < 1.0) << name;
+  const std::vector<double>& angles = data.values.at("angle");
+  for (const double v : angles) EXPECT_TRUE(v > -1.0 && v < 1.0);
+  EXPECT_TRUE(std::any_of(angles.begin(), angles.end(), [](double v) { return v < 0; }));
   ASSERT_EQ(data.inputs.integers.at("i").size(), 50u);
   for (const std::int64_t v : data.inputs.integers.at("i")) EXPECT_TRUE(v >= 0 && v < 50);
 }
