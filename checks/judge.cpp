@@ -87,8 +87,9 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
   return known.emplace_back(out);
 }
 
+/// `unexplained`: the elements outside that no grouping of the formula admits.
 void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& values, const Comparison& comparison,
-              const Interval& interval, CheckResult& check) {
+              const Interval& interval, const std::vector<std::int64_t>& unexplained, CheckResult& check) {
   const std::int64_t first = comparison.outside.front();
   const bool finite_expected = std::isfinite(interval.value[static_cast<std::size_t>(first)]);
   bool any_non_finite = false;
@@ -96,8 +97,10 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
   if (run.accumulates(tensor.name)) check.code = "AC408";
   check.cause = likely_cause(comparison, interval, values);
-  if (check.code == "AC101") {  // of which some are none: not left to the explaining
-    const AtKink kink = at_kink(run, tensor, pass, values, comparison, interval);
+  {  // of which some are none: not left to the explaining
+    const bool plainly = check.code == "AC101";
+    AtKink kink = at_kink(run, tensor, pass, values, unexplained, interval);
+    if (!plainly && kink.kind != AtKink::Kind::subgradient) kink = {};  // then it is infinite, NaN or not added to first of all
     if (kink.kind == AtKink::Kind::no_subgradient) check.code = "AC204", check.cause = kink.words;
     if (kink.kind == AtKink::Kind::subgradient) check.code = "AC205", check.cause.clear(), check.note = kink.words, check.failed = 0, check.max_ratio = comparison.max_ratio;
     if (kink.kind == AtKink::Kind::undeclared) check.cause = kink.words;
@@ -192,9 +195,9 @@ void drop_open(CaseRun& run, const Written& tensor, Pass pass, const Interval& i
 }
 
 /// Whether all of it is right for a kernel that regroups a form: then nothing lies outside, and what a grouping may take out of the range counts as
-/// such. A tensor of which some elements stay wrong is judged as if nothing could be regrouped.
+/// such. A tensor of which some elements stay wrong, `unexplained`, is judged as if nothing could be regrouped.
 bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held, const std::vector<double>& values, const Interval& interval,
-                        Comparison& comparison) {
+                        Comparison& comparison, std::vector<std::int64_t>& unexplained) {
   if (run.not_regrouped.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
   Comparison left = comparison;
   for (const std::size_t form : run.reference.forms()) {
@@ -215,7 +218,8 @@ bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::spa
     comparison = left;
     return true;
   }
-  run.not_regrouped.insert(tensor.name);  // nor is another probe of it
+  if (left.outside.size() == comparison.outside.size()) run.not_regrouped.insert(tensor.name);  // nor is another probe of it
+  unexplained = left.outside;
   return false;
 }
 
@@ -236,9 +240,11 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
     accept_form(values, other, 0, comparison);
     if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
   }
+  std::vector<std::int64_t> unexplained = comparison.outside;
   if (!forms_are_listed(run)) {
     drop_open(run, tensor, pass, nearest, comparison);
-    if (comparison.outside.empty() || right_if_regrouped(run, tensor, pass, held, values, nearest, comparison)) {
+    unexplained = comparison.outside;
+    if (comparison.outside.empty() || right_if_regrouped(run, tensor, pass, held, values, nearest, comparison, unexplained)) {
       conclude(comparison, check);
       return check;
     }
@@ -251,7 +257,7 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
   for (const std::int64_t i : comparison.outside)
     check.max_ratio = std::max(check.max_ratio, excess_ratio(nearest, i, values[static_cast<std::size_t>(i)]));
   check.worst = worst_elements(comparison, nearest, subject.got, values);
-  classify(run, tensor, pass, values, comparison, nearest, check);
+  classify(run, tensor, pass, values, comparison, nearest, unexplained, check);
   return check;
 }
 
@@ -440,6 +446,7 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
   std::vector<Comparison> comparisons;
   const bool clear = judge_by_rows(run, subjects, pass, held, comparisons);
   std::vector<CheckResult> out;
+  run.together = &subjects;
   for (std::size_t k = 0; k < subjects.size(); ++k) {
     if (!clear) {
       out.push_back(judge_whole(run, subjects[k], pass, held[k]));
@@ -449,6 +456,7 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
     check.name = subjects[k].name, check.dtype = subjects[k].tensor->dtype;
     conclude(comparisons[k], check);
   }
+  run.together = nullptr;
   for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k) out[k].power = power_of(run, *subjects[k].tensor, pass, held[k]);
   return out;
 }

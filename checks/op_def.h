@@ -25,6 +25,8 @@ struct OpDef {
   /// The form that the kernel is believed to follow: the judge tries it first. It decides how long a check takes and
   /// against which form the headroom is given, never a verdict.
   std::size_t tried_first = 0;
+  /// Whether its forward is a gradient: at a kink of the op that it is of, another number may be as good (checks/kinks.h).
+  bool of_gradient = false;
 };
 
 /// Every op of the list in CMakeLists.txt, in that order.

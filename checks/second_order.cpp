@@ -135,6 +135,7 @@ OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::ve
   }
   out.forms = std::move(usual);
   out.tried_first = 0;
+  out.of_gradient = true;
   for (const reference::Form& form : op.forms)
     out.forms.push_back({form.name, [signature = s, form](FormulaCall& call) { record_gradients(signature, form, call); }, form.one_pass});
   out.kernel = {renamed(with_saved(op, op.kernel.backward), differentiable), with_saved(op, std::move(double_backward))};

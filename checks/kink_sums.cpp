@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/kink_sums.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "src/index.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+constexpr double kSlope = 0x1p9;   ///< nudges by which smooth gradients may move, of their size
+constexpr double kSeen = 0.25;     ///< of the smallest jump: what sums that agree may be uncertain by, at most
+constexpr double kOtherSum = 0x1p-20;  ///< of a share: what its own sum may round otherwise, besides the storage
+
+/// A way to divide elements into groups, and how to name a group by one of its elements.
+struct Grouping {
+  std::size_t groups;
+  std::size_t tensors;  ///< the first ones of the launch
+  std::function<std::size_t(std::size_t i)> of;
+  std::function<std::string(std::size_t i)> name;
+};
+
+/// What is known of one group.
+struct Group {
+  bool open = false;
+  double smallest_jump = HUGE_VAL, size = 0, width = 0;  ///< at random cotangents; `width` of the widest limit
+  std::vector<double> most_low, least_high;              ///< by cotangents
+  double due = 0, sum = 0, room = 0;
+};
+
+/// Radii relative to the values, typically: what another share of them may be off by.
+double relative_radius(const Interval& interval) {
+  double value = 0, radius = 0;
+  for (std::size_t i = 0; i < interval.value.size(); ++i)
+    if (std::isfinite(interval.value[i]) && std::isfinite(interval.radius[i])) value += std::fabs(interval.value[i]), radius += interval.radius[i];
+  return value > 0 ? std::min(radius / value, 1.0) : 0;
+}
+
+void see_limits(const Grouping& by, const Gradient& gradient, const std::vector<KinkLimits::Choice>& choices, std::size_t tensor, std::vector<Group>& groups) {
+  const Interval& declared = *gradient.declared;
+  for (std::size_t i = 0; i < declared.value.size(); ++i) {
+    double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL}, radius = 0;
+    bool finite = true;
+    for (const KinkLimits::Choice& choice : choices) {
+      const Interval& limit = choice.gradients[tensor];
+      finite &= (limit.how.empty() || limit.how[i] == Judgement::interval) && std::isfinite(limit.value[i]) && std::isfinite(limit.radius[i]);
+      double &least = low[choice.cotangents], &most = high[choice.cotangents];
+      least = std::min(least, limit.value[i]), most = std::max(most, limit.value[i]), radius = std::max(radius, limit.radius[i]);
+    }
+    Group& group = groups[by.of(i)];
+    group.open |= !finite;
+    if (!finite) continue;
+    const double jump = std::max(high[0] - low[0], high[1] - low[1]) - 2 * radius, size = std::max({std::fabs(low[0]), std::fabs(high[0]), std::fabs(low[1]), std::fabs(high[1])});
+    group.size += size;
+    const bool jumps = jump > 0x1p-8 * size;
+    if (jumps) group.smallest_jump = std::min(group.smallest_jump, jump);
+    // What it shares with others does not show: of very many that tie, few have won.
+    group.open |= !jumps && !((*gradient.got)[i] >= declared.low[i] && (*gradient.got)[i] <= declared.high[i]);
+  }
+}
+
+void see_sums(const Grouping& by, const std::vector<KinkLimits::Choice>& choices, std::vector<Group>& groups) {
+  for (const KinkLimits::Choice& choice : choices) {
+    std::vector<double> value(groups.size()), radius(groups.size());
+    const std::size_t c = choice.cotangents;
+    for (std::size_t t = 0; t < by.tensors; ++t)
+      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i) value[by.of(i)] += choice.gradients[t].value[i], radius[by.of(i)] += choice.gradients[t].radius[i];
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      std::vector<double>&low = groups[g].most_low, &high = groups[g].least_high;
+      if (low.size() <= c) low.resize(c + 1, -HUGE_VAL), high.resize(c + 1, HUGE_VAL);
+      low[c] = std::max(low[c], value[g] - radius[g]), high[c] = std::min(high[c], value[g] + radius[g]);
+      groups[g].width = std::max(groups[g].width, radius[g]);
+    }
+  }
+}
+
+void see_numbers(const Grouping& by, const Gradient& gradient, const Interval& due, std::vector<Group>& groups) {
+  const FloatFormat& stored = format(gradient.tensor->dtype);
+  const double share = kOtherSum + relative_radius(due);
+  for (std::size_t i = 0; i < gradient.got->size(); ++i) {
+    const double got = (*gradient.got)[i], value = due.value[i], radius = due.radius[i];
+    Group& group = groups[by.of(i)];
+    group.open |= !std::isfinite(got) || !std::isfinite(value) || !std::isfinite(radius);
+    group.sum += got, group.due += value;
+    group.room += radius + 2 * stored.unit_roundoff() * std::max(std::fabs(got), std::fabs(value)) + share * std::fabs(got - value) + (got != 0 || value != 0 ? stored.min_subnormal() : 0.0);
+  }
+}
+
+std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due,
+                     const std::vector<std::int64_t>& outside, double nudge) {
+  std::vector<Group> groups(by.groups);
+  for (std::size_t t = 0; t < by.tensors; ++t) see_limits(by, gradients[t], choices, t, groups);
+  see_sums(by, choices, groups);
+  for (std::size_t t = 0; t < by.tensors; ++t) see_numbers(by, gradients[t], due[t], groups);
+  for (const std::int64_t i : outside) {
+    const Group& group = groups[by.of(static_cast<std::size_t>(i))];
+    const double moved = kSlope * nudge * group.size;
+    if (group.open || !std::isfinite(group.smallest_jump) || 2 * group.width + moved > kSeen * group.smallest_jump) continue;
+    bool agree = true;
+    for (std::size_t c = 0; c < group.most_low.size(); ++c) agree &= group.most_low[c] <= group.least_high[c] + moved;
+    if (!agree || !(std::fabs(group.sum - group.due) > group.room + moved)) continue;
+    return fmt::format("no subgradient: {} have {:.9g} together, where every choice among those that tie gives {:.9g}", by.name(static_cast<std::size_t>(i)), group.sum, group.due);
+  }
+  return "";
+}
+
+std::vector<Grouping> groupings_of(const std::vector<Gradient>& gradients) {
+  const Written& tensor = *gradients.front().tensor;
+  const Shape shape = tensor.shape;
+  const auto count = static_cast<std::size_t>(shape.count());
+  std::vector<Grouping> out;
+  for (int axis = shape.rank - 1; axis >= 0; --axis) {
+    std::size_t inner = 1;
+    for (int k = axis + 1; k < shape.rank; ++k) inner *= static_cast<std::size_t>(shape[k]);
+    const auto extent = static_cast<std::size_t>(shape[axis]);
+    if (extent < 2) continue;
+    out.push_back({count / extent, 1, [=](std::size_t i) { return i / (inner * extent) * inner + i % inner; },
+                   [=, &tensor](std::size_t i) { return fmt::format("the elements of {} along axis {} through {}", tensor.name, axis, index_text(tensor.shape, static_cast<std::int64_t>(i))); }});
+    const std::size_t block = inner * extent;
+    if (inner > 1 && block < count)
+      out.push_back({count / block, 1, [=](std::size_t i) { return i / block; },
+                     [=, &tensor](std::size_t i) { return fmt::format("the elements of {} of the last {} axes around {}", tensor.name, tensor.shape.rank - axis, index_text(tensor.shape, static_cast<std::int64_t>(i))); }});
+  }
+  out.push_back({1, 1, [](std::size_t) { return std::size_t{0}; }, [&tensor](std::size_t) { return "all elements of " + tensor.name; }});
+  std::size_t alike = 1;
+  std::string names = tensor.name;
+  for (; alike < gradients.size() && gradients[alike].tensor->shape == shape; ++alike) names += " and " + gradients[alike].tensor->name;
+  if (alike > 1) out.push_back({count, alike, [](std::size_t i) { return i; }, [=, &tensor](std::size_t i) { return fmt::format("{} at {}", names, index_text(tensor.shape, static_cast<std::int64_t>(i))); }});
+  if (gradients.size() > 1) out.push_back({1, gradients.size(), [](std::size_t) { return std::size_t{0}; }, [](std::size_t) { return std::string("all gradients"); }});
+  return out;
+}
+
+}  // namespace
+
+std::string wrong_sum(const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
+                      double nudge) {
+  for (const Grouping& by : groupings_of(gradients))
+    if (std::string words = wrong_in(by, gradients, choices, due, outside, nudge); !words.empty()) return words;
+  return "";
+}
+
+}  // namespace ampcheck::checks
