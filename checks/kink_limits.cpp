@@ -59,7 +59,7 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
     for (const double v : values)
       if (v != 0) smallest = std::min(smallest, std::fabs(v));
     const double of_zero = zeros_by_one || !std::isfinite(smallest) ? 1.0 : smallest;
-    const Stream stream{hash_name(name), name == input_};
+    const Stream stream{name, hash_name(name), name == input_};
     for (std::size_t i = 0; i < values.size(); ++i) {
       double& v = values[i];
       if (std::isinf(v)) v = std::copysign(kFp32.max_finite(), v);  // equal infinities tie too, and stay the largest
@@ -193,6 +193,23 @@ std::vector<KinkLimits::Choice> KinkLimits::choices(const Random& random, const 
       choice.cotangents = which % 2;
       for (const Written* gradient : gradients) choice.gradients.push_back(limit(there, *gradient));
     }
+  return out;
+}
+
+std::vector<Interval> KinkLimits::moved_together(const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members, bool up) const {
+  const std::string* of = nullptr;
+  const std::vector<char>* moves = nullptr;
+  const auto u = [&](const Stream& stream, std::size_t i) {
+    if (of != &stream.name) {
+      of = &stream.name, moves = nullptr;
+      for (std::size_t t = 0; t < members.size(); ++t)
+        if (gradient_name(stream.name) == gradients[t]->name) moves = &members[t];
+    }
+    return moves != nullptr && (*moves)[i] ? (up ? 1.0 : -1.0) : 0.0;
+  };
+  CaseReference there = moved(u, false, Cotangents::random_positive);
+  std::vector<Interval> out;
+  for (std::size_t t = 0; t < members.size(); ++t) out.push_back(limit(there, *gradients[t]));
   return out;
 }
 

@@ -63,11 +63,15 @@ class KinkLimits {
   std::vector<Choice> choices(const Random& random, const std::vector<const Written*>& gradients) const;
   /// The same of one choice at the launch's own cotangents, added to what accumulating buffers held.
   std::vector<Interval> one_choice(const Random& random, const std::vector<const Written*>& gradients) const;
+  /// The same at random positive cotangents, with these elements of their inputs all up or all down and no others moved.
+  std::vector<Interval> moved_together(const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members, bool up) const;
+  double nudge() const { return nudge_; }
 
  private:
   /// Which numbers are moved by how much of their size, in units of the nudge.
   struct Stream {
-    std::uint64_t base;  ///< of the input's name
+    const std::string& name;
+    std::uint64_t base;  ///< of that name
     bool own;            ///< the input whose gradient this is
   };
   template <class U>

@@ -42,9 +42,8 @@ double relative_radius(const Interval& interval) {
   return value > 0 ? std::min(radius / value, 1.0) : 0;
 }
 
-void see_limits(const Grouping& by, const Gradient& gradient, const std::vector<KinkLimits::Choice>& choices, std::size_t tensor, std::vector<Group>& groups) {
-  const Interval& declared = *gradient.declared;
-  for (std::size_t i = 0; i < declared.value.size(); ++i) {
+void see_limits(const Grouping& by, const std::vector<KinkLimits::Choice>& choices, std::size_t tensor, std::vector<Group>& groups) {
+  for (std::size_t i = 0; i < choices.front().gradients[tensor].value.size(); ++i) {
     double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL}, radius = 0;
     bool finite = true;
     for (const KinkLimits::Choice& choice : choices) {
@@ -58,10 +57,7 @@ void see_limits(const Grouping& by, const Gradient& gradient, const std::vector<
     if (!finite) continue;
     const double jump = std::max(high[0] - low[0], high[1] - low[1]) - 2 * radius, size = std::max({std::fabs(low[0]), std::fabs(high[0]), std::fabs(low[1]), std::fabs(high[1])});
     group.size += size;
-    const bool jumps = jump > 0x1p-8 * size;
-    if (jumps) group.smallest_jump = std::min(group.smallest_jump, jump);
-    // What it shares with others does not show: of very many that tie, few have won.
-    group.open |= !jumps && !((*gradient.got)[i] >= declared.low[i] && (*gradient.got)[i] <= declared.high[i]);
+    if (jump > 0x1p-8 * size) group.smallest_jump = std::min(group.smallest_jump, jump);
   }
 }
 
@@ -92,19 +88,38 @@ void see_numbers(const Grouping& by, const Gradient& gradient, const Interval& d
   }
 }
 
+/// Whether the sum of that group depends on how it stands to all others: then it shares with them too.
+bool shares_with_others(const Grouping& by, std::size_t group, const KinkLimits& limits, const std::vector<const Written*>& tensors, double uncertain) {
+  std::vector<std::vector<char>> members;
+  for (std::size_t t = 0; t < by.tensors; ++t) {
+    std::vector<char>& these = members.emplace_back(static_cast<std::size_t>(tensors[t]->shape.count()), 0);
+    for (std::size_t i = 0; i < these.size(); ++i) these[i] = by.of(i) == group;
+  }
+  double sums[2] = {0, 0};
+  for (const int up : {0, 1}) {
+    const std::vector<Interval> gradients = limits.moved_together(tensors, members, up != 0);
+    for (std::size_t t = 0; t < by.tensors; ++t)
+      for (std::size_t i = 0; i < members[t].size(); ++i) sums[up] += members[t][i] ? gradients[t].value[i] : 0;
+  }
+  return !(std::fabs(sums[0] - sums[1]) <= uncertain);
+}
+
 std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due,
-                     const std::vector<std::int64_t>& outside, double nudge) {
+                     const std::vector<std::int64_t>& outside, const KinkLimits& limits) {
   std::vector<Group> groups(by.groups);
-  for (std::size_t t = 0; t < by.tensors; ++t) see_limits(by, gradients[t], choices, t, groups);
+  std::vector<const Written*> tensors;
+  for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
+  for (std::size_t t = 0; t < by.tensors; ++t) see_limits(by, choices, t, groups);
   see_sums(by, choices, groups);
   for (std::size_t t = 0; t < by.tensors; ++t) see_numbers(by, gradients[t], due[t], groups);
   for (const std::int64_t i : outside) {
     const Group& group = groups[by.of(static_cast<std::size_t>(i))];
-    const double moved = kSlope * nudge * group.size;
+    const double moved = kSlope * limits.nudge() * group.size;
     if (group.open || !std::isfinite(group.smallest_jump) || 2 * group.width + moved > kSeen * group.smallest_jump) continue;
     bool agree = true;
     for (std::size_t c = 0; c < group.most_low.size(); ++c) agree &= group.most_low[c] <= group.least_high[c] + moved;
     if (!agree || !(std::fabs(group.sum - group.due) > group.room + moved)) continue;
+    if (shares_with_others(by, by.of(static_cast<std::size_t>(i)), limits, tensors, 2 * group.width + moved)) continue;
     return fmt::format("no subgradient: {} have {:.9g} together, where every choice among those that tie gives {:.9g}", by.name(static_cast<std::size_t>(i)), group.sum, group.due);
   }
   return "";
@@ -139,9 +154,9 @@ std::vector<Grouping> groupings_of(const std::vector<Gradient>& gradients) {
 }  // namespace
 
 std::string wrong_sum(const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
-                      double nudge) {
+                      const KinkLimits& limits) {
   for (const Grouping& by : groupings_of(gradients))
-    if (std::string words = wrong_in(by, gradients, choices, due, outside, nudge); !words.empty()) return words;
+    if (std::string words = wrong_in(by, gradients, choices, due, outside, limits); !words.empty()) return words;
   return "";
 }
 

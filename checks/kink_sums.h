@@ -23,6 +23,6 @@ struct Gradient {
 /// `due`: the gradients of one choice, at the cotangents of the launch. What the formula's own convention gives need not be one: max(x, 0) + min(x, 0)
 /// has a derivative at zero, and each of its terms another convention.
 std::string wrong_sum(const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
-                      double nudge);
+                      const KinkLimits& limits);
 
 }  // namespace ampcheck::checks

@@ -69,7 +69,7 @@ std::string one_sided(const Suspect& of, const KinkLimits& limits, std::size_t i
 
 /// Words if sums that no choice changes are not what they have to be: those of the kinds of wrong_sum(), and those of the elements that single
 /// nudges show to share. `open`: how many of these share with too many.
-std::string wrong_shares(const Suspect& of, const KinkLimits& limits, double nudge, std::size_t& open) {
+std::string wrong_shares(const Suspect& of, const KinkLimits& limits, std::size_t& open) {
   const bool at_saved = of.pass == Pass::backward_at_saved;
   if (!of.run.reference.inputs_finite()) return "";  // what stands for infinity is not equal to it in all that follows
   std::vector<Gradient> gradients{{&of.tensor, &of.got, &of.interval}};
@@ -91,7 +91,7 @@ std::string wrong_shares(const Suspect& of, const KinkLimits& limits, double nud
   std::vector<const Written*> tensors;
   for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
   const Random random(1, "kinks");
-  if (std::string words = wrong_sum(gradients, limits.choices(random, tensors), limits.one_choice(random, tensors), of.outside, nudge); !words.empty()) return words;
+  if (std::string words = wrong_sum(gradients, limits.choices(random, tensors), limits.one_choice(random, tensors), of.outside, limits); !words.empty()) return words;
   std::size_t spent = 0;
   for (const std::size_t i : spread({of.outside.begin(), of.outside.end()}, kSharing)) {
     if (spent * limits.size() > kNudgedElements / 2) break;
@@ -145,7 +145,7 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
                                                       one_sided(of, limits, i, seen ? limits.low(i) : ends.low, seen ? limits.high(i) : ends.high), of.got[i], of.interval.value[i])};
   }
   std::size_t open = 0;
-  if (const std::string words = wrong_shares(of, limits, nudge, open); !words.empty()) return {AtKink::Kind::no_subgradient, words};
+  if (const std::string words = wrong_shares(of, limits, open); !words.empty()) return {AtKink::Kind::no_subgradient, words};
   const std::vector<Kink>& kinks = of.run.op.signature.kinks;
   const bool declared = std::any_of(kinks.begin(), kinks.end(), [&](const Kink& kink) { return kink.input == limits.input(); });
   return excused(declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient, open > 0 ? " (so many elements tie that their sums were not compared one by one)" : "");

@@ -52,6 +52,7 @@ Factors factors(const BlockIn& in, int i) {
   return in.up[i] > 0 ? Factors{in.up[i], in.down[i]} : Factors{std::fmax(1.0, size), std::fmin(1.0, size)};
 }
 
+bool compares(Primitive p) { return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::sign; }
 bool has_pole(Primitive p) { return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt; }
 
 /// Product chains (R4) and range flags (R9) of one block; runs after the value and radius are there.
@@ -87,6 +88,9 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
       flags |= kOverflowed;
       unknown |= std::fabs(out.v[i]) - out.r[i] <= kMaxFinite;  // it may overflow or not, whatever the replay's does
     }
+    // A choice between numbers that may be out of range, and what it chooses.
+    unknown |= compares(primitive) && (flags & kLeftRange);
+    unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
     // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be zero.
     const BlockIn& last = in.back();
     if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive)) flags |= kLeftRange, unknown = true;
