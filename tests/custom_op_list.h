@@ -51,6 +51,17 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "normalize_below_floor", "AC101"},                                 // class 37: a branch of the backward
     {"log_sigmoid.so", "log_sigmoid", ""},
     {"log_sigmoid.so", "log_sigmoid_forgets_minimum", "AC101"},
+    {"ties.so", "relu_with_tangent", ""},
+    {"ties.so", "relu_with_wrong_tangent", "AC101"},
+    {"ties.so", "relu_adds_gradient", ""},
+    {"ties.so", "leaky_by_maximum", ""},
+    {"ties.so", "hinge_of_exp", ""},
+    {"ties.so", "elu_in_two_parts", ""},
+    {"ties.so", "larger_by_halves", ""},
+    {"ties.so", "larger_twice", "AC204", "every choice among those that tie gives"},
+    {"ties.so", "larger_never", "AC204"},
+    {"ties.so", "median_by_shares", ""},
+    {"ties.so", "row_maximum_last", ""},
     {"choices.so", "hard_sigmoid", ""},
     {"choices.so", "hard_sigmoid_too_steep", "AC101", "factor of 1.2"},                 // class 48: a constant slightly off
     {"choices.so", "relu_by_maximum", ""},

@@ -120,6 +120,14 @@ TEST(CustomOps, AnOpOfOtherMathematicsKeepsNoOtherFromItsVerdict) {
   EXPECT_TRUE(alone.out.empty() && contains(alone.err, "form 'other mathematics' is not the formula")) << alone.out << alone.err;
 }
 
+TEST(CustomOps, AFewBadTiesAmongManyGoodOnesAreFound) {
+  const std::string library = kFolder + "ties.so";
+  const ProgramResult run = testing::ampcheck("check " + library + " 'row_maximum_all_at_times(x=bf16[1030,40],range=integers9,seed=1)'");
+  EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "NON_SMOOTH  AC204") && contains(run.out, "no subgradient: the elements of dx along axis 1 through [96,")) << run.out;
+  EXPECT_EQ(testing::ampcheck("check " + library + " 'row_maximum_last(x=bf16[1030,40],range=integers9,seed=1)'").exit_code, 0);
+}
+
 TEST(CustomOps, TheFormulaLanguageIsExplained) {
   const ProgramResult run = testing::ampcheck("explain formula");
   EXPECT_EQ(run.exit_code, 0);
