@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "src/index.h"
 
@@ -21,16 +20,22 @@ constexpr double kOtherSum = 0x1p-20;  ///< of a share: what its own sum may rou
 /// A way to divide elements into groups, and how to name a group by one of its elements.
 struct Grouping {
   std::size_t groups;
-  std::size_t tensors;  ///< the first ones of the launch
-  std::function<std::size_t(std::size_t i)> of;
+  std::size_t tensors;            ///< the first ones of the launch
+  std::vector<std::uint32_t> of;  ///< empty: all in one
   std::function<std::string(std::size_t i)> name;
+  std::size_t group(std::size_t i) const { return of.empty() ? 0 : of[i]; }
+};
+
+/// What limits at random cotangents say of each element of a tensor.
+struct Seen {
+  std::vector<double> jump, size;  ///< jump: 0 where it is smooth, NaN where nothing is known
 };
 
 /// What is known of one group.
 struct Group {
   bool open = false;
   double smallest_jump = HUGE_VAL, size = 0, width = 0;  ///< at random cotangents; `width` of the widest limit
-  std::vector<double> most_low, least_high;              ///< by cotangents
+  double most_low[2] = {-HUGE_VAL, -HUGE_VAL}, least_high[2] = {HUGE_VAL, HUGE_VAL};  ///< by cotangents
   double due = 0, sum = 0, room = 0;
 };
 
@@ -42,8 +47,10 @@ double relative_radius(const Interval& interval) {
   return value > 0 ? std::min(radius / value, 1.0) : 0;
 }
 
-void see_limits(const Grouping& by, const std::vector<KinkLimits::Choice>& choices, std::size_t tensor, std::vector<Group>& groups) {
-  for (std::size_t i = 0; i < choices.front().gradients[tensor].value.size(); ++i) {
+Seen seen_of(const std::vector<KinkLimits::Choice>& choices, std::size_t tensor) {
+  const std::size_t n = choices.front().gradients[tensor].value.size();
+  Seen out{std::vector<double>(n), std::vector<double>(n)};
+  for (std::size_t i = 0; i < n; ++i) {
     double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL}, radius = 0;
     bool finite = true;
     for (const KinkLimits::Choice& choice : choices) {
@@ -52,12 +59,19 @@ void see_limits(const Grouping& by, const std::vector<KinkLimits::Choice>& choic
       double &least = low[choice.cotangents], &most = high[choice.cotangents];
       least = std::min(least, limit.value[i]), most = std::max(most, limit.value[i]), radius = std::max(radius, limit.radius[i]);
     }
-    Group& group = groups[by.of(i)];
-    group.open |= !finite;
-    if (!finite) continue;
-    const double jump = std::max(high[0] - low[0], high[1] - low[1]) - 2 * radius, size = std::max({std::fabs(low[0]), std::fabs(high[0]), std::fabs(low[1]), std::fabs(high[1])});
-    group.size += size;
-    if (jump > 0x1p-8 * size) group.smallest_jump = std::min(group.smallest_jump, jump);
+    const double jump = std::max(high[0] - low[0], high[1] - low[1]) - 2 * radius;
+    out.size[i] = std::max({std::fabs(low[0]), std::fabs(high[0]), std::fabs(low[1]), std::fabs(high[1])});
+    out.jump[i] = !finite ? NAN : jump > 0x1p-8 * out.size[i] ? jump : 0;
+  }
+  return out;
+}
+
+void see_limits(const Grouping& by, const Seen& seen, std::vector<Group>& groups) {
+  for (std::size_t i = 0; i < seen.size.size(); ++i) {
+    Group& group = groups[by.group(i)];
+    group.open |= std::isnan(seen.jump[i]);
+    group.size += seen.size[i];
+    if (seen.jump[i] > 0) group.smallest_jump = std::min(group.smallest_jump, seen.jump[i]);
   }
 }
 
@@ -66,11 +80,10 @@ void see_sums(const Grouping& by, const std::vector<KinkLimits::Choice>& choices
     std::vector<double> value(groups.size()), radius(groups.size());
     const std::size_t c = choice.cotangents;
     for (std::size_t t = 0; t < by.tensors; ++t)
-      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i) value[by.of(i)] += choice.gradients[t].value[i], radius[by.of(i)] += choice.gradients[t].radius[i];
+      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i) value[by.group(i)] += choice.gradients[t].value[i], radius[by.group(i)] += choice.gradients[t].radius[i];
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      std::vector<double>&low = groups[g].most_low, &high = groups[g].least_high;
-      if (low.size() <= c) low.resize(c + 1, -HUGE_VAL), high.resize(c + 1, HUGE_VAL);
-      low[c] = std::max(low[c], value[g] - radius[g]), high[c] = std::min(high[c], value[g] + radius[g]);
+      double &low = groups[g].most_low[c], &high = groups[g].least_high[c];
+      low = std::max(low, value[g] - radius[g]), high = std::min(high, value[g] + radius[g]);
       groups[g].width = std::max(groups[g].width, radius[g]);
     }
   }
@@ -81,7 +94,7 @@ void see_numbers(const Grouping& by, const Gradient& gradient, const Interval& d
   const double share = kOtherSum + relative_radius(due);
   for (std::size_t i = 0; i < gradient.got->size(); ++i) {
     const double got = (*gradient.got)[i], value = due.value[i], radius = due.radius[i];
-    Group& group = groups[by.of(i)];
+    Group& group = groups[by.group(i)];
     group.open |= !std::isfinite(got) || !std::isfinite(value) || !std::isfinite(radius);
     group.sum += got, group.due += value;
     group.room += radius + 2 * stored.unit_roundoff() * std::max(std::fabs(got), std::fabs(value)) + share * std::fabs(got - value) + (got != 0 || value != 0 ? stored.min_subnormal() : 0.0);
@@ -93,7 +106,7 @@ bool shares_with_others(const Grouping& by, std::size_t group, const KinkLimits&
   std::vector<std::vector<char>> members;
   for (std::size_t t = 0; t < by.tensors; ++t) {
     std::vector<char>& these = members.emplace_back(static_cast<std::size_t>(tensors[t]->shape.count()), 0);
-    for (std::size_t i = 0; i < these.size(); ++i) these[i] = by.of(i) == group;
+    for (std::size_t i = 0; i < these.size(); ++i) these[i] = by.group(i) == group;
   }
   double sums[2] = {0, 0};
   for (const int up : {0, 1}) {
@@ -104,50 +117,59 @@ bool shares_with_others(const Grouping& by, std::size_t group, const KinkLimits&
   return !(std::fabs(sums[0] - sums[1]) <= uncertain);
 }
 
-std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due,
+std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Seen>& seen, const std::vector<Interval>& due,
                      const std::vector<std::int64_t>& outside, const KinkLimits& limits) {
   std::vector<Group> groups(by.groups);
   std::vector<const Written*> tensors;
   for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
-  for (std::size_t t = 0; t < by.tensors; ++t) see_limits(by, choices, t, groups);
+  for (std::size_t t = 0; t < by.tensors; ++t) see_limits(by, seen[t], groups);
   see_sums(by, choices, groups);
   for (std::size_t t = 0; t < by.tensors; ++t) see_numbers(by, gradients[t], due[t], groups);
   for (const std::int64_t i : outside) {
-    const Group& group = groups[by.of(static_cast<std::size_t>(i))];
+    const std::size_t which = by.group(static_cast<std::size_t>(i));
+    const Group& group = groups[which];
     const double moved = kSlope * limits.nudge() * group.size;
     if (group.open || !std::isfinite(group.smallest_jump) || 2 * group.width + moved > kSeen * group.smallest_jump) continue;
-    bool agree = true;
-    for (std::size_t c = 0; c < group.most_low.size(); ++c) agree &= group.most_low[c] <= group.least_high[c] + moved;
+    const bool agree = group.most_low[0] <= group.least_high[0] + moved && group.most_low[1] <= group.least_high[1] + moved;
     if (!agree || !(std::fabs(group.sum - group.due) > group.room + moved)) continue;
-    if (shares_with_others(by, by.of(static_cast<std::size_t>(i)), limits, tensors, 2 * group.width + moved)) continue;
+    if (shares_with_others(by, which, limits, tensors, 2 * group.width + moved)) continue;
     return fmt::format("no subgradient: {} have {:.9g} together, where every choice among those that tie gives {:.9g}", by.name(static_cast<std::size_t>(i)), group.sum, group.due);
   }
   return "";
+}
+
+/// f(i) for each of n elements.
+template <class F>
+std::vector<std::uint32_t> ids(std::size_t n, const F& f) {
+  std::vector<std::uint32_t> out(n);
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint32_t>(f(i));
+  return out;
 }
 
 std::vector<Grouping> groupings_of(const std::vector<Gradient>& gradients) {
   const Written& tensor = *gradients.front().tensor;
   const Shape shape = tensor.shape;
   const auto count = static_cast<std::size_t>(shape.count());
+  const auto at = [&tensor](std::size_t i) { return index_text(tensor.shape, static_cast<std::int64_t>(i)); };
   std::vector<Grouping> out;
   for (int axis = shape.rank - 1; axis >= 0; --axis) {
     std::size_t inner = 1;
     for (int k = axis + 1; k < shape.rank; ++k) inner *= static_cast<std::size_t>(shape[k]);
     const auto extent = static_cast<std::size_t>(shape[axis]);
     if (extent < 2) continue;
-    out.push_back({count / extent, 1, [=](std::size_t i) { return i / (inner * extent) * inner + i % inner; },
-                   [=, &tensor](std::size_t i) { return fmt::format("the elements of {} along axis {} through {}", tensor.name, axis, index_text(tensor.shape, static_cast<std::int64_t>(i))); }});
+    out.push_back({count / extent, 1, ids(count, [=](std::size_t i) { return i / (inner * extent) * inner + i % inner; }),
+                   [=, &tensor](std::size_t i) { return fmt::format("the elements of {} along axis {} through {}", tensor.name, axis, at(i)); }});
     const std::size_t block = inner * extent;
     if (inner > 1 && block < count)
-      out.push_back({count / block, 1, [=](std::size_t i) { return i / block; },
-                     [=, &tensor](std::size_t i) { return fmt::format("the elements of {} of the last {} axes around {}", tensor.name, tensor.shape.rank - axis, index_text(tensor.shape, static_cast<std::int64_t>(i))); }});
+      out.push_back({count / block, 1, ids(count, [=](std::size_t i) { return i / block; }),
+                     [=, &tensor](std::size_t i) { return fmt::format("the elements of {} of the last {} axes around {}", tensor.name, tensor.shape.rank - axis, at(i)); }});
   }
-  out.push_back({1, 1, [](std::size_t) { return std::size_t{0}; }, [&tensor](std::size_t) { return "all elements of " + tensor.name; }});
+  out.push_back({1, 1, {}, [&tensor](std::size_t) { return "all elements of " + tensor.name; }});
   std::size_t alike = 1;
   std::string names = tensor.name;
   for (; alike < gradients.size() && gradients[alike].tensor->shape == shape; ++alike) names += " and " + gradients[alike].tensor->name;
-  if (alike > 1) out.push_back({count, alike, [](std::size_t i) { return i; }, [=, &tensor](std::size_t i) { return fmt::format("{} at {}", names, index_text(tensor.shape, static_cast<std::int64_t>(i))); }});
-  if (gradients.size() > 1) out.push_back({1, gradients.size(), [](std::size_t) { return std::size_t{0}; }, [](std::size_t) { return std::string("all gradients"); }});
+  if (alike > 1) out.push_back({count, alike, ids(count, [](std::size_t i) { return i; }), [=](std::size_t i) { return fmt::format("{} at {}", names, at(i)); }});
+  if (gradients.size() > 1) out.push_back({1, gradients.size(), {}, [](std::size_t) { return std::string("all gradients"); }});
   return out;
 }
 
@@ -155,8 +177,10 @@ std::vector<Grouping> groupings_of(const std::vector<Gradient>& gradients) {
 
 std::string wrong_sum(const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
                       const KinkLimits& limits) {
+  std::vector<Seen> seen;
+  for (std::size_t t = 0; t < gradients.size(); ++t) seen.push_back(seen_of(choices, t));
   for (const Grouping& by : groupings_of(gradients))
-    if (std::string words = wrong_in(by, gradients, choices, due, outside, limits); !words.empty()) return words;
+    if (std::string words = wrong_in(by, gradients, choices, seen, due, outside, limits); !words.empty()) return words;
   return "";
 }
 
