@@ -111,7 +111,7 @@ inline double summation_radius(const RuleContext& c, double terms, double mass, 
   double r = base + (gamma < 1 ? order : kInfinity);
   r += c.sum_factor > 1 ? terms * terms * c.eta : 0.0;  // each rescaling step may underflow
   // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
-  r = c.grid & (base == 0) & (grid > 0) & (mass <= 0x1p24 * grid) ? 0.0 : r;
+  r = (c.grid & (base == 0) & (grid > 0) & (mass <= 0x1p24 * grid)) ? 0.0 : r;
   r += grid >= kMinNormal ? 0.0 : terms * c.flush;  // partial sums are multiples of the lowest bit: then none is subnormal
   return terms <= 1 ? base : r;
 }
