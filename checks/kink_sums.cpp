@@ -92,8 +92,8 @@ void see_sums(const Grouping& by, const std::vector<KinkLimits::Choice>& choices
 void see_numbers(const Grouping& by, const Gradient& gradient, const Interval& due, std::vector<Group>& groups) {
   const FloatFormat& stored = format(gradient.tensor->dtype);
   const double share = kOtherSum + relative_radius(due);
-  for (std::size_t i = 0; i < gradient.got->size(); ++i) {
-    const double got = (*gradient.got)[i], value = due.value[i], radius = due.radius[i];
+  for (std::size_t i = 0; i < gradient.got.size(); ++i) {
+    const double got = gradient.got[i], value = due.value[i], radius = due.radius[i];
     Group& group = groups[by.group(i)];
     group.open |= !std::isfinite(got) || !std::isfinite(value) || !std::isfinite(radius);
     group.sum += got, group.due += value;

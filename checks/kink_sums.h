@@ -10,11 +10,10 @@
 
 namespace ampcheck::checks {
 
-/// Gradients of one launch: what the kernel wrote, and the declared interval.
+/// A gradient of a launch, as the kernel wrote it.
 struct Gradient {
   const Written* tensor;
-  const std::vector<double>* got;
-  const Interval* declared;
+  std::vector<double> got;
 };
 
 /// Words if the numbers of the first of `gradients` do not have the sum that is due: along an axis, over its last axes, over all of it, or, with

@@ -23,8 +23,8 @@ using reference::Primitive;
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kFewNudges = 8;     ///< of any gradient: each keeps its limits, and takes as long as judging it
 constexpr std::size_t kNudgedElements = 1 << 24;  ///< of a gradient, times its nudges beyond those
-constexpr std::size_t kSharing = 8;       ///< elements that are asked so, and at most half a kNudgedElements of a gradient's in all
-constexpr std::size_t kTries = 16;  ///< of any gradient
+constexpr std::size_t kSharing = 8;  ///< elements whose partners in a tie are looked for one by one, at most; half of kNudgedElements in all
+constexpr std::size_t kTries = 16;   ///< elements of any gradient that are pushed
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
 
 /// Whether a gradient depends on a choice: of an adjoint, these are its masks. Shifts that are held do not count.
@@ -70,24 +70,12 @@ std::string one_sided(const Suspect& of, const KinkLimits& limits, std::size_t i
 /// Words if sums that no choice changes are not what they have to be: those of the kinds of wrong_sum(), and those of the elements that single
 /// nudges show to share. `open`: how many of these share with too many.
 std::string wrong_shares(const Suspect& of, const KinkLimits& limits, std::size_t& open) {
-  const bool at_saved = of.pass == Pass::backward_at_saved;
   if (!of.run.reference.inputs_finite()) return "";  // what stands for infinity is not equal to it in all that follows
-  std::vector<Gradient> gradients{{&of.tensor, &of.got, &of.interval}};
-  std::vector<std::vector<double>> numbers;
-  std::vector<Interval> intervals;
-  std::vector<const Subject*> others;
+  std::vector<Gradient> gradients{{&of.tensor, of.got}};
   if (of.run.together != nullptr)
     for (const Subject& other : *of.run.together)
-      if (other.tensor->name != of.tensor.name && is_float(other.tensor->dtype)) others.push_back(&other);
-  std::stable_sort(others.begin(), others.end(), [&](const Subject* a, const Subject* b) { return (a->tensor->shape == of.tensor.shape) > (b->tensor->shape == of.tensor.shape); });
-  numbers.reserve(others.size()), intervals.reserve(others.size());
-  for (const Subject* other : others) {
-    const Written& tensor = *other->tensor;
-    const std::vector<double> held = of.run.accumulates(tensor.name) ? of.run.held(tensor) : std::vector<double>();
-    numbers.push_back(to_doubles(other->got));
-    intervals.push_back(of.run.reference.interval(of.run.reference.forms().front(), at_saved ? of.pass : Pass::backward, tensor.name, tensor.dtype, held));
-    gradients.push_back({&tensor, &numbers.back(), &intervals.back()});
-  }
+      if (other.tensor->name != of.tensor.name && is_float(other.tensor->dtype)) gradients.push_back({other.tensor, to_doubles(other.got)});
+  std::stable_partition(gradients.begin() + 1, gradients.end(), [&](const Gradient& other) { return other.tensor->shape == of.tensor.shape; });
   std::vector<const Written*> tensors;
   for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
   const Random random(1, "kinks");
