@@ -119,14 +119,18 @@ std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass
                                   const Interval& interval) {
   if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return "";
   const double least = format(tensor.dtype).min_normal();  // or those of the storage type, on the way out
-  const auto words = [&](const std::function<Expected(std::size_t)>& flushing) {
-    return "flushes subnormals " + against("kept", log10_odds(interval, got, flushing));
+  const auto words = [&](const std::function<Expected(std::size_t)>& flushing, const char* or_else = "") {
+    return std::string("flushes subnormals") + or_else + " " + against("kept", log10_odds(interval, got, flushing));
   };
+  // 1/(1 + e^-x) is zero where e^-x overflows, and subnormal as e^x.
+  const auto& nodes = run.reference.recording(run.reference.forms().front()).graph->nodes();
+  const bool may_divide = std::any_of(nodes.begin(), nodes.end(), [](const reference::Node& node) { return node.primitive == reference::Primitive::exp || node.primitive == reference::Primitive::div; });
   if (std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t at) {
         const double wanted = std::fabs(interval.value[static_cast<std::size_t>(at)]);
         return got[static_cast<std::size_t>(at)] == 0 && wanted != 0 && wanted < least;
       }))
-    return words([&](std::size_t i) { return Expected{std::fabs(interval.value[i]) < least ? 0 : interval.value[i], interval.radius[i]}; });
+    return words([&](std::size_t i) { return Expected{std::fabs(interval.value[i]) < least ? 0 : interval.value[i], interval.radius[i]}; },
+                 may_divide ? ", or divides by what overflows" : "");
   if (run.reference.tame()) return "";  // nothing on the way is near to being subnormal
   std::vector<std::int64_t> left = comparison.outside;
   for (const std::size_t form : run.reference.forms()) {
