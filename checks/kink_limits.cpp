@@ -12,11 +12,12 @@ namespace {
 
 constexpr std::size_t kNeighbours = 32;  ///< sets of elements nudged to find those that share with one
 constexpr std::uint64_t kStreams = 0x9e3779b97f4a7c15;
-constexpr double kWide = 0x1p-8;
+constexpr double kWide = 0x1p-8;  ///< a radius, of its value, that holds both sides of a choice,
+constexpr double kWider = 1.25;   ///< if it is so much wider than the declared one
 constexpr double kSlope = 0x1p9;  ///< nudges by which a smooth gradient may move
 constexpr double kRoom = 0x1p12;  ///< nudges by which one of two limits may have moved
 constexpr double kGrouped = 0x1p-20;  ///< of a limit: what another grouping of its sums may round otherwise
-constexpr std::uint64_t kChoices = 6;  ///< pairs of nudges at random cotangents
+constexpr std::uint64_t kChoices = 10;  ///< pairs of nudges at random cotangents
 
 double part_of(Cotangents which, double g, const Random& weights, std::uint64_t at) {
   switch (which) {
@@ -53,6 +54,11 @@ KinkLimits::KinkLimits(CaseRun& run, const Written& tensor, Pass pass, const Int
 template <class U>
 CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotangents) const {
   NamedValues inputs = run_.reference.inputs();
+  double largest = 0x1p62;
+  for (const auto& [name, values] : inputs)
+    for (const double v : values)
+      if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
+  const double for_infinity = std::min(4 * largest, kFp32.max_finite());  // equal infinities tie too; it stays the largest, and sums of it finite
   for (auto& [name, values] : inputs) {
     const TensorSpec* const spec = run_.op.signature.input(name);
     if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
@@ -63,7 +69,7 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
     const Stream stream{name, hash_name(name), name == input_};
     for (std::size_t i = 0; i < values.size(); ++i) {
       double& v = values[i];
-      if (std::isinf(v)) v = std::copysign(kFp32.max_finite(), v);  // equal infinities tie too, and stay the largest
+      if (std::isinf(v)) v = std::copysign(for_infinity, v);
       if (std::isfinite(v)) v += nudge_ * u(stream, i) * (v != 0 ? std::fabs(v) : of_zero);
     }
   }
@@ -96,7 +102,7 @@ bool KinkLimits::lies(double got, double low, double high) const {
 
 void KinkLimits::add(Interval limit) {
   for (std::size_t i = 0; i < low_.size(); ++i) {
-    undecided_ |= limit.radius[i] > kWide * std::fabs(limit.value[i]) && !(declared_.radius[i] > kWide * std::fabs(limit.value[i]));
+    undecided_ |= limit.radius[i] > kWide * std::fabs(limit.value[i]) && limit.radius[i] > kWider * declared_.radius[i];
     low_[i] = std::min(low_[i], limit.low[i]), high_[i] = std::max(high_[i], limit.high[i]);
     most_low_[i] = std::max(most_low_[i], limit.low[i]), least_high_[i] = std::min(least_high_[i], limit.high[i]);
   }
@@ -104,6 +110,18 @@ void KinkLimits::add(Interval limit) {
 }
 
 void KinkLimits::add_pair(const Random& random, std::uint64_t which, std::optional<std::size_t> push) {
+  // Of very many that tie, the one that a tangent makes the winner is hardly met at random.
+  if (pass_ == Pass::jvp && which == 1) {
+    for (const double sign : {1.0, -1.0}) {
+      const auto along = [&](const Stream& stream, std::size_t i) {
+        const auto tangent = run_.reference.tangents().find(tangent_name(stream.name));
+        return tangent == run_.reference.tangents().end() ? 0.0 : sign * tangent->second[i] / (1 + std::fabs(tangent->second[i]));
+      };
+      CaseReference there = moved(along, false, Cotangents::as_given);
+      add(limit(there, tensor_));
+    }
+    return;
+  }
   for (const double sign : {1.0, -1.0}) {
     const auto u = [&](const Stream& stream, std::size_t i) {
       const double far = push == i && stream.own ? 2.0 : 0.0;
@@ -201,7 +219,7 @@ std::vector<KinkLimits::Choice> KinkLimits::choices(const Random& random, const 
   return out;
 }
 
-std::vector<Interval> KinkLimits::moved_together(const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members, bool up) const {
+std::vector<Interval> KinkLimits::moved_among(const Random& random, std::uint64_t which, const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members) const {
   const std::string* of = nullptr;
   const std::vector<char>* moves = nullptr;
   const auto u = [&](const Stream& stream, std::size_t i) {
@@ -210,7 +228,8 @@ std::vector<Interval> KinkLimits::moved_together(const std::vector<const Written
       for (std::size_t t = 0; t < members.size(); ++t)
         if (gradient_name(stream.name) == gradients[t]->name) moves = &members[t];
     }
-    return moves != nullptr && (*moves)[i] ? (up ? 1.0 : -1.0) : 0.0;
+    if (moves == nullptr || !(*moves)[i]) return 0.0;
+    return which < 2 ? (which == 0 ? 1.0 : -1.0) : 2 * random.uniform(((which + (1u << 21)) * kStreams + stream.base) * 0x10001 + i) - 1;
   };
   CaseReference there = moved(u, false, Cotangents::random_positive);
   std::vector<Interval> out;

@@ -63,8 +63,8 @@ class KinkLimits {
   std::vector<Choice> choices(const Random& random, const std::vector<const Written*>& gradients) const;
   /// The same of one choice at the launch's own cotangents, added to what accumulating buffers held.
   std::vector<Interval> one_choice(const Random& random, const std::vector<const Written*>& gradients) const;
-  /// The same at random positive cotangents, with these elements of their inputs all up or all down and no others moved.
-  std::vector<Interval> moved_together(const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members, bool up) const;
+  /// The same at random positive cotangents, with no elements of their inputs moved but these: all up, all down, at random.
+  std::vector<Interval> moved_among(const Random& random, std::uint64_t which, const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members) const;
   double nudge() const { return nudge_; }
 
  private:

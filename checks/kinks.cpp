@@ -23,6 +23,7 @@ using reference::Primitive;
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kFewNudges = 8;     ///< of any gradient: each keeps its limits, and takes as long as judging it
 constexpr std::size_t kNudgedElements = 1 << 24;  ///< of a gradient, times its nudges beyond those
+constexpr std::size_t kSurelySmooth = 1 << 20;  ///< of a gradient, times nudges in which nothing jumps: the third of three is the middle in one of three
 constexpr std::size_t kSharing = 8;  ///< elements whose partners in a tie are looked for one by one, at most; half of kNudgedElements in all
 constexpr std::size_t kTries = 16;   ///< elements of any gradient that are pushed
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
@@ -100,15 +101,16 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
   const Random random(1, "kinks");
   std::vector<std::size_t> left(of.outside.begin(), of.outside.end()), smooth = left;
   const int nudges = std::clamp(static_cast<int>(kNudgedElements / limits.size()), kFewNudges, kNudges);
+  const int enough = std::clamp(static_cast<int>(kSurelySmooth / limits.size()), kFewNudges, nudges);
   for (int pair = 0; pair < nudges; ++pair) {
     const auto which = static_cast<std::uint64_t>(pair);
     // A push makes an element an extreme of those that tie, and none of the middle.
-    const bool pushes = limits.of_backward() && pair > 2 && pair % 2 == 1;
+    const bool pushes = limits.of_backward() && pair % 4 == 3;
     limits.add_pair(random, which, pushes ? std::optional(left[random.below(which, left.size())]) : std::nullopt);
     std::erase_if(smooth, [&](std::size_t i) { return limits.kink(i); });
     std::erase_if(left, [&](std::size_t i) { return limits.kink(i) && limits.between(i, of.got[i]); });
     undecided = limits.undecided();
-    if (left.empty() || (pair + 1 >= kFewNudges && smooth.size() == of.outside.size())) break;
+    if (left.empty() || (pair + 1 >= enough && smooth.size() == of.outside.size())) break;
   }
   const auto first = static_cast<std::size_t>(of.outside.front());
   const auto excused = [&](AtKink::Kind kind, const char* more) {
