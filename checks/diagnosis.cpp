@@ -8,6 +8,7 @@
 
 #include "checks/case_run.h"
 #include "checks/file_tensors.h"
+#include "checks/form_comparison.h"
 #include "checks/odds.h"
 #include "checks/real_tensors.h"
 #include "reference/replay.h"
@@ -327,17 +328,14 @@ bool wrong_at_exact_sums(const CaseRun& run, const Written& tensor, Pass pass, s
       result = there.run_backward(there.backward_tensors(inputs, result, cotangents, 0));
     }
     const std::vector<double> got = to_doubles(result.written.at(tensor.name).view());
-    const std::vector<std::size_t> forms = there.reference.forms();
-    const Interval interval = there.reference.interval(forms.front(), pass, tensor.name, tensor.dtype);
-    Comparison comparison = compare(got, interval);
-    for (std::size_t k = 1; k < forms.size() && !comparison.outside.empty(); ++k)
-      accept_form(got, there.reference.interval(forms[k], pass, tensor.name, tensor.dtype), 0, comparison);
+    const auto [interval, comparison] = compare_with_forms(there, tensor, pass, got);
     if (comparison.outside.empty()) return false;
     const Scope at = scopes_of(there, form, tensor, pass).at(scope);
     const LowSums low = low_sums(*at.recording, at.leaves, at.target, accumulator, where, tensor.dtype, {}, [](const LowSums&) { return true; });
-    return std::none_of(low.replays.begin(), low.replays.end(), [&](const std::vector<double>& replay) {
-      return std::any_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t i) { return !admits(interval, i, replay[static_cast<std::size_t>(i)]); });
-    });
+    for (const std::vector<double>& replay : low.replays)
+      for (const std::int64_t i : comparison.outside)
+        if (!admits(interval, i, replay[static_cast<std::size_t>(i)])) return false;
+    return true;
   } catch (const Interrupted&) {
     throw;
   } catch (const std::exception&) {  // the op has no such data, or fails otherwise there

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checks/bias.h"
+#include "checks/form_comparison.h"
 #include "checks/odds.h"
 #include "checks/row_part.h"
 #include "reference/replay.h"
@@ -388,17 +389,9 @@ namespace {
 WrongTensor wrong_tensor(CaseRun& run, const Subject& subject, Pass pass) {
   const Written& tensor = *subject.tensor;
   const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
-  WrongTensor out{tensor, pass, to_doubles(subject.got), {}, {}};
-  bool first = true;
-  for (const std::size_t form : run.reference.forms()) {
-    const Interval interval = run.reference.interval(form, pass, tensor.name, tensor.dtype, held);
-    const std::size_t before = out.comparison.outside.size();
-    if (first) out.comparison = compare(out.got, interval);
-    else accept_form(out.got, interval, 0, out.comparison);
-    if (first || (out.comparison.outside.size() < before && !out.comparison.outside.empty())) out.interval = interval;
-    first = false;
-  }
-  return out;
+  std::vector<double> got = to_doubles(subject.got);
+  FormComparison with_forms = compare_with_forms(run, tensor, pass, got, held);
+  return {tensor, pass, std::move(got), std::move(with_forms.nearest), std::move(with_forms.comparison)};
 }
 
 std::string joined(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + "; " + b; }

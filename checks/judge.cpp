@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "checks/case_run.h"
+#include "checks/form_comparison.h"
 #include "checks/kinks.h"
 #include "checks/row_part.h"
 #include "src/elements.h"
@@ -230,16 +231,9 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
   check.name = subject.name;
   check.dtype = tensor.dtype;
   const std::vector<double> values = to_doubles(subject.got);
-  const std::vector<std::size_t> forms = run.reference.forms();
-  const Interval interval = run.reference.interval(forms.front(), pass, tensor.name, tensor.dtype, held);
-  Comparison comparison = compare(values, interval);
-  Interval nearest = interval;  // the form with the fewest elements outside, for the report
-  for (std::size_t k = 1; k < forms.size() && !comparison.outside.empty(); ++k) {
-    const std::size_t before = comparison.outside.size();
-    const Interval other = run.reference.interval(forms[k], pass, tensor.name, tensor.dtype, held);
-    accept_form(values, other, 0, comparison);
-    if (comparison.outside.size() < before && !comparison.outside.empty()) nearest = other;
-  }
+  FormComparison with_forms = compare_with_forms(run, tensor, pass, values, held);
+  Comparison& comparison = with_forms.comparison;
+  const Interval& nearest = with_forms.nearest;  // for the report
   std::vector<std::int64_t> unexplained = comparison.outside;
   if (!forms_are_listed(run)) {
     drop_open(run, tensor, pass, nearest, comparison);

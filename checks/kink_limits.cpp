@@ -89,9 +89,11 @@ Interval KinkLimits::limit(CaseReference& there, const Written& tensor, std::spa
   return there.interval(there.forms().front(), pass_, tensor.name, tensor.dtype, held);
 }
 
+double KinkLimits::may_move(double size) const { return kSlope * nudge_ * size; }
+
 bool KinkLimits::jumps(double from, double to) const {
   if (std::isinf(from) || std::isinf(to)) return to > from;
-  return to > from + kSlope * nudge_ * std::max(std::fabs(from), std::fabs(to));
+  return to > from + may_move(std::max(std::fabs(from), std::fabs(to)));
 }
 
 bool KinkLimits::lies(double got, double low, double high) const {

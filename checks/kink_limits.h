@@ -65,7 +65,8 @@ class KinkLimits {
   std::vector<Interval> one_choice(const Random& random, const std::vector<const Written*>& gradients) const;
   /// The same at random positive cotangents, with no elements of their inputs moved but these: all up, all down, at random.
   std::vector<Interval> moved_among(const Random& random, std::uint64_t which, const std::vector<const Written*>& gradients, const std::vector<std::vector<char>>& members) const;
-  double nudge() const { return nudge_; }
+  /// By how much a smooth number of that size may move.
+  double may_move(double size) const;
 
  private:
   /// Which numbers are moved by how much of their size, in units of the nudge.

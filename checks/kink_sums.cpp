@@ -14,7 +14,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr double kSlope = 0x1p9;   ///< nudges by which smooth gradients may move, of their size
 constexpr double kSeen = 0.25;     ///< of the smallest jump: what sums that agree may be uncertain by, at most
 constexpr int kAsked = 8;          ///< groups whose own elements are nudged
 constexpr double kOtherSum = 0x1p-20;  ///< of a share: what its own sum may round otherwise, besides the storage
@@ -138,7 +137,7 @@ std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients,
   for (const std::int64_t i : outside) {
     const std::size_t which = by.group(static_cast<std::size_t>(i));
     const Group& group = groups[which];
-    const double moved = kSlope * limits.nudge() * group.size;
+    const double moved = limits.may_move(group.size);
     if (group.open || !std::isfinite(group.smallest_jump) || 2 * group.width + moved > kSeen * group.smallest_jump) continue;
     const bool agree = group.most_low[0] <= group.least_high[0] + moved && group.most_low[1] <= group.least_high[1] + moved;
     if (!agree || !(std::fabs(group.sum - group.due) > group.room + moved)) continue;

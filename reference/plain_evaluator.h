@@ -41,7 +41,7 @@ class PlainEvaluator {
     ready_[first] = given_[first] = 1;
     outdate_what_follows(first);
   }
-  /// Keeps the values that every no_gradient node has now, whatever is set later; until release().
+  /// Keeps the values that every no_gradient node has now, whatever is set later; until release_conventions().
   void hold_conventions() {
     for (std::size_t id = 0; id < values_.size(); ++id) {
       if (graph_.node(static_cast<int>(id)).primitive != Primitive::no_gradient) continue;
@@ -56,12 +56,6 @@ class PlainEvaluator {
       given_[id] = ready_[id] = 0;
       outdate_what_follows(id);
     }
-  }
-  /// Lets a node follow from its arguments again.
-  void release(Expr node) {
-    const auto id = static_cast<std::size_t>(node.id);
-    given_[id] = ready_[id] = 0;
-    outdate_what_follows(id);
   }
   /// Evaluates what `target` needs and returns its values.
   const Values& value(Expr target) { return evaluate(static_cast<std::size_t>(target.id)); }

@@ -6,6 +6,7 @@
 
 #include "checks/train/diagnosis.h"
 #include "tests/soak.h"
+#include "src/freed_memory.h"
 
 namespace ampcheck::checks::train {
 namespace {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ampcheck program: reads the command line, runs one verb, and says how it ended by the exit code.
-#include <malloc.h>
-
 #include <csignal>
 #include <exception>
 #include <map>
@@ -11,6 +9,7 @@
 #include "src/cpu_check.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "src/freed_memory.h"
 #include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/isolation.h"
@@ -85,8 +84,7 @@ ExitCode guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   require_cpu();
-  // Freed tensors stay: giving pages back and clearing them again costs more than judging what is in them.
-  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // 32 MiB: the most that glibc takes
+  keep_freed_memory();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
   ExitCode code = guarded(argc, argv);
   try {

@@ -234,7 +234,6 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
 ExitCode train_command(const Options& options) {
   require_device(options.device);
   set_threads(options.jobs);
-  keep_freed_memory();
   const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(train_options(options)); });
   Trainer& trainer = *made;
   as_usage([&] { trainer.prepare(); });

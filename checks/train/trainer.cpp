@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/trainer.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -42,10 +40,6 @@ struct Trainer::Rank {
   float loss = 0;
   double grad_norm = 0;
 };
-
-void keep_freed_memory() {
-  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // 32 MiB: the most that glibc takes
-}
 
 bool StepResult::left() const {
   return !std::isfinite(loss) || (apart && spread && std::fabs(*apart) > *spread);

@@ -68,10 +68,6 @@ struct StepResult {
   bool left() const;
 };
 
-/// Each step frees tensors that the next one wants again: from now on the process keeps such memory, instead of having it mapped and
-/// zeroed anew.
-void keep_freed_memory();
-
 class Trainer {
  public:
   static constexpr int kSeeds = 5;

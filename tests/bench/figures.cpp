@@ -2,8 +2,6 @@
 #include "tests/bench/figures.h"
 
 #include <Eigen/Core>
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "src/freed_memory.h"
 #include "src/parallel.h"
 #include "src/rounding.h"
 
@@ -102,7 +101,7 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   set_threads(1);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 25);  // as the program does
+  keep_freed_memory();
   Eigen::setNbThreads(1);
   benchmark::AddCustomContext("machine", bench::system_fact("/proc/cpuinfo", "model name"));
   benchmark::AddCustomContext("simd target of the conversions", std::string(simd_targets().front()));

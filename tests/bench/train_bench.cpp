@@ -38,7 +38,6 @@ TrainOptions options_of(const std::string& model, Dtype dtype) {
 
 void begin() {
   set_threads(1);
-  keep_freed_memory();  // as the command does
 }
 
 /// A run with its trace, if it is watched.

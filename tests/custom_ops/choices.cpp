@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that choose: hard sigmoid, whose kinks stand behind an addition, relu written as a maximum, and squares under a mask. At a kink, and at
 // NaN or infinity behind a choice, they have other conventions than the formula's derivative, as most have. Broken versions beside them.
-#include <ampcheck/op.h>
-
-#include <cmath>
+#include "unary.h"
 
 namespace {
 
@@ -14,35 +12,18 @@ void sizes(Op& op) {
   op.dim("D", 7, 129, 1024);
 }
 
-template <class F, class G>
-void describe_unary(Op& op, const F& f, const G& slope) {
-  op.input("x", "N D");
-  op.output("y");
-  sizes(op);
-  op.forward([f]<class T>(Type<T>, const Call& call) {
-    const auto x = call.view<const T>("x");
-    const auto y = call.view<T>("y");
-    for (std::int64_t i = 0; i < x.size(); ++i) y[i] = T(f(float(x[i])));
-  });
-  op.backward([slope]<class T>(Type<T>, const Call& call) {
-    const auto x = call.view<const T>("x"), dy = call.view<const T>("dy");
-    const auto dx = call.view<T>("dx");
-    for (std::int64_t i = 0; i < x.size(); ++i) dx[i] = T(float(dy[i]) * slope(float(x[i])));
-  });
-}
-
 float clamped(float v) { return v < 0 ? 0.0f : v > 6 ? 6.0f : v; }
 
 void describe_hard_sigmoid(Op& op, float slope) {
   op.summary("y = min(max(x + 3, 0), 6) / 6");
   op.formula([](Expr x) { return minimum(maximum(x + 3, 0), 6) / 6; });
-  describe_unary(op, [](float x) { return clamped(x + 3) / 6; }, [slope](float x) { return x > -3 && x < 3 ? slope : 0.0f; });
+  describe_unary(op, [](float x) { return clamped(x + 3) / 6; }, [slope](float x, float g) { return x > -3 && x < 3 ? slope * g : 0.0f; });
 }
 
 void describe_relu(Op& op, bool leaks) {
   op.summary("y = max(x, 0)");
   op.formula([](Expr x) { return maximum(x, 0); });
-  describe_unary(op, [](float x) { return x < 0 ? 0.0f : x; }, [leaks](float x) { return x > 0 ? 1.0f : leaks ? 0.01f : 0.0f; });
+  describe_unary(op, [](float x) { return x < 0 ? 0.0f : x; }, [leaks](float x, float g) { return x > 0 ? g : leaks ? 0.01f * g : 0.0f; });
 }
 
 /// `forgets`: the gradient passes where the mask is off.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels whose choices stand at a tie more often than not, with other conventions than the formula's derivative: all are right. Beside them what
 // is none: the whole gradient to both of two equal inputs, to neither, and to all of a row that tie, in a few rows of many.
-#include <ampcheck/op.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "unary.h"
 
 namespace {
 
@@ -13,24 +13,6 @@ using namespace ampcheck::op;
 void sizes(Op& op) {
   op.dim("N", 5, 64, 3);
   op.dim("D", 7, 129, 1024).least(1);
-}
-
-template <class F, class G>
-void describe_unary(Op& op, const char* formula, const F& f, const G& gradient) {
-  op.input("x", "N D");
-  op.output("y");
-  sizes(op);
-  op.formula(formula);
-  op.forward([f]<class T>(Type<T>, const Call& call) {
-    const auto x = call.view<const T>("x");
-    const auto y = call.view<T>("y");
-    for (std::int64_t i = 0; i < x.size(); ++i) y[i] = T(f(float(x[i])));
-  });
-  op.backward([gradient]<class T>(Type<T>, const Call& call) {
-    const auto x = call.view<const T>("x"), dy = call.view<const T>("dy");
-    const auto dx = call.view<T>("dx");
-    for (std::int64_t i = 0; i < x.size(); ++i) dx[i] = T(gradient(float(x[i]), float(dy[i])));
-  });
 }
 
 float positive(float x) { return x < 0 ? 0.0f : x; }
@@ -116,7 +98,8 @@ void describe_row_maximum(Op& op, bool all_at_times) {
 }  // namespace
 
 AMPCHECK_OP(relu_with_tangent, op) {
-  describe_unary(op, "y = maximum(x, 0)", positive, if_positive);
+  op.formula("y = maximum(x, 0)");
+  describe_unary(op, positive, if_positive);
   op.jvp([]<class T>(Type<T>, const Call& call) {
     const auto x = call.view<const T>("x"), u = call.view<const T>("x.tangent");
     const auto v = call.view<T>("y.tangent");
@@ -124,7 +107,8 @@ AMPCHECK_OP(relu_with_tangent, op) {
   });
 }
 AMPCHECK_OP(relu_with_wrong_tangent, op) {
-  describe_unary(op, "y = maximum(x, 0)", positive, if_positive);
+  op.formula("y = maximum(x, 0)");
+  describe_unary(op, positive, if_positive);
   op.jvp([]<class T>(Type<T>, const Call& call) {
     const auto x = call.view<const T>("x"), u = call.view<const T>("x.tangent");
     const auto v = call.view<T>("y.tangent");
@@ -132,7 +116,8 @@ AMPCHECK_OP(relu_with_wrong_tangent, op) {
   });
 }
 AMPCHECK_OP(relu_adds_gradient, op) {
-  describe_unary(op, "y = maximum(x, 0)", positive, if_positive);
+  op.formula("y = maximum(x, 0)");
+  describe_unary(op, positive, if_positive);
   op.accumulates({"dx"});
   op.backward([]<class T>(Type<T>, const Call& call) {
     const auto x = call.view<const T>("x"), dy = call.view<const T>("dy");
@@ -142,14 +127,17 @@ AMPCHECK_OP(relu_adds_gradient, op) {
 }
 // Equal infinities tie too, where 0.01 x is the limit; and a zero that is moved has to move exp(x) beside 1.
 AMPCHECK_OP(leaky_by_maximum, op) {
-  describe_unary(op, "y = maximum(x, 0.01 * x)", [](float x) { return x > 0 || x != x ? x : 0.01f * x; }, [](float x, float g) { return x > 0 ? g : 0.01f * g; });
+  op.formula("y = maximum(x, 0.01 * x)");
+  describe_unary(op, [](float x) { return x > 0 || x != x ? x : 0.01f * x; }, [](float x, float g) { return x > 0 ? g : 0.01f * g; });
 }
 AMPCHECK_OP(hinge_of_exp, op) {
-  describe_unary(op, "y = maximum(exp(x) - 1, 0)", [](float x) { return x < 0 ? 0.0f : std::exp(x) - 1; }, [](float x, float g) { return x > 0 ? g * std::exp(x) : 0.0f; });
+  op.formula("y = maximum(exp(x) - 1, 0)");
+  describe_unary(op, [](float x) { return x < 0 ? 0.0f : std::exp(x) - 1; }, [](float x, float g) { return x > 0 ? g * std::exp(x) : 0.0f; });
 }
 // Two kinks that are none together: each of them has another convention at zero.
 AMPCHECK_OP(elu_in_two_parts, op) {
-  describe_unary(op, "y = maximum(x, 0) + expm1(minimum(x, 0))", [](float x) { return x > 0 ? x : std::expm1(x); }, [](float x, float g) { return x > 0 ? g : g * std::exp(x); });
+  op.formula("y = maximum(x, 0) + expm1(minimum(x, 0))");
+  describe_unary(op, [](float x) { return x > 0 ? x : std::expm1(x); }, [](float x, float g) { return x > 0 ? g : g * std::exp(x); });
 }
 AMPCHECK_OP(larger_by_halves, op) { describe_larger(op, 0.5f, 0.5f); }
 AMPCHECK_OP(larger_twice, op) { describe_larger(op, 1, 1); }
