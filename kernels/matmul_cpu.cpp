@@ -37,11 +37,10 @@ namespace {
 
 constexpr std::int64_t kTileRows = 6;      // 6 x 16 chains fill 12 of the 16 vector registers
 constexpr std::int64_t kTileColumns = 16;
-constexpr std::int64_t kDepth = 192;       // k at a time: two panels of B (24 KiB) stay in the first-level cache
-constexpr std::int64_t kBlockRows = 96;    // a block of A (72 KiB) stays in the second-level cache
-constexpr std::int64_t kAloneRows = 192;   // of one thread, which needs no blocks for others: the panels of B come by half as often
-constexpr std::int64_t kFewRows = 192;     // up to here a panel of B is used once and so packed just before: these columns of it (96 KiB) at a time
-constexpr std::int64_t kChunkColumns = 128;
+constexpr std::int64_t kDepth = 512;     // k at a time: half of the first-level cache is a panel of A (12 rows, 24 KiB), B comes from the second
+constexpr std::int64_t kBlockRows = 96;  // a block of A (192 KiB) stays in the second-level cache
+constexpr std::int64_t kFewRows = 192;     // up to here a panel of B is used once and so packed just before: these columns of it (128 KiB) at a time
+constexpr std::int64_t kChunkColumns = 64;
 
 struct AlignedDelete {
   void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
@@ -108,7 +107,8 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
       return;
     }
   }
-  alignas(64) float row[width][kDepth];  // one row at a time as fp32, so that the conversion vectorises
+  constexpr std::int64_t kApart = kDepth + 16;  // so that equal places of the rows are not in one set of the first-level cache
+  alignas(64) float row[width][kApart];  // one row at a time as fp32, so that the conversion vectorises
   for (std::int64_t i = 0; i < n; ++i) {
     const T* line = from + i * m.row_stride;
     if (m.column_stride == 1)
@@ -118,7 +118,7 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
   }
   if (n == width) {
     std::int64_t k = 0;
-    if constexpr (width == kTileColumns) k = transpose(row[0], kDepth, depth, packed);
+    if constexpr (width == kTileColumns) k = transpose(row[0], kApart, depth, packed);
     for (; k < depth; ++k)
       for (std::int64_t i = 0; i < width; ++i) packed[k * width + i] = row[i][k];
   } else {
@@ -127,14 +127,36 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
   }
 }
 
+/// Panels of 16 side by side of a matrix whose rows are the inner ones: by k, so that each of its pages comes once.
+template <class T>
+void pack_beside(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth, float* __restrict__ packed) {
+  const T* from = static_cast<const T*>(m.data) + first + k0 * m.column_stride;
+  for (std::int64_t k = 0; k < depth; ++k, from += m.column_stride, packed += kTileColumns)
+    for (std::int64_t j = 0; j < n; j += kTileColumns)
+      for (std::int64_t i = 0; i < kTileColumns; ++i) packed[j * depth + i] = to_float(from[j + i]);
+}
+
+/// Calls f with a number of the type that `dtype` stores.
+template <class F>
+void with_storage(Dtype dtype, F f) {
+  switch (dtype) {
+    case Dtype::fp32: return f(float());
+    case Dtype::bf16: return f(Bf16());
+    case Dtype::fp16: return f(Fp16());
+    default: throw Error("[matmul] dtype, got " + std::string(name(dtype)) + ", want fp32, fp16 or bf16");
+  }
+}
+
 template <std::int64_t width>
 void pack(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth, float* packed) {
-  switch (m.dtype) {
-    case Dtype::fp32: return pack_panel<float, width>(m, first, n, k0, depth, packed);
-    case Dtype::bf16: return pack_panel<Bf16, width>(m, first, n, k0, depth, packed);
-    case Dtype::fp16: return pack_panel<Fp16, width>(m, first, n, k0, depth, packed);
-    default: throw Error("[matmul] dtype, got " + std::string(name(m.dtype)) + ", want fp32, fp16 or bf16");
-  }
+  with_storage(m.dtype, [&](auto storage) { pack_panel<decltype(storage), width>(m, first, n, k0, depth, packed); });
+}
+
+/// Some columns of B, `columns` transposed, as panels.
+void pack_columns(const Matrix& columns, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth, float* packed) {
+  if (columns.row_stride == 1 && n % kTileColumns == 0)
+    return with_storage(columns.dtype, [&](auto storage) { pack_beside<decltype(storage)>(columns, first, n, k0, depth, packed); });
+  for (std::int64_t j = 0; j < n; j += kTileColumns) pack<kTileColumns>(columns, first + j, std::min(kTileColumns, n - j), k0, depth, packed + j * depth);
 }
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -259,7 +281,7 @@ class Ahead {
 /// c [rows, columns], rows `stride` apart, continued over `depth` steps: packed panels of A by packed panels of B.
 void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t rows, std::int64_t columns, std::int64_t depth, float* c, std::int64_t stride, bool fresh, Ahead ahead = {}) {
   static const bool wide = runs_wide();
-  constexpr int kLines = 40;  // after each tile of thousands of cycles
+  constexpr int kLines = 96;  // after each tile of some ten thousand cycles
   const auto narrow = [&](std::int64_t i, std::int64_t j) {
     const std::int64_t width = std::min(kTileColumns, columns - j);
     float* const at = c + i * stride + j;
@@ -292,7 +314,7 @@ void multiply_few_rows(const Matrix& a, const Matrix& b, float* c, bool from_zer
       const auto columns_of = [&](std::int64_t of) { return std::min(kChunkColumns, columns - of / depths * kChunkColumns); };
       const auto depth_of = [&](std::int64_t of) { return std::min(kDepth, depth - of % depths * kDepth); };
       const std::int64_t first = piece / depths * kChunkColumns, n = columns_of(piece), k0 = piece % depths * kDepth, d = depth_of(piece), next = piece + 1;
-      for (std::int64_t j = 0; j < n; j += kTileColumns) pack<kTileColumns>(b_columns, first + j, std::min(kTileColumns, n - j), k0, d, packed_b.get() + j * d);
+      pack_columns(b_columns, first, n, k0, d, packed_b.get());
       const Ahead ahead = next < end * depths ? Ahead(b_columns, next / depths * kChunkColumns, columns_of(next), next % depths * kDepth, depth_of(next)) : Ahead();
       multiply_panels(packed_a.get() + k0 * padded_rows, packed_b.get(), rows, n, d, c + first, columns, from_zero && k0 == 0, ahead);
     }
@@ -321,11 +343,11 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zer
       pack<kTileColumns>(b_columns, j, std::min(kTileColumns, columns - j), k0, d, packed_b.get() + k0 * padded + j * d);
     }
   });
-  const std::int64_t block_rows = threads() == 1 ? kAloneRows : kBlockRows, blocks = (rows + block_rows - 1) / block_rows;
+  const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-    const Buffer packed_a = buffer_of(block_rows * kDepth);
+    const Buffer packed_a = buffer_of(kBlockRows * kDepth);
     for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t i0 = block * block_rows, n = std::min(block_rows, rows - i0);
+      const std::int64_t i0 = block * kBlockRows, n = std::min(kBlockRows, rows - i0);
       for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
         const std::int64_t d = std::min(kDepth, depth - k0);
         for (std::int64_t i = 0; i < n; i += kTileRows) pack<kTileRows>(a, i0 + i, std::min(kTileRows, n - i), k0, d, packed_a.get() + i * d);

@@ -46,7 +46,7 @@ struct Outcome {
 };
 
 Outcome outcome_of(TrainOptions options, const StreamMaker& stream, int steps = 3) {
-  options.stream = stream;
+  options.stream = stream, options.norms = true;
   Trainer trainer(options);
   Outcome out;
   for (int i = 0; i < steps; ++i) {

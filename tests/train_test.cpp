@@ -46,6 +46,19 @@ Diagnosis run(const TrainOptions& options, int steps) {
   return diagnose(trainer, results);
 }
 
+TEST(Train, GradientsThatAreNotFiniteAreFoundWithAndWithoutNorms) {
+  for (const double weight : {1.0, 1e9})
+    for (const double clip : {0.0, 1.0})
+      for (const bool norms : {false, true}) {
+        TrainOptions options = options_of(small_net(weight), Dtype::fp16, 0);
+        options.shadows = {}, options.norms = norms, options.rule.clip_value = clip;
+        Trainer trainer(options);
+        const StepResult result = trainer.step();
+        EXPECT_EQ(result.found_inf, weight > 1) << weight << " clip " << clip << " norms " << norms;
+        EXPECT_EQ(result.norms.empty(), !norms && clip == 0);
+      }
+}
+
 TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
   for (const char* model : {"mlp", "conv", "transformer"}) {
     NetOptions options;

@@ -291,9 +291,11 @@ StepResult Trainer::step() {
     result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
   }
   result.scale = scaler().get_scale();
-  result.scaled_norms = grad_norms(parameters_);
+  // Otherwise the optimizer counts what is not finite.
+  const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() || options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
+  if (norms) result.scaled_norms = grad_norms(parameters_);
   unscale();
-  result.norms = scaler().is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
+  if (norms) result.norms = scaler().is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
   if (watch_ && watch_->keeps_errors()) {
     const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
     result.gradient_errors = gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
@@ -316,6 +318,7 @@ StepResult Trainer::step() {
   result.scale_after = scaler().get_scale();
   result.tracker = scaler().get_growth_tracker();
   const UpdateCounts counts = sharded_ ? sharded_->counts() : optimizer_->counts();
+  if (!norms) result.found_inf = counts.non_finite > 0;
   if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
   ++step_;
   return result;

@@ -36,6 +36,7 @@ struct TrainOptions {
   Shadows shadows = {};
   Sampling sampling = {};    ///< of the shadows and of what is recorded
   int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
+  bool norms = false;        ///< StepResult has the norms of the gradients: of every element twice, for who reads them
   bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
   /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still does, on the device's
@@ -60,7 +61,7 @@ struct StepResult {
   int skips = 0;                            ///< so far
   bool ranks_disagree = false;              ///< sharded: some ranks stepped or have another scale
   double lr = 0;                            ///< of this step's update
-  std::vector<double> scaled_norms, norms;  ///< of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
+  std::vector<double> scaled_norms, norms;  ///< if asked for: of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
   /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for

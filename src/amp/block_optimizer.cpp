@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <mutex>
 
 #include "src/amp/blocks.h"
@@ -16,12 +18,26 @@ namespace {
 
 constexpr std::int64_t kGrain = 1 << 15;  // elements
 constexpr int kMaxMoments = 3;
+constexpr int kStep = kBlock / 4;  // elements at a time: what they fetch from a block ahead comes while they are updated
 
 bool is_low(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
 
-/// Fetches elements [at, end), at most a block of them: a block ends where a page does, and there the processor's own looking ahead does too.
+/// Copies, and fetches what lies a block further: the processor's own looking ahead ends where a page does. Behind the end of memory
+/// nothing is fetched, which harms nothing.
+template <class T>
+void copy_and_fetch(const T* from, std::int64_t n, T* to) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  std::int64_t i = 0;
+  for (; i + kLine <= n; i += kLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from + i) + kBlock * sizeof(T)));
+    std::memcpy(to + i, from + i, kLine * sizeof(T));
+  }
+  std::copy_n(from + i, n - i, to + i);
+}
+
+/// Fetches elements [at, end), at most a step of them.
 void fetch_block(const TensorView& view, std::int64_t at, std::int64_t end) {
-  const std::int64_t size = std::min<std::int64_t>(kBlock, end - at) * bytes(view.dtype);
+  const std::int64_t size = std::min<std::int64_t>(kStep, end - at) * bytes(view.dtype);
   const char* const from = reinterpret_cast<const char*>(element_at(view, 0)) + at * bytes(view.dtype);
   for (std::int64_t i = 0; i < size; i += 64) __builtin_prefetch(from + i);
 }
@@ -34,6 +50,7 @@ void add(UpdateCounts& to, const UpdateCounts& from) {
   to.with_grad_stagnant += from.with_grad_stagnant;
   to.second_moment_zero += from.second_moment_zero;
   to.epsilon_zero += from.epsilon_zero;
+  to.non_finite += from.non_finite;
 }
 
 }  // namespace
@@ -103,7 +120,8 @@ UpdateBlock<T> BlockOptimizer::load(const Walk& w, std::int64_t at, std::int64_t
   block.n = n;
   block.rounds_to = w.rounds_to;
   block.grad = buffers.grad.data();
-  load_block(w.grad, at, n, block.grad);
+  if (lies_as<T>(w.grad)) copy_and_fetch(reinterpret_cast<const T*>(element_at(w.grad, at)), n, block.grad);
+  else load_block(w.grad, at, n, block.grad);
   if (w.grad_scale) {
     const T scale = *w.grad_scale;
     for (std::int64_t i = 0; i < n; ++i) block.grad[i] /= scale;
@@ -166,13 +184,20 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
 template <class T>
 void BlockOptimizer::walk(const Walk& w, std::int64_t begin, std::int64_t end, UpdateCounts& counts) const {
   Buffers<T> buffers;
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const UpdateBlock<T> block = load(w, at, std::min<std::int64_t>(kBlock, end - at), buffers);
-    if (const std::int64_t next = at + kBlock; next < end) fetch_block(w.grad, next, end), fetch_block(w.target, next, end);
+  for (std::int64_t at = begin; at < end; at += kStep) {
+    const UpdateBlock<T> block = load(w, at, std::min<std::int64_t>(kStep, end - at), buffers);
+    const std::int64_t next = std::min(end, at + kBlock);
+    if (!lies_as<T>(w.grad)) fetch_block(w.grad, next, end);
+    if (!common_.count || !lies_as<T>(w.target)) fetch_block(w.target, next, end);
     if (common_.count) {
-      std::copy_n(block.parameter, block.n, buffers.old.data());
+      copy_and_fetch(block.parameter, block.n, buffers.old.data());
       if (w.has_copy) load_block(w.copy, at, block.n, buffers.copy_before.data());
-      for (std::int64_t i = 0; i < block.n; ++i) buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0) ? 1 : 0;
+      int non_finite = 0;
+      for (std::int64_t i = 0; i < block.n; ++i) {
+        buffers.had_grad[static_cast<std::size_t>(i)] = block.grad[i] != T(0) ? 1 : 0;
+        non_finite += std::fabs(block.grad[i]) <= std::numeric_limits<T>::max() ? 0 : 1;
+      }
+      counts.non_finite += non_finite;
     }
     update_block(block);
     store(w, at, block, buffers, common_.count);

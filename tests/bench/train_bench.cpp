@@ -153,7 +153,7 @@ struct EigenNet {
 
 /// The same step on the same data, in fp32, without scaler or watch.
 void eigen_figure() {
-  add_figure("train/eigen", 7, [](benchmark::State& state) {
+  add_figure("train/eigen", 25, [](benchmark::State& state) {
     begin();
     std::vector<double> x(kBatch * kWidth), y(kBatch * kWidth);
     Random(1, "x").normals(0, x), Random(1, "y").normals(0, y);
