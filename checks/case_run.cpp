@@ -166,11 +166,23 @@ LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) { return launch
 
 LaunchResult CaseRun::run_jvp(const LaunchTensors& tensors) { return launched(op.kernel.jvp, tensors, "jvp"); }
 
+/// The memory of the cotangents at hand, for the next ones; unless later probes are like them: then they are kept.
+NamedValues CaseRun::release_cotangents() {
+  const bool as_drawn = cotangents_probe_ >= 0 && cotangent_tensors_of_ == reference.probe() && call.layout == "dense";
+  NamedValues all = reference.release_cotangents();
+  int later = cotangents_probe_ + 1;
+  while (as_drawn && later < probe_count(call) && probe_like(call, later) != cotangents_probe_) ++later;
+  if (!as_drawn || later == probe_count(call)) return all;
+  for (auto& [name, values] : all) drawn_[cotangents_probe_][name] = {std::move(values), cotangent_ranges_.at(name)};
+  return {};
+}
+
 const NamedValues& CaseRun::cotangents(int probe) {
   if (probe == cotangents_probe_) return reference.cotangents();
+  NamedValues all = release_cotangents();
   cotangents_probe_ = probe;
-  NamedValues all = reference.release_cotangents();  // the next ones fit into their memory
-  Ranges ranges;
+  const auto like = drawn_.find(probe_like(call, probe));
+  Ranges& ranges = cotangent_ranges_;
   cotangent_tensors_.clear();
   for (const Written& output : outputs) {
     if (output.saved) continue;
@@ -179,7 +191,8 @@ const NamedValues& CaseRun::cotangents(int probe) {
     CotangentBits bits;
     const bool at_once = tensor.view().is_dense() && is_float(output.dtype);
     if (at_once) bits.to = tensor.view().as<std::byte>();
-    std::vector<double> values = cotangent_values(call, output.name, output.shape, output.dtype, probe, std::move(all[name]), bits);
+    std::vector<double> values = cotangent_values(call, output.name, output.shape, output.dtype, probe, std::move(all[name]), bits,
+                                                  like == drawn_.end() || like->first == probe ? nullptr : &like->second.at(name));
     // An expanded cotangent repeats its first column: what the kernel reads must be what the reference gets.
     const bool expanded = layout_of(call.layout, name) == Layout::expanded && output.shape.rank > 0;
     for (std::size_t i = 0; expanded && i < values.size(); ++i) values[i] = values[i - i % static_cast<std::size_t>(output.shape.last())];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checks/case_reference.h"
+#include "checks/cotangents.h"
 #include "checks/launch.h"
 #include "checks/runner.h"
 
@@ -84,6 +85,7 @@ class CaseRun {
   void stop_if_cancelled() const;
   LaunchResult launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass);
   void note_memory(const LaunchResult& result, const std::string& where);
+  NamedValues release_cotangents();
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
   std::map<std::string, GuardedTensor> cotangent_tensors_;  ///< of the cotangents that the reference has, if it has not got others since
@@ -91,6 +93,8 @@ class CaseRun {
   mutable std::map<std::pair<std::string, int>, GuardedTensor> poisoned_;  ///< what launches copy before they write, by fill; nobody writes here
   LaunchCopies copies_;
   int cotangents_probe_ = -1;
+  Ranges cotangent_ranges_;
+  std::map<int, std::map<std::string, Drawn>> drawn_;  ///< cotangents of probes that later ones are like
 };
 
 /// Moves the checks of a case into its result: the verdict is the gravest of them, except that a contract explains the few

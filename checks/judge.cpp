@@ -289,8 +289,8 @@ bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const d
   unsettled(got, ball, first, of.tensor(k).dtype, open, kMost);
   const auto nearest = [&](std::int64_t i) { return settled(got[static_cast<std::size_t>(i)], ball.v[first + i], 0, of.tensor(k).dtype); };
   return open.size() <= kMost && std::all_of(open.begin(), open.end(), nearest) && std::all_of(open.begin(), open.end(), [&](std::int64_t i) {
-    const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i);
-    return settled(got[static_cast<std::size_t>(i)], ball.v[first + i], radius, of.tensor(k).dtype);
+    const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i), number = got[static_cast<std::size_t>(i)];
+    return (radius == 0 && number == ball.v[first + i]) || settled(number, ball.v[first + i], radius, of.tensor(k).dtype);
   });
 }
 

@@ -79,7 +79,7 @@ std::span<const CotangentRegime> cotangent_table() {
        {"powers", "normal", "one_hot", "zero"}},
       {"full", "six probes: powers of two and full mantissas in turn", nullptr, false,
        {"powers", "normal", "powers", "normal", "row_constant", "normal"}},
-      {"powers", "signed powers of two times 1 to 3: products are exact", signed_power, false, {}, bulk_powers, true},
+      {"powers", "signed powers of two times 1 to 3: products are exact", signed_power, false, {}, bulk_powers, true, 0.5},
       {"normal", "full mantissas: the order of a sum shows", full_normal, true, {}, bulk_normal},
       {"zero", "all zero", [](const Fill&, std::int64_t) { return 0.0; }},
       {"one_hot", "one of each row is +1 or -1", one_hot},

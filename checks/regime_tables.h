@@ -71,6 +71,7 @@ struct CotangentRegime {
   std::vector<const char*> probes = {};  ///< regimes of the probes, in order
   BulkFunction bulk = nullptr;            ///< where one element at a time would cost more than the check
   bool representable = false;             ///< in every storage type: nothing to round
+  double grid = 0;                        ///< Extremes::grid of all its numbers
 };
 std::span<const CotangentRegime> cotangent_table();
 

@@ -2,6 +2,7 @@
 #include "checks/regimes.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -248,7 +249,8 @@ std::vector<double> base_values(const OpSignature& signature, const OpCall& call
   std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
   if (!governed && default_is_normal(spec)) {
     fill.values.normals(0, values);
-    for (double& value : values) value = into_domain(as_role(spec, value), spec);
+    const bool as_it_is = spec.role == Role::data && spec.domain == Domain::any;
+    for (double& value : values) value = as_it_is ? value : into_domain(as_role(spec, value), spec);
     return values;
   }
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
@@ -314,26 +316,73 @@ void widen(reference::Extremes& all, const reference::Extremes& part, bool first
 
 }  // namespace
 
+int probe_like(const OpCall& call, int probe) {
+  const CotangentRegime& row = find_cotangent(call.cotangent);
+  for (int first = 0; first < probe && !row.probes.empty() && !has_real_probe(call); ++first)
+    if (std::string_view(probe_regime(call, first).name) == probe_regime(call, probe).name) return first;
+  return probe;
+}
+
+namespace {
+
+/// Numbers of a probe at other places and with other signs: random numbers cost more than all else about a cotangent.
+class Displaced {
+ public:
+  static constexpr std::int64_t kFewest = 8192;  ///< elements
+
+  Displaced(const OpCall& call, const std::string& output, int probe, std::int64_t count)
+      : signs_(call.seed, gradient_name(output) + "/signs" + std::to_string(probe)), count_(count), shift_((count * 618 / 1000 + 1) * probe % count) {}  // no multiple of a row
+
+  /// Calls fill(from, part) for the one or two runs that elements start, start + 1, ... are taken from, and turns signs.
+  template <class F>
+  void fill(std::int64_t start, std::span<double> part, F fill) const {
+    const std::int64_t from = (start + shift_) % count_;
+    const auto n = static_cast<std::size_t>(std::min(std::ssize(part), count_ - from));
+    fill(from, part.first(n));
+    if (n < part.size()) fill(0, part.subspan(n));
+    constexpr std::size_t kWord = 64;
+    for (std::size_t i = 0; i < part.size(); i += kWord) {
+      const std::uint64_t word = signs_.bits((static_cast<std::uint64_t>(start) + i) / kWord);
+      for (std::size_t k = i; k < std::min(part.size(), i + kWord); ++k) part[k] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(part[k]) ^ (word >> (k - i)) << 63);
+    }
+  }
+
+ private:
+  Random signs_;
+  std::int64_t count_, shift_;
+};
+
+}  // namespace
+
 std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,
-                                     CotangentBits& bits) {
+                                     CotangentBits& bits, const Drawn* like) {
   constexpr std::size_t kPart = 2048;  // values and bits stay in the nearest cache
   std::vector<double> values = std::move(room);
   std::optional<std::vector<double>> given;
   if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
   probe = std::max(probe, 0);  // of several outputs a file may have the cotangents of some
   const CotangentRegime& row = probe_regime(call, probe);
-  const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(probe) + shape.str(), shape, dtype, 0);
+  const bool displaced = !given && row.bulk != nullptr && shape.count() >= Displaced::kFewest && probe_like(call, probe) != probe;
+  const Displaced places(call, output, probe, std::max<std::int64_t>(shape.count(), 1));
+  const int drawn = displaced ? probe_like(call, probe) : probe;
+  const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(drawn) + shape.str(), shape, dtype, 0);
   if (given) values = std::move(*given);
   else values.resize(static_cast<std::size_t>(fill.frame.count));
+  const bool rounded = displaced && like != nullptr;
   bits.range = {};
   for (std::size_t start = 0; start < values.size(); start += kPart) {
     const std::span<double> part = std::span(values).subspan(start, std::min(kPart, values.size() - start));
-    if (!given && row.bulk != nullptr) row.bulk(fill, static_cast<std::int64_t>(start), part);
+    const auto first = static_cast<std::int64_t>(start);
+    if (rounded) places.fill(first, part, [&](std::int64_t from, std::span<double> to) { std::copy_n(like->values.begin() + from, to.size(), to.begin()); });
+    else if (displaced) places.fill(first, part, [&](std::int64_t from, std::span<double> to) { row.bulk(fill, from, to); });
+    else if (!given && row.bulk != nullptr) row.bulk(fill, first, part);
     else if (!given) for (std::size_t i = 0; i < part.size(); ++i) part[i] = row.fill(fill, static_cast<std::int64_t>(start + i));
-    if (is_float(dtype) && (given || !row.representable)) round_to(fill.format, part);
+    if (is_float(dtype) && !rounded && (given || !row.representable)) round_to(fill.format, part);
     if (bits.to != nullptr) encode(fill.format, RoundingMode{}, part, bits.to + start * static_cast<std::size_t>(fill.format.storage_bytes()));
-    widen(bits.range, reference::extremes_of(part), start == 0);
+    if (!rounded) widen(bits.range, reference::extremes_of(part), start == 0);
   }
+  if (rounded) bits.range = like->range;
+  bits.range.grid = given ? 0 : row.grid;
   return values;
 }
 

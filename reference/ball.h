@@ -53,6 +53,7 @@ struct Extremes {
   double smallest = 1, largest = 0;
   bool finite = true;
   bool zero = false;  ///< whether some element is zero
+  double grid = 0;    ///< a power of two of which every element is a multiple; 0: none is known
 };
 
 /// What bounds the radii of all elements (Radii::uniform): that of an element of value v is at most relative |v| + absolute.

@@ -164,6 +164,7 @@ struct UniformSums {
   explicit UniformSums(std::int64_t count) : value(static_cast<std::size_t>(count)), mass(value) {}
   std::vector<double> value, mass;
   double terms = 0, mass_each = 0, base_each = 0, relative = 0;  ///< of one term: what adds to |v|, and to the radius
+  double grid = kInfinity;                                       ///< of which every term is a multiple; 0: none is known
 };
 /// Takes in the bounds of terms from x.
 void see_terms(const Ball& x, UniformSums& sums);

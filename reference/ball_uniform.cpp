@@ -271,6 +271,24 @@ bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const B
   return bounded(radius_of(out));
 }
 
+namespace {
+
+/// Whether one value was found without the loops for many.
+bool value_of(Primitive primitive, std::span<const ElementBound> in, double& out) {
+  const double a = in[0].v, b = in.size() > 1 ? in[1].v : 0;
+  switch (primitive) {
+    case Primitive::add: out = a + b; return true;
+    case Primitive::sub: out = a - b; return true;
+    case Primitive::mul: out = a * b; return true;
+    case Primitive::div: out = a / b; return true;
+    case Primitive::neg: out = -a; return true;
+    case Primitive::square: out = a * a; return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
 ElementBound element_result(const RuleContext& c, Primitive primitive, std::span<const ElementBound> in, bool wants) {
   ElementBound out;
   ValuesIn from[3] = {};
@@ -281,7 +299,7 @@ ElementBound element_result(const RuleContext& c, Primitive primitive, std::span
   }
   Extremes seen;
   double gap = kInfinity;
-  evaluate_values(primitive, 1, from, &out.v, seen, gap);
+  if (!value_of(primitive, in, out.v)) evaluate_values(primitive, 1, from, &out.v, seen, gap);
   out.radius = radius_of_result(c, primitive, {at, in.size()}, std::fabs(out.v), gap, wants);
   return out;
 }
@@ -291,6 +309,8 @@ void see_terms(const Ball& x, UniformSums& s) {
   s.mass_each = std::max(s.mass_each, x.all.chained ? x.all.mass : x.all.absolute);
   s.base_each = std::max(s.base_each, x.all.chained ? x.all.base : x.all.absolute);
   s.relative = std::max(s.relative, x.all.chained ? 0.0 : x.all.relative);
+  const bool exact = !x.r && x.all.relative == 0 && x.all.absolute == 0 && !x.all.chained;
+  s.grid = std::min(s.grid, exact ? x.range.grid : 0.0);
 }
 
 bool store_uniform(const RuleContext& c, const UniformSums& s, double n, bool wants_sum, Ball& out) {
@@ -301,11 +321,11 @@ bool store_uniform(const RuleContext& c, const UniformSums& s, double n, bool wa
   const auto mass_at = [&](double size) { return (size * (1 + s.relative) + n * s.mass_each) * kSlack; };
   const auto base_at = [&](double size) { return (size * s.relative + n * s.base_each) * kSlack; };
   const double mass = mass_at(sizes), base = base_at(sizes);
-  out.all.absolute = summation_radius(c, n * s.terms, mass, base, 0.0) * kSlack;
+  out.all.absolute = summation_radius(c, n * s.terms, mass, base, s.grid) * kSlack;
   if (n >= kSharpSums && bounded(out.all.absolute)) {
     out.r = make_channel(out.count());
     for (std::size_t k = 0; k < s.mass.size(); ++k)
-      out.r[static_cast<std::ptrdiff_t>(k)] = summation_radius(c, n * s.terms, mass_at(s.mass[k]), base_at(s.mass[k]), 0.0) * kSlack;
+      out.r[static_cast<std::ptrdiff_t>(k)] = summation_radius(c, n * s.terms, mass_at(s.mass[k]), base_at(s.mass[k]), s.grid) * kSlack;
   }
   if (wants_sum) out.all.chained = true, out.all.terms = n * s.terms, out.all.mass = mass, out.all.base = base;
   return bounded(out.all.absolute);

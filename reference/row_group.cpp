@@ -12,6 +12,7 @@ bool lies_by_rows(const Ball& x, bool has_rows, std::int64_t width, std::int64_t
 }
 
 void run_row_steps(std::span<RowStep> steps, std::int64_t count) {
+  constexpr std::int64_t kTogether = 4;  // rows that are added to sums at once
   for (std::int64_t row = 0; row < count; ++row)
     for (RowStep& step : steps) {
       if (step.kind == RowStep::Kind::moved) continue;
@@ -20,7 +21,8 @@ void run_row_steps(std::span<RowStep> steps, std::int64_t count) {
         if (step.advance[k] != 0) in[k].p += row * step.advance[k];
       const auto n = static_cast<std::int64_t>(step.n);
       if (step.kind == RowStep::Kind::column) {
-        add_values(in[0].p, 1, step.n, step.out, step.mass);
+        const std::int64_t rows = row % kTogether + 1;
+        if (rows == kTogether || row + 1 == count) add_values(in[0].p - (rows - 1) * step.advance[0], static_cast<std::size_t>(rows), step.n, step.out, step.mass);
       } else if (step.kind == RowStep::Kind::sum) {
         SumState state;
         sum_run(in[0].p, nullptr, n, state);

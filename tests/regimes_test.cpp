@@ -333,6 +333,8 @@ TEST(Cotangents, BitsAndExtremesAreThoseOfTheValues) {
           EXPECT_EQ(bits.range.smallest, extremes.smallest) << regime.name;
           EXPECT_EQ(bits.range.zero, extremes.zero) << regime.name;
           EXPECT_EQ(bits.range.finite, extremes.finite) << regime.name;
+          for (std::size_t i = 0; bits.range.grid > 0 && i < values.size(); ++i) ASSERT_EQ(values[i] / bits.range.grid, std::floor(values[i] / bits.range.grid)) << regime.name;
+          EXPECT_EQ(bits.range.grid > 0, regime.name == "powers") << regime.name;
         }
   set_simd_target("");
   const std::vector<double> rows = cotangent("row_constant", {41, 101});  // parts begin within rows
@@ -398,6 +400,36 @@ TEST(Cotangents, Probes) {
   EXPECT_NE(cotangent_values(call, "y", {3, 4}, Dtype::fp32, 1), cotangent_values(call, "z", {3, 4}, Dtype::fp32, 1));
   call.cotangent = "normal";
   EXPECT_EQ(probe_count(call), 1);
+}
+
+TEST(Cotangents, LargeProbesOfOneRegimeAreItsNumbersElsewhereWithOtherSigns) {
+  OpCall call = default_call(norm_like(), Dtype::bf16);
+  call.cotangent = "full";
+  const auto sizes = [](std::vector<double> values) {
+    for (double& v : values) v = std::fabs(v);
+    return values;
+  };
+  const auto sorted = [](std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values;
+  };
+  const Shape large = {64, 257};
+  for (const auto& [first, later] : {std::pair{0, 2}, {1, 3}, {1, 5}}) {
+    ASSERT_EQ(probe_like(call, later), first);
+    const std::vector<double> a = cotangent_values(call, "y", large, Dtype::bf16, first), b = cotangent_values(call, "y", large, Dtype::bf16, later);
+    EXPECT_EQ(sorted(sizes(a)), sorted(sizes(b)));
+    CotangentBits bits;
+    const Drawn kept{a, reference::extremes_of(a)};
+    EXPECT_EQ(cotangent_values(call, "y", large, Dtype::bf16, later, {}, bits, &kept), b) << "from what was kept";
+    // Along rows and columns, at the same place and at the next ones, they are strangers: correlations of 16448 numbers are below 5/sqrt(16448).
+    for (const std::int64_t apart : {0, 1, 2, 256, 257, 258}) {
+      double both = 0, one = 0, other = 0;
+      for (std::size_t i = 0; i + static_cast<std::size_t>(apart) < a.size(); ++i) both += a[i] * b[i + static_cast<std::size_t>(apart)], one += a[i] * a[i], other += b[i] * b[i];
+      EXPECT_LT(std::fabs(both), 5 / std::sqrt(16448.0) * std::sqrt(one * other)) << later << " apart " << apart;
+    }
+  }
+  EXPECT_NE(sorted(sizes(cotangent_values(call, "y", large, Dtype::bf16, 3))), sorted(sizes(cotangent_values(call, "y", large, Dtype::bf16, 4))));
+  EXPECT_NE(sorted(sizes(cotangent_values(call, "y", {5, 7}, Dtype::bf16, 1))), sorted(sizes(cotangent_values(call, "y", {5, 7}, Dtype::bf16, 3)))) << "few are drawn anew";
 }
 
 std::string message(const std::function<void()>& call) {

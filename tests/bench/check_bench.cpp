@@ -43,7 +43,7 @@ void check_alone(benchmark::State& state, const std::string& case_name) {
 
 const bool registered = [] {
   const auto add = [](const char* op, double goal, void (*plain)(PlainOp&)) {
-    add_figure(std::string("check/") + op, 15, [=](benchmark::State& state) { check_against_plain(state, op, goal, plain); });
+    add_figure(std::string("check/") + op, 60, [=](benchmark::State& state) { check_against_plain(state, op, goal, plain); });
   };
   add("softmax", 40, plain_softmax);
   add("gelu", 40, plain_gelu);
