@@ -127,7 +127,7 @@ TEST(KernelPatterns, RowMaximumKeepsNaN) {
 TEST(KernelPatterns, MatmulIsOneChainPerOutput) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {7, 17, 5}, {6, 16, 256}, {97, 33, 515}, {20, 80, 37}, {3, 0, 4},
-                                  {0, 3, 4}, {2, 3, 0}, {13, 64, 40}, {14, 64, 16}, {15, 64, 193}, {16, 32, 9}, {17, 32, 8}, {19, 96, 24}, {21, 64, 33}, {22, 32, 7}, {23, 48, 200}, {205, 64, 20}})
+                                  {0, 3, 4}, {2, 3, 0}, {13, 64, 40}, {14, 64, 16}, {15, 64, 193}, {16, 32, 9}, {17, 32, 8}, {19, 96, 24}, {21, 64, 33}, {22, 32, 7}, {23, 48, 200}, {205, 64, 20}, {205, 80, 1030}, {13, 150, 1027}})
       for (const bool a_turned : {false, true})
         for (const bool b_turned : {false, true}) {
           const Tensor a = numbers(dtype, a_turned ? Shape{k, m} : Shape{m, k}, 1);
