@@ -331,7 +331,7 @@ class Displaced {
   static constexpr std::int64_t kFewest = 8192;  ///< elements
 
   Displaced(const OpCall& call, const std::string& output, int probe, std::int64_t count)
-      : signs_(call.seed, gradient_name(output) + "/signs" + std::to_string(probe)), count_(count), shift_((count * 618 / 1000 + 1) * probe % count) {}  // no multiple of a row
+      : signs_(call.seed, gradient_name(output) + "/signs" + std::to_string(probe)), count_(count), shift_((count * 618 / 1000 + 1) * probe % count) {}  // hardly a multiple of a row
 
   /// Calls fill(from, part) for the one or two runs that elements start, start + 1, ... are taken from, and turns signs.
   template <class F>

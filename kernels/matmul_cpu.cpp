@@ -37,8 +37,8 @@ namespace {
 
 constexpr std::int64_t kTileRows = 6;      // 6 x 16 chains fill 12 of the 16 vector registers
 constexpr std::int64_t kTileColumns = 16;
-constexpr std::int64_t kDepth = 512;     // k at a time: half of the first-level cache is a panel of A (12 rows, 24 KiB), B comes from the second
-constexpr std::int64_t kBlockRows = 96;  // a block of A (192 KiB) stays in the second-level cache
+constexpr std::int64_t kDepth = 512;       // k at a time: 12 rows of A (24 KiB) stay in the first-level cache, and B comes from the second
+constexpr std::int64_t kBlockRows = 96;    // a block of A (192 KiB) stays in the second-level cache
 constexpr std::int64_t kFewRows = 192;     // up to here a panel of B is used once and so packed just before: these columns of it (128 KiB) at a time
 constexpr std::int64_t kChunkColumns = 64;
 
