@@ -189,6 +189,7 @@ TEST(Cli, FilesAreWrittenWholeOrNotAtAll) {
 
 TEST(Cli, ColoursOnlyOnATerminalWithoutNoColor) {
   if (shell("command -v script").exit_code != 0) GTEST_SKIP() << "no 'script' program to make a terminal";
+  if (shell("script -qec true /dev/null").exit_code != 0) GTEST_SKIP() << "'script' can make no terminal here (no /dev/pts)";
   const auto on_terminal = [](const std::string& environment) {
     return shell("export TERM=xterm; " + environment + " script -qec \"$AMPCHECK list\" /dev/null").out;
   };

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A foreign project finds the installed ampcheck, builds an op against its headers, and checks it in its own ctest:
-#   cmake -DBUILD=<build folder> -DFOLDER=<empty folder> -P install_test.cmake
+#   cmake -DBUILD=<build folder> -DFOLDER=<empty folder> -DGENERATOR=<CMake's> -P install_test.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -12,6 +12,7 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+set(ENV{CMAKE_GENERATOR} "${GENERATOR}")  # the default one may have no program here
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${FOLDER}/prefix)

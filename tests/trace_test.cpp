@@ -229,6 +229,44 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   EXPECT_TRUE(contains(other.err, "recipe")) << other.err;
 }
 
+TEST_F(TraceFile, OutputsReplaceNoInputAndATraceGoesOnInItsOwnFileAlone) {
+  const std::string at = folder_.path() + "/";
+  const auto refused = [](const std::string& arguments, const char* want) {
+    const ProgramResult run = ampcheck("train " + arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
+    EXPECT_TRUE(contains(run.err, want)) << run.err;
+  };
+  std::ofstream(at + "net.toml") << "[[layers]]\ntype = 'linear'\n";
+  const std::string net = read_text(at + "net.toml");
+  refused(at + "net.toml --steps 1 --record " + at + "net.toml", "which is the net");
+  refused(at + "net.toml --steps 1 --save " + at + "./net.toml", "which is the net");
+  refused("--steps 1 --save " + at + "one --record " + at + "one", "which is the trace");
+  EXPECT_EQ(read_text(at + "net.toml"), net);
+  ASSERT_EQ(ampcheck("train --steps 1 --save " + at + "a.st --record " + at + "a.trace").exit_code, 0);
+  const std::string checkpoint = read_text(at + "a.st"), resume = "--steps 2 --resume " + at + "a.st --record " + at;
+  std::ofstream(at + "notes") << "mine\n";
+  refused(resume + "notes", "no trace of this run");
+  refused(resume + "a.st", "the checkpoint to go on from");
+  ASSERT_EQ(ampcheck("train --model conv --steps 1 --record " + at + "conv.trace").exit_code, 0);
+  refused(resume + "conv.trace", "no trace of this run");
+  EXPECT_EQ(read_text(at + "notes"), "mine\n");
+  EXPECT_EQ(read_text(at + "a.st"), checkpoint);
+  EXPECT_EQ(ampcheck("train " + resume + "a.trace --save " + at + "a.st").exit_code, 0) << "a checkpoint may follow itself";
+  EXPECT_NE(read_text(at + "a.st"), checkpoint);
+  refused(at, "got the folder");
+}
+
+TEST_F(TraceFile, ManyFaultsHaveTheirHeadingNamesTheirQuotesAndAnEmptyTraceItsWord) {
+  const std::string shown = ampcheck("trace " + record("--lr 3000 --steps 60")).out;
+  EXPECT_TRUE(contains(shown, "Non-finite values:\n  step 2")) << shown;
+  EXPECT_TRUE(contains(shown, "more (--csv has all)")) << shown;
+  std::ofstream(folder_.path() + "/net.toml") << "[[layers]]\ntype = 'linear'\nname = 'a,\"b\"'\n";
+  const std::string csv = ampcheck("trace --csv " + record(folder_.path() + "/net.toml")).out;
+  EXPECT_TRUE(contains(csv, ",\"a,\"\"b\"\"\",")) << csv.substr(0, 2000);
+  record("--ops 'nope*'");
+  EXPECT_TRUE(contains(run_.err, "the trace has no tensor")) << run_.err;
+}
+
 /// Rates of the updates, and of the fp64 run's; a scale so large that the first steps are skipped.
 TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterACheckpoint) {
   const std::string at = folder_.path() + "/", common = "train --json --lr 0.4 --lr-schedule step:2:0.5 --init-scale 2e6 --shadow carried --batch 8 ";
@@ -305,6 +343,8 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
       {layers({"'linear'\noutputs = 0"}), ":3:11] outputs, got 0, want a whole number from 1"},
       {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
       {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},
+      {layers({"'linear'\nname = 'l.q'\noutputs = 32"}), ":3:8] name, got 'l.q', want one without a dot"},
+      {layers({"'conv2d'\noutputs = 2", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'flatten'", "'linear'"}), "input, got [64,2,1,1], want images of two rows and columns at least"},
       {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist' (did you mean 'first'?"},
       {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
       {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},

@@ -13,6 +13,7 @@
 
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "tools/options.h"
 
 namespace ampcheck::tools {
 
@@ -96,6 +97,7 @@ void require_writable(const std::string& path) {
 void require_readable(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::exists(path, none)) throw MissingFileError("[file] got no '" + path + "', want a file of that name");
+  if (std::filesystem::is_directory(path, none)) throw UsageError("[file] got the folder '" + path + "', want a file");
 }
 
 Style stdout_style() {

@@ -19,7 +19,7 @@ void write_stderr(std::string_view text);
 void write_file(const std::string& path, std::string_view text);
 /// Throws WriteError if `path` can surely not be written; called before a long run.
 void require_writable(const std::string& path);
-/// Throws EnvironmentError if there is no file of that name.
+/// Throws EnvironmentError if there is no file of that name, UsageError if it is a folder.
 void require_readable(const std::string& path);
 
 /// Escape codes of a terminal, all empty where colours are off.

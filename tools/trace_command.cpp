@@ -133,13 +133,12 @@ std::string time_table(const Trace& trace, const Style& style) {
 }
 
 std::string faults_text(const Trace& trace) {
+  constexpr int kShown = 8;
   std::string out;
-  int shown = 0;
+  int seen = 0;
   for (const TracedTensor& t : trace.tensors)
-    if (t.role == "producer" || t.role == "killer") {
-      if (++shown > 8) return out + "  ...\n";
-      out += fmt::format("  step {:<6} {:<10} {}\n", t.step + 1, t.role, t.name());
-    }
+    if ((t.role == "producer" || t.role == "killer") && ++seen <= kShown) out += fmt::format("  step {:<6} {:<10} {}\n", t.step + 1, t.role, t.name());
+  if (seen > kShown) out += fmt::format("  ... and {} more (--csv has all)\n", seen - kShown);
   return out.empty() ? out : "\nNon-finite values:\n" + out;
 }
 
@@ -180,6 +179,14 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
   return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + decisions_text(sums) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
 }
 
+/// A field as RFC 4180 has it: layers may be named anything.
+std::string field(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + '"';
+}
+
 /// One row for each tensor of each step; of each parameter a column: what moved its gradient, in the first row of that name in the step.
 std::string csv_of(const Trace& trace) {
   std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role";
@@ -191,11 +198,11 @@ std::string csv_of(const Trace& trace) {
     own[{g.step, -1}] = g.apart;
     for (const TracedGradient::Part& part : g.parts) own[{g.step, part.seq}] = part.moves;
   }
-  for (const std::string& parameter : parameters) out += ",gradient of " + parameter;
+  for (const std::string& parameter : parameters) out += "," + field("gradient of " + parameter);
   out += '\n';
   const auto maybe = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string(); };
   for (const TracedTensor& t : trace.tensors) {
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", t.step, t.seq, t.phase, t.cast ? 1 : 0, t.op, t.layer, t.tensor, name(t.dtype), t.scale, t.elements, t.zero,
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", t.step, t.seq, t.phase, t.cast ? 1 : 0, field(t.op), field(t.layer), field(t.tensor), name(t.dtype), t.scale, t.elements, t.zero,
                        t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), maybe(t.loss_error), t.flipped, t.undecided, t.intended, t.stagnant, t.role);
     for (const std::string& parameter : parameters) {
       const auto& own = moves[parameter];

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "checks/models/real_data.h"
 #include "checks/train/checkpoint.h"
@@ -124,7 +125,7 @@ std::string scale_advice(const ScaleAdvice& a) {
     out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low)) : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
     if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
   } else {
-    out = fmt::format("each loses something; {} least, {} of the elements, most of them in {} (scale 1: {})", power(a.best), percent(a.best_share), a.flushes, percent(a.unscaled_share));
+    out = fmt::format("each loses something; {} least, {} of the elements{} (scale 1: {})", power(a.best), percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes, percent(a.unscaled_share));
   }
   if (a.overflows_at <= 24) out += fmt::format("; {} overflows {}", power(a.overflows_at), a.overflows);
   return out;
@@ -229,10 +230,28 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
   return "";
 }
 
+/// Outputs replace no input and not each other; but a checkpoint may replace the one that the run goes on from.
+void require_apart(const TrainChoices& chosen) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    std::error_code none;
+    return !a.empty() && !b.empty() && (std::filesystem::equivalent(a, b, none) || std::filesystem::weakly_canonical(a, none) == std::filesystem::weakly_canonical(b, none));
+  };
+  const auto apart = [&](const char* option, const std::string& path, const std::string& other, const char* what) {
+    std::error_code none;
+    if (same(path, other) && (!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none)))
+      throw UsageError(fmt::format("[{}] got '{}', which is {}, want another file", option, path, what));
+  };
+  apart("--record", chosen.record, chosen.config, "the net");
+  apart("--record", chosen.record, chosen.resume, "the checkpoint to go on from");
+  apart("--save", chosen.save, chosen.config, "the net");
+  apart("--save", chosen.save, chosen.record, "the trace");
+}
+
 }  // namespace
 
 ExitCode train_command(const Options& options) {
   require_device(options.device);
+  require_apart(options.train);
   set_threads(options.jobs);
   const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(train_options(options)); });
   Trainer& trainer = *made;
@@ -250,9 +269,11 @@ ExitCode train_command(const Options& options) {
   }
   if (trainer.steps() >= count) throw UsageError(fmt::format("[--steps] got {}, want more than the {} that the checkpoint has done", count, trainer.steps()));
   std::optional<TraceWriter> trace;
+  std::int64_t recorded = 0;
   if (!options.train.record.empty()) {
+    if (trainer.steps() > 0) as_usage([&] { require_trace_of(options.train.record, trainer); });
     trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
-    trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace->tensor(e, key, tally, role, stats); });
+    trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace->tensor(e, key, tally, role, stats), ++recorded; });
   }
   const Sampling& sampling = trainer.options().sampling;
   const int ring_steps = options.train.ring < 0 ? kRingSteps : options.train.ring;
@@ -287,6 +308,7 @@ ExitCode train_command(const Options& options) {
   if (!options.train.save.empty()) write_file(options.train.save, checkpoint_bytes(trainer));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const Diagnosis diagnosis = diagnose(trainer, steps);
+  if (trace && recorded == 0) write_stderr("ampcheck: the trace has no tensor: --ops, --from and --every leave none of these steps' ops and parameters\n");
   if (trace && !options.json) {
     const int every = trainer.options().sampling.every;
     write_stdout(fmt::format("\nTrace{1}: ampcheck trace {0}   or   ampcheck trace {0} -o html:run.html\n", options.train.record, every > 1 ? fmt::format(" of every {}th step{} (--every 1 has all)", every, whole) : whole));

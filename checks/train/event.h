@@ -30,7 +30,7 @@ inline constexpr int kGradientErrorsEvery = 10;
 /// Which steps and ops are looked at.
 struct Sampling {
   int every = 1, from = 0;  ///< steps from, from + every, ...
-  std::string ops = "*";    ///< pattern with * and ? of op or layer names ("linear_1", "layer0")
+  std::string ops = "*";    ///< pattern with * and ? of names of ops and of parameters ("linear_1", "layer0.weight")
 
   bool step(int number) const { return number >= from && (number - from) % every == 0; }
 };

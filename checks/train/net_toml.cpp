@@ -58,6 +58,7 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
   if (layer.outputs == 0 && (layer.type() == "conv2d" || layer.type() == "embedding")) section.fail("outputs", "got a " + layer.type() + " without it, want a number");
   if (layer.kind < kWithWeights) layer.name = "layer" + std::to_string(std::count_if(before.begin(), before.end(), [](const Layer& l) { return l.kind < kWithWeights; }));
   layer.name = section.text("name").value_or(layer.name);
+  if (layer.name.find('.') != std::string::npos) section.fail("name", "got '" + layer.name + "', want one without a dot: what follows it names a layer's own weights");
   std::vector<std::string> names;
   for (const Layer& l : before)
     if (!l.name.empty()) names.push_back(l.name);
@@ -120,6 +121,7 @@ Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<s
   }
   if (type == "conv2d" || type == "max_pool2d") {
     require_rank(t, x, 4, "images");
+    if (type == "max_pool2d" && std::min(t.shape(x).last(1), t.shape(x).last()) < 2) throw Error("input, got " + t.shape(x).str() + ", want images of two rows and columns at least");
     return type == "conv2d" ? conv3x3(t, layer.name, x, layer.outputs) : t.call("max_pool2d", {{"x", x}});
   }
   if (type == "flatten") return t.reshape(x, {t.shape(x)[0], t.shape(x).count() / t.shape(x)[0]});

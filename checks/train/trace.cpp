@@ -124,7 +124,22 @@ bool cut_after_step(const std::string& path, int next) {
   return keep > 0;
 }
 
+/// How the first line of a trace begins: what is the same however long a run is.
+std::string head_of(const Trainer& trainer) {
+  const TrainOptions& o = trainer.options();
+  std::string out;
+  put(out, "{\"schema\":\"ampcheck.trace/1\",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed));
+  return out;
+}
+
 }  // namespace
+
+void require_trace_of(const std::string& path, const Trainer& trainer) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
+  const std::string text = read_bytes(path, "trace");
+  if (!text.starts_with(head_of(trainer) + ",")) throw Error("[trace] got '" + path + "', which is no trace of this run, want its trace or a new file");
+}
 
 TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path) {
   if (trainer.options().gradient_errors > 0) seqs_.emplace();
@@ -133,8 +148,8 @@ TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int st
   if (file_ < 0) fail(path_, "opening it");
   if (appends) return;
   const TrainOptions& o = trainer.options();
-  put(pending_, "{\"schema\":\"ampcheck.trace/1\",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed),
-      ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
+  pending_ += head_of(trainer);
+  put(pending_, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
 }
 
 TraceWriter::~TraceWriter() {

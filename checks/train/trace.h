@@ -42,6 +42,9 @@
 
 namespace ampcheck::checks::train {
 
+/// Throws Error if there is such a file and it is no trace of this run, which could go on in it.
+void require_trace_of(const std::string& path, const Trainer& trainer);
+
 class TraceWriter {
  public:
   /// Begins the file. WriteError if it cannot be written. With `resumed` what it holds of earlier steps stays.
