@@ -53,12 +53,14 @@ TEST(Memory, BytesFollowFromTheParameters) {
   const OptimizerChoice adam{.name = "adam"};
   const MemoryReport report = memory_of(make_net(options), adam, Dtype::fp16, 1);
   ASSERT_EQ(report.parameters, 2 * (64 * 64 + 64) + 64 * 10 + 10);
-  ASSERT_EQ(report.strategies.size(), 5u);
-  const MemoryUse &fp32 = report.strategies[0], &autocast = report.strategies[1], &masters = report.strategies[2];
+  ASSERT_EQ(report.strategies.size(), 6u);
+  const MemoryUse &fp32 = report.strategies[0], &autocast = report.strategies[1], &upcast = report.strategies[2], &masters = report.strategies[3];
   EXPECT_EQ(fp32.weights, 4 * report.parameters);
   EXPECT_EQ(fp32.gradients, 4 * report.parameters);
   EXPECT_EQ(fp32.moments, 8 * report.parameters + 6 * 4) << "two moments, and a step counter for each of six tensors";
   EXPECT_EQ(masters.weights + masters.masters + masters.gradients, 8 * report.parameters);
+  EXPECT_EQ(upcast.gradients, 6 * report.parameters);
+  EXPECT_EQ(upcast.total() - masters.total(), 4 * report.parameters) << "what chunks save";
   // x and five activations of 64 rows; 16-bit casts of x and the weights beside them; the loss stays in fp32.
   const std::int64_t rows = 64, activations = rows * (4 * 64 + 10), losses = (64 + 1) * 4, targets = rows * (4 + 8);
   EXPECT_EQ(fp32.activations, 4 * (rows * 64 + activations) + losses + targets);

@@ -185,7 +185,7 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   for (const char* word : {"mlp in fp16, scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
   const std::string csv = ampcheck("trace --csv " + path).out;
   EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);
-  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')), ",gradient of layer0.weight,"));
+  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')), ",rank,from,headroom,gradient of layer0.weight,"));
   const json summary = json::parse(ampcheck("trace --json " + path).out);
   EXPECT_EQ(summary["schema"], "ampcheck.trace_summary/1");
   ASSERT_EQ(summary["gradient_error"].size(), 6u);
@@ -263,6 +263,8 @@ TEST_F(TraceFile, ManyFaultsHaveTheirHeadingNamesTheirQuotesAndAnEmptyTraceItsWo
   std::ofstream(folder_.path() + "/net.toml") << "[[layers]]\ntype = 'linear'\nname = 'a,\"b\"'\n";
   const std::string csv = ampcheck("trace --csv " + record(folder_.path() + "/net.toml")).out;
   EXPECT_TRUE(contains(csv, ",\"a,\"\"b\"\"\",")) << csv.substr(0, 2000);
+  const std::string ranks = ampcheck("trace --csv " + record("--ranks 2 --shadow off")).out;
+  EXPECT_TRUE(contains(ranks, ",none,1,,")) << ranks.substr(0, 2000);
   record("--ops 'nope*'");
   EXPECT_TRUE(contains(run_.err, "the trace has no tensor")) << run_.err;
 }

@@ -80,11 +80,11 @@ ExitCode memory_command(const Options& options) {
     return ExitCode::passed;
   }
   const Style style = stdout_style();
-  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<56}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", style.bold, options.words.front(), report.parameters, choice.name, style.reset, "strategy", "weights", "masters", "gradients",
+  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", style.bold, options.words.front(), report.parameters, choice.name, style.reset, "strategy", "weights", "masters", "gradients",
                                 "moments", "activations", "total");
   for (std::size_t i = 0; i < report.strategies.size(); ++i) {
     const MemoryUse& m = report.strategies[i];
-    out += fmt::format("  {:<56}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", m.strategy, bytes_text(m.weights), bytes_text(m.masters), bytes_text(m.gradients), bytes_text(m.moments), bytes_text(m.activations), bytes_text(m.total()));
+    out += fmt::format("  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", m.strategy, bytes_text(m.weights), bytes_text(m.masters), bytes_text(m.gradients), bytes_text(m.moments), bytes_text(m.activations), bytes_text(m.total()));
   }
   out += "\nThe first two are the bytes that a step allocated; the others follow from them. Activations: every tensor kept from forward to\nbackward, casts of weights among them, which strategies with low-precision weights do not need.\n";
   write_stdout(out);

@@ -112,7 +112,7 @@ std::string decisions_text(const std::vector<TracedSum>& sums) {
 
 /// At most kRows rows, each over as many steps.
 std::string time_table(const Trace& trace, const Style& style) {
-  std::string out = fmt::format("\n  {}{:<13}{:>10}{:>10}{:>10}{:>7}{:>10}   {}{}\n", style.bold, "steps", "loss", "fp64", "scale", "skips", "flushed", "worst tensor", style.reset);
+  std::string out = fmt::format("\n  {}{:<13} {:>9} {:>9} {:>9} {:>6} {:>9}   {}{}\n", style.bold, "steps", "loss", "fp64", "scale", "skips", "flushed", "worst tensor", style.reset);
   const std::size_t count = trace.steps.size(), rows = std::min(kRows, count);
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t begin = row * count / rows, end = (row + 1) * count / rows;
@@ -125,7 +125,7 @@ std::string time_table(const Trace& trace, const Style& style) {
       nonzero += t.nonzero, flushed += t.flushed;
       if (t.flushed > 0 && (worst == nullptr || t.flushed_share() > worst->flushed_share())) worst = &t;
     }
-    out += fmt::format("  {:<13}{:>10}{:>10}{:>10}{:>7}{:>10}   {}\n", first.step == last.step ? std::to_string(first.step + 1) : fmt::format("{}-{}", first.step + 1, last.step + 1),
+    out += fmt::format("  {:<13} {:>9} {:>9} {:>9} {:>6} {:>9}   {}\n", first.step == last.step ? std::to_string(first.step + 1) : fmt::format("{}-{}", first.step + 1, last.step + 1),
                        rounded_decimal(last.loss, 4), last.fp64_loss ? rounded_decimal(*last.fp64_loss, 4) : "-", rounded_decimal(last.scale, 6), skips,
                        nonzero > 0 ? percent(static_cast<double>(flushed) / static_cast<double>(nonzero)) : "-", worst != nullptr ? fmt::format("{} {}", worst->name(), percent(worst->flushed_share())) : "");
   }
@@ -189,7 +189,7 @@ std::string field(const std::string& text) {
 
 /// One row for each tensor of each step; of each parameter a column: what moved its gradient, in the first row of that name in the step.
 std::string csv_of(const Trace& trace) {
-  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role";
+  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role,rank,from,headroom";
   std::map<std::string, std::map<std::pair<int, int>, double>> moves;  // by parameter, step and seq
   std::vector<std::string> parameters;
   for (const TracedGradient& g : trace.gradients) {
@@ -204,6 +204,7 @@ std::string csv_of(const Trace& trace) {
   for (const TracedTensor& t : trace.tensors) {
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", t.step, t.seq, t.phase, t.cast ? 1 : 0, field(t.op), field(t.layer), field(t.tensor), name(t.dtype), t.scale, t.elements, t.zero,
                        t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), maybe(t.loss_error), t.flipped, t.undecided, t.intended, t.stagnant, t.role);
+    out += fmt::format(",{},{},{}", t.rank, t.from, maybe(t.headroom()));
     for (const std::string& parameter : parameters) {
       const auto& own = moves[parameter];
       const auto found = own.find({t.step, t.seq});

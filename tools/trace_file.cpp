@@ -24,7 +24,7 @@ std::optional<double> maybe(const Json& j) { return j.is_null() ? std::nullopt :
 
 TracedTensor tensor_of(const Json& j) {
   TracedTensor t;
-  t.step = j.at("step"), t.seq = j.at("seq"), t.source = j.at("source");
+  t.step = j.at("step"), t.seq = j.at("seq"), t.source = j.at("source"), t.rank = j.value("rank", 0);
   t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"), t.from = j.at("from");
   t.cast = j.at("cast");
   const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());

@@ -14,7 +14,7 @@ namespace ampcheck::tools {
 
 /// One tensor of one step.
 struct TracedTensor {
-  int step = 0, seq = 0, source = -1;
+  int step = 0, seq = 0, source = -1, rank = 0;
   std::string phase, op, layer, tensor, role, from;
   bool cast = false;
   Dtype dtype = Dtype::fp32;

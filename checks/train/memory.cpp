@@ -53,16 +53,20 @@ MemoryReport memory_of(const Net& net, const OptimizerChoice& choice, Dtype low,
   autocast.strategy = "autocast " + type + ", fp32 weights";
   const std::int64_t fp32_bytes = report.parameters * bytes(Dtype::fp32), low_bytes = report.parameters * bytes(low);
   MemoryUse masters = autocast;  // the ops read the copies, so no cast of a weight is kept
-  masters.strategy = type + " weights, fp32 masters, " + type + " gradients";
+  const std::string kept = type + " weights, fp32 masters, " + type + " gradients";
+  masters.strategy = kept + ", upcast by chunks";
   masters.weights = low_bytes, masters.masters = fp32_bytes, masters.gradients = low_bytes;
   masters.activations = autocast.activations - narrow.weight_casts;
+  MemoryUse upcast = masters;  // an optimizer that is handed fp32 gradients of all parameters
+  upcast.strategy = kept + ", upcast all at once";
+  upcast.gradients = low_bytes + fp32_bytes;
   MemoryUse moments = masters;
-  moments.strategy = masters.strategy + " and moments";
+  moments.strategy = kept + " and moments";
   moments.moments = narrow.moment_elements * bytes(low);
   MemoryUse pure = moments;
   pure.strategy = type + " throughout";
   pure.masters = 0;
-  report.strategies = {fp32, autocast, masters, moments, pure};
+  report.strategies = {fp32, autocast, upcast, masters, moments, pure};
   return report;
 }
 
