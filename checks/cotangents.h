@@ -14,6 +14,7 @@ struct CotangentBits {
   std::byte* to = nullptr;
   reference::Extremes range;
 };
+/// One as it was made.
 struct Drawn {
   std::vector<double> values;
   reference::Extremes range;

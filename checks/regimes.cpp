@@ -249,8 +249,7 @@ std::vector<double> base_values(const OpSignature& signature, const OpCall& call
   std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
   if (!governed && default_is_normal(spec)) {
     fill.values.normals(0, values);
-    const bool as_it_is = spec.role == Role::data && spec.domain == Domain::any;
-    for (double& value : values) value = as_it_is ? value : into_domain(as_role(spec, value), spec);
+    for (double& value : values) value = into_domain(as_role(spec, value), spec);
     return values;
   }
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
@@ -362,9 +361,10 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
   if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
   probe = std::max(probe, 0);  // of several outputs a file may have the cotangents of some
   const CotangentRegime& row = probe_regime(call, probe);
-  const bool displaced = !given && row.bulk != nullptr && shape.count() >= Displaced::kFewest && probe_like(call, probe) != probe;
+  const int like_probe = probe_like(call, probe);
+  const bool displaced = !given && row.bulk != nullptr && shape.count() >= Displaced::kFewest && like_probe != probe;
   const Displaced places(call, output, probe, std::max<std::int64_t>(shape.count(), 1));
-  const int drawn = displaced ? probe_like(call, probe) : probe;
+  const int drawn = displaced ? like_probe : probe;
   const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(drawn) + shape.str(), shape, dtype, 0);
   if (given) values = std::move(*given);
   else values.resize(static_cast<std::size_t>(fill.frame.count));

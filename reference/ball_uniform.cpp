@@ -271,24 +271,6 @@ bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const B
   return bounded(radius_of(out));
 }
 
-namespace {
-
-/// Whether one value was found without the loops for many.
-bool value_of(Primitive primitive, std::span<const ElementBound> in, double& out) {
-  const double a = in[0].v, b = in.size() > 1 ? in[1].v : 0;
-  switch (primitive) {
-    case Primitive::add: out = a + b; return true;
-    case Primitive::sub: out = a - b; return true;
-    case Primitive::mul: out = a * b; return true;
-    case Primitive::div: out = a / b; return true;
-    case Primitive::neg: out = -a; return true;
-    case Primitive::square: out = a * a; return true;
-    default: return false;
-  }
-}
-
-}  // namespace
-
 ElementBound element_result(const RuleContext& c, Primitive primitive, std::span<const ElementBound> in, bool wants) {
   ElementBound out;
   ValuesIn from[3] = {};
@@ -299,7 +281,7 @@ ElementBound element_result(const RuleContext& c, Primitive primitive, std::span
   }
   Extremes seen;
   double gap = kInfinity;
-  if (!value_of(primitive, in, out.v)) evaluate_values(primitive, 1, from, &out.v, seen, gap);
+  evaluate_values(primitive, 1, from, &out.v, seen, gap);
   out.radius = radius_of_result(c, primitive, {at, in.size()}, std::fabs(out.v), gap, wants);
   return out;
 }

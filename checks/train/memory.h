@@ -28,7 +28,7 @@ struct MemoryReport {
 
 /// Runs one step of the net in fp32 and under autocast and counts. Strategies: fp32; autocast with fp32 weights; low-precision weights
 /// with fp32 masters, gradients kept in 16 bit and upcast for the update, all of them or a chunk at a time as BlockOptimizer does (its chunk,
-/// 1024 elements a thread, is not counted); the same with moments in 16 bit; low-precision weights alone.
+/// 256 elements a thread, is not counted); the same with moments in 16 bit; low-precision weights alone.
 MemoryReport memory_of(const Net& net, const OptimizerChoice& optimizer, Dtype low, std::uint64_t seed);
 
 }  // namespace ampcheck::checks::train

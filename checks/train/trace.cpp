@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <type_traits>
 
 #include "src/error.h"
@@ -137,8 +138,10 @@ std::string head_of(const Trainer& trainer) {
 void require_trace_of(const std::string& path, const Trainer& trainer) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return;
-  const std::string text = read_bytes(path, "trace");
-  if (!text.starts_with(head_of(trainer) + ",")) throw Error("[trace] got '" + path + "', which is no trace of this run, want its trace or a new file");
+  const std::string head = head_of(trainer) + ",";
+  std::string start(head.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(start.data(), static_cast<std::streamsize>(start.size()));
+  if (start != head) throw Error("[trace] got '" + path + "', which is no trace of this run, want its trace or a new file");
 }
 
 TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path) {
