@@ -10,6 +10,7 @@
 #include "checks/models/layers.h"
 #include "checks/train/diagnosis.h"
 #include "checks/train/double_backward.h"
+#include "src/amp/autocast.h"
 #include "src/error.h"
 #include "src/random.h"
 #include "tests/goldens.h"
@@ -169,13 +170,18 @@ struct Computed {
     return count;
   }
 };
+void forward_in(std::optional<Dtype> dtype, const Net& net, Graph& graph) {
+  const Autocast region(graph.device(), autocast_in(dtype.value_or(Dtype::fp32)));
+  net.forward(graph, 0);
+}
+
 Computed computed(const Net& net, std::optional<Dtype> autocast, double penalty, const std::function<void(const Event&)>& fault = nullptr) {
   ParameterSet parameters(net.name, 1);
   models::Recordings recordings;
   GraphOptions options;
-  options.autocast = autocast, options.fault = fault;
+  options.fault = fault;
   Graph graph(parameters, recordings, options);
-  net.forward(graph, 0);
+  forward_in(autocast, net, graph);
   const Var norm = graph.norm(graph.gradients(graph.parameter_vars(), 1024, 1024), 1.0f / 1024);
   graph.add_loss(norm, penalty);
   graph.backward(1, 1);
@@ -378,10 +384,8 @@ TEST(DoubleBackward, GradientsOnRecordHaveTheBitsOfBackward) {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     ParameterSet parameters(net.name, 1);
     models::Recordings recordings;
-    GraphOptions options;
-    options.autocast = dtype;
-    Graph graph(parameters, recordings, options);
-    net.forward(graph, 0);
+    Graph graph(parameters, recordings, {});
+    forward_in(dtype, net, graph);
     const std::vector<Var> trained = graph.parameter_vars(), gradients = graph.gradients(trained, 256, 256);
     graph.backward(256, 256, /*retain_graph=*/true);
     for (std::size_t i = 0; i < trained.size(); ++i) EXPECT_EQ(to_doubles(graph.view(gradients[i])), to_doubles(graph.grad(trained[i]).view())) << i;

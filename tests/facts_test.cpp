@@ -47,18 +47,37 @@ TEST(Facts, TheCommandOfTheFirstOneShowsIt) {
   EXPECT_EQ(j["facts"].size(), facts.size());
 }
 
+/// The account, tensor by tensor, against what an allocator gave out and had not got back.
+TEST(Memory, TheAccountIsWhatWasAllocated) {
+  for (const char* model : {"mlp", "conv", "transformer"}) {
+    NetOptions options;
+    options.model = model, options.data = kData;
+    for (const char* optimizer : {"sgd", "adam"})
+      for (const MemoryUse& use : memory_of(make_net(options), {.name = optimizer}, Dtype::bf16, 1).strategies) {
+        EXPECT_EQ(use.live_after_forward, use.weights + use.masters + use.moments + use.activations) << model << " " << use.strategy;
+        EXPECT_EQ(use.live_after_update, use.weights + use.masters + use.gradients + use.moments) << model << " " << use.strategy;
+        EXPECT_GE(use.peak, use.live_after_forward) << model << " " << use.strategy;
+        EXPECT_GE(use.peak, use.live_after_update) << model << " " << use.strategy;
+      }
+  }
+}
+
 TEST(Memory, BytesFollowFromTheParameters) {
   NetOptions options;
   options.data = kData;
   const OptimizerChoice adam{.name = "adam"};
   const MemoryReport report = memory_of(make_net(options), adam, Dtype::fp16, 1);
   ASSERT_EQ(report.parameters, 2 * (64 * 64 + 64) + 64 * 10 + 10);
-  ASSERT_EQ(report.strategies.size(), 6u);
-  const MemoryUse &fp32 = report.strategies[0], &autocast = report.strategies[1], &upcast = report.strategies[2], &masters = report.strategies[3];
+  ASSERT_EQ(report.strategies.size(), 7u);
+  const MemoryUse &fp32 = report.strategies[0], &autocast = report.strategies[1], &kept = report.strategies[2], &upcast = report.strategies[3], &masters = report.strategies[4], &moments = report.strategies[5],
+                  &pure = report.strategies[6];
   EXPECT_EQ(fp32.weights, 4 * report.parameters);
   EXPECT_EQ(fp32.gradients, 4 * report.parameters);
+  EXPECT_EQ(kept.gradients, 2 * report.parameters) << "all of this net's weights are read through a cast";
   EXPECT_EQ(fp32.moments, 8 * report.parameters + 6 * 4) << "two moments, and a step counter for each of six tensors";
+  EXPECT_EQ(moments.moments, 4 * report.parameters + 6 * 4);
   EXPECT_EQ(masters.weights + masters.masters + masters.gradients, 8 * report.parameters);
+  EXPECT_EQ(pure.weights + pure.masters + pure.gradients, 4 * report.parameters);
   EXPECT_EQ(upcast.gradients, 6 * report.parameters);
   EXPECT_EQ(upcast.total() - masters.total(), 4 * report.parameters) << "what chunks save";
   // x and five activations of 64 rows; 16-bit casts of x and the weights beside them; the loss stays in fp32.

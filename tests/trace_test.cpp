@@ -341,7 +341,7 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
   const struct { std::string text, want; } cases[] = {
       {"nam = 'x'\n" + layers({"'linear'"}), ":1:1] net, got unknown key 'nam' (did you mean 'name'?"},
       {layers({"'linaer'"}), ":2:8] type, got 'linaer' (did you mean 'linear'?"},
-      {layers({"'relu'\noutputs = 3"}), ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding alone"},
+      {layers({"'relu'\noutputs = 3"}), ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding, op alone"},
       {layers({"'linear'\noutputs = 0"}), ":3:11] outputs, got 0, want a whole number from 1"},
       {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
       {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},

@@ -13,6 +13,7 @@
 #include "checks/train/checkpoint.h"
 #include "kernels/cublas.h"
 #include "kernels/device.h"
+#include "src/amp/autocast.h"
 #include "src/error.h"
 #include "src/random.h"
 #include "tests/fake_device.h"
@@ -174,7 +175,6 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
   Products out;
   GraphOptions options;
   options.stream = stream.get();
-  if (dtype != Dtype::fp32) options.autocast = dtype;
   options.fault = [&](const Event& e) {
     if (e.phase != Phase::forward) return;
     if (spoiled == e.op && !e.cast) {
@@ -186,6 +186,7 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
     std::memcpy(kept.data(), e.got.data, static_cast<std::size_t>(e.got.count() * bytes(e.got.dtype)));
   };
   Graph graph(parameters, recordings, options);
+  std::optional<Autocast> region(std::in_place, graph.device(), autocast_in(dtype));
   std::vector<double> x(64 * 48), y(64 * 16);
   Random(3, "x").normals(0, x), Random(3, "y").normals(0, y);
   models::Var h = graph.data({64, 48}, x);
@@ -194,6 +195,7 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
   h = models::unary(graph, "relu", models::linear(graph, "layer0", h, 72));
   h = models::linear(graph, "layer1", h, 16);
   graph.add_loss(graph.call("mse_loss", {{"x", h}, {"target", graph.data({64, 16}, y)}}), 1);
+  region.reset();
   graph.backward(1, 1);
   if (stream) stream->wait();
   const OpDef& op = models::op_of_call("linear");

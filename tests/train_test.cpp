@@ -9,6 +9,7 @@
 
 #include "checks/models/layers.h"
 #include "checks/train/diagnosis.h"
+#include "src/amp/autocast.h"
 #include "src/parallel.h"
 #include "src/random.h"
 #include "src/rounding.h"
@@ -96,10 +97,11 @@ TEST(Train, AutocastRunsTheOpsInTheirDtypesAndGradientsArriveInTheParametersOwn)
     const Net net = small_net(1);
     ParameterSet parameters("small", 1);
     models::Recordings recordings;
-    GraphOptions options;
-    options.autocast = dtype;
-    Graph graph(parameters, recordings, options);
-    net.forward(graph, 0);
+    Graph graph(parameters, recordings, {});
+    {
+      const Autocast region(graph.device(), autocast_in(dtype));
+      net.forward(graph, 0);
+    }
     EXPECT_EQ(graph.view(graph.output_of("linear_1")).dtype, dtype);
     EXPECT_EQ(graph.view(graph.output_of("relu_1")).dtype, dtype) << "promote keeps it";
     EXPECT_EQ(graph.view(graph.output_of("mse_loss_1")).dtype, Dtype::fp32);

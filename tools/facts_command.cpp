@@ -7,6 +7,8 @@
 #include "checks/models/real_data.h"
 #include "checks/train/facts.h"
 #include "checks/train/memory.h"
+#include "checks/train/net_toml.h"
+#include "src/file_bytes.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
@@ -39,14 +41,25 @@ std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
-NetOptions net_options(const Options& options) {
+/// One of the nets that come with the program, or the user's own.
+Net net_of(const Options& options) {
   const std::string& model = options.words.front();
-  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == model; });
-  if (info == nets().end()) throw UsageError("[memory] got '" + model + "', want mlp, conv, transformer or tutorial");
   NetOptions out{.model = model, .loss = options.train.loss, .batch = options.train.batch, .width = options.train.width, .seed = options.first_seed, .data = {}};
+  if (model.ends_with(".toml")) {
+    require_readable(model);
+    try {
+      return read_net(TomlFile(read_bytes(model, "net"), model), out, options.data);
+    } catch (const EnvironmentError&) {
+      throw;
+    } catch (const Error& error) {
+      throw UsageError(error.what());
+    }
+  }
+  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == model; });
+  if (info == nets().end()) throw UsageError("[memory] got '" + model + "', want mlp, conv, transformer, tutorial or a net's FILE.toml");
   const bool named = options.data == info->data;
   if (info->data != "random") out.data = checks::models::find_data(named ? "" : options.data);
-  return out;
+  return make_net(out);
 }
 
 }  // namespace
@@ -71,22 +84,22 @@ ExitCode memory_command(const Options& options) {
   const Dtype low = options.dtypes.empty() || options.dtypes.front() == Dtype::fp32 ? Dtype::fp16 : options.dtypes.front();
   const TrainChoices& t = options.train;
   const OptimizerChoice choice{.name = t.optimizer, .lr = t.lr, .momentum = t.momentum < 0 && t.optimizer == "sgd" ? 0.9 : t.momentum, .weight_decay = t.weight_decay, .nesterov = t.nesterov};
-  const MemoryReport report = memory_of(make_net(net_options(options)), choice, low, options.first_seed);
+  const MemoryReport report = memory_of(net_of(options), choice, low, options.first_seed);
   if (options.json) {
     Json out = {{"schema", "ampcheck.memory/1"}, {"model", options.words.front()}, {"optimizer", choice.name}, {"parameters", report.parameters}, {"strategies", Json::array()}};
     for (const MemoryUse& m : report.strategies)
-      out["strategies"].push_back({{"strategy", m.strategy}, {"weights", m.weights}, {"masters", m.masters}, {"gradients", m.gradients}, {"moments", m.moments}, {"activations", m.activations}, {"total", m.total()}});
+      out["strategies"].push_back({{"strategy", m.strategy}, {"weights", m.weights}, {"masters", m.masters}, {"gradients", m.gradients}, {"moments", m.moments}, {"activations", m.activations}, {"total", m.total()}, {"peak", m.peak}});
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
   const Style style = stdout_style();
-  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", style.bold, options.words.front(), report.parameters, choice.name, style.reset, "strategy", "weights", "masters", "gradients",
-                                "moments", "activations", "total");
+  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}{:>11}\n", style.bold, options.words.front(), report.parameters, choice.name, style.reset, "strategy", "weights", "masters", "gradients",
+                                "moments", "activations", "total", "peak");
   for (std::size_t i = 0; i < report.strategies.size(); ++i) {
     const MemoryUse& m = report.strategies[i];
-    out += fmt::format("  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}\n", m.strategy, bytes_text(m.weights), bytes_text(m.masters), bytes_text(m.gradients), bytes_text(m.moments), bytes_text(m.activations), bytes_text(m.total()));
+    out += fmt::format("  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}{:>11}\n", m.strategy, bytes_text(m.weights), bytes_text(m.masters), bytes_text(m.gradients), bytes_text(m.moments), bytes_text(m.activations), bytes_text(m.total()), bytes_text(m.peak));
   }
-  out += "\nThe first two are the bytes that a step allocated; the others follow from them. Activations: every tensor kept from forward to\nbackward, casts of weights among them, which strategies with low-precision weights do not need.\n";
+  out += "\nBytes that a step of each allocated. Activations: every tensor kept from forward to backward, casts of weights among them, which\nstrategies with low-precision weights do not need. Peak: the most at any time, with the gradients of activations.\n";
   write_stdout(out);
   return ExitCode::passed;
 }

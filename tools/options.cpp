@@ -270,6 +270,9 @@ constexpr std::array kWireDtypes = {Named<Dtype>{"fp16", Dtype::fp16}, Named<Dty
 constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
 constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
 
+using checks::train::Weights;
+constexpr std::array kWeights = {Named<Weights>{"fp32", Weights::fp32}, Named<Weights>{"master", Weights::master}, Named<Weights>{"low", Weights::low}};
+
 /// What is trained, and how.
 void add_train_options(CLI::App* verb, Options& o) {
   TrainChoices& t = o.train;
@@ -294,6 +297,12 @@ void add_train_options(CLI::App* verb, Options& o) {
   number("--momentum", "of sgd and rmsprop (the model's own)", t.momentum);
   number("--weight-decay", "(the optimizer's default)", t.weight_decay);
   verb->add_flag("--nesterov", t.nesterov, "of sgd");
+  verb->add_flag("--fused", t.fused, "the optimizer in torch's fused arithmetic: all in fp32, one rounding per number stored; it divides by the loss scale itself");
+  each(verb, "--weights", "W", "fp32 (default); low: in the 16 bits of --dtype; master: so, with fp32 masters that the optimizer moves (apex O2)",
+       [&t](const std::string& s) { t.weights = choose("--weights", s, kWeights); });
+  each(verb, "--moments", "T", "the optimizer's state in fp32, fp16 or bf16 (as the weights; fp32 beside masters); fused",
+       [&t](const std::string& s) { t.moments = choose("--moments", s, kTrainDtypes); });
+  verb->add_flag("--keep-low-precision-grads", t.keep_low_precision_grads, "gradients of fp32 weights stay in the 16 bits that they were computed in");
   whole("--accumulate", "micro-batches a step (1)", t.accumulate);
   whole("--ranks", "data-parallel ranks, as threads, each with batches of its own; their gradients are averaged (1)", t.ranks);
   verb->add_flag("--sharded", t.sharded, "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on what is skipped");
@@ -409,7 +418,7 @@ void describe(CLI::App& app, Options& o) {
   facts->add_option("--data", o.data, "folder with digits and text")->type_name("DIR");
 
   CLI::App* memory = add_verb(app, o, "memory", "Bytes of weights, masters, gradients, moments and activations, by strategy");
-  memory->add_option("MODEL", o.words, "mlp, conv, transformer or tutorial")->required()->expected(1);
+  memory->add_option("MODEL", o.words, "mlp, conv, transformer, tutorial, or a net's TOML file")->required()->expected(1);
   add_train_options(memory, o);
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");

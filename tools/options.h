@@ -10,6 +10,7 @@
 
 #include "checks/op_def.h"
 #include "checks/regimes.h"
+#include "checks/train/optimizer_choice.h"
 #include "src/device.h"
 #include "src/dtype.h"
 #include "src/rounding.h"
@@ -57,7 +58,9 @@ struct TrainChoices {
   double init_scale = -1, growth_interval = -1;  ///< negative: the rule's own
   double lr = -1, momentum = -1, weight_decay = -1;  ///< negative: the model's or optimizer's own
   double clip_norm = 0, clip_value = 0, loss_weight = 1, grad_penalty = 0;
-  bool nesterov = false;
+  bool nesterov = false, fused = false, keep_low_precision_grads = false;
+  checks::train::Weights weights = checks::train::Weights::fp32;
+  std::optional<Dtype> moments = {};
   int steps = 50, accumulate = 1, ranks = 1;
   bool sharded = false;                          ///< over the ranks
   bool tree = false, divide_after = false;       ///< order of the sum over ranks; pre-divide otherwise

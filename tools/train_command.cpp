@@ -22,6 +22,7 @@
 #include "tools/json.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
+#include "tools/plugins.h"
 #include "tools/progress.h"
 
 namespace ampcheck::tools {
@@ -76,6 +77,8 @@ void choose_net(const Options& options, TrainOptions& out) {
   if (!chosen.config.empty()) {
     if (named) throw UsageError("[--data] got '" + options.data + "' beside '" + chosen.config + "', which says it; want a folder or nothing");
     out.own_net = as_usage([&] { return read_net(TomlFile(read_bytes(chosen.config, "net"), chosen.config), out.net, options.data); });
+    if (chosen.shadow != "off")
+      for (const checks::OpDef* op : out.own_net->own_ops) require_certified(*op);
     return;
   }
   const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == chosen.model; });
@@ -89,7 +92,9 @@ TrainOptions train_options(const Options& options) {
   choose_net(options, out);
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
   choose_scaler(chosen, out);
-  out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov};
+  out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov,
+                        .fused = chosen.fused, .weights = chosen.weights, .moments = chosen.moments};
+  out.keep_low_precision_grads = chosen.keep_low_precision_grads;
   out.rule.schedule = chosen.schedule;
   out.rule.ranks = chosen.ranks, out.sharding.on = chosen.sharded;
   out.reduce = {.divide = chosen.divide_after ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre, .order = chosen.tree ? ReduceOptions::Order::tree : ReduceOptions::Order::ring, .compress = chosen.compress};
@@ -152,6 +157,10 @@ std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vec
 std::string advice(const Trainer& trainer, const Diagnosis& d) {
   const Dtype dtype = trainer.options().dtype;
   const bool scaler = trainer.options().scaler.enabled;
+  const OptimizerChoice& optimizer = trainer.options().rule.optimizer;
+  const bool low_state = optimizer.weights == Weights::low || (optimizer.moments && *optimizer.moments != Dtype::fp32);
+  if (d.left_at && low_state && d.updates.second_moment_zero > 0) return "--moments fp32: squares of gradients vanish, and divided by eps alone updates are as large as they like";
+  if (d.left_at && d.updates.epsilon_zero > 0) return "--fused --moments fp32: eps is zero in the arithmetic of the weights";
   if (d.producer && d.producer->where.phase == Phase::forward) return dtype == Dtype::fp16 ? "--dtype bf16: the values of the forward pass leave fp16, and no loss scale changes them" : "a smaller --lr";
   if (dtype == Dtype::fp16 && !scaler && d.vanished_share > 0) return "--scaler torch";
   if (scaler && d.skipped.size() > 1 && trainer.options().scaler.growth_interval < 2000)
@@ -161,6 +170,20 @@ std::string advice(const Trainer& trainer, const Diagnosis& d) {
   if (d.left_at && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
   if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && d.scale.known && d.scale.best > 0) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
   return "";
+}
+
+std::string share_of(std::int64_t part, std::int64_t all) { return percent(static_cast<double>(part) / static_cast<double>(all)); }
+
+/// What weights and moments in 16 bits lost, over the run: of the elements with a gradient.
+std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
+  const OptimizerChoice& c = trainer.options().rule.optimizer;
+  const bool low = c.weights != Weights::fp32 || (c.moments && *c.moments != Dtype::fp32);
+  if (sum.with_grad == 0 || (!low && sum.second_moment_zero == 0 && sum.epsilon_zero == 0)) return "";
+  std::string out = fmt::format("{} of the elements with a gradient did not move{}", share_of(sum.with_grad_stagnant, sum.with_grad), c.weights == Weights::master ? " in the fp32 masters" : "");
+  if (c.weights == Weights::master && sum.intended > 0) out += fmt::format(", {} not in their {} copies", share_of(sum.copy_stagnant, sum.intended), name(trainer.options().dtype));
+  if (sum.second_moment_zero > 0) out += fmt::format("; the second moment of {} was zero", share_of(sum.second_moment_zero, sum.with_grad));
+  if (sum.epsilon_zero > 0) out += fmt::format("; eps is zero in {}", name(weights_dtype(trainer.options())));
+  return out;
 }
 
 std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, const Style& style) {
@@ -174,6 +197,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
                                             i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits", rounded_decimal(smallest, 2), percent(d.vanished_share)) : ""));
   if (d.vanished.empty() && d.worst) line("worst", place_text(*d.worst));
   if (d.scale.known && trainer.options().dtype == Dtype::fp16) line("scale", scale_advice(d.scale));
+  if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
   if (!d.skipped.empty()) {
     std::string list;
     for (std::size_t i = 0; i < std::min<std::size_t>(d.skipped.size(), 8); ++i) list += fmt::format(" {}", d.skipped[i] + 1);
@@ -202,7 +226,9 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
               {"device", o.stream ? "cuda" : "cpu"}, {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
-                  {"lr", s.lr}, {"stagnant_share", s.stagnant_share}};
+                  {"lr", s.lr}, {"stagnant_share", s.stagnant_share},
+                  {"updates", {{"intended", s.updates.intended}, {"stagnant", s.updates.stagnant}, {"copy_stagnant", s.updates.copy_stagnant}, {"with_grad", s.updates.with_grad},
+                               {"with_grad_stagnant", s.updates.with_grad_stagnant}, {"second_moment_zero", s.updates.second_moment_zero}, {"epsilon_zero", s.updates.epsilon_zero}}}};
     if (s.grad_norm) entry["grad_norm"] = json_number(*s.grad_norm);
     if (s.fp64_grad_norm) entry["fp64_grad_norm"] = json_number(*s.fp64_grad_norm);
     if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);

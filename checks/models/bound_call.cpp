@@ -38,10 +38,29 @@ std::string key_of(const OpCall& call) {
 
 bool is_integer(const TensorSpec& spec) { return !is_float(dtype_of(spec.type, Dtype::fp32)); }
 
+/// Users' own, by name. Filled before any model runs.
+std::map<std::string, const OpDef*>& own_ops() {
+  static std::map<std::string, const OpDef*> ops;
+  return ops;
+}
+
 }  // namespace
 
+void use_op(const OpDef& op) {
+  const std::string& name = op.signature.name;
+  const auto want = [&](bool holds, const char* got, const char* wanted) {
+    if (!holds) throw Error("[" + (op.plugin.empty() ? "tape" : op.plugin) + ": op '" + name + "'] got " + got + ", want " + wanted);
+  };
+  want(op.kernel.backward != nullptr, "no backward", "an op that can be trained through");
+  want(!op.forms.empty(), "no formula", "one, by which its shapes are known and fp64 runs");
+  want(find_op(name) == nullptr, "the name of a built-in op", "another name");
+  const auto [known, fresh] = own_ops().try_emplace(name, &op);
+  want(fresh || known->second == &op, "the name of another op in use", "another name");
+}
+
 const OpDef& op_of_call(const std::string& name) {
-  const OpDef* op = find_op(name);
+  const auto own = own_ops().find(name);
+  const OpDef* op = own != own_ops().end() ? own->second : find_op(name);
   if (op == nullptr) throw EnvironmentError("[tape] op '" + name + "', got a build without it, want every op of the real runs");
   return *op;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "checks/models/evaluation.h"
+#include "src/amp/grad_mode.h"
 #include "src/error.h"
 
 namespace ampcheck::checks::models {
@@ -70,13 +71,14 @@ Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::
   const Var result{recorded.output};
   entry.call = record_.calls.size();
   record_.calls.push_back(std::move(recorded));
-  entries_.push_back(std::move(entry));
+  if (grad_enabled()) entries_.push_back(std::move(entry));
   return result;
 }
 
 Var Fp64Tape::reshape(Var x, const Shape& shape) {
-  entries_.push_back({.from = x.id, .to = push(shape, std::vector<double>(record_.values[at(x.id)])), .map = {}});
-  return {entries_.back().to};
+  const Var out{push(shape, std::vector<double>(record_.values[at(x.id)]))};
+  if (grad_enabled()) entries_.push_back({.from = x.id, .to = out.id, .map = {}});
+  return out;
 }
 
 Var Fp64Tape::take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) {
@@ -84,8 +86,9 @@ Var Fp64Tape::take(Var x, const std::vector<std::int64_t>& map, const Shape& sha
   std::vector<double> values;
   values.reserve(map.size());
   for (const std::int64_t i : map) values.push_back(from.at(at(i)));
-  entries_.push_back({.from = x.id, .to = push(shape, std::move(values)), .map = map});
-  return {entries_.back().to};
+  const Var out{push(shape, std::move(values))};
+  if (grad_enabled()) entries_.push_back({.from = x.id, .to = out.id, .map = map});
+  return out;
 }
 
 void Fp64Tape::add_loss(Var value, double weight) {
@@ -179,7 +182,8 @@ double Fp64Tape::begin_penalty(double weight, std::vector<std::vector<double>>& 
   const double norm = std::sqrt(sum);
   of_cotangents.assign(record_.values.size(), {});
   for (const auto& [id, name] : trained_)
-    for (const double v : all.at(name)) of_cotangents[at(id)].push_back(weight * v / norm);
+    if (const auto g = all.find(name); g != all.end())
+      for (const double v : g->second) of_cotangents[at(id)].push_back(weight * v / norm);
   return norm;
 }
 
@@ -227,7 +231,8 @@ void Fp64Tape::trace_gradient_norm() {
 std::map<std::string, std::vector<double>> Fp64Tape::gradients() {
   std::map<std::string, std::vector<double>> out;
   for (const auto& [id, name] : trained_) {
-    const std::vector<double>& g = cotangent(id);
+    const std::vector<double>& g = record_.cotangents[at(id)];
+    if (g.empty()) continue;
     if (const auto [sum, fresh] = out.try_emplace(name, g); !fresh) add_to(sum->second, g);
   }
   return out;

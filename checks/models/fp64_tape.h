@@ -82,7 +82,7 @@ class Fp64Tape final : public Tape {
   GradientDerivative derivative_of_gradients(const std::map<std::string, std::vector<double>>& directions);
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
-  /// After backward(): gradients of the trained tensors by name.
+  /// After backward(): gradients of the trained tensors by name, of those that the loss depends on.
   std::map<std::string, std::vector<double>> gradients();
   /// Puts StepRecord::gradients on record too.
   void keep_call_gradients() { keep_gradients_ = true; }

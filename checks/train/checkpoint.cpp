@@ -33,6 +33,10 @@ std::string recipe_of(const Trainer& trainer) {
   const OptimizerChoice& c = o.rule.optimizer;
   std::string out = fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
                      o.net.batch, o.net.width, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+  if (c.is_fused()) out += " fused";
+  if (c.weights != Weights::fp32) out += std::string(" weights ") + name(c.weights);
+  if (c.moments) out += std::string(" moments ") + name(*c.moments);
+  if (o.keep_low_precision_grads) out += " keep_low_precision_grads";
   if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
   if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);

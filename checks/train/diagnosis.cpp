@@ -46,6 +46,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
     if (!step.stepped) out.skipped.push_back(step.step);
     if (step.ranks_disagree && !out.disagreed_at) out.disagreed_at = step.step;
     if (step.left() && !out.left_at) out.left_at = step.step;
+    out.updates.add(step.updates);
   }
   const Watch* watch = trainer.watch();
   if (watch == nullptr) return out;

@@ -27,6 +27,7 @@ struct Diagnosis {
   std::optional<Place> worst;          ///< worst_of() the run
   ScaleAdvice scale;
   std::vector<int> skipped;            ///< steps
+  UpdateCounts updates;                ///< of all steps
   std::optional<int> disagreed_at;     ///< first step at which sharded ranks did not do the same
 
   /// Share of all non-zero gradient elements in 16 bits that became zero.

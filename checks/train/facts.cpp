@@ -10,6 +10,7 @@
 #include "checks/models/layers.h"
 #include "checks/train/trainer.h"
 #include "reference/certify.h"
+#include "src/amp/autocast.h"
 #include "src/amp/unscale.h"
 #include "src/rounding.h"
 
@@ -109,10 +110,12 @@ void see_backward_of_mlp(const std::filesystem::path& data, BackwardDtypes& seen
   ParameterSet parameters(net.name, 1);
   models::Recordings recordings;
   GraphOptions graph_options;
-  graph_options.autocast = Dtype::fp16;
   graph_options.observer = &seen;
   Graph graph(parameters, recordings, graph_options);
-  net.forward(graph, 0);
+  {
+    const Autocast region(graph.device(), autocast_in(Dtype::fp16));
+    net.forward(graph, 0);
+  }
   graph.backward(65536, 65536);
 }
 

@@ -28,7 +28,7 @@ void Fp64Run::prepare() {
     net_.forward(tape, 0);
     for (const auto& [name, shape] : tape.trained_shapes()) parameters_.set(name, shape, values_.values().at(name));
   }
-  optimizer_ = make_optimizer(rule_.optimizer, parameters_.pointers());
+  optimizer_ = make_optimizer(rule_.optimizer.in_fp64(), parameters_.pointers());
   if (const LrFactor factor = make_schedule(rule_.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
 }
 

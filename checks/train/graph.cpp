@@ -6,6 +6,8 @@
 #include "checks/train/graph_entry.h"
 #include "src/amp/autocast.h"
 #include "src/amp/blocks.h"
+#include "src/amp/error.h"
+#include "src/amp/grad_mode.h"
 #include "src/error.h"
 #include "src/rounding.h"
 
@@ -15,14 +17,16 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// The dtype in which an op of floating inputs of these dtypes runs in a region of `low`.
-Dtype autocast_dtype(CastPolicy policy, Dtype low, const std::vector<Dtype>& inputs) {
-  return decide_casts(policy, {.enabled = true, .dtype = low}, inputs).inputs.front();
+/// The dtype in which an op of floating inputs of these dtypes runs. Policies without a rule leave them as they are; kernels take one dtype.
+Dtype autocast_dtype(CastPolicy policy, const AutocastState& state, const std::vector<Dtype>& inputs) {
+  return promoted_dtype(decide_casts(policy, state, inputs).inputs);
 }
 
-}  // namespace
-
-namespace {
+std::string joined(const std::vector<Dtype>& dtypes) {
+  std::string out;
+  for (const Dtype dtype : dtypes) out += std::string(out.empty() ? "" : ", ") + ampcheck::name(dtype);
+  return out;
+}
 
 /// No code has all bits of the exponent set.
 template <class Code>
@@ -58,7 +62,9 @@ const char* name(Phase phase) {
 }
 
 Graph::Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options)
-    : parameters_(parameters), recordings_(recordings), options_(std::move(options)) {}
+    : parameters_(parameters), recordings_(recordings), options_(std::move(options)) {
+  if (options_.memory == nullptr) options_.memory = options_.stream;
+}
 Graph::~Graph() = default;
 
 int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
@@ -67,7 +73,8 @@ int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
   fresh.view.shape = shape;
   fresh.view.strides = row_major_strides(shape);
   fresh.memory = std::move(memory);
-  fresh.needs_grad = needs_grad;
+  fresh.needs_grad = needs_grad && grad_enabled();
+  fresh.inference = inference_mode();
   fresh.source = static_cast<int>(slots_.size());
   slots_.push_back(std::move(fresh));
   return static_cast<int>(slots_.size()) - 1;
@@ -75,7 +82,7 @@ int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
 
 models::Var Graph::data(const Shape& shape, std::vector<double> values) {
   if (std::ssize(values) != shape.count()) throw Error("[graph] values, got " + std::to_string(values.size()) + ", want " + shape.str());
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   Tensor tensor = Tensor::uninitialized(Dtype::fp32, shape);
   wait();
   from_doubles(values, tensor.view());
@@ -85,10 +92,11 @@ models::Var Graph::data(const Shape& shape, std::vector<double> values) {
 models::Var Graph::parameter(const std::string& name, const Shape& shape, double offset, double scale) {
   const auto known = parameter_slots_.find(name);
   if (known != parameter_slots_.end()) return {known->second};
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   Parameter& parameter = parameters_.get(name, shape, offset, scale);
   const int id = push(parameter.value, shape, true);
   slot(id).parameter = &parameter;
+  slot(id).needs_grad = true, slot(id).inference = false;  // it was there before any region
   parameter_slots_[name] = id;
   return {id};
 }
@@ -108,12 +116,6 @@ std::int64_t Graph::bytes_kept() const {
     for (const auto& [name, tensor] : entry.saved) hold(tensor);
   std::int64_t out = 0;
   for (const auto& [address, size] : held) out += size;
-  return out;
-}
-
-std::int64_t Graph::bytes_of_weight_casts() const {
-  std::int64_t out = 0;
-  for (const auto& [key, id] : casts_) out += slots_[at(id)].memory.count() * bytes(key.second);
   return out;
 }
 
@@ -157,19 +159,34 @@ std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::stri
   return options_.observer->see(event);
 }
 
+void Graph::keep(Entry entry) {
+  if (!grad_enabled() || !slot(entry.to).needs_grad) return;
+  bool inference = entry.from >= 0 && slot(entry.from).inference;
+  for (const auto& [name, id] : entry.call.inputs) inference |= slot(id).inference;
+  if (inference) throw AmpError("RuntimeError", "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd.");
+  entries_.push_back(std::move(entry));
+}
+
 /// The cast that `entry` describes, from entry.from.
 int Graph::put_cast(Entry entry, Dtype to) {
   const int id = entry.from, out = entry.to = push(converted(slot(id).view, to), slot(id).view.shape, slot(id).needs_grad);
   entry.kind = Entry::Kind::cast;
   if (watched(entry.name) || options_.fault)
     slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
-  entries_.push_back(std::move(entry));
+  keep(std::move(entry));
   return out;
+}
+
+models::Var Graph::to(Var x, Dtype dtype) {
+  const MemoryScope scope(options_.memory);
+  if (slot(x.id).view.dtype == dtype) return x;
+  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]), "", "x")};
 }
 
 int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label) {
   if (slot(id).view.dtype == to) return id;
-  const bool cached = slot(id).parameter != nullptr;
+  // A cast that no gradient passes serves no call that wants one.
+  const bool cached = slot(id).parameter != nullptr && grad_enabled() && autocast_state(device()).cache_enabled;
   if (const auto known = casts_.find({id, to}); cached && known != casts_.end()) return known->second;
   Entry entry;
   entry.from = id;
@@ -198,11 +215,15 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
   std::vector<Dtype> dtypes;
   for (const auto& [name, id] : call.inputs)
     if (op.signature.input(name)->type == TypeRule::storage) dtypes.push_back(slot(id).view.dtype);
-  const Dtype storage = options_.autocast ? autocast_dtype(op.signature.cast, *options_.autocast, dtypes) : Dtype::fp32;
+  const AutocastState state = autocast_state(device());
+  const Dtype storage = autocast_dtype(op.signature.cast, state, dtypes);
+  const std::vector<Dtype>& taken = op.signature.precision.storage;
+  if (std::find(taken.begin(), taken.end(), storage) == taken.end())
+    throw Error("[graph] op '" + op.signature.name + "', got " + ampcheck::name(storage) + ", want " + joined(taken) + ", which it declares (custom_fwd's cast_inputs, or a region of autocast that is off, widen)");
   std::vector<std::pair<std::string, int>> out;
   for (const auto& [name, id] : call.inputs) {
     const TypeRule rule = op.signature.input(name)->type;
-    const bool keeps = rule == TypeRule::parameter && op.signature.cast != CastPolicy::lower_precision_fp;
+    const bool keeps = rule == TypeRule::parameter && (!state.enabled || op.signature.cast != CastPolicy::lower_precision_fp);
     const Dtype wanted = keeps ? (storage == Dtype::fp32 ? Dtype::fp32 : slot(id).view.dtype) : dtype_of(rule, storage);
     out.emplace_back(name, is_float(wanted) ? cast(id, wanted, call.name, layer, name) : as_integer(id));
   }
@@ -212,7 +233,7 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
 models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
                         const std::vector<std::pair<std::string, double>>& attributes) {
   const OpDef& op = models::op_of_call(op_name);
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   Entry entry;
   entry.op = &op;
   entry.call = models::bind_call(op_name, inputs, attributes, [this](Var x) { return shape(x); });
@@ -257,8 +278,9 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
   if (told) slot(entry.to).finite = tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite);
-  entries_.push_back(std::move(entry));
-  return {entries_.back().to};
+  const Var out{entry.to};
+  keep(std::move(entry));
+  return out;
 }
 
 models::Var Graph::reshape(Var x, const Shape& shape) {
@@ -269,20 +291,21 @@ models::Var Graph::reshape(Var x, const Shape& shape) {
   entry.to = push(slot(x.id).memory, shape, slot(x.id).needs_grad);
   slot(entry.to).finite = slot(x.id).finite;
   slot(entry.to).source = slot(x.id).source;
-  entries_.push_back(std::move(entry));
-  return {entries_.back().to};
+  const Var out{entry.to};
+  keep(std::move(entry));
+  return out;
 }
 
 models::Var Graph::take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) {
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   Tensor out = picked(slot(x.id).view, map, shape);
   Entry entry;
   entry.kind = Entry::Kind::move;
   entry.from = x.id;
   entry.map = map;
-  entry.to = push(std::move(out), shape, slot(x.id).needs_grad);
-  entries_.push_back(std::move(entry));
-  return {entries_.back().to};
+  const Var y{entry.to = push(std::move(out), shape, slot(x.id).needs_grad)};
+  keep(std::move(entry));
+  return y;
 }
 
 void Graph::add_loss(Var value, double weight) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Define-by-run training with the kernels: each call runs at once, under autocast where that is on, and backward() walks the calls
-// in reverse with the kernels' own backwards. Casts are nodes of their own, whose backward is the cast in the other direction, so
+// Define-by-run training with the kernels: each call runs at once, in the region of autocast that its thread has open (src/amp/autocast.h), and
+// backward() walks the calls in reverse with the kernels' own backwards. Casts are nodes of their own, whose backward is the cast in the other direction, so
 // that a gradient arrives in the dtype of its parameter. Backward ops run in the dtypes of the forward.
 //
 // A gradient that several ops contribute to is the sum in the tensor's dtype, rounded at each addition, last op first (as torch
 // accumulates).
+//
+// Outside of autocast an op runs in the widest of its inputs' dtypes. What is called under NoGrad, or from what needs no gradient, keeps nothing for
+// a backward; what is made under InferenceMode is refused by calls that would.
 //
 // gradients() puts the backward itself on record, so that what is computed from gradients has gradients too: a gradient penalty.
 //
@@ -30,11 +33,12 @@
 namespace ampcheck::checks::train {
 
 struct GraphOptions {
-  std::optional<Dtype> autocast = {};  ///< fp16 or bf16; none: everything in fp32
   Observer* observer = nullptr;
   std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
   int step = 0, rank = 0;              ///< as events name them
+  bool keep_low_precision_grads = false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
   kernels::Stream* stream = nullptr;   ///< where kernels run; null: on the host, at once
+  TensorMemory* memory = nullptr;      ///< where tensors lie; null: in the stream's, or the host's
 };
 
 class Graph final : public models::Tape {
@@ -50,6 +54,9 @@ class Graph final : public models::Tape {
            const std::vector<std::pair<std::string, double>>& attributes = {}) override;
   Var reshape(Var x, const Shape& shape) override;
   Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) override;
+  Var to(Var x, Dtype dtype) override;
+  Dtype dtype(Var x) const override { return slots_[static_cast<std::size_t>(x.id)].view.dtype; }
+  AutocastDevice device() const override { return options_.stream != nullptr ? AutocastDevice::cuda : AutocastDevice::cpu; }
   const Shape& shape(Var x) const override { return slots_[static_cast<std::size_t>(x.id)].view.shape; }
   void add_loss(Var value, double weight) override;
 
@@ -69,8 +76,6 @@ class Graph final : public models::Tape {
 
   /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among them.
   std::int64_t bytes_kept() const;
-  /// Of these, the parameters' casts.
-  std::int64_t bytes_of_weight_casts() const;
 
   /// For tests and reports: the tensors by number, and their gradients after backward().
   std::size_t size() const { return slots_.size(); }
@@ -84,6 +89,7 @@ class Graph final : public models::Tape {
     Tensor memory;
     TensorView view;
     bool needs_grad = false;
+    bool inference = false;  ///< made under InferenceMode
     int source = -1;  ///< number of the tensor that it is a reshape of, or its own
     Parameter* parameter = nullptr;
     std::optional<bool> finite = {};  ///< once looked at
@@ -107,6 +113,8 @@ class Graph final : public models::Tape {
   Tensor seed_of(const TensorView& loss, float value) const;
   void add_to_parameter(Parameter& parameter, const Tensor& grad) const;
   int push(Tensor memory, const Shape& shape, bool needs_grad);
+  /// Keeps what a backward of its output needs, if any is wanted.
+  void keep(Entry entry);
   int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label);
   int put_cast(Entry entry, Dtype to);
   int as_integer(int id);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward pass of a graph, and the backward pass put on record.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "checks/train/double_backward.h"
 #include "checks/train/graph_entry.h"
+#include "src/amp/autocast.h"
 #include "src/amp/blocks.h"
 #include "src/error.h"
 
@@ -29,8 +31,10 @@ void Graph::add_grad(int id, const Tensor& grad, std::optional<bool> all_finite)
     s.grad = grad, s.grad_finite = all_finite;
     return;
   }
-  // The first contribution may be shared with the tensor that it came from.
-  s.grad = sum_of(s.grad.view(), grad.view());
+  // The first contribution may be shared with the tensor that it came from. Of two dtypes, where low ones are kept, the wider is the sum's.
+  const Dtype wide = promoted_dtype(std::array{s.grad.dtype(), grad.dtype()});
+  const auto in_wide = [&](const Tensor& x) { return x.dtype() == wide ? x : converted(x.view(), wide); };
+  s.grad = sum_of(in_wide(s.grad).view(), in_wide(grad).view());
 }
 
 void Graph::backward_move(Entry& entry) {
@@ -42,6 +46,7 @@ void Graph::backward_move(Entry& entry) {
 
 void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
+  if (options_.keep_low_precision_grads && slot(entry.from).parameter != nullptr && narrows(slot(entry.from).view.dtype, g.dtype())) return add_grad(entry.from, g);
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   std::optional<bool> all_finite;
   if (watched(entry.name) || options_.fault) {
@@ -99,7 +104,7 @@ models::Var Graph::norm(const std::vector<Var>& tensors, float factor) {
   entry.factor = factor;
   bool needs_grad = false, all = true;
   double sum = 0;
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   wait();
   for (const Var x : tensors) {
     if (x.id < 0) continue;
@@ -188,7 +193,7 @@ void Graph::backward_gradient(Entry& entry) {
 
 void Graph::backward(float seed_value, double scale, bool retain_graph) {
   require_kept("backward");
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   scale_ = scale;
   for (Slot& s : slots_) s.grad = {}, s.grad_finite.reset();
   for (const auto& [id, weight] : losses_)
@@ -231,7 +236,7 @@ std::vector<models::Var> Graph::parameter_vars() const {
 
 std::vector<models::Var> Graph::gradients(const std::vector<Var>& inputs, float seed_value, double scale) {
   require_kept("gradients");
-  const MemoryScope scope(options_.stream);
+  const MemoryScope scope(options_.memory);
   gradient_scale_ = scale;
   std::vector<int> cotangents(slots_.size(), -1);
   for (const auto& [id, weight] : losses_)

@@ -1,72 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/memory.h"
 
-#include "checks/train/graph.h"
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+#include "checks/train/graph_entry.h"
+#include "src/amp/autocast.h"
 
 namespace ampcheck::checks::train {
 
 namespace {
 
-/// One step, with what it holds between forward and backward and after.
-struct Counted {
-  MemoryUse use;
-  std::int64_t elements = 0, moment_elements = 0, weight_casts = 0;
+/// The host's memory, counted.
+class CountedMemory final : public TensorMemory {
+ public:
+  std::shared_ptr<std::byte> allocate(std::size_t size) override {
+    const Tensor own = [&] {
+      const MemoryScope host(nullptr);
+      return Tensor::uninitialized(Dtype::u8, {static_cast<std::int64_t>(size)});
+    }();
+    const std::int64_t now = *live_ += static_cast<std::int64_t>(size);
+    peak_ = std::max(peak_, now);
+    return {static_cast<std::byte*>(own.data()), [own, size, live = live_](std::byte*) { *live -= static_cast<std::int64_t>(size); }};
+  }
+  void wait() override {}
+  std::int64_t live() const { return *live_; }
+  std::int64_t peak() const { return peak_; }
+
+ private:
+  std::shared_ptr<std::atomic<std::int64_t>> live_ = std::make_shared<std::atomic<std::int64_t>>(0);  // memory may outlive this
+  std::int64_t peak_ = 0;
 };
 
-Counted measured(const Net& net, const OptimizerChoice& choice, std::optional<Dtype> autocast, std::uint64_t seed) {
-  ParameterSet parameters(net.name, seed);
-  models::Recordings recordings;
-  GraphOptions options;
-  options.autocast = autocast;
-  Graph graph(parameters, recordings, options);
-  net.forward(graph, 0);
-  Counted counted;
-  MemoryUse& out = counted.use;
-  out.activations = graph.bytes_kept();
-  counted.weight_casts = graph.bytes_of_weight_casts();
-  graph.backward(1, 1);
-  const auto optimizer = make_optimizer(choice, parameters.pointers());
-  optimizer->step();
-  std::size_t index = 0;
-  for (const Parameter& p : parameters.all()) {
-    counted.elements += p.value.count();
-    out.weights += p.value.count() * bytes(p.value.dtype());
-    if (p.grad.defined()) out.gradients += p.grad.count() * bytes(p.grad.dtype());
-    for (const auto& [key, tensor] : optimizer->state(index)) {
-      out.moments += tensor.count() * bytes(tensor.dtype());
-      if (key != "step") counted.moment_elements += tensor.count();
-    }
-    ++index;
+/// How a net is trained.
+struct Plan {
+  std::string name;
+  std::optional<Dtype> autocast = {};
+  Weights weights = Weights::fp32;
+  std::optional<Dtype> moments = {};
+  bool keep_gradients = false;  ///< in the 16 bits that they were computed in
+  bool upcast_at_once = false;  ///< the optimizer is handed fp32 gradients of all parameters
+};
+
+std::int64_t bytes_of(const Tensor& tensor) { return tensor.defined() ? tensor.count() * bytes(tensor.dtype()) : 0; }
+
+/// Two steps, with what the second one holds between forward and backward and at the update: in the first there are no moments yet.
+class Measured {
+ public:
+  Measured(const Net& net, const OptimizerChoice& choice, const Plan& plan, std::uint64_t seed)
+      : net_(net), plan_(plan), choice_(choice), parameters_(net.name, seed, plan.weights == Weights::fp32 ? Dtype::fp32 : *plan.autocast) {
+    choice_.weights = plan.weights, choice_.moments = plan.moments, choice_.fused |= plan.keep_gradients;
+    use.strategy = plan.name;
+    const MemoryScope scope(&memory_);
+    for (int batch = 0; batch < 2; ++batch) step(batch);
   }
-  return counted;
-}
+  MemoryUse use;
+
+ private:
+  void step(int batch) {
+    parameters_.clear_grads();
+    {
+      GraphOptions options;
+      options.keep_low_precision_grads = plan_.keep_gradients, options.memory = &memory_;
+      Graph graph(parameters_, recordings_, options);
+      const Autocast region(graph.device(), autocast_in(plan_.autocast.value_or(Dtype::fp32)));
+      net_.forward(graph, batch);
+      use.activations = graph.bytes_kept();
+      use.live_after_forward = memory_.live();
+      graph.backward(1, 1);
+    }
+    if (!optimizer_) optimizer_ = make_optimizer(choice_, parameters_.pointers());
+    std::vector<Tensor> low;  // what the fp32 gradients were made of
+    for (Parameter* p : parameters_.pointers()) {
+      if (!plan_.upcast_at_once || !p->grad.defined() || p->grad.dtype() == Dtype::fp32) continue;
+      low.push_back(p->grad);
+      p->grad = converted(p->grad.view(), Dtype::fp32);
+    }
+    optimizer_->step();
+    count(low);
+  }
+
+  void count(const std::vector<Tensor>& low) {
+    use.live_after_update = memory_.live(), use.peak = memory_.peak();
+    use.weights = use.masters = use.gradients = use.moments = 0;
+    for (const Tensor& tensor : low) use.gradients += bytes_of(tensor);
+    std::size_t index = 0;
+    for (const Parameter& p : parameters_.all()) {
+      use.weights += bytes_of(p.value), use.gradients += bytes_of(p.grad);
+      for (const auto& [key, tensor] : optimizer_->state(index)) (key == "master_param" ? use.masters : use.moments) += bytes_of(tensor);
+      ++index;
+    }
+  }
+
+  const Net& net_;
+  const Plan& plan_;
+  OptimizerChoice choice_;
+  CountedMemory memory_;
+  ParameterSet parameters_;
+  models::Recordings recordings_;
+  std::unique_ptr<BlockOptimizer> optimizer_;
+};
 
 }  // namespace
 
 MemoryReport memory_of(const Net& net, const OptimizerChoice& choice, Dtype low, std::uint64_t seed) {
-  const Counted wide = measured(net, choice, std::nullopt, seed), narrow = measured(net, choice, low, seed);
-  MemoryUse fp32 = wide.use, autocast = narrow.use;
+  const std::string type = name(low), kept = type + " weights, fp32 masters, " + type + " gradients";
+  const std::vector<Plan> plans = {{.name = "fp32"},
+                                   {.name = "autocast " + type + ", fp32 weights", .autocast = low},
+                                   {.name = "autocast " + type + ", fp32 weights, " + type + " gradients", .autocast = low, .keep_gradients = true},
+                                   {.name = kept + ", upcast all at once", .autocast = low, .weights = Weights::master, .upcast_at_once = true},
+                                   {.name = kept + ", upcast by chunks", .autocast = low, .weights = Weights::master},
+                                   {.name = kept + " and moments", .autocast = low, .weights = Weights::master, .moments = low},
+                                   {.name = type + " throughout", .autocast = low, .weights = Weights::low, .moments = low}};
   MemoryReport report;
-  report.parameters = wide.elements;
-  const std::string type = name(low);
-  fp32.strategy = "fp32";
-  autocast.strategy = "autocast " + type + ", fp32 weights";
-  const std::int64_t fp32_bytes = report.parameters * bytes(Dtype::fp32), low_bytes = report.parameters * bytes(low);
-  MemoryUse masters = autocast;  // the ops read the copies, so no cast of a weight is kept
-  const std::string kept = type + " weights, fp32 masters, " + type + " gradients";
-  masters.strategy = kept + ", upcast by chunks";
-  masters.weights = low_bytes, masters.masters = fp32_bytes, masters.gradients = low_bytes;
-  masters.activations = autocast.activations - narrow.weight_casts;
-  MemoryUse upcast = masters;  // an optimizer that is handed fp32 gradients of all parameters
-  upcast.strategy = kept + ", upcast all at once";
-  upcast.gradients = low_bytes + fp32_bytes;
-  MemoryUse moments = masters;
-  moments.strategy = kept + " and moments";
-  moments.moments = narrow.moment_elements * bytes(low);
-  MemoryUse pure = moments;
-  pure.strategy = type + " throughout";
-  pure.masters = 0;
-  report.strategies = {fp32, autocast, upcast, masters, moments, pure};
+  for (const Plan& plan : plans) report.strategies.push_back(Measured(net, choice, plan, seed).use);
+  report.parameters = report.strategies.front().weights / bytes(Dtype::fp32);
   return report;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that training a net takes, by what they hold and by strategy; those of the run itself are counted where they are allocated.
+// Bytes that training a net takes, by what they hold and by strategy, counted where they are allocated.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,19 @@ struct MemoryUse {
   std::int64_t moments = 0;       ///< optimizer state
   std::int64_t activations = 0;   ///< kept from forward to backward, saved tensors and casts among them
   std::int64_t total() const { return weights + masters + gradients + moments + activations; }
+  /// What the allocator gave out and had not got back: all but gradients after the forward; all but activations after the update, when the
+  /// graph is gone; and the most at any time, which has the gradients of activations too.
+  std::int64_t live_after_forward = 0, live_after_update = 0, peak = 0;
 };
 
 struct MemoryReport {
   std::int64_t parameters = 0;          ///< elements
-  std::vector<MemoryUse> strategies;    ///< the first two, fp32 and autocast, are measured; the others follow from them
+  std::vector<MemoryUse> strategies;
 };
 
-/// Runs one step of the net in fp32 and under autocast and counts. Strategies: fp32; autocast with fp32 weights; low-precision weights
-/// with fp32 masters, gradients kept in 16 bit and upcast for the update, all of them or a chunk at a time as BlockOptimizer does (its chunk,
-/// 256 elements a thread, is not counted); the same with moments in 16 bit; low-precision weights alone.
+/// Runs two steps of the net by each strategy and counts the second: fp32; autocast with fp32 weights; so with gradients kept in 16 bits; low-precision
+/// weights with fp32 masters, gradients kept in 16 bits and upcast for the update, all of them or a chunk at a time as BlockOptimizer does (its
+/// chunk, 256 elements a thread, is not counted); the same with moments in 16 bits; low precision throughout.
 MemoryReport memory_of(const Net& net, const OptimizerChoice& optimizer, Dtype low, std::uint64_t seed);
 
 }  // namespace ampcheck::checks::train

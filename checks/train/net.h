@@ -11,6 +11,7 @@
 
 #include "checks/models/real_data.h"
 #include "checks/models/tape.h"
+#include "checks/op_def.h"
 
 namespace ampcheck::checks::train {
 
@@ -34,6 +35,7 @@ struct Net {
   /// Forward and loss on batch 0, 1, 2, ...
   std::function<void(models::Tape& tape, std::int64_t batch)> forward;
   std::string layers = {};  ///< of a user's own net: what checkpoints of it have in common
+  std::vector<const OpDef*> own_ops = {};  ///< of libraries
 };
 
 inline constexpr std::int64_t kDigitClasses = 10;

@@ -2,12 +2,18 @@
 #include "checks/train/net_toml.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 
+#include "checks/models/bound_call.h"
 #include "checks/models/layers.h"
 #include "checks/models/real_data.h"
+#include "checks/plugin.h"
+#include "src/amp/autocast.h"
+#include "src/amp/grad_mode.h"
 #include "src/random.h"
+#include "src/suggestion.h"
 
 namespace ampcheck::checks::train {
 
@@ -15,9 +21,9 @@ namespace {
 
 using namespace models;
 
-const std::vector<std::string> kTypes = {"linear", "conv2d", "embedding", "attention", "layer_norm", "rms_norm", "add", "mul", "max_pool2d", "flatten",
+const std::vector<std::string> kTypes = {"op", "linear", "conv2d", "embedding", "attention", "layer_norm", "rms_norm", "add", "mul", "max_pool2d", "flatten",
                                          "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "softmax", "log_softmax"};
-constexpr int kWithWeights = 6, kFirstUnary = 10;  // the first of kTypes have weights, the last are ops of one input
+constexpr int kWithWeights = 7, kFirstUnary = 11;  // the first of kTypes have weights, the last are ops of one input
 constexpr std::int64_t kTime = 16;                 // characters of a passage
 constexpr std::int64_t kMostExtent = 1 << 20;
 
@@ -25,6 +31,10 @@ struct Layer {
   int kind = 0;  ///< in kTypes
   std::string name, of;
   std::int64_t outputs = 0, heads = 1;
+  std::optional<Dtype> autocast, cast_inputs;  ///< autocast: of a region of its own; fp32: off
+  bool no_grad = false;
+  const OpDef* op = nullptr;                   ///< of type op
+  std::vector<std::pair<std::string, double>> attributes;
   TomlPlace place;
   const std::string& type() const { return kTypes[static_cast<std::size_t>(kind)]; }
 };
@@ -43,14 +53,63 @@ void require_type(const TomlSection& section, const char* key, const Layer& laye
   section.fail(key, "got it in a layer of type " + layer.type() + ", want it in " + list + " alone");
 }
 
+std::optional<Dtype> read_dtype(const TomlSection& section, const char* key, const char* fp32) {
+  const std::optional<int> chosen = section.choice(key, {fp32, "fp16", "bf16"});
+  constexpr Dtype kDtypes[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+  return chosen ? std::optional(kDtypes[*chosen]) : std::nullopt;
+}
+
+/// The user's op of a layer: from a library, or a built-in one.
+const OpDef& read_op(const TomlFile& file, const TomlSection& section) {
+  const std::optional<std::string> name = section.text("op"), library = section.text("library");
+  if (!library) {
+    if (!name) section.fail("op", "got neither it nor a library, want the name of an op");
+    if (const OpDef* const op = find_op(*name)) return *op;
+    std::vector<std::string> names;
+    for (const OpDef& op : all_ops()) names.push_back(op.signature.name);
+    section.fail("op", "got '" + *name + "'" + did_you_mean(*name, names) + ", want a built-in op, or a library with it");
+  }
+  std::filesystem::path path = *library;
+  if (path.is_relative()) path = std::filesystem::path(file.path()).parent_path() / path;
+  if (!path.has_parent_path()) path = "." / path;  // a bare name would be searched for in the system
+  const Plugin& plugin = load_plugin(path.string());
+  std::string list;
+  for (const OpDef& op : plugin.ops) {
+    if (name ? op.signature.name == *name : plugin.ops.size() == 1) return use_op(op), op;
+    list += (list.empty() ? "" : ", ") + op.signature.name;
+  }
+  section.fail("op", "got " + (name ? "'" + *name + "'" : std::string("none")) + ", want one of " + list + ", which the library has");
+}
+
+std::vector<std::pair<std::string, double>> read_attributes(const TomlFile& file, const TomlSection& section, const OpSignature& signature) {
+  const TomlNode* const node = section.find("attributes");
+  if (node == nullptr) return {};
+  if (node->kind != TomlNode::Kind::table) section.fail("attributes", "got another kind of value, want { name = number }");
+  std::vector<std::string> names;
+  for (const AttributeSpec& a : signature.attributes) names.push_back(a.name);
+  const TomlSection values(file, *node, "attributes", names);
+  std::vector<std::pair<std::string, double>> out;
+  for (const std::string& name : names)
+    if (const std::optional<double> value = values.number(name)) out.emplace_back(name, *value);
+  return out;
+}
+
 Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<Layer>& before) {
-  const TomlSection section(file, node, "layer", {"type", "name", "outputs", "heads", "of"});
+  const TomlSection section(file, node, "layer", {"type", "name", "outputs", "heads", "of", "op", "library", "attributes", "cast_inputs", "autocast", "no_grad"});
   Layer layer;
   layer.place = node.place;
   const std::optional<int> kind = section.choice("type", kTypes);
   if (!kind) section.fail("type", "got a layer without it, want one");
   layer.kind = *kind;
-  require_type(section, "outputs", layer, {"linear", "conv2d", "embedding"});
+  require_type(section, "outputs", layer, {"linear", "conv2d", "embedding", "op"});
+  for (const char* const key : {"op", "library", "attributes", "cast_inputs"}) require_type(section, key, layer, {"op"});
+  layer.autocast = read_dtype(section, "autocast", "off");
+  layer.no_grad = section.flag("no_grad");
+  if (layer.type() == "op") {
+    layer.op = &read_op(file, section);
+    layer.attributes = read_attributes(file, section, layer.op->signature);
+    layer.cast_inputs = read_dtype(section, "cast_inputs", "fp32");
+  }
   require_type(section, "heads", layer, {"attention"});
   require_type(section, "of", layer, {"add", "mul"});
   layer.outputs = positive(section, "outputs", 0);
@@ -113,8 +172,48 @@ void require_rank(const Tape& t, Var x, int rank, const char* want) {
   if (t.shape(x).rank != rank) throw Error("input, got " + t.shape(x).str() + ", want " + want);
 }
 
+/// The op at x, which is its first input; weights and biases are trained, other inputs that it can do without are not given. As torch's
+/// custom_fwd: with cast_inputs, in a region of autocast, its inputs are cast and the region is off inside of it.
+Var own_op(Tape& t, const Layer& layer, Var x) {
+  const OpSignature& signature = layer.op->signature;
+  const CustomForward region(t.device(), layer.cast_inputs);
+  const auto cast = [&](Var v) { return t.to(v, region.input_dtype(t.dtype(v))); };
+  std::map<std::string, std::int64_t> dims;
+  std::vector<std::pair<std::string, Var>> inputs;
+  for (const TensorSpec& spec : signature.inputs) {
+    const std::vector<std::string> symbols = OpSignature::symbols(spec);
+    if (inputs.empty()) {
+      if (spec.role != Role::data || std::ssize(symbols) != t.shape(x).rank) throw Error("input, got " + t.shape(x).str() + " for '" + spec.name + "', want [" + spec.dims + "] of numbers");
+      for (std::size_t i = 0; i < symbols.size(); ++i) dims[symbols[i]] = t.shape(x)[static_cast<int>(i)];
+      inputs.emplace_back(spec.name, cast(x));
+      continue;
+    }
+    if (spec.role != Role::weight && spec.role != Role::bias) {
+      if (spec.optional) continue;
+      throw Error("input '" + spec.name + "', got an op that needs it, want one that needs weights and biases alone besides its first");
+    }
+    Shape shape;
+    shape.rank = static_cast<int>(symbols.size());
+    for (int i = 0; i < shape.rank; ++i) {
+      const auto known = dims.try_emplace(symbols[static_cast<std::size_t>(i)], layer.outputs).first;
+      if (known->second == 0) throw Error("'" + known->first + "' of '" + spec.name + "', got a layer without outputs, want outputs = a number");
+      shape[i] = known->second;
+    }
+    const std::string name = layer.name + "." + spec.name;
+    const bool matrix = shape.rank > 1 && spec.role == Role::weight;
+    inputs.emplace_back(spec.name, cast(matrix ? t.weight(name, shape, shape.count() / shape[0]) : t.constant_start(name, shape, spec.role == Role::weight ? 1 : 0)));
+  }
+  return t.call(signature.name, inputs, layer.attributes);
+}
+
 Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<std::string, Var>& named) {
   const std::string& type = layer.type();
+  std::optional<NoGrad> no_grad;
+  if (layer.no_grad) no_grad.emplace();
+  std::optional<Autocast> region;
+  if (layer.autocast) region.emplace(t.device(), autocast_in(*layer.autocast));
+  if (layer.autocast == Dtype::fp32 && type != "embedding") x = t.to(x, Dtype::fp32);  // as x.float() before a region that is off
+  if (type == "op") return own_op(t, layer, x);
   if (type == "embedding") {
     require_rank(t, x, 1, "characters: the first layer, with data = \"text\"");
     return t.call("embedding", {{"weight", t.weight(layer.name + ".weight", {data.classes(), layer.outputs}, 4)}, {"index", x}});
@@ -177,7 +276,14 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
   net.name = root.text("name").value_or("net");
   const Data data = read_data(root, layers, options, folder);
   net.layers = std::to_string(static_cast<int>(data.kind)) + "," + std::to_string(data.width);
-  for (const Layer& l : layers) net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" + std::to_string(l.heads);
+  for (const Layer& l : layers) {
+    net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" + std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "");
+    if (l.autocast) net.layers += std::string(":autocast=") + ampcheck::name(*l.autocast);
+    if (l.op == nullptr) continue;
+    net.layers += ":" + l.op->signature.name + (l.cast_inputs ? std::string(":cast_inputs=") + ampcheck::name(*l.cast_inputs) : "");
+    for (const auto& [key, value] : l.attributes) net.layers += ":" + key + "=" + number_text(value);
+    if (!l.op->plugin.empty() && std::find(net.own_ops.begin(), net.own_ops.end(), l.op) == net.own_ops.end()) net.own_ops.push_back(l.op);
+  }
   net.forward = [=, path = file.path(), name = net.name](Tape& t, std::int64_t batch) {
     std::vector<double> target;
     Var x = inputs(t, data, name, batch, target);

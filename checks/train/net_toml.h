@@ -7,9 +7,18 @@
 //   type = "linear"
 //   outputs = 64              of linear, conv2d, embedding; linear: as many as there are classes unless given
 //   name = "hidden"           unless given, those with weights are layer0, layer1, ...
+//   autocast = "off"          a region of autocast for this layer: off, fp16 or bf16; off: its input is widened to fp32 first
+//   no_grad = true            the layer and what comes before it alone gets no gradient
 // Types: linear, conv2d (3x3, padding 1), max_pool2d (2x2), flatten, embedding (first, of text), attention (causal; heads = 1),
 // layer_norm, rms_norm, relu, gelu, gelu_tanh, silu, sigmoid, tanh, softmax, log_softmax, add and mul (of = "name": with that layer's
-// output). A table [train] holds the run's settings, which are not read here.
+// output), and op: any op of one input, with weights and biases that are trained,
+//   type = "op"
+//   library = "libmy_op.so"   beside the TOML file, or a launcher's TOML; none: a built-in op
+//   op = "my_op"              of a library that has more than one
+//   attributes = { eps = 1e-6 }
+//   outputs = 64              extent of a weight's dimension that its input has not
+//   cast_inputs = "fp32"      torch's custom_fwd(cast_inputs=): fp32, fp16 or bf16; none: it runs in the dtypes that it is handed
+// A table [train] holds the run's settings, which are not read here.
 #pragma once
 
 #include "checks/train/net.h"

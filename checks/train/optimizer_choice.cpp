@@ -15,6 +15,7 @@ template <class Options>
 Options common(const OptimizerChoice& choice) {
   Options out;
   out.count = true;
+  out.fused = choice.is_fused(), out.master_weights = choice.weights == Weights::master, out.moments = choice.moments;
   if (choice.lr >= 0) out.lr = choice.lr;
   if (choice.weight_decay >= 0) out.weight_decay = choice.weight_decay;
   return out;
@@ -26,6 +27,17 @@ void require_none(const OptimizerChoice& choice, bool momentum) {
 }
 
 }  // namespace
+
+const char* name(Weights weights) {
+  constexpr const char* kNames[] = {"fp32", "master", "low"};
+  return kNames[static_cast<int>(weights)];
+}
+
+OptimizerChoice OptimizerChoice::in_fp64() const {
+  OptimizerChoice out = *this;
+  out.fused = false, out.weights = Weights::fp32, out.moments.reset();
+  return out;
+}
 
 std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Parameter*> parameters) {
   if (choice.name == "sgd") {

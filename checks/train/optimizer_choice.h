@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,17 +11,33 @@
 
 namespace ampcheck::checks::train {
 
+/// What the trained tensors are.
+enum class Weights : std::uint8_t {
+  fp32,
+  master,  ///< 16 bits, with fp32 masters that the optimizer moves (apex O2)
+  low,     ///< 16 bits alone
+};
+/// "fp32", "master", "low".
+const char* name(Weights weights);
+
 /// What of an optimizer is chosen; negative: torch's default of that optimizer.
 struct OptimizerChoice {
   std::string name = "sgd";  ///< sgd, adam, adamw, adagrad, rmsprop
   double lr = -1, momentum = -1, weight_decay = -1;
   bool nesterov = false;
+  bool fused = false;                   ///< torch's fused arithmetic, which divides by the loss scale itself; as with masters and moments of a dtype
+  Weights weights = Weights::fp32;
+  std::optional<Dtype> moments = {};    ///< none: the weights', or fp32 beside masters
+
+  bool is_fused() const { return fused || weights == Weights::master || moments.has_value(); }
+  /// The same rule on fp64 weights.
+  OptimizerChoice in_fp64() const;
 };
 
 /// Names of the optimizers, for messages.
 inline constexpr const char* kOptimizers = "sgd, adam, adamw, adagrad or rmsprop";
 
-/// In torch's reference arithmetic, counting what stagnates. Error for an unknown name or an option that it has not.
+/// In torch's reference arithmetic, or fused where the choice is; counting what stagnates. Error for an unknown name or an option that it has not.
 std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Parameter*> parameters);
 
 /// Schedules as text, for messages.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checks/models/tape.h"
+#include "checks/train/graph_entry.h"
 #include "src/error.h"
 
 namespace ampcheck::checks::train {
@@ -64,8 +65,7 @@ void ParameterSet::add_grad(Parameter& parameter, const Tensor& grad) {
     const auto sum = parameter.grad.span<double>(), more = grad.span<double>();
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
   } else {
-    const auto sum = parameter.grad.span<float>(), more = grad.span<float>();
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+    add_to(parameter.grad.view(), grad.view());
   }
 }
 

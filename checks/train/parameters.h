@@ -11,7 +11,7 @@
 
 namespace ampcheck::checks::train {
 
-/// The trained tensors of a net, fp32 (or fp64, for the reference), in the order of their first use. Addresses stay.
+/// The trained tensors of a net, fp32 or in 16 bits (or fp64, for the reference), in the order of their first use. Addresses stay.
 class ParameterSet {
  public:
   ParameterSet(std::string net, std::uint64_t seed, Dtype dtype = Dtype::fp32) : net_(std::move(net)), seed_(seed), dtype_(dtype) {}
@@ -29,7 +29,7 @@ class ParameterSet {
   std::deque<Parameter>& all() { return all_; }
   std::vector<Parameter*> pointers();
   void clear_grads();
-  /// Adds to the gradient; the first one becomes it.
+  /// Adds to the gradient, rounded to its dtype; the first one becomes it.
   static void add_grad(Parameter& parameter, const Tensor& grad);
 
  private:

@@ -144,13 +144,13 @@ void ShardedRanks::resume_at(std::int64_t updates) {
 
 UpdateCounts ShardedRanks::counts() const {
   UpdateCounts out;
-  for (const auto& rank : ranks_) out.intended += rank->optimizer->counts().intended, out.stagnant += rank->optimizer->counts().stagnant;
+  for (const auto& rank : ranks_) out.add(rank->optimizer->counts());
   return out;
 }
 
 UpdateCounts ShardedRanks::counts(std::size_t i) const {
   UpdateCounts out;
-  for (const auto& rank : ranks_) out.with_grad += rank->optimizer->counts(i).with_grad, out.with_grad_stagnant += rank->optimizer->counts(i).with_grad_stagnant;
+  for (const auto& rank : ranks_) out.add(rank->optimizer->counts(i));
   return out;
 }
 

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "checks/train/graph_entry.h"
 #include "kernels/multi_tensor.h"
+#include "src/amp/autocast.h"
 #include "src/error.h"
 #include "src/parallel.h"
 
@@ -26,8 +28,27 @@ double norm_of(std::span<const float> values) {
 
 std::vector<double> grad_norms(ParameterSet& parameters) {
   std::vector<double> out;
-  for (const Parameter& parameter : parameters.all()) out.push_back(parameter.grad.defined() ? norm_of(parameter.grad.span<float>()) : 0);
+  for (const Parameter& parameter : parameters.all()) {
+    const Tensor wide = !parameter.grad.defined() || parameter.grad.dtype() == Dtype::fp32 ? parameter.grad : converted(parameter.grad.view(), Dtype::fp32);
+    out.push_back(wide.defined() ? norm_of(wide.span<float>()) : 0);
+  }
   return out;
+}
+
+/// What does not go together with parameters or gradients in 16 bits.
+void require_low_precision(const TrainOptions& o) {
+  const OptimizerChoice& c = o.rule.optimizer;
+  const bool low = c.weights != Weights::fp32 || o.keep_low_precision_grads;
+  if (!low) return;
+  const std::string what = o.keep_low_precision_grads ? "gradients kept in low precision" : std::string("weights ") + name(c.weights);
+  const auto refuse = [&](bool when, const char* got, const char* want) {
+    if (when) throw Error("[train] " + what + ", got " + got + ", want " + want);
+  };
+  refuse(o.dtype == Dtype::fp32, "dtype fp32", "fp16 or bf16");
+  refuse(o.rule.ranks > 1, "several ranks", "one");
+  if (o.dtype != Dtype::fp16 || !o.scaler.enabled) return;
+  refuse(!c.is_fused(), "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "it fused, which divides by the scale itself, or no scaler");
+  refuse(o.rule.clip_norm > 0 || o.rule.clip_value > 0, "clipping, which comes after an unscale_ that takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "fp32 gradients, bf16, or no scaler");
 }
 
 }  // namespace
@@ -46,7 +67,8 @@ bool StepResult::left() const {
 }
 
 Trainer::Trainer(const TrainOptions& options)
-    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed) {
+    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed, weights_dtype(options)) {
+  require_low_precision(options_);
   scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled) : std::make_unique<GradScaler>(options_.scaler);
   if (options_.stream) {
     if (options_.rule.ranks > 1) throw Error("[ranks] device cuda, got " + std::to_string(options_.rule.ranks) + " ranks, want one: ranks are threads of the host");
@@ -58,7 +80,11 @@ Trainer::Trainer(const TrainOptions& options)
   if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
   if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
   if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
-  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0) options_.gradient_errors = 0;
+  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update()) options_.gradient_errors = 0;
+}
+
+bool Trainer::scaled_until_update() const {
+  return options_.dtype == Dtype::fp16 && options_.scaler.enabled && (options_.rule.optimizer.weights != Weights::fp32 || options_.keep_low_precision_grads);
 }
 
 Trainer::~Trainer() = default;
@@ -145,9 +171,8 @@ float Trainer::add_penalty(Graph& graph, float seed) {
 /// The micro-batches of one rank, with gradients of its own. `told`: to the watch and the fault, which hear of one rank after the other.
 void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   GraphOptions options;
-  if (options_.dtype != Dtype::fp32) options.autocast = options_.dtype;
   if (told) options.observer = watch_.get(), options.fault = options_.fault;
-  options.step = step_, options.rank = number, options.stream = stream_.get();
+  options.step = step_, options.rank = number, options.stream = stream_.get(), options.keep_low_precision_grads = options_.keep_low_precision_grads;
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
   rank.loss = 0, rank.grad_norm = 0;
@@ -157,7 +182,10 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
     const int index = micro * ranks + number;
     if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks), index);
     Graph graph(parameters, rank.recordings, options);
-    net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches * ranks + index);
+    {
+      const Autocast region(graph.device(), autocast_in(options_.dtype));
+      net_.forward(graph, static_cast<std::int64_t>(step_) * micro_batches * ranks + index);
+    }
     rank.loss += share * graph.loss();
     const auto weight = static_cast<float>(options_.rule.loss_weight);
     if (options_.rule.grad_penalty > 0) rank.grad_norm += static_cast<double>(share * add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
@@ -243,7 +271,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
 
 void Trainer::unscale() {
   if (!sharded_) {
-    if (scaler_->is_enabled()) scaler_->unscale_(*optimizer_);
+    if (scaler_->is_enabled() && !scaled_until_update()) scaler_->unscale_(*optimizer_);
     return;
   }
   sharded_->scatter_gradients();
@@ -295,7 +323,9 @@ StepResult Trainer::step() {
   const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() || options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
   if (norms) result.scaled_norms = grad_norms(parameters_);
   unscale();
-  if (norms) result.norms = scaler().is_enabled() ? grad_norms(parameters_) : result.scaled_norms;
+  if (norms) result.norms = scaler().is_enabled() && !scaled_until_update() ? grad_norms(parameters_) : result.scaled_norms;
+  if (scaled_until_update())
+    for (double& norm : result.norms) norm /= result.scale;
   if (watch_ && watch_->keeps_errors()) {
     const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
     result.gradient_errors = gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
@@ -304,7 +334,7 @@ StepResult Trainer::step() {
   std::vector<bool> finite_before, finite;
   for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));
   for (const double norm : result.norms) finite.push_back(std::isfinite(norm));
-  tell(Phase::unscale, finite_before);
+  if (!scaled_until_update()) tell(Phase::unscale, finite_before);
   if (clip_gradients()) {
     tell(Phase::clip);
     finite.clear();
@@ -319,6 +349,7 @@ StepResult Trainer::step() {
   result.tracker = scaler().get_growth_tracker();
   const UpdateCounts counts = sharded_ ? sharded_->counts() : optimizer_->counts();
   if (!norms) result.found_inf = counts.non_finite > 0;
+  result.updates = counts;
   if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
   ++step_;
   return result;

@@ -36,6 +36,7 @@ struct TrainOptions {
   Shadows shadows = {};
   Sampling sampling = {};    ///< of the shadows and of what is recorded
   int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
+  bool keep_low_precision_grads = false;  ///< GraphOptions::keep_low_precision_grads
   bool norms = false;        ///< StepResult has the norms of the gradients: of every element twice, for who reads them
   bool watched = false;      ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
@@ -43,6 +44,9 @@ struct TrainOptions {
   /// memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad and RMSprop, and what is watched.
   std::function<std::unique_ptr<kernels::Stream>()> stream = nullptr;
 };
+
+/// What the parameters of such a run are.
+inline Dtype weights_dtype(const TrainOptions& options) { return options.rule.optimizer.weights == Weights::fp32 ? Dtype::fp32 : options.dtype; }
 
 /// "none", "torch", or the rule's.
 inline const char* scaler_name(const TrainOptions& options) { return !options.scaler.enabled ? "none" : options.scale_rule ? options.scale_rule->name : "torch"; }
@@ -64,6 +68,7 @@ struct StepResult {
   std::vector<double> scaled_norms, norms;  ///< if asked for: of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
+  UpdateCounts updates;                     ///< what became of them
   /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
   /// the other.
   bool left() const;
@@ -107,6 +112,8 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
+  /// Whether the gradients stay scaled until the optimizer divides: fp16 ones, which no unscale_ takes.
+  bool scaled_until_update() const;
   /// Whether this step is compared with the fp64 run to first order: with a penalty it is not.
   bool compares() const;
   /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.

@@ -37,6 +37,9 @@ struct AutocastOptions {
   std::optional<bool> cache_enabled;  ///< none: as it is
 };
 
+/// A region in that dtype; fp32: without autocast.
+inline AutocastOptions autocast_in(Dtype dtype) { return dtype == Dtype::fp32 ? AutocastOptions{.enabled = false} : AutocastOptions{.dtype = dtype}; }
+
 /// A region: from construction to the end of the scope, also when an exception leaves it.
 /// On the CPU a dtype other than bf16 and fp16 gives a disabled region and a warning, as in torch.
 class Autocast {

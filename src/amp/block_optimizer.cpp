@@ -42,18 +42,18 @@ void fetch_block(const TensorView& view, std::int64_t at, std::int64_t end) {
   for (std::int64_t i = 0; i < size; i += 64) __builtin_prefetch(from + i);
 }
 
-void add(UpdateCounts& to, const UpdateCounts& from) {
-  to.intended += from.intended;
-  to.stagnant += from.stagnant;
-  to.copy_stagnant += from.copy_stagnant;
-  to.with_grad += from.with_grad;
-  to.with_grad_stagnant += from.with_grad_stagnant;
-  to.second_moment_zero += from.second_moment_zero;
-  to.epsilon_zero += from.epsilon_zero;
-  to.non_finite += from.non_finite;
-}
-
 }  // namespace
+
+void UpdateCounts::add(const UpdateCounts& from) {
+  intended += from.intended;
+  stagnant += from.stagnant;
+  copy_stagnant += from.copy_stagnant;
+  with_grad += from.with_grad;
+  with_grad_stagnant += from.with_grad_stagnant;
+  second_moment_zero += from.second_moment_zero;
+  epsilon_zero += from.epsilon_zero;
+  non_finite += from.non_finite;
+}
 
 /// The tensors of one parameter's update.
 struct BlockOptimizer::Walk {
@@ -246,7 +246,7 @@ void BlockOptimizer::run_at_once(std::span<const TensorUpdate> updates, std::spa
   if (common_.fused) all.grad_scale = grad_scale;
   std::vector<UpdateCounts> counts(updates.size());
   multi_tensor_(updates, all, counts);
-  for (std::size_t k = 0; k < numbers.size(); ++k) add(counts_, counts[k]), add(by_parameter_[numbers[k]], counts[k]);
+  for (std::size_t k = 0; k < numbers.size(); ++k) counts_.add(counts[k]), by_parameter_[numbers[k]].add(counts[k]);
 }
 
 void BlockOptimizer::update_parameter(std::size_t i, bool first) {
@@ -263,7 +263,7 @@ void BlockOptimizer::update_parameter(std::size_t i, bool first) {
       walk<float>(w, begin, end, counts);
     if (!common_.count) return;
     const std::lock_guard lock(mutex);
-    add(counts_, counts), add(by_parameter_[i], counts);
+    counts_.add(counts), by_parameter_[i].add(counts);
   });
 }
 

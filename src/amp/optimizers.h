@@ -41,6 +41,8 @@ struct UpdateCounts {
   std::int64_t second_moment_zero = 0;  ///< v == 0 although the gradient is not zero: g*g vanished
   std::int64_t epsilon_zero = 0;        ///< updates of parameters whose dtype rounds eps to zero (0/0 on a zero gradient)
   std::int64_t non_finite = 0;          ///< elements whose gradient was infinite or NaN (those that a device updated at once are not counted)
+
+  void add(const UpdateCounts& other);
 };
 
 struct SgdOptions : UpdateOptions {

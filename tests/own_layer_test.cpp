@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// A user's op, autocast and no_grad in the layers of a net, and weights in 16 bits, as a user of `ampcheck train` meets them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
+
+#include "tests/run_program.h"
+#include "tools/trace_file.h"
+
+namespace ampcheck::testing {
+namespace {
+
+using nlohmann::json;
+
+const std::string kOps = AMPCHECK_BINARY_DIR "/custom_ops/";
+
+class OwnLayer : public ::testing::Test {
+ protected:
+  /// 64 inputs, a layer of 16, the layer in question, 10 classes.
+  std::string net(const std::string& layer, const std::string& more = "") {
+    const std::string path = folder_.path() + "/net.toml";
+    std::ofstream(path) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\n[[layers]]\n" + layer + "\n[[layers]]\ntype = 'linear'\nname = 'last'\n" + more;
+    return path;
+  }
+  json result(const std::string& arguments) {
+    const ProgramResult run = ampcheck("train --json --steps 4 " + arguments);
+    EXPECT_LE(run.exit_code, 1) << run.err;
+    json out = json::parse(run.out);
+    out.erase("seconds");
+    return out;
+  }
+  /// What a tensor was in the first step: its dtype, or nothing.
+  std::string dtype_of(const std::string& arguments, const std::string& op, const std::string& phase, const std::string& tensor) {
+    const std::string path = folder_.path() + "/run.trace";
+    const ProgramResult run = ampcheck("train --steps 1 --record " + path + " " + arguments);
+    EXPECT_LE(run.exit_code, 1) << run.err;
+    for (const tools::TracedTensor& t : tools::read_trace(path).tensors)
+      if (t.op == op && t.phase == phase && t.tensor == tensor && !t.cast) return name(t.dtype);
+    return "";
+  }
+  std::string refused(const std::string& arguments) {
+    const ProgramResult run = ampcheck("train --steps 1 " + arguments);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    return run.err;
+  }
+  TemporaryFolder folder_;
+};
+
+/// The same mathematics by a library's kernel and by the built-in one.
+TEST_F(OwnLayer, AnOpOfALibraryTrainsBesideItsFormula) {
+  for (const char* const file : {"my_rms_norm.so", "rms_norm_launchers.toml"}) {
+    const json own = result(net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + file + "'") + " --dtype fp32");
+    const json built_in = result(net("type = 'rms_norm'\nname = 'n'") + " --dtype fp32");
+    for (int i = 0; i < 4; ++i) {
+      const double a = own["steps"][i]["fp64_loss"], b = built_in["steps"][i]["fp64_loss"], loss = own["steps"][i]["loss"];
+      EXPECT_NEAR(a, b, 1e-12) << file << ": the formulas are one";
+      EXPECT_NEAR(loss, a, 1e-5) << file << ": some hundred roundings of fp32";
+    }
+    EXPECT_TRUE(own["left_at"].is_null());
+  }
+}
+
+/// A planted fault in the backward of a user's op is what a run beside fp64 names: its own error, at its own inputs.
+TEST_F(OwnLayer, AWrongOpIsWhatTheRunNames) {
+  const auto error_of = [&](const std::string& op) {
+    const std::string path = folder_.path() + "/run.trace";
+    EXPECT_LE(ampcheck("train --steps 2 --dtype bf16 --record " + path + " " + net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "grouped_rms_norm.so'\nop = '" + op + "'")).exit_code, 1);
+    double worst = 0;
+    for (const tools::TracedTensor& t : tools::read_trace(path).tensors)
+      if (t.op == op + "_1" && t.phase == "backward" && t.local_error) worst = std::max(worst, *t.local_error);
+    return worst;
+  };
+  EXPECT_LT(error_of("grouped_rms_norm"), 0x1p-7) << "a rounding to bf16 and little more";
+  EXPECT_GT(error_of("grouped_rms_norm_whole_row_dot"), 0.05);
+}
+
+TEST_F(OwnLayer, CastInputsDecideTheDtypesOfForwardAndBackward) {
+  const std::string layer = "type = 'op'\nname = 'n'\nlibrary = '" + kOps + "my_rms_norm.so'";
+  const std::string as_is = net(layer) + " --dtype bf16";
+  EXPECT_EQ(dtype_of(as_is, "my_rms_norm_1", "forward", "y"), "fp32") << "bf16 from a linear layer beside an fp32 weight";
+  const std::string narrowed = net(layer + "\ncast_inputs = 'bf16'") + " --dtype fp16";
+  EXPECT_EQ(dtype_of(narrowed, "my_rms_norm_1", "forward", "y"), "bf16");
+  EXPECT_EQ(dtype_of(narrowed, "my_rms_norm_1", "backward", "dx"), "bf16");
+  EXPECT_EQ(dtype_of(narrowed, "my_rms_norm_1", "backward", "dweight"), "bf16");
+  EXPECT_EQ(dtype_of(narrowed, "linear_1", "backward", "dweight"), "fp16") << "what comes before runs as it did";
+  EXPECT_EQ(dtype_of(net(layer + "\ncast_inputs = 'bf16'") + " --dtype fp32", "my_rms_norm_1", "forward", "y"), "fp32") << "outside of autocast nothing is cast";
+}
+
+TEST_F(OwnLayer, ARegionThatIsOffKeepsALayerInFp32) {
+  EXPECT_EQ(dtype_of(net("type = 'linear'\noutputs = 16"), "linear_2", "forward", "y"), "fp16");
+  const std::string off = net("type = 'linear'\noutputs = 16\nautocast = 'off'");
+  EXPECT_EQ(dtype_of(off, "linear_2", "forward", "y"), "fp32");
+  EXPECT_EQ(dtype_of(off, "linear_2", "backward", "dweight"), "fp32");
+  EXPECT_EQ(dtype_of(off, "linear_3", "forward", "y"), "fp16") << "the region ends with the layer";
+  EXPECT_EQ(dtype_of(net("type = 'linear'\noutputs = 16\nautocast = 'bf16'"), "linear_2", "forward", "y"), "bf16");
+  const json fp32 = result(net("type = 'linear'\noutputs = 16\nautocast = 'off'") + " --dtype fp32"), plain = result(net("type = 'linear'\noutputs = 16") + " --dtype fp32");
+  EXPECT_EQ(fp32["steps"], plain["steps"]) << "without autocast there is nothing to turn off";
+}
+
+TEST_F(OwnLayer, WhatIsUnderNoGradStaysAsItWas) {
+  const std::string path = net("type = 'tanh'", "") + " --shadow both --save " + folder_.path() + "/end.st";
+  result(path);
+  const std::string frozen = folder_.path() + "/frozen.toml";
+  std::ofstream(frozen) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\nno_grad = true\n[[layers]]\ntype = 'tanh'\n[[layers]]\ntype = 'linear'\nname = 'last'\n";
+  const json run = result(frozen + " --optimizer adamw --record " + folder_.path() + "/frozen.trace");
+  EXPECT_TRUE(run["left_at"].is_null()) << "the fp64 run stands still there too";
+  bool first = false, last = false;
+  for (const tools::TracedTensor& t : tools::read_trace(folder_.path() + "/frozen.trace").tensors)
+    if (t.phase == "optimizer") first |= t.op == "first.weight", last |= t.op == "last.weight";
+  EXPECT_FALSE(first) << "no update, not even weight decay";
+  EXPECT_TRUE(last);
+}
+
+TEST_F(OwnLayer, WhatDoesNotFitIsNamed) {
+  const std::string library = "type = 'op'\nlibrary = '" + kOps;
+  const struct { std::string layer, want; } cases[] = {
+      {"type = 'op'", "op, got neither it nor a library"},
+      {"type = 'op'\nop = 'rms_nrm'", "got 'rms_nrm' (did you mean 'rms_norm'?"},
+      {library + "grouped_rms_norm.so'", "op, got none, want one of grouped_rms_norm, "},
+      {library + "my_rms_norm.so'\nop = 'other'", "op, got 'other', want one of my_rms_norm"},
+      {library + "my_rms_norm.so'\nattributes = { epz = 1e-5 }", "got unknown key 'epz' (did you mean 'eps'?"},
+      {library + "no_formula.so'\nop = 'no_such'", "want one of "},
+      {library + "rope.so'", ""},
+      {"type = 'relu'\nlibrary = 'x.so'", "library, got it in a layer of type relu, want it in op alone"},
+      {"type = 'op'\nop = 'mul'", "input 'y', got an op that needs it"},
+      {"type = 'relu'\nautocast = 'fp8'", "autocast, got 'fp8'"}};
+  for (const auto& c : cases) {
+    const std::string err = refused(net(c.layer));
+    EXPECT_TRUE(contains(err, c.want)) << c.layer << "\n" << err;
+    EXPECT_TRUE(contains(err, "net.toml:")) << c.layer << "\n" << err;
+  }
+  EXPECT_EQ(ampcheck("train " + net("type = 'op'\nlibrary = 'no_such.so'")).exit_code, 6);
+  EXPECT_TRUE(contains(refused(net("type = 'op'\nlibrary = '" + kOps + "no_formula.so'")), "want"));
+}
+
+/// fp16's smallest number is 2^-24: squares of gradients below 2^-12.5 are zero, and m / (0 + eps) is as large as one likes.
+TEST_F(OwnLayer, MomentsInFp16AreNamedAsWhatEndsTheRun) {
+  const std::string adam = "--model mlp --optimizer adam --lr 0.003 --steps 8 ";
+  const ProgramResult vanished = ampcheck("train " + adam + "--weights master --moments fp16");
+  EXPECT_EQ(vanished.exit_code, 1) << vanished.out;
+  EXPECT_TRUE(contains(vanished.out, "updates ") && contains(vanished.out, "; the second moment of ")) << vanished.out;
+  EXPECT_TRUE(contains(vanished.out, "try     --moments fp32")) << vanished.out;
+  const ProgramResult kept = ampcheck("train " + adam + "--weights master --moments fp32");
+  EXPECT_EQ(kept.exit_code, 0) << kept.out;
+  EXPECT_FALSE(contains(kept.out, "second moment")) << kept.out;
+  const ProgramResult eps = ampcheck("train " + adam + "--weights low --scaler none");
+  EXPECT_EQ(eps.exit_code, 1);
+  EXPECT_TRUE(contains(eps.out, "eps is zero in fp16")) << eps.out;
+}
+
+TEST_F(OwnLayer, MastersMoveWhereLowWeightsStand) {
+  const auto stood = [&](const std::string& weights) {
+    json run = result("--model mlp --dtype bf16 --steps 8 --lr 0.001 --weights " + weights);
+    std::int64_t with_grad = 0, stagnant = 0, copies = 0;
+    for (const json& s : run["steps"]) with_grad += s["updates"]["with_grad"].get<std::int64_t>(), stagnant += s["updates"]["with_grad_stagnant"].get<std::int64_t>(), copies += s["updates"]["copy_stagnant"].get<std::int64_t>();
+    return std::pair{static_cast<double>(stagnant) / static_cast<double>(with_grad), static_cast<double>(copies) / static_cast<double>(with_grad)};
+  };
+  const auto [low, none] = stood("low");
+  const auto [master, copies] = stood("master");
+  EXPECT_EQ(none, 0);
+  EXPECT_GT(low, 0.3) << "an update of less than half a place of a bf16 weight is none";
+  EXPECT_LT(master, 0.3 * low);
+  EXPECT_GT(copies, 0.3) << "the copies that the ops read wait for it";
+}
+
+TEST_F(OwnLayer, ARunWithMastersGoesOnFromItsCheckpointAlone) {
+  const std::string at = folder_.path() + "/", common = "--model mlp --optimizer adam --lr 0.003 --weights master --moments bf16 ";
+  const json whole = result(common + "--steps 6 --save " + at + "whole.st");
+  result(common + "--steps 3 --save " + at + "half.st");
+  EXPECT_EQ(result(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st")["steps"][2], whole["steps"][5]);
+  EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
+  EXPECT_TRUE(contains(refused("--model mlp --optimizer adam --lr 0.003 --weights low --fused --steps 6 --resume " + at + "half.st"), "weights low"));
+}
+
+/// A fused optimizer gets fp16 gradients as they are, scale and all: powers of two change nothing until one overflows or vanishes.
+TEST_F(OwnLayer, KeptGradientsGiveTheSameRunAsWidenedOnes) {
+  const json kept = result("--model mlp --fused --keep-low-precision-grads --steps 6"), widened = result("--model mlp --fused --steps 6");
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(kept["steps"][i]["loss"], widened["steps"][i]["loss"]) << i;
+}
+
+TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {
+  const struct { const char *arguments, *want; } cases[] = {{"--weights low", "Attempting to unscale FP16 gradients."},
+                                                            {"--keep-low-precision-grads", "Attempting to unscale FP16 gradients."},
+                                                            {"--weights master --clip-norm 1", "Attempting to unscale FP16 gradients."},
+                                                            {"--weights master --dtype fp32", "got dtype fp32, want fp16 or bf16"},
+                                                            {"--weights master --ranks 2", "got several ranks, want one"},
+                                                            {"--weights bf16", "got 'bf16', want fp32, master, low"}};
+  for (const auto& c : cases) EXPECT_TRUE(contains(refused(c.arguments), c.want)) << c.arguments;
+  EXPECT_EQ(ampcheck("train --steps 2 --weights low --dtype bf16 --clip-norm 1 --scaler torch").exit_code, 0) << "bf16 gradients are unscaled and clipped";
+}
+
+TEST(MemoryCommand, TakesANetOfYourOwn) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/net.toml") << "[[layers]]\ntype = 'linear'\n";
+  const json out = json::parse(ampcheck("memory --json --dtype bf16 --optimizer adam " + folder.path() + "/net.toml").out);
+  EXPECT_EQ(out["parameters"], 650);
+  ASSERT_EQ(out["strategies"].size(), 7u);
+  EXPECT_EQ(out["strategies"][4]["masters"], 4 * 650);
+  for (const json& s : out["strategies"]) EXPECT_GE(s["peak"].get<int>(), s["weights"].get<int>() + s["masters"].get<int>() + s["gradients"].get<int>() + s["moments"].get<int>());
+  EXPECT_EQ(ampcheck("memory no_such.toml").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace ampcheck::testing
