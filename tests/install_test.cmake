@@ -29,6 +29,22 @@ foreach(door c cpp toml)
   message(STATUS "${op}: found, built, checked")
 endforeach()
 
+# A program that trains a net of its own; a rate that throws it off its fp64 run. Sanitized libraries want a program built like them.
+if(NOT SANITIZED)
+  run(${CMAKE_COMMAND} -E copy_directory ${CMAKE_CURRENT_LIST_DIR}/foreign_train foreign_train)
+  run(${CMAKE_COMMAND} -S foreign_train -B foreign_train/build -DCMAKE_PREFIX_PATH=${FOLDER}/prefix)
+  run(${CMAKE_COMMAND} --build foreign_train/build)
+  run(foreign_train/build/my_net)
+  if(NOT output MATCHES "stayed; worst: linear_")
+    message(FATAL_ERROR "foreign_train: want a run that stays with its fp64 run, got\n${output}")
+  endif()
+  execute_process(COMMAND foreign_train/build/my_net 1e6 WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE code OUTPUT_VARIABLE output)
+  if(NOT code EQUAL 1)
+    message(FATAL_ERROR "foreign_train: want exit 1 at a learning rate of 1e6, got ${code}\n${output}")
+  endif()
+  message(STATUS "foreign_train: found, built, trained")
+endif()
+
 # The same op as a GoogleTest program: a test per case, filters, shards; a broken kernel fails exactly its backward.
 set(op foreign_gtest)
 run(${FOLDER}/prefix/bin/ampcheck new op ${op})

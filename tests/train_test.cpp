@@ -7,7 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "checks/models/layers.h"
+#include "checks/models/fp64_tape.h"
+#include "checks/models/modules.h"
 #include "checks/train/diagnosis.h"
 #include "src/amp/autocast.h"
 #include "src/parallel.h"
@@ -90,6 +91,26 @@ TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
       EXPECT_LE(std::sqrt(error), 1e-5 * std::sqrt(norm) + 1e-6 * largest) << model << " " << p.name;
     }
   }
+}
+
+/// Layers as objects are the calls that they stand for.
+TEST(Train, ModulesInSequenceAreTheirCalls) {
+  using namespace models;
+  const auto values = [](const std::function<Var(Tape&, Var)>& net) {
+    Parameters parameters("modules");
+    Fp64Tape tape(parameters);
+    const Var x = tape.data({6}, {0, 2, 1, 1, 0, 2});
+    return tape.record().values[static_cast<std::size_t>(net(tape, x).id)];
+  };
+  const Sequential blocks{Embedding{"e", 3, 8}, Residual{Sequential{LayerNorm{"n"}, CausalAttention{"a", 2, 3}}}, RmsNorm{"r"}, Linear{"l", 4}, Unary{"tanh"}};
+  EXPECT_EQ(values(blocks), values([](Tape& t, Var x) {
+              const Var e = t.call("embedding", {{"weight", t.weight("e.weight", {3, 8}, 4)}, {"index", x}});
+              const Var h = add(t, e, causal_attention(t, "a", layer_norm(t, "n", e), 2, 3));
+              return unary(t, "tanh", linear(t, "l", rms_norm(t, "r", h), 4));
+            }));
+  Parameters parameters("modules");
+  Fp64Tape tape(parameters);
+  EXPECT_THROW((CausalAttention{"a", 2, 4}(tape, tape.data({6, 8}, std::vector<double>(48)))), Error) << "6 rows are no passages of 4";
 }
 
 TEST(Train, AutocastRunsTheOpsInTheirDtypesAndGradientsArriveInTheParametersOwn) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checks/models/tape.h"
+#include "src/error.h"
 
 namespace ampcheck::checks::models {
 
@@ -71,6 +72,17 @@ inline Var exchanged(Tape& t, Var x, std::int64_t a, std::int64_t b, std::int64_
       for (std::int64_t j = 0; j < b; ++j)
         for (std::int64_t l = 0; l < d; ++l) map.push_back(((i * b + j) * c + k) * d + l);
   return t.take(x, map, shape);
+}
+
+/// Self-attention over [passages * time, D] by heads, each row seeing those of its passage before it.
+inline Var causal_attention(Tape& t, const std::string& name, Var x, std::int64_t heads, std::int64_t time) {
+  const std::int64_t rows = t.shape(x)[0] / time, width = t.shape(x)[1], each = width / heads;
+  if (width % heads != 0) throw Error("heads, got " + std::to_string(heads) + " of " + std::to_string(width) + " columns, want a divisor");
+  if (t.shape(x)[0] % time != 0) throw Error("input, got " + t.shape(x).str() + ", want passages of " + std::to_string(time) + " rows");
+  const auto by_heads = [&](const char* which) { return exchanged(t, linear(t, name + "." + which, x, width), rows, time, heads, each, {rows, heads, time, each}); };
+  const Var q = by_heads("q"), k = by_heads("k"), v = by_heads("v");
+  const Var o = t.call("attention", {{"q", q}, {"k", k}, {"v", v}});
+  return linear(t, name + ".out", exchanged(t, o, rows, heads, time, each, {rows * time, width}), width);
 }
 
 }  // namespace ampcheck::checks::models

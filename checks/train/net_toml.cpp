@@ -157,17 +157,6 @@ Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const 
   return out;
 }
 
-/// [rows * time, width] by heads, each character seeing those before it.
-Var causal_attention(Tape& t, const Layer& layer, Var x, std::int64_t rows) {
-  const std::int64_t width = t.shape(x)[1], each = width / layer.heads;
-  if (width % layer.heads != 0) throw Error("heads, got " + std::to_string(layer.heads) + " of " + std::to_string(width) + " columns, want a divisor");
-  if (t.shape(x)[0] != rows * kTime) throw Error("input, got " + t.shape(x).str() + ", want passages of text");
-  const auto heads = [&](const char* which) { return exchanged(t, linear(t, layer.name + "." + which, x, width), rows, kTime, layer.heads, each, {rows, layer.heads, kTime, each}); };
-  const Var q = heads("q"), k = heads("k"), v = heads("v");
-  const Var o = t.call("attention", {{"q", q}, {"k", k}, {"v", v}});
-  return linear(t, layer.name + ".out", exchanged(t, o, rows, layer.heads, kTime, each, {rows * kTime, width}), width);
-}
-
 void require_rank(const Tape& t, Var x, int rank, const char* want) {
   if (t.shape(x).rank != rank) throw Error("input, got " + t.shape(x).str() + ", want " + want);
 }
@@ -228,7 +217,10 @@ Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<s
   if (layer.kind >= kFirstUnary && t.shape(x).rank > 1) return unary(t, type.c_str(), x);
   require_rank(t, x, 2, "[rows, columns] (type = \"flatten\" makes them of images, \"embedding\" of characters)");
   if (type == "linear") return linear(t, layer.name, x, layer.outputs > 0 ? layer.outputs : data.classes());
-  if (type == "attention") return causal_attention(t, layer, x, data.rows);
+  if (type == "attention") {
+    if (t.shape(x)[0] != data.rows * kTime) throw Error("input, got " + t.shape(x).str() + ", want passages of text");
+    return causal_attention(t, layer.name, x, layer.heads, kTime);
+  }
   return type == "layer_norm" ? layer_norm(t, layer.name, x) : rms_norm(t, layer.name, x);
 }
 
