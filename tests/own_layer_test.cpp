@@ -172,7 +172,7 @@ TEST_F(OwnLayer, ARunWithMastersGoesOnFromItsCheckpointAlone) {
   result(common + "--steps 3 --save " + at + "half.st");
   EXPECT_EQ(result(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st")["steps"][2], whole["steps"][5]);
   EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
-  EXPECT_TRUE(contains(refused("--model mlp --optimizer adam --lr 0.003 --weights low --fused --steps 6 --resume " + at + "half.st"), "weights low"));
+  EXPECT_TRUE(contains(refused("--model mlp --optimizer adam --lr 0.003 --weights low --fused --steps 6 --resume " + at + "half.st"), "got a run with 'weights master', want 'weights low' as this one has"));
 }
 
 /// A fused optimizer gets fp16 gradients as they are, scale and all: powers of two change nothing until one overflows or vanishes.
@@ -190,6 +190,23 @@ TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {
                                                             {"--weights bf16", "got 'bf16', want fp32, master, low"}};
   for (const auto& c : cases) EXPECT_TRUE(contains(refused(c.arguments), c.want)) << c.arguments;
   EXPECT_EQ(ampcheck("train --steps 2 --weights low --dtype bf16 --clip-norm 1 --scaler torch").exit_code, 0) << "bf16 gradients are unscaled and clipped";
+}
+
+TEST_F(OwnLayer, ChoicesThatNothingUsesAreRefused) {
+  const struct { const char *arguments, *want; } cases[] = {{"--scaler none --init-scale 4", "[--init-scale] got it where nothing uses it, want a --scaler"},
+                                                            {"--dtype bf16 --growth-interval 4", "[--growth-interval] got it"},
+                                                            {"--compress fp16", "want --ranks 2 or more"},
+                                                            {"--reduce-dtype bf16", "want --ranks 2 or more"},
+                                                            {"--width 64", "want --model tutorial"},
+                                                            {"--ring 3", "want --record FILE"}};
+  for (const auto& c : cases) EXPECT_TRUE(contains(refused(c.arguments), c.want)) << c.arguments;
+  EXPECT_EQ(ampcheck("train --steps 1 --ranks 2 --reduce-dtype bf16").exit_code, 0);
+}
+
+TEST(TrainCommand, ANetThatDoesNotFitIntoMemoryIsNoErrorOfTheProgram) {
+  const ProgramResult run = ampcheck("train --model tutorial --width 1000000 --batch 1 --steps 1", "ulimit -v 4000000;");
+  EXPECT_EQ(run.exit_code, 6) << run.err;
+  EXPECT_TRUE(contains(run.err, "not enough memory")) << run.err;
 }
 
 TEST(MemoryCommand, TakesANetOfYourOwn) {

@@ -73,6 +73,9 @@ ExitCode guarded(int argc, char** argv) {
     return said(ExitCode::usage, error);
   } catch (const EnvironmentError& error) {
     return said(ExitCode::environment, error);
+  } catch (const std::bad_alloc&) {
+    write_stderr("ampcheck: not enough memory for this: smaller shapes, or of train a smaller --batch or --width\n");
+    return ExitCode::environment;
   } catch (const std::exception& error) {
     said(ExitCode::internal, error);
     write_stderr("ampcheck: this is an error of ampcheck itself; please report it with the command line\n");

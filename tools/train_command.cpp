@@ -86,12 +86,26 @@ void choose_net(const Options& options, TrainOptions& out) {
   if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
 }
 
+/// Choices that this run would not use.
+void require_used(const TrainChoices& chosen, const TrainOptions& out) {
+  const auto refuse = [](bool when, const char* flag, const char* want) {
+    if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it, want " + want);
+  };
+  const char* const scaler = "a --scaler, with fp16 or bf16";
+  refuse(!out.scaler.enabled && chosen.init_scale >= 0, "--init-scale", scaler);
+  refuse(!out.scaler.enabled && chosen.growth_interval >= 0, "--growth-interval", scaler);
+  refuse(chosen.ranks == 1 && chosen.compress, "--compress", "--ranks 2 or more");
+  refuse(chosen.width > 0 && chosen.config.empty() && chosen.model != "tutorial", "--width", "--model tutorial");
+  refuse(chosen.ring >= 0 && chosen.record.empty(), "--ring", "--record FILE");
+}
+
 TrainOptions train_options(const Options& options) {
   const TrainChoices& chosen = options.train;
   TrainOptions out;
   choose_net(options, out);
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
   choose_scaler(chosen, out);
+  require_used(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov,
                         .fused = chosen.fused, .weights = chosen.weights, .moments = chosen.moments};
   out.keep_low_precision_grads = chosen.keep_low_precision_grads;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <sstream>
 
 #include "src/error.h"
 #include "src/safetensors.h"
@@ -43,6 +45,21 @@ std::string recipe_of(const Trainer& trainer) {
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
   return out;
+}
+
+/// The setting at which two recipes part, with its value in each.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  const auto words = [](const std::string& text) {
+    std::istringstream in(text);
+    return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+  };
+  const std::vector<std::string> theirs = words(a), ours = words(b);
+  const auto at = static_cast<std::size_t>(std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end()).first - theirs.begin());
+  const auto shown = [at](const std::vector<std::string>& of) {
+    if (at >= of.size()) return of.back();
+    return at == 0 ? of[0] : of[at - 1] + " " + of[at];
+  };
+  return {shown(theirs), shown(ours)};
 }
 
 /// A safetensors file holds dense tensors; copies do not share memory with what is still trained.
@@ -113,7 +130,10 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   const MemoryScope scope(trainer.stream());
   const auto recipe = find(kRecipe).span<char>();
   const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
-  if (got != want) throw Error("[checkpoint] " + where + " recipe, got '" + got + "', want '" + want + "'");
+  if (got != want) {
+    const auto [theirs, ours] = first_difference(got, want);
+    throw Error("[checkpoint] " + where + ", got a run with '" + theirs + "', want '" + ours + "' as this one has");
+  }
   GradScaler::StateDict scaler;
   for (const auto& [name, tensor] : all)
     if (name.starts_with("scaler/")) scaler[name.substr(7)] = tensor.span<double>()[0];
