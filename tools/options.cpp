@@ -416,6 +416,7 @@ void describe(CLI::App& app, Options& o) {
 
   CLI::App* facts = add_verb(app, o, "facts", "What is often written about mixed precision, and what this machine measures");
   facts->add_option("--data", o.data, "folder with digits and text")->type_name("DIR");
+  facts->add_flag("--times", o.times, "instead: how long products take on the CPU, by extent, whether a multiple of eight or not");
 
   CLI::App* memory = add_verb(app, o, "memory", "Bytes of weights, masters, gradients, moments and activations, by strategy");
   memory->add_option("MODEL", o.words, "mlp, conv, transformer, tutorial, or a net's TOML file")->required()->expected(1);

@@ -117,6 +117,7 @@ struct Options {
   RoundingMode rounding = {};
   TrainChoices train = {};
   bool csv = false;                ///< trace: rows on standard output
+  bool times = false;              ///< facts: times of products in place of the claims
 };
 
 /// The options of a command line. Text for the user (help, version) is returned in `help`, and nothing is to be run then.

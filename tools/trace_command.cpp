@@ -142,6 +142,24 @@ std::string faults_text(const Trace& trace) {
   return out.empty() ? out : "\nNon-finite values:\n" + out;
 }
 
+/// Dtypes of the backward pass of the first step looked at: what its ops wrote and what was cast.
+std::string backward_dtypes_text(const Trace& trace) {
+  std::map<std::string, int> written, casts;
+  int tensors = 0;
+  for (const TracedTensor& t : trace.tensors) {
+    if (t.step != trace.tensors.front().step || t.phase != "backward") continue;
+    ++tensors, ++written[name(t.dtype)];
+    if (t.cast) ++casts[t.from + " to " + name(t.dtype)];
+  }
+  if (casts.empty()) return "";
+  const auto list = [](const std::map<std::string, int>& kinds) {
+    std::string out;
+    for (const auto& [what, count] : kinds) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
+    return out;
+  };
+  return fmt::format("Casts in a backward pass: {}; of the {} tensors that it writes: {}\n", list(casts), tensors, list(written));
+}
+
 /// Casts of the first step looked at, and which tensors are cast more than once: autocast keeps the casts of weights alone.
 std::string casts_text(const Trace& trace) {
   std::map<std::string, int> kinds;
@@ -154,7 +172,7 @@ std::string casts_text(const Trace& trace) {
   std::string out;
   for (const auto& [what, count] : kinds) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
   if (out.empty()) return out;
-  out = "\nCasts in a forward pass: " + out + "\n";
+  out = "\nCasts in a forward pass: " + out + "\n" + backward_dtypes_text(trace);
   for (const auto& [source, casts] : by_source) {
     if (casts.size() < 2) continue;
     std::string ops;
