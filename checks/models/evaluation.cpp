@@ -22,6 +22,8 @@ void Evaluation::set_input(const std::string& name, std::vector<double> values) 
   if (input != recording().inputs.end()) state_->values.set(input->second, std::move(values));
 }
 
+const std::vector<double>& Evaluation::input(const std::string& name) { return state_->values.value(recording().inputs.at(name)); }
+
 const std::vector<double>& Evaluation::output() { return state_->values.value(recording().outputs.front().second); }
 
 void Evaluation::set_cotangent(std::vector<double> values) {

@@ -21,6 +21,8 @@ class Evaluation {
   const reference::Recording& recording() const;
   /// Values of a floating input; integer inputs are in the recording, and are ignored here.
   void set_input(const std::string& name, std::vector<double> values);
+  /// As it was set; of a floating input.
+  const std::vector<double>& input(const std::string& name);
   /// Of the first output.
   const std::vector<double>& output();
   void set_cotangent(std::vector<double> values);

@@ -50,9 +50,12 @@ struct Event {
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
+  double cancelled = -1, most_cancelled = -1;  ///< forward, with a local shadow, if asked for: bits that the op loses (checks/models/cancellation.h); below 0: not known
   double scale = 1;               ///< gradients: what they are multiplied by
   bool by_gradient = false;       ///< a gradient by a gradient, of which the loss scale cancels
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
+  /// Optimizer: of masters, elements meant to move whose copy stayed; elements whose second moment is zero beside a gradient; or whose eps is.
+  std::int64_t copy_stagnant = 0, second_moment_zero = 0, epsilon_zero = 0;
   bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
   bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all
 
@@ -74,6 +77,8 @@ class Observer {
   /// Whether see() is to be called for the tensors of this op now, and whether with a local shadow.
   virtual bool wants(std::string_view op) const = 0;
   virtual bool wants_exact(std::string_view op) const = 0;
+  /// Whether events with a local shadow are to say what cancels.
+  virtual bool wants_cancellation() const { return false; }
   /// Whether every element is finite.
   virtual bool see(const Event& event) = 0;
 };

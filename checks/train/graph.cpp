@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "checks/models/cancellation.h"
 #include "checks/train/graph_entry.h"
 #include "src/amp/autocast.h"
 #include "src/amp/blocks.h"
@@ -153,6 +154,10 @@ std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::stri
   if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
+  if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation()) {
+    const models::Cancellation lost = models::cancellation(*entry.op, entry.call, *entry.exact);
+    if (lost.elements > 0) event.cancelled = lost.mean, event.most_cancelled = lost.most;
+  }
   wait();
   if (options_.fault) options_.fault(event);
   if (!watched(entry.name)) return std::nullopt;

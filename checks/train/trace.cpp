@@ -171,9 +171,13 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put_shadow(out, e.got, e.exact, e.shadow);
   put(out, ",\"carried_error\":", carried);
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
+  if (e.cancelled >= 0) put(out, ",\"cancelled\":[", e.cancelled, ",", e.most_cancelled, "]");
   if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);
   if (t.norm_error2 > 0) put(out, ",\"norm_error\":", t.norm_error);
   if (t.decisions > 0) put(out, ",\"decisions\":[", t.decisions, ",", t.flipped, ",", t.undecided, ",", t.least_margin, ",", t.margins, ",", t.radii, "]");
+  if (e.copy_stagnant > 0) put(out, ",\"copy_stagnant\":", e.copy_stagnant);
+  if (e.second_moment_zero > 0) put(out, ",\"second_moment_zero\":", e.second_moment_zero);
+  if (e.epsilon_zero > 0) put(out, ",\"epsilon_zero\":", e.epsilon_zero);
   put(out, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
 }
 
@@ -194,7 +198,7 @@ void TraceWriter::step(const StepResult& s) {
   if (seqs_)
     for (const GradientError& e : s.gradient_errors) gradient(s, e);
   if (seqs_) seqs_->clear();
-  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"found_inf\":", s.found_inf,
+  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"tracker\":", s.tracker, ",\"found_inf\":", s.found_inf,
       ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
   seq_ = 0;
   if (!held_) write();

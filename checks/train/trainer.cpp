@@ -264,6 +264,7 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
     if (moves) {
       const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
       event.intended = counts.with_grad, event.stagnant = counts.with_grad_stagnant;
+      event.copy_stagnant = counts.copy_stagnant, event.second_moment_zero = counts.second_moment_zero, event.epsilon_zero = counts.epsilon_zero;
     }
     watch_->see(event);
   }

@@ -92,6 +92,7 @@ class Watch final : public Observer {
   const std::vector<LocalError>& errors() const { return errors_; }
   bool wants(std::string_view op) const override;
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
+  bool wants_cancellation() const override { return listener_ != nullptr; }
   bool see(const Event& event) override;
 
   /// Of the tensors of the last step.
