@@ -139,24 +139,16 @@ Launches& launches() {
   return *all;
 }
 
-class Running {
- public:
-  Running() {
-    const std::lock_guard lock(launches().mutex);
-    at_ = launches().starts.insert(std::chrono::steady_clock::now());
-  }
-  ~Running() {
-    const std::lock_guard lock(launches().mutex);
-    launches().starts.erase(at_);
-  }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
- private:
-  std::multiset<std::chrono::steady_clock::time_point>::iterator at_;
-};
-
 }  // namespace
+
+RunningLaunch::RunningLaunch() {
+  const std::lock_guard lock(launches().mutex);
+  at_ = launches().starts.insert(std::chrono::steady_clock::now());
+}
+RunningLaunch::~RunningLaunch() {
+  const std::lock_guard lock(launches().mutex);
+  launches().starts.erase(at_);
+}
 
 double seconds_in_launch() {
   const std::lock_guard lock(launches().mutex);
@@ -193,7 +185,7 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   for (auto& [name, tensor] : out.written) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
   for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
   {
-    const Running running;
+    const RunningLaunch running;
     run_on(device, kernel, call, all);
   }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +74,18 @@ struct LaunchCopies {
 /// the kernel may ask whether its result is still wanted. `copies`: kept from launch to launch.
 LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
                     const std::atomic<bool>* cancel = nullptr, LaunchCopies* copies = nullptr);
+
+/// Counts as a launch while it lives: around a kernel that is called elsewhere.
+class RunningLaunch {
+ public:
+  RunningLaunch();
+  ~RunningLaunch();
+  RunningLaunch(const RunningLaunch&) = delete;
+  RunningLaunch& operator=(const RunningLaunch&) = delete;
+
+ private:
+  std::multiset<std::chrono::steady_clock::time_point>::iterator at_;
+};
 
 /// How long the longest of the launches that now run has been running; 0 if none is.
 double seconds_in_launch();

@@ -77,6 +77,25 @@ TEST_F(OwnLayer, AWrongOpIsWhatTheRunNames) {
   EXPECT_GT(error_of("grouped_rms_norm_whole_row_dot"), 0.05);
 }
 
+TEST_F(OwnLayer, AKernelThatEndsItsProcessOrHangsIsNamed) {
+  const auto run = [&](const std::string& op, const std::string& more) { return ampcheck("train --steps 2 --batch 17 --dtype fp32 " + more + " " + net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "hostile.so'\nop = '" + op + "'")); };
+  const std::string saved = folder_.path() + "/end.st";
+  const ProgramResult crash = run("segfault", "--save " + saved);
+  EXPECT_EQ(crash.exit_code, 1) << crash.err;
+  EXPECT_TRUE(contains(crash.err, "CRASH (AC501): a kernel of '") && contains(crash.err, "Segmentation fault")) << crash.err;
+  EXPECT_TRUE(read_text(saved).empty());
+  const ProgramResult hangs = run("loops", "--timeout 1");
+  EXPECT_EQ(hangs.exit_code, 1) << hangs.err;
+  EXPECT_TRUE(contains(hangs.err, "TIMEOUT (AC502)")) << hangs.err;
+  const ProgramResult throws = run("throws", "");
+  EXPECT_EQ(throws.exit_code, 1) << throws.err;
+  EXPECT_TRUE(contains(throws.err, "AC501")) << throws.err;
+  EXPECT_EQ(run("throws", "--batch 16").exit_code, 0) << "at other shapes it behaves";
+  EXPECT_EQ(ampcheck("memory " + folder_.path() + "/net.toml").exit_code, 2) << "it takes fp32 alone";
+  const std::string err = refused(net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "hostile.so'\nop = 'throws'"));
+  EXPECT_TRUE(contains(err, "op 'throws', got fp16, want fp32, which it declares")) << err;
+}
+
 TEST_F(OwnLayer, CastInputsDecideTheDtypesOfForwardAndBackward) {
   const std::string layer = "type = 'op'\nname = 'n'\nlibrary = '" + kOps + "my_rms_norm.so'";
   const std::string as_is = net(layer) + " --dtype bf16";

@@ -86,8 +86,10 @@ pid_t start(int done) {
 
 }  // namespace
 
-std::optional<ExitCode> run_in_child(const Options& options) {
-  if (options.plugin_ops.empty() || !options.isolation) return std::nullopt;
+std::optional<ExitCode> run_in_child(const Options& options) { return run_in_child(options, options.plugin_ops); }
+
+std::optional<ExitCode> run_in_child(const Options& options, const std::vector<const checks::OpDef*>& ops) {
+  if (ops.empty() || !options.isolation) return std::nullopt;
   if (const char* parent = std::getenv(kMark); parent != nullptr && parent == std::to_string(getppid())) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
     limit_memory(options.device);
@@ -114,7 +116,7 @@ std::optional<ExitCode> run_in_child(const Options& options) {
     std::signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
   }
-  const std::string library = options.plugin_ops.front()->plugin, pinned = "; 'ampcheck check " + library + "' pins it to a case\n";
+  const std::string library = ops.front()->plugin, pinned = "; 'ampcheck check " + library + "' pins it to a case\n";
   if (said == kStuck) {
     write_stderr(fmt::format("ampcheck: TIMEOUT (AC502): a kernel of '{}' did not return in {:g} s (--timeout){}", library, options.timeout, pinned));
     return ExitCode::findings;

@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "checks/models/real_data.h"
+#include "checks/plugin.h"
 #include "checks/train/facts.h"
 #include "checks/train/memory.h"
 #include "checks/train/net_toml.h"
 #include "src/file_bytes.h"
+#include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
@@ -112,7 +114,19 @@ ExitCode memory_command(const Options& options) {
   const Dtype low = options.dtypes.empty() || options.dtypes.front() == Dtype::fp32 ? Dtype::fp16 : options.dtypes.front();
   const TrainChoices& t = options.train;
   const OptimizerChoice choice{.name = t.optimizer, .lr = t.lr, .momentum = t.momentum < 0 && t.optimizer == "sgd" ? 0.9 : t.momentum, .weight_decay = t.weight_decay, .nesterov = t.nesterov};
-  const MemoryReport report = memory_of(net_of(options), choice, low, options.first_seed);
+  const Net net = net_of(options);
+  if (const auto code = run_in_child(options, net.own_ops)) return *code;
+  const MemoryReport report = [&] {
+    try {
+      return memory_of(net, choice, low, options.first_seed);
+    } catch (const EnvironmentError&) {
+      throw;
+    } catch (const checks::KernelError&) {
+      throw;
+    } catch (const Error& error) {  // a net that does not fit together, or not these dtypes
+      throw UsageError(error.what());
+    }
+  }();
   if (options.json) {
     Json out = {{"schema", "ampcheck.memory/1"}, {"model", options.words.front()}, {"optimizer", choice.name}, {"parameters", report.parameters}, {"strategies", Json::array()}};
     for (const MemoryUse& m : report.strategies)

@@ -325,6 +325,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   each(verb, "--from", "STEP", "look at nothing before this step (1)", [&t](const std::string& s) { t.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
   verb->add_option("--ops", t.ops, "look at these ops alone: pattern with * and ?, as 'linear_*'")->type_name("GLOB");
   verb->add_option("--data", o.data, "digits, text or random, which the model decides; or the folder that holds digits and text")->type_name("DATA");
+  add_isolation_options(verb, o, "seconds that a call of a library's kernel may take (60)");
 }
 
 CLI::App* add_verb(CLI::App& app, Options& o, const char* name, const char* help) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "checks/models/real_data.h"
+#include "checks/plugin.h"
 #include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
 #include "checks/train/fault_ring.h"
@@ -16,6 +17,7 @@
 #include "src/amp/error.h"
 #include "src/file_bytes.h"
 #include "src/parallel.h"
+#include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
@@ -62,6 +64,8 @@ auto as_usage(F work) {
   try {
     return work();
   } catch (const EnvironmentError&) {
+    throw;
+  } catch (const checks::KernelError&) {  // the kernel's mistake
     throw;
   } catch (const Error& error) {
     throw UsageError(error.what());
@@ -294,7 +298,10 @@ ExitCode train_command(const Options& options) {
   require_device(options.device);
   require_apart(options.train);
   set_threads(options.jobs);
-  const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(train_options(options)); });
+  const TrainOptions wanted = as_usage([&] { return train_options(options); });
+  if (wanted.own_net)
+    if (const auto code = run_in_child(options, wanted.own_net->own_ops)) return *code;
+  const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(wanted); });
   Trainer& trainer = *made;
   as_usage([&] { trainer.prepare(); });
   const auto start = std::chrono::steady_clock::now();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checks/launch.h"
 #include "checks/train/graph_entry.h"
 #include "kernels/tensor_ops.h"
 #include "src/amp/blocks.h"
@@ -49,8 +50,9 @@ bool accumulates(const OpDef& op, const std::string& name) {
 }
 
 void Graph::run(const kernels::KernelFn& kernel, const kernels::KernelCall& call) const {
-  if (options_.stream != nullptr) options_.stream->launch(kernel, call);
-  else kernel(call);
+  if (options_.stream != nullptr) return options_.stream->launch(kernel, call);
+  const RunningLaunch running;  // a user's may never return
+  kernel(call);
 }
 
 Tensor Graph::converted(const TensorView& from, Dtype to) const {

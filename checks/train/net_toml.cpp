@@ -290,6 +290,8 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
       add_loss(t, data, x, std::move(target));
     } catch (const EnvironmentError&) {
       throw;
+    } catch (const KernelError&) {
+      throw;
     } catch (const Error& error) {
       throw Error("[" + path + ":" + std::to_string(at->place.line) + ":" + std::to_string(at->place.column) + "] " + at->type() + (at->name.empty() ? "" : " '" + at->name + "'") + ", " + error.what());
     }

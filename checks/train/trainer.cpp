@@ -96,7 +96,10 @@ void Trainer::prepare() {
   GraphOptions once;
   once.stream = stream_.get();
   Graph graph(parameters_, recordings, once);
-  net_.forward(graph, 0);
+  {  // in the run's dtypes, which an op may not take
+    const Autocast region(graph.device(), autocast_in(options_.dtype));
+    net_.forward(graph, 0);
+  }
   if (stream_) stream_->wait();
   if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
     add_penalty(graph, 1);
