@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "src/error.h"
@@ -108,6 +109,11 @@ std::optional<double> TracedTensor::headroom() const {
   return std::log2(format(dtype).max_finite() / amax);
 }
 
+std::optional<double> TracedTensor::footroom() const {
+  if (amin == 0) return std::nullopt;
+  return std::log2(amin / format(dtype).min_normal());
+}
+
 Trace read_trace(const std::string& path) {
   const std::string text = read_bytes(path, "trace");
   Trace trace;
@@ -138,7 +144,10 @@ Trace read_trace(const std::string& path) {
 std::vector<TracedSum> summed(const Trace& trace) {
   std::vector<TracedSum> out;
   std::map<std::string, std::size_t> known;
-  struct Squares { double local = 0, carried = 0; int locals = 0, carrieds = 0; };
+  struct Squares { double local = 0, carried = 0, bias = 0, variance = 0; int locals = 0, carrieds = 0; std::int64_t judged = 0; };
+  const auto least = [](std::optional<double>& of, const std::optional<double>& value) {
+    if (value) of = of ? std::min(*of, *value) : *value;
+  };
   std::vector<Squares> squares;
   for (const TracedTensor& t : trace.tensors) {
     const auto [at, fresh] = known.try_emplace(t.name(), out.size());
@@ -153,9 +162,14 @@ std::vector<TracedSum> summed(const Trace& trace) {
     if (t.bias_z && std::fabs(*t.bias_z) > std::fabs(s.worst_bias_z)) s.worst_bias_z = *t.bias_z;
     s.worst_flushed = std::max(s.worst_flushed, t.flushed_share());
     s.worst_local = std::max(s.worst_local, local), s.worst_carried = std::max(s.worst_carried, carried);
-    if (const auto room = t.headroom()) {
-      s.least_headroom = s.has_headroom ? std::min(s.least_headroom, *room) : *room;
-      s.has_headroom = true;
+    least(s.least_headroom, t.headroom()), least(s.least_footroom, t.footroom());
+    s.ranks = std::max(s.ranks, t.rank + 1);
+    if (t.role != "none") ++s.roles[t.role];
+    if (t.bias && t.bias_z && std::isfinite(*t.bias)) {  // of the mean over all elements: sums, and variances of sums, add up
+      constexpr std::size_t kBuckets = 18;               // up to 2^15 ulps, what lies beyond has no part in the bias
+      const std::int64_t judged = std::accumulate(t.ulps.begin(), t.ulps.begin() + static_cast<std::ptrdiff_t>(std::min(kBuckets, t.ulps.size())), std::int64_t{0});
+      const double sum = *t.bias * static_cast<double>(judged), deviation = *t.bias_z != 0 ? sum / *t.bias_z : 0;
+      squared.bias += sum, squared.variance += deviation * deviation, squared.judged += judged;
     }
     if (fresh) continue;
     TracedTensor& sum = s.sum;
@@ -189,6 +203,8 @@ std::vector<TracedSum> summed(const Trace& trace) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (squares[i].locals > 0) out[i].sum.local_error = std::sqrt(squares[i].local / squares[i].locals);
     if (squares[i].carrieds > 0) out[i].sum.carried_error = std::sqrt(squares[i].carried / squares[i].carrieds);
+    const auto& [local, carried, bias, variance, locals, carrieds, judged] = squares[i];
+    if (judged > 0) out[i].sum.bias = bias / static_cast<double>(judged), out[i].sum.bias_z = bias == 0 ? 0 : bias / std::sqrt(variance);
   }
   return out;
 }

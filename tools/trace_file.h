@@ -35,6 +35,8 @@ struct TracedTensor {
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
   /// log2(largest finite value / amax); none for a tensor of zeros, or with non-finite values.
   std::optional<double> headroom() const;
+  /// log2(amin / smallest normal number): negative by the bits that the smallest element has lost; none without a non-zero element.
+  std::optional<double> footroom() const;
 };
 
 struct TracedStep {
@@ -71,12 +73,14 @@ struct Trace {
 /// EnvironmentError if there is no such file, Error with file and line for what is no trace.
 Trace read_trace(const std::string& path);
 
-/// All of a tensor over the run: counts added, extremes, errors as root of the mean square, exponents added.
+/// All of a tensor over the run: counts added, extremes, errors as root of the mean square, exponents added, bias over all elements.
 struct TracedSum {
   TracedTensor sum;
   int tensors = 0, worst_step = 0;  ///< worst: largest share flushed, or else largest local error
-  double worst_flushed = 0, worst_local = 0, worst_carried = 0, worst_bias_z = 0, least_headroom = 0;
-  bool has_headroom = false;
+  int ranks = 1;                    ///< that wrote it
+  double worst_flushed = 0, worst_local = 0, worst_carried = 0, worst_bias_z = 0;
+  std::optional<double> least_headroom, least_footroom;
+  std::map<std::string, int> roles;  ///< in non-finite faults, how often
 };
 /// By name, in the order of their first use.
 std::vector<TracedSum> summed(const Trace& trace);
@@ -115,6 +119,32 @@ struct DtypeNote {
 /// that takes the wider of its inputs' dtypes, and so widens one; "narrowed": an fp32 result that another op reads in 16 bits; "fp32": an
 /// op that would take 16 bits, but whose inputs nothing casts back.
 std::vector<DtypeNote> dtype_notes(const Trace& trace);
+
+/// Casts of the forward pass of the first step looked at.
+struct CastNotes {
+  std::map<std::string, int> kinds;  ///< "fp32 to fp16": how many
+  /// One tensor that is cast to the same dtype more than once: autocast keeps the casts of weights alone.
+  struct Repeated {
+    Dtype to = Dtype::fp16;
+    std::string tensor;              ///< as the first op calls it
+    std::vector<std::string> ops;
+  };
+  std::vector<Repeated> repeated;
+};
+CastNotes cast_notes(const Trace& trace);
+
+/// Of a step's gradients in 16 bits: how much was flushed, and of which tensor most.
+struct StepFlushes {
+  std::int64_t nonzero = 0, flushed = 0;
+  const TracedTensor* worst = nullptr;
+  void add(const TracedTensor& t);
+  double share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
+};
+
+/// One row for each tensor of each step; of each parameter a column: what moved its gradient, in the first row of that name in the step.
+std::string trace_csv(const Trace& trace);
+/// All that the tables say and more: of each tensor the sums over the run, of each step its own line.
+std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums);
 
 /// One file without references to others: plots of loss, scale and skips, heat maps op by step, histograms of exponents.
 std::string trace_html(const Trace& trace);

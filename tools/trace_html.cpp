@@ -185,7 +185,7 @@ std::string trace_html(const Trace& trace) {
     out += "<h2>Gradients flushed to zero</h2><p>Share of the elements that are zero although the exact value is not; green: none, red: 10 % and more.</p>" +
            heat_svg(heat_map(trace, gradients, [](const TracedTensor& t) { return t.nonzero > 0 ? std::optional(t.flushed_share()) : std::nullopt; }, true),
                     [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; }, [](double share) { return percent(share); });
-  const auto low = rows_of(sums, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.has_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
+  const auto low = rows_of(sums, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.least_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
   if (!low.empty())
     out += "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and more, red: none.</p>" +
            heat_svg(heat_map(trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); }, false), [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
