@@ -185,7 +185,7 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   for (const char* word : {"mlp in fp16, scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
   const std::string csv = ampcheck("trace --csv " + path).out;
   EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);
-  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')), ",rank,from,headroom,footroom,gradient of layer0.weight,"));
+  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')), ",rank,from,headroom,footroom,scale_low,scale_high,gradient of layer0.weight,"));
   const json summary = json::parse(ampcheck("trace --json " + path).out);
   EXPECT_EQ(summary["schema"], "ampcheck.trace_summary/1");
   ASSERT_EQ(summary["gradient_error"].size(), 6u);

@@ -112,9 +112,25 @@ std::string decisions_text(const std::vector<TracedSum>& sums) {
   return out;
 }
 
+/// Which loss scales would have lost nothing: the tensors with the fewest, and all.
+std::string scales_table(const ScaleWindows& windows, const Style& style) {
+  if (windows.tensors.empty()) return "";
+  std::string out = fmt::format("\n  {}{:<52}{:>15}{:>15}{:>10}{}\n", style.bold, "loss scales that lose nothing", "over the run", "at its worst", "in step", style.reset);
+  constexpr std::size_t kShown = 6;
+  const bool kept = std::any_of(windows.tensors.begin(), windows.tensors.end(), [](const auto& t) { return !t.exact; });
+  for (std::size_t i = 0; i < std::min(kShown, windows.tensors.size()); ++i) {
+    const ScaleWindows::OfTensor& t = windows.tensors[i];
+    out += fmt::format("  {:<52}{:>15}{:>15}{:>10}\n", t.name + (t.exact ? "" : " *"), scales_text(t.run), scales_text(t.narrowest), t.narrowest_step + 1);
+  }
+  if (windows.tensors.size() > kShown) out += fmt::format("  ... and {} more (--json has all)\n", windows.tensors.size() - kShown);
+  if (kept) out += "  * of what it kept: without a shadow nobody knows what was flushed\n";
+  return windows.run.known ? out + (kept ? "  all but *: " : "  all: ") + scale_advice(windows.run) + "\n" : out;
+}
+
 /// At most kRows rows, each over as many steps.
-std::string time_table(const Trace& trace, const Style& style) {
-  std::string out = fmt::format("\n  {}{:<13} {:>9} {:>9} {:>9} {:>6} {:>9}   {}{}\n", style.bold, "steps", "loss", "fp64", "scale", "skips", "flushed", "worst tensor", style.reset);
+std::string time_table(const Trace& trace, const ScaleWindows& windows, const Style& style) {
+  const auto lossless = [&](const std::string& text) { return windows.by_step.empty() ? std::string() : fmt::format(" {:>14}", text); };
+  std::string out = fmt::format("\n  {}{:<13} {:>9} {:>9} {:>9}{} {:>6} {:>9}   {}{}\n", style.bold, "steps", "loss", "fp64", "scale", lossless("lose nothing"), "skips", "flushed", "worst tensor", style.reset);
   const std::size_t count = trace.steps.size(), rows = std::min(kRows, count);
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t begin = row * count / rows, end = (row + 1) * count / rows;
@@ -124,8 +140,10 @@ std::string time_table(const Trace& trace, const Style& style) {
     for (std::size_t i = begin; i < end; ++i) skips += !trace.steps[i].stepped;
     for (const TracedTensor& t : trace.tensors)
       if (t.step >= first.step && t.step <= last.step) flushes.add(t);
-    out += fmt::format("  {:<13} {:>9} {:>9} {:>9} {:>6} {:>9}   {}\n", first.step == last.step ? std::to_string(first.step + 1) : fmt::format("{}-{}", first.step + 1, last.step + 1),
-                       rounded_decimal(last.loss, 4), last.fp64_loss ? rounded_decimal(*last.fp64_loss, 4) : "-", rounded_decimal(last.scale, 6), skips,
+    checks::train::LosslessScales scales;
+    for (auto of = windows.by_step.lower_bound(first.step); of != windows.by_step.end() && of->first <= last.step; ++of) scales.narrow(of->second);
+    out += fmt::format("  {:<13} {:>9} {:>9} {:>9}{} {:>6} {:>9}   {}\n", first.step == last.step ? std::to_string(first.step + 1) : fmt::format("{}-{}", first.step + 1, last.step + 1),
+                       rounded_decimal(last.loss, 4), last.fp64_loss ? rounded_decimal(*last.fp64_loss, 4) : "-", rounded_decimal(last.scale, 6), lossless(scales_text(scales)), skips,
                        flushes.nonzero > 0 ? percent(flushes.share()) : "-", flushes.worst != nullptr ? fmt::format("{} {}", flushes.worst->name(), percent(flushes.worst->flushed_share())) : "");
   }
   return out;
@@ -163,7 +181,8 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
   std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
-  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + decisions_text(sums) + parameters_table(sums, style) + time_table(trace, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
+  const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();  // bf16 needs no loss scale
+  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + decisions_text(sums) + parameters_table(sums, style) + scales_table(windows, style) + time_table(trace, windows, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ std::string field(const std::string& text) {
 }  // namespace
 
 std::string trace_csv(const Trace& trace) {
-  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role,rank,from,headroom,footroom";
+  std::string out = "step,seq,phase,cast,op,layer,tensor,dtype,scale,elements,zero,subnormal,inf,nan,amax,amin,nonzero,flushed,overflowed,subnormal_loss,saturated,bias,bias_z,local_error,carried_error,loss_error,flipped,undecided,intended,stagnant,role,rank,from,headroom,footroom,scale_low,scale_high";
   std::map<std::string, std::map<std::pair<int, int>, double>> moves;  // by parameter, step and seq
   std::vector<std::string> parameters;
   for (const TracedGradient& g : trace.gradients) {
@@ -32,10 +32,13 @@ std::string trace_csv(const Trace& trace) {
   for (const std::string& parameter : parameters) out += "," + field("gradient of " + parameter);
   out += '\n';
   const auto maybe = [](const std::optional<double>& v) { return v ? fmt::format("{}", *v) : std::string(); };
-  for (const TracedTensor& t : trace.tensors) {
+  const auto whole = [](const std::optional<int>& k) { return k ? fmt::format("{}", *k) : std::string(); };
+  const ScaleWindows windows = scale_windows(trace);
+  for (std::size_t line = 0; line < trace.tensors.size(); ++line) {
+    const TracedTensor& t = trace.tensors[line];
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", t.step, t.seq, t.phase, t.cast ? 1 : 0, field(t.op), field(t.layer), field(t.tensor), name(t.dtype), t.scale, t.elements, t.zero,
                        t.subnormal, t.inf, t.nan, t.amax, t.amin, t.nonzero, t.flushed, t.overflowed, t.subnormal_loss, t.saturated, maybe(t.bias), maybe(t.bias_z), maybe(t.local_error), maybe(t.carried_error), maybe(t.loss_error), t.flipped, t.undecided, t.intended, t.stagnant, t.role);
-    out += fmt::format(",{},{},{},{}", t.rank, t.from, maybe(t.headroom()), maybe(t.footroom()));
+    out += fmt::format(",{},{},{},{},{},{}", t.rank, t.from, maybe(t.headroom()), maybe(t.footroom()), whole(windows.by_line[line].low), whole(windows.by_line[line].high));
     for (const std::string& parameter : parameters) {
       const auto& own = moves[parameter];
       const auto found = own.find({t.step, t.seq});
@@ -68,6 +71,21 @@ std::map<int, StepFlushes> flushes_by_step(const Trace& trace) {
   return out;
 }
 
+/// Exponents of two.
+Json scales_json(const checks::train::LosslessScales& s) { return {{"low", s.low ? Json(*s.low) : Json()}, {"high", s.high ? Json(*s.high) : Json()}}; }
+
+/// "run" as train's "loss_scale".
+Json windows_json(const ScaleWindows& w) {
+  const checks::train::ScaleAdvice& a = w.run;
+  Json out = {{"run", Json()}, {"tensors", Json::array()}, {"steps", Json::array()}};
+  if (a.known)
+    out["run"] = {{"lossless_low", a.low}, {"lossless_high", a.high}, {"best", a.best}, {"best_share", a.best_share}, {"unscaled_share", a.unscaled_share}, {"flushes", a.flushes}, {"overflows_at", a.overflows_at}, {"overflows", a.overflows}};
+  for (const ScaleWindows::OfTensor& t : w.tensors)
+    out["tensors"].push_back({{"tensor", t.name}, {"exact", t.exact}, {"low", scales_json(t.run)["low"]}, {"high", scales_json(t.run)["high"]}, {"narrowest_step", t.narrowest_step}, {"narrowest", scales_json(t.narrowest)}});
+  for (const auto& [step, scales] : w.by_step) out["steps"].push_back({{"step", step}, {"low", *scales.low}, {"high", *scales.high}, {"none", scales.none()}});
+  return out;
+}
+
 Json step_json(const TracedStep& s, const StepFlushes& f) {
   return {{"step", s.step}, {"loss", json_number(s.loss)}, {"fp64_loss", maybe_json(s.fp64_loss)}, {"spread", maybe_json(s.spread)}, {"loss_drift", maybe_json(s.loss_drift)}, {"scale", json_number(s.scale)},
           {"scale_after", json_number(s.scale_after)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"stagnant_share", json_number(s.stagnant_share)}, {"nonzero", f.nonzero}, {"flushed", f.flushed},
@@ -88,6 +106,7 @@ std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
   std::map<int, StepFlushes> flushes = flushes_by_step(trace);
   for (const TracedStep& s : trace.steps) out["steps"].push_back(step_json(s, flushes[s.step]));
   for (const TracedSum& s : sums) out["tensors"].push_back(tensor_json(s));
+  out["loss_scales"] = windows_json(scale_windows(trace));
   out["loss_error"] = Json::array();
   for (const LossShare& share : loss_shares(trace, sums)) out["loss_error"].push_back({{"tensor", share.from != nullptr ? Json(share.from->sum.name()) : Json()}, {"rms", json_number(share.moves)}, {"share", share.share}});
   out["norm_error"] = Json::array();

@@ -42,6 +42,11 @@ TracedTensor tensor_of(const Json& j) {
   t.local_error = maybe(j.at("local_error")), t.carried_error = maybe(j.at("carried_error"));
   if (j.contains("loss_error")) t.loss_error = number(j.at("loss_error")), t.loss_error2 = *t.loss_error * *t.loss_error;
   if (j.contains("norm_error")) t.norm_error = number(j.at("norm_error")), t.norm_error2 = *t.norm_error * *t.norm_error;
+  if (j.contains("range")) {
+    const Json& r = j.at("range");
+    t.range = TracedTensor::Range{number(r.at(0)), number(r.at(1)), r.at(2), r.at(3).get<std::vector<std::int64_t>>(), r.size() > 4 ? r.at(4).get<std::vector<std::int64_t>>() : std::vector<std::int64_t>()};
+  }
+  t.by_gradient = j.value("by_gradient", false);
   if (j.contains("decisions")) {
     const Json& d = j.at("decisions");
     t.decisions = d.at(0), t.flipped = d.at(1), t.undecided = d.at(2), t.least_margin = number(d.at(3)), t.margins = number(d.at(4)), t.radii = number(d.at(5));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/train/gradient_range.h"
 #include "src/dtype.h"
 
 namespace ampcheck::tools {
@@ -28,6 +29,15 @@ struct TracedTensor {
   double norm_error2 = 0, loss_error2 = 0, least_margin = 0, margins = 0, radii = 0;
   std::int64_t decisions = 0, flipped = 0, undecided = 0;  ///< of logits: rows, those that decide otherwise than fp64, those that could
   std::int64_t subnormal_loss = 0, saturated = 0;
+  /// Gradients in 16 bits, without the loss scale: smallest and largest exact magnitude, how many have which exponent, and of these the exact
+  /// powers of two.
+  struct Range {
+    double amin = 0, amax = 0;
+    int first_exponent = 0;
+    std::vector<std::int64_t> counts, powers;
+  };
+  std::optional<Range> range;
+  bool by_gradient = false;        ///< the loss scale cancels
   std::vector<std::int64_t> ulps;  ///< equal, up to 1/2 ulp, 1, 2, 4, ...
 
   /// "linear_1 (layer0) backward dweight": the same for all steps.
@@ -140,6 +150,26 @@ struct StepFlushes {
   void add(const TracedTensor& t);
   double share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
 };
+
+/// Which powers of two as loss scale would have lost nothing (checks/train/gradient_range.h: ScaleAdvice). What has no exact values is judged
+/// by what its format kept of it.
+struct ScaleWindows {
+  struct OfTensor {
+    std::string name;
+    bool exact = true;
+    checks::train::LosslessScales run, narrowest;
+    int narrowest_step = 0;
+  };
+  checks::train::ScaleAdvice run;                       ///< as `ampcheck train` has it of the same steps; not known without exact values
+  std::vector<OfTensor> tensors;                        ///< narrowest over the run first; those with a gradient alone
+  std::map<int, checks::train::LosslessScales> by_step; ///< of all tensors; from 0 to 24
+  std::vector<checks::train::LosslessScales> by_line;   ///< as Trace::tensors; none where there is no gradient in 16 bits
+};
+ScaleWindows scale_windows(const Trace& trace);
+/// "2^9 .. 2^15", "none".
+std::string scales_text(const checks::train::LosslessScales& scales);
+/// "2^9 .. 2^15 would have lost nothing; 2^7 flushes part of ...".
+std::string scale_advice(const checks::train::ScaleAdvice& advice);
 
 /// One row for each tensor of each step; of each parameter a column: what moved its gradient, in the first row of that name in the step.
 std::string trace_csv(const Trace& trace);

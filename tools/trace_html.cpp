@@ -158,16 +158,21 @@ std::vector<std::string> rows_of(const std::vector<TracedSum>& sums, const std::
 
 std::string loss_section(const Trace& trace) {
   Line low{"low", {}}, fp64{"ref", {}}, scale{"low", {}};
+  Line from{"ref", {}}, to{"ref", {}};
+  const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();
   std::vector<std::size_t> skips;
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const TracedStep& s = trace.steps[i];
     low.values.push_back(s.loss), fp64.values.push_back(s.fp64_loss.value_or(NAN)), scale.values.push_back(std::log2(s.scale));
     if (!s.stepped) skips.push_back(i);
+    const auto of = windows.by_step.find(s.step);
+    const bool some = of != windows.by_step.end() && !of->second.none();
+    from.values.push_back(some ? static_cast<double>(*of->second.low) : NAN), to.values.push_back(some ? static_cast<double>(*of->second.high) : NAN);
   }
   return "<h2>Loss</h2><p class=\"key\"><span><i style=\"border-color:var(--low)\"></i>" + trace.dtype + "</span><span><i style=\"border-color:var(--ref);border-top-style:dashed\"></i>fp64</span></p>" +
          plot({low, fp64}, [](double v) { return rounded_decimal(v, 3); }, {}) +
-         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).</p>", skips.size(), trace.steps.size()) +
-         plot({scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
+         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>", skips.size(), trace.steps.size(), windows.by_step.empty() ? "" : " Between the dashed lines no gradient loses anything.") +
+         plot({from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
 }
 
 }  // namespace

@@ -102,6 +102,17 @@ void put_shadow(std::string& out, const TensorView& got, const TensorView& exact
   out += "]";
 }
 
+/// Exact values of a gradient: smallest and largest magnitude, and how many have which exponent; exact powers of two if there are any.
+void put_range(std::string& out, const GradientRange& range) {
+  if (range.nonzero() == 0) return;
+  const int first = range.first_exponent(), last = range.last_exponent();
+  put(out, ",\"range\":[", range.amin(), ",", range.amax(), ",", first);
+  bool powers = false;
+  for (int e = first; e <= last; ++e) put(out, e > first ? "," : ",[", range.with_exponent(e)), powers |= range.powers_with_exponent(e) > 0;
+  for (int e = first; powers && e <= last; ++e) put(out, e > first ? "," : "],[", range.powers_with_exponent(e));
+  out += "]]";
+}
+
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw WriteError("[trace] " + path + ", got " + std::strerror(errno) + " when " + what + ", want a file that can be written");
 }
@@ -170,6 +181,8 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
   put_shadow(out, e.got, e.exact, e.shadow);
   put(out, ",\"carried_error\":", carried);
+  if (e.range != nullptr) put_range(out, *e.range);
+  if (e.by_gradient) put(out, ",\"by_gradient\":true");
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
   if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);
   if (t.norm_error2 > 0) put(out, ",\"norm_error\":", t.norm_error);
