@@ -226,11 +226,45 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   EXPECT_LE(ampcheck(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st --record " + at + "half.trace").exit_code, 1);
   EXPECT_FALSE(read_text(at + "whole.st").empty());
   EXPECT_EQ(read_text(at + "whole.st"), read_text(at + "rest.st"));
-  const std::string whole = read_text(at + "whole.trace"), joined = read_text(at + "half.trace");
+  const std::string whole = read_text(at + "whole.trace");
+  std::string joined = read_text(at + "half.trace");
+  const std::string longer = whole.substr(0, whole.find('\n') + 1);  // that it goes on for six steps stands where it does
+  const std::size_t again = joined.find(longer);
+  ASSERT_NE(again, std::string::npos);
+  joined.erase(again, longer.size());
   EXPECT_EQ(whole.substr(whole.find('\n')), joined.substr(joined.find('\n')));
+  EXPECT_TRUE(contains(ampcheck("trace " + at + "half.trace").out, ": 6 of 6 steps"));
   const ProgramResult other = ampcheck("train --steps 6 --resume " + at + "half.st");
   EXPECT_EQ(other.exit_code, 2) << other.err;
   EXPECT_TRUE(contains(other.err, "recipe")) << other.err;
+}
+
+/// Steps that were meant: of the last part of a run, whether it came to its end or not.
+TEST_F(TraceFile, AResumedTraceKnowsHowManyStepsAreMeant) {
+  const std::string at = folder_.path() + "/", common = "train --shadow off --batch 4 --record " + at + "run.trace --save " + at + "run.st --steps ";
+  const auto shown = [&] { return ampcheck("trace " + at + "run.trace").out; };
+  const auto heads = [&] {
+    const std::string text = read_text(at + "run.trace");
+    int n = 0;
+    for (std::size_t i = 0; (i = text.find("{\"schema\"", i)) != std::string::npos; ++i) ++n;
+    return n;
+  };
+  ASSERT_EQ(ampcheck(common + "3").exit_code, 0);
+  std::filesystem::copy(at + "run.st", at + "three.st");
+  ASSERT_EQ(ampcheck(common + "50 --resume " + at + "three.st").exit_code, 0);
+  EXPECT_TRUE(contains(shown(), ": 50 of 50 steps"));
+  EXPECT_EQ(heads(), 2);
+  ASSERT_EQ(ampcheck(common + "60 --resume " + at + "three.st").exit_code, 0);
+  EXPECT_EQ(heads(), 2) << "what is cut off is not left behind";
+  ASSERT_EQ(ampcheck(common + "60 --resume " + at + "three.st").exit_code, 0);
+  EXPECT_TRUE(contains(shown(), ": 60 of 60 steps"));
+  const std::string text = read_text(at + "run.trace");  // cut off in its tenth step
+  std::filesystem::resize_file(at + "run.trace", text.find("{\"step\":9,") + 40);
+  EXPECT_TRUE(contains(shown(), ": 9 of 60 steps")) << shown();
+  std::string old = text;  // as earlier versions wrote it: nothing but the first line
+  old.erase(old.find("{\"schema\"", 1), old.find('\n', old.find("{\"schema\"", 1)) + 1 - old.find("{\"schema\"", 1));
+  std::ofstream(at + "run.trace") << old;
+  EXPECT_TRUE(contains(shown(), ": 60 of 60 steps")) << shown();
 }
 
 TEST_F(TraceFile, OutputsReplaceNoInputAndATraceGoesOnInItsOwnFileAlone) {

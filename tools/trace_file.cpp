@@ -141,6 +141,7 @@ Trace read_trace(const std::string& path) {
     if (number == 1 && trace.model.empty()) throw Error("[trace] " + path + " line 1, got another line, want the schema ampcheck.trace/1");
   }
   if (trace.model.empty()) throw Error("[trace] " + path + ", got an empty file, want an ampcheck.trace/1 (ampcheck train --record writes it)");
+  if (!trace.steps.empty()) trace.steps_wanted = std::max(trace.steps_wanted, trace.steps.back().step + 1);  // earlier versions kept the first line of a run that went on
   trace.tensors.resize(whole.tensors), trace.gradients.resize(whole.gradients);  // what was written after the last whole step belongs to none
   std::stable_sort(trace.tensors.begin(), trace.tensors.end(), [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
   return trace;
