@@ -84,7 +84,7 @@ class TraceScale : public ::testing::Test {
 TEST_F(TraceScale, TheWindowOfARunIsTrainsAndThatOfItsStepsAndTensors) {
   bool all_lost = false;
   for (const char* arguments : {"--steps 8 --scaler none", "--steps 8 --scaler torch", "--steps 12 --scaler torch --lr 1 --momentum 0.9", "--steps 5 --scaler none --shadow local", "--steps 5 --shadow carried --accumulate 2",
-                                "--steps 4 --ranks 2 --loss-weight 1e-3 --scaler none", "--steps 4 --dtype bf16"}) {
+                                "--steps 4 --ranks 2 --loss-weight 1e-3 --scaler none", "--steps 4 --dtype bf16", "--steps 2 --grad-penalty 0.1 --scaler none"}) {
     const Run r = run(arguments);
     const json& of = r.trace["loss_scales"];
     ASSERT_EQ(of["run"], r.train["loss_scale"]) << arguments;

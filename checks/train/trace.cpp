@@ -147,6 +147,13 @@ std::string head_of(const Trainer& trainer) {
   return out;
 }
 
+std::string first_line(const Trainer& trainer, int steps) {
+  const TrainOptions& o = trainer.options();
+  std::string out = head_of(trainer);
+  put(out, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
+  return out;
+}
+
 }  // namespace
 
 void require_trace_of(const std::string& path, const Trainer& trainer) {
@@ -163,10 +170,12 @@ TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int st
   const std::optional<std::string> written = resumed ? cut_after_step(path, trainer.steps()) : std::nullopt;
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (written ? 0 : O_TRUNC), 0644);
   if (file_ < 0) fail(path_, "opening it");
-  const TrainOptions& o = trainer.options();
-  std::string head = head_of(trainer);
-  put(head, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
+  std::string head = first_line(trainer, steps);
   if (written != head) pending_ = std::move(head);  // a run that goes on for longer than was meant says so where it does
+}
+
+TraceWriter::TraceWriter(const Trainer& trainer, int steps) : pending_(first_line(trainer, steps)), held_(true) {
+  if (trainer.options().gradient_errors > 0) seqs_.emplace();
 }
 
 TraceWriter::~TraceWriter() {
