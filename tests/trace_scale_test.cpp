@@ -6,10 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <fstream>
+#include <numeric>
 #include <random>
 
 #include "checks/train/gradient_range.h"
+#include "checks/train/trace.h"
 #include "tests/run_program.h"
+#include "tools/trace_file.h"
 
 namespace ampcheck::testing {
 namespace {
@@ -108,6 +112,46 @@ TEST_F(TraceScale, TheWindowOfARunIsTrainsAndThatOfItsStepsAndTensors) {
     EXPECT_EQ(contains(r.text, "loss scales that lose nothing"), r.trace["dtype"] == "fp16") << "bf16 needs none";
   }
   EXPECT_TRUE(all_lost) << "the run that goes astray needs more scales than there are";
+}
+
+/// Of each tensor its own exact values, without the scale.
+TEST_F(TraceScale, ALineHasTheRangeOfItsOwnTensor) {
+  run("--steps 3 --shadow local --scaler torch");
+  int seen = 0;
+  for (const auto& t : tools::read_trace(folder_.path() + "/run.trace").tensors) {
+    EXPECT_EQ(t.range.has_value(), t.phase == "backward" && t.dtype == Dtype::fp16 && t.nonzero > 0) << t.name();
+    if (!t.range) continue;
+    const auto& r = *t.range;
+    EXPECT_EQ(std::accumulate(r.counts.begin(), r.counts.end(), std::int64_t{0}), t.nonzero) << t.name();
+    EXPECT_EQ(r.first_exponent, std::ilogb(r.amin)) << t.name();
+    EXPECT_EQ(r.first_exponent + std::ssize(r.counts) - 1, std::ilogb(r.amax)) << t.name();
+    EXPECT_NEAR(t.amax / t.scale, r.amax, kFp16.unit_roundoff() * 8 * r.amax) << t.name();
+    ++seen;
+  }
+  EXPECT_GT(seen, 20);
+}
+
+/// 2^-20 is flushed at 2^-5, which leaves half of the smallest subnormal number, and a little more is not: the line says which it was.
+TEST_F(TraceScale, AnExactPowerOfTwoIsReadBackAsOne) {
+  using namespace checks::train;
+  TrainOptions options;
+  options.net = {.model = "tutorial", .batch = 4, .width = 4};
+  Trainer trainer(options);
+  for (const double least : {0x1p-20, 0x1.001p-20}) {
+    TraceWriter trace(trainer, 1);
+    GradientRange range;
+    range.add_part(std::vector<double>{least, 0.3}, 1, 0);
+    Event e;
+    e.phase = Phase::backward, e.op = "linear_1", e.tensor = "dx", e.range = &range;
+    trace.tensor(e, {Phase::backward, false, Dtype::fp16, "linear_1", "", "dx"}, {}, FaultRole::none, TensorStats(Dtype::fp16));
+    trace.step({});
+    const std::string path = folder_.path() + "/hand.trace";
+    std::ofstream(path) << trace.text();
+    const tools::ScaleWindows windows = tools::scale_windows(tools::read_trace(path));
+    ASSERT_EQ(windows.tensors.size(), 1u);
+    EXPECT_EQ(windows.tensors.front().run.low, least == 0x1p-20 ? -3 : -4);
+    EXPECT_EQ(windows.tensors.front().run.high, 17);
+  }
 }
 
 /// A step at the ends of the window, and beyond them; the loss is divided so that the window's lower end is above 1.

@@ -29,8 +29,8 @@ const checks::OpDef* op_of_call(const std::string& name) { return checks::find_o
 std::vector<const TracedTensor*> forward_pass(const Trace& trace) {
   std::vector<const TracedTensor*> out;
   for (const TracedTensor& t : trace.tensors) {
-    if (t.step != trace.tensors.front().step || t.phase != "forward") break;
-    if (t.rank == 0) out.push_back(&t);
+    if (t.step != trace.tensors.front().step || t.phase != "forward") break;  // each runs backward before the next begins
+    out.push_back(&t);
   }
   return out;
 }
