@@ -165,13 +165,14 @@ std::string loss_section(const Trace& trace) {
     const TracedStep& s = trace.steps[i];
     low.values.push_back(s.loss), fp64.values.push_back(s.fp64_loss.value_or(NAN)), scale.values.push_back(std::log2(s.scale));
     if (!s.stepped) skips.push_back(i);
-    const auto of = windows.by_step.find(s.step);
-    const bool some = of != windows.by_step.end() && !of->second.none();
-    from.values.push_back(some ? static_cast<double>(*of->second.low) : NAN), to.values.push_back(some ? static_cast<double>(*of->second.high) : NAN);
+    const auto of = windows.by_step.find(s.step);  // of a step not looked at: the last one that was
+    const bool held = of == windows.by_step.end() && i > 0, some = of != windows.by_step.end() && !of->second.none();
+    from.values.push_back(held ? from.values.back() : some ? static_cast<double>(*of->second.low) : NAN);
+    to.values.push_back(held ? to.values.back() : some ? static_cast<double>(*of->second.high) : NAN);
   }
   return "<h2>Loss</h2><p class=\"key\"><span><i style=\"border-color:var(--low)\"></i>" + trace.dtype + "</span><span><i style=\"border-color:var(--ref);border-top-style:dashed\"></i>fp64</span></p>" +
          plot({low, fp64}, [](double v) { return rounded_decimal(v, 3); }, {}) +
-         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>", skips.size(), trace.steps.size(), windows.by_step.empty() ? "" : " Between the dashed lines no gradient loses anything.") +
+         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>", skips.size(), trace.steps.size(), windows.by_step.empty() ? "" : " Between the dashed lines no gradient loses anything, in the steps looked at.") +
          plot({from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
 }
 
