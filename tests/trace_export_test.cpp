@@ -158,5 +158,16 @@ TEST_F(TraceExport, BiasIsOfAllElementsOfTheRun) {
   EXPECT_EQ(t["ulps"], json({0, 400}));
 }
 
+TEST_F(TraceExport, ATraceOfAnUnknownDtypeIsNone) {
+  const std::string path = trace_of("");
+  std::string text = read_text(path);
+  std::ofstream(path) << text.replace(text.find("fp16"), 4, "fp17");
+  for (const char* how : {"", "--json ", "--csv "}) {
+    const ProgramResult run = ampcheck("trace " + std::string(how) + path);
+    EXPECT_EQ(run.exit_code, 2) << how;
+    EXPECT_TRUE(contains(run.err, "line 1, got dtype \"fp17\"")) << run.err;
+  }
+}
+
 }  // namespace
 }  // namespace ampcheck::testing

@@ -23,14 +23,18 @@ double number(const Json& j) {
 
 std::optional<double> maybe(const Json& j) { return j.is_null() ? std::nullopt : std::optional(number(j)); }
 
+Dtype dtype_of(const Json& j) {
+  const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());
+  if (dtype == nullptr || dtype->format == nullptr) throw Error("dtype " + j.at("dtype").dump());
+  return dtype->dtype;
+}
+
 TracedTensor tensor_of(const Json& j) {
   TracedTensor t;
   t.step = j.at("step"), t.seq = j.at("seq"), t.source = j.at("source"), t.rank = j.value("rank", 0);
   t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"), t.from = j.at("from");
   t.cast = j.at("cast");
-  const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());
-  if (dtype == nullptr || dtype->format == nullptr) throw Error("dtype " + j.at("dtype").dump());
-  t.dtype = dtype->dtype;
+  t.dtype = dtype_of(j);
   t.scale = number(j.at("scale")), t.amax = number(j.at("amax")), t.amin = number(j.at("amin"));
   t.elements = j.at("elements"), t.zero = j.at("zero"), t.subnormal = j.at("subnormal"), t.inf = j.at("inf"), t.nan = j.at("nan");
   t.nonzero = j.at("nonzero"), t.flushed = j.at("flushed"), t.overflowed = j.at("overflowed"), t.intended = j.at("intended"), t.stagnant = j.at("stagnant");
@@ -94,7 +98,7 @@ void take_line(Trace& trace, const Json& j, Whole& whole) {
     whole = {trace.tensors.size(), trace.gradients.size()};
   } else {
     if (j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
-    trace.model = j.at("model"), trace.dtype = j.at("dtype"), trace.scaler = j.at("scaler");
+    trace.model = j.at("model"), trace.dtype = name(dtype_of(j)), trace.scaler = j.at("scaler");
     trace.seed = j.at("seed"), trace.steps_wanted = j.at("steps");
     trace.local = j.at("local"), trace.carried = j.at("carried");
   }
