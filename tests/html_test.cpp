@@ -61,7 +61,7 @@ TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
   const Seen seen = open_page(folder.path(), html);
   ASSERT_GT(seen.count("plots"), 0) << seen.log;
   EXPECT_EQ(seen.count("empty"), 0);
-  EXPECT_EQ(seen.count("lines"), 3) << "the loss, its fp64 pair, the scale";
+  EXPECT_EQ(seen.count("lines"), 5) << "the loss, its fp64 pair, the scale, the ends between which it loses nothing";
   EXPECT_GT(seen.count("rects"), 50);
   EXPECT_GT(seen.count("texts"), 20);
   EXPECT_EQ(seen.count("errors"), 0);

@@ -14,6 +14,7 @@
 #include "tools/json.h"
 #include "tools/output.h"
 #include "tools/reports.h"
+#include "tools/trace_explain.h"
 #include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
@@ -30,13 +31,33 @@ std::string indented(const char* text) {
   return out + "\n";
 }
 
+/// A page that is not of a code.
+struct Topic {
+  const char* name;
+  const char* title;
+  const char* schema;
+  std::string (*text)();
+  Json (*json)() = nullptr;  ///< else schema and text
+};
+constexpr Topic kTopics[] = {{"formula", "the language of formulas in text", "ampcheck.formula/1", [] { return std::string(reference::formula_language()); }},
+                             {"dump", "what check --dump reads", "ampcheck.dump/1", dump_text},
+                             {"trace", "the file that train --record writes, field by field", "ampcheck.trace_format/1", trace_format_text, trace_format_json}};
+
+std::vector<std::string> topic_names() {
+  std::vector<std::string> out;
+  for (const Topic& topic : kTopics) out.emplace_back(topic.name);
+  return out;
+}
+
 const CodeText& require_code(const std::string& word) {
   std::string upper = word;
   std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   if (const CodeText* text = find_code(upper)) return *text;
   std::vector<std::string> codes;
   for (const CodeText& text : code_texts()) codes.push_back(text.code);
-  throw UsageError("[explain] got unknown code '" + word + "'" + did_you_mean(upper, codes) + "; ampcheck explain lists all");
+  std::string near = did_you_mean(upper, codes);
+  if (near.empty()) near = did_you_mean(word, topic_names());
+  throw UsageError("[explain] got unknown code '" + word + "'" + near + "; ampcheck explain lists all");
 }
 
 /// The example of a code as `check` shows it: run now, where a kernel in the program shows it.
@@ -83,12 +104,10 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
 }  // namespace
 
 ExitCode explain_command(const Options& options) {
-  if (options.words.size() == 1 && options.words.front() == "formula") {
-    write_stdout(options.json ? json_text({{"schema", "ampcheck.formula/1"}, {"text", reference::formula_language()}}) : reference::formula_language());
-    return ExitCode::passed;
-  }
-  if (options.words.size() == 1 && options.words.front() == "dump") {
-    write_stdout(options.json ? json_text({{"schema", "ampcheck.dump/1"}, {"text", dump_text()}}) : dump_text());
+  for (const Topic& topic : kTopics) {
+    if (options.words.size() != 1 || options.words.front() != topic.name) continue;
+    if (options.json) write_stdout(json_text(topic.json != nullptr ? topic.json() : Json{{"schema", topic.schema}, {"text", topic.text()}}));
+    else write_stdout(topic.text());
     return ExitCode::passed;
   }
   std::vector<const CodeText*> texts;
@@ -98,6 +117,8 @@ ExitCode explain_command(const Options& options) {
   if (options.json) {
     Json out = {{"schema", "ampcheck.codes/1"}, {"codes", Json::array()}};
     for (const CodeText* text : texts) out["codes"].push_back(code_json(*text));
+    if (options.words.empty())
+      for (const Topic& topic : kTopics) out["topics"].push_back({{"name", topic.name}, {"title", topic.title}});
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
@@ -107,6 +128,8 @@ ExitCode explain_command(const Options& options) {
     else out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->code, name(text->verdict), text->title,
                             indented(text->meaning), indented(text->remedy)) + example_text(*text);
   }
+  if (options.words.empty())
+    for (const Topic& topic : kTopics) out += fmt::format("{:<27}{}\n", topic.name, topic.title);
   write_stdout(out);
   return ExitCode::passed;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "checks/op_def.h"
 #include "tools/trace_file.h"
@@ -24,7 +25,33 @@ std::string inputs_text(const std::vector<const TracedTensor*>& casts) {
 /// "relu" of "relu_3".
 const checks::OpDef* op_of_call(const std::string& name) { return checks::find_op(name.substr(0, name.rfind('_'))); }
 
+/// The tensors of one forward pass: of the first step looked at, its first micro-batch and its first rank.
+std::vector<const TracedTensor*> forward_pass(const Trace& trace) {
+  std::vector<const TracedTensor*> out;
+  for (const TracedTensor& t : trace.tensors) {
+    if (t.step != trace.tensors.front().step || t.phase != "forward") break;  // each runs backward before the next begins
+    out.push_back(&t);
+  }
+  return out;
+}
+
 }  // namespace
+
+CastNotes cast_notes(const Trace& trace) {
+  CastNotes out;
+  std::map<std::pair<int, Dtype>, std::vector<const TracedTensor*>> by_source;
+  for (const TracedTensor* t : forward_pass(trace)) {
+    if (!t->cast) continue;
+    ++out.kinds[t->from + " to " + name(t->dtype)];
+    by_source[{t->source, t->dtype}].push_back(t);
+  }
+  for (const auto& [source, casts] : by_source) {
+    if (casts.size() < 2) continue;
+    CastNotes::Repeated& repeated = out.repeated.emplace_back(CastNotes::Repeated{source.second, casts.front()->tensor, {}});
+    for (const TracedTensor* t : casts) repeated.ops.push_back(t->op);
+  }
+  return out;
+}
 
 std::vector<DtypeNote> dtype_notes(const Trace& trace) {
   std::vector<DtypeNote> out;
@@ -32,17 +59,16 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
   std::vector<Call> calls;
   std::map<int, const TracedTensor*> narrowed;  // by the tensor: the first cast to 16 bits
   std::vector<const TracedTensor*> casts;       // of the call that follows them
-  for (const TracedTensor& t : trace.tensors) {
-    if (t.step != trace.tensors.front().step || t.phase != "forward") continue;
-    if (t.cast) {
-      casts.push_back(&t);
-      if (t.dtype != Dtype::fp32) narrowed.try_emplace(t.source, &t);
+  for (const TracedTensor* t : forward_pass(trace)) {
+    if (t->cast) {
+      casts.push_back(t);
+      if (t->dtype != Dtype::fp32) narrowed.try_emplace(t->source, t);
       continue;
     }
     Call& call = calls.emplace_back();
-    call.output = &t;
+    call.output = t;
     for (const TracedTensor* cast : casts)
-      if (cast->op == t.op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
+      if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
     casts.clear();
   }
   for (const Call& call : calls) {

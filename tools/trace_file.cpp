@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "src/error.h"
@@ -22,14 +23,18 @@ double number(const Json& j) {
 
 std::optional<double> maybe(const Json& j) { return j.is_null() ? std::nullopt : std::optional(number(j)); }
 
+Dtype dtype_of(const Json& j) {
+  const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());
+  if (dtype == nullptr || dtype->format == nullptr) throw Error("dtype " + j.at("dtype").dump());
+  return dtype->dtype;
+}
+
 TracedTensor tensor_of(const Json& j) {
   TracedTensor t;
   t.step = j.at("step"), t.seq = j.at("seq"), t.source = j.at("source"), t.rank = j.value("rank", 0);
   t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"), t.from = j.at("from");
   t.cast = j.at("cast");
-  const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());
-  if (dtype == nullptr || dtype->format == nullptr) throw Error("dtype " + j.at("dtype").dump());
-  t.dtype = dtype->dtype;
+  t.dtype = dtype_of(j);
   t.scale = number(j.at("scale")), t.amax = number(j.at("amax")), t.amin = number(j.at("amin"));
   t.elements = j.at("elements"), t.zero = j.at("zero"), t.subnormal = j.at("subnormal"), t.inf = j.at("inf"), t.nan = j.at("nan");
   t.nonzero = j.at("nonzero"), t.flushed = j.at("flushed"), t.overflowed = j.at("overflowed"), t.intended = j.at("intended"), t.stagnant = j.at("stagnant");
@@ -41,6 +46,13 @@ TracedTensor tensor_of(const Json& j) {
   t.local_error = maybe(j.at("local_error")), t.carried_error = maybe(j.at("carried_error"));
   if (j.contains("loss_error")) t.loss_error = number(j.at("loss_error")), t.loss_error2 = *t.loss_error * *t.loss_error;
   if (j.contains("norm_error")) t.norm_error = number(j.at("norm_error")), t.norm_error2 = *t.norm_error * *t.norm_error;
+  if (j.contains("range")) {
+    const Json& r = j.at("range");
+    t.range = TracedTensor::Range{number(r.at(0)), number(r.at(1)), r.at(2), r.at(3).get<std::vector<std::int64_t>>(), r.size() > 4 ? r.at(4).get<std::vector<std::int64_t>>() : std::vector<std::int64_t>()};
+  }
+  t.by_gradient = j.value("by_gradient", false);
+  if (j.contains("cancelled")) t.cancelled = number(j.at("cancelled").at(0)), t.most_cancelled = number(j.at("cancelled").at(1));
+  t.copy_stagnant = j.value("copy_stagnant", std::int64_t{0}), t.second_moment_zero = j.value("second_moment_zero", std::int64_t{0}), t.epsilon_zero = j.value("epsilon_zero", std::int64_t{0});
   if (j.contains("decisions")) {
     const Json& d = j.at("decisions");
     t.decisions = d.at(0), t.flipped = d.at(1), t.undecided = d.at(2), t.least_margin = number(d.at(3)), t.margins = number(d.at(4)), t.radii = number(d.at(5));
@@ -54,7 +66,7 @@ TracedStep step_of(const Json& j) {
   s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")), s.stagnant_share = number(j.at("stagnant_share"));
   s.fp64_loss = maybe(j.at("fp64_loss")), s.spread = maybe(j.at("spread"));
   if (j.contains("loss_drift")) s.loss_drift = maybe(j.at("loss_drift"));
-  s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped");
+  s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped"), s.tracker = j.value("tracker", 0);
   return s;
 }
 
@@ -88,7 +100,7 @@ void take_line(Trace& trace, const Json& j, Whole& whole) {
     whole = {trace.tensors.size(), trace.gradients.size()};
   } else {
     if (j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
-    trace.model = j.at("model"), trace.dtype = j.at("dtype"), trace.scaler = j.at("scaler");
+    trace.model = j.at("model"), trace.dtype = name(dtype_of(j)), trace.scaler = j.at("scaler");
     trace.seed = j.at("seed"), trace.steps_wanted = j.at("steps");
     trace.local = j.at("local"), trace.carried = j.at("carried");
   }
@@ -106,6 +118,11 @@ std::string TracedTensor::name() const {
 std::optional<double> TracedTensor::headroom() const {
   if (amax == 0 || inf + nan > 0) return std::nullopt;
   return std::log2(format(dtype).max_finite() / amax);
+}
+
+std::optional<double> TracedTensor::footroom() const {
+  if (amin == 0) return std::nullopt;
+  return std::log2(amin / format(dtype).min_normal());
 }
 
 Trace read_trace(const std::string& path) {
@@ -130,6 +147,7 @@ Trace read_trace(const std::string& path) {
     if (number == 1 && trace.model.empty()) throw Error("[trace] " + path + " line 1, got another line, want the schema ampcheck.trace/1");
   }
   if (trace.model.empty()) throw Error("[trace] " + path + ", got an empty file, want an ampcheck.trace/1 (ampcheck train --record writes it)");
+  if (!trace.steps.empty()) trace.steps_wanted = std::max(trace.steps_wanted, trace.steps.back().step + 1);  // earlier versions kept the first line of a run that went on
   trace.tensors.resize(whole.tensors), trace.gradients.resize(whole.gradients);  // what was written after the last whole step belongs to none
   std::stable_sort(trace.tensors.begin(), trace.tensors.end(), [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
   return trace;
@@ -138,7 +156,10 @@ Trace read_trace(const std::string& path) {
 std::vector<TracedSum> summed(const Trace& trace) {
   std::vector<TracedSum> out;
   std::map<std::string, std::size_t> known;
-  struct Squares { double local = 0, carried = 0; int locals = 0, carrieds = 0; };
+  struct Squares { double local = 0, carried = 0, bias = 0, variance = 0; int locals = 0, carrieds = 0; std::int64_t judged = 0; };
+  const auto least = [](std::optional<double>& of, const std::optional<double>& value) {
+    if (value) of = of ? std::min(*of, *value) : *value;
+  };
   std::vector<Squares> squares;
   for (const TracedTensor& t : trace.tensors) {
     const auto [at, fresh] = known.try_emplace(t.name(), out.size());
@@ -153,12 +174,23 @@ std::vector<TracedSum> summed(const Trace& trace) {
     if (t.bias_z && std::fabs(*t.bias_z) > std::fabs(s.worst_bias_z)) s.worst_bias_z = *t.bias_z;
     s.worst_flushed = std::max(s.worst_flushed, t.flushed_share());
     s.worst_local = std::max(s.worst_local, local), s.worst_carried = std::max(s.worst_carried, carried);
-    if (const auto room = t.headroom()) {
-      s.least_headroom = s.has_headroom ? std::min(s.least_headroom, *room) : *room;
-      s.has_headroom = true;
+    least(s.least_headroom, t.headroom()), least(s.least_footroom, t.footroom());
+    s.ranks = std::max(s.ranks, t.rank + 1);
+    if (t.role != "none") ++s.roles[t.role];
+    if (t.bias && t.bias_z && std::isfinite(*t.bias)) {  // of the mean over all elements: sums, and variances of sums, add up
+      constexpr std::size_t kBuckets = 18;               // up to 2^15 ulps, what lies beyond has no part in the bias
+      const std::int64_t judged = std::accumulate(t.ulps.begin(), t.ulps.begin() + static_cast<std::ptrdiff_t>(std::min(kBuckets, t.ulps.size())), std::int64_t{0});
+      const double sum = *t.bias * static_cast<double>(judged), deviation = *t.bias_z != 0 ? sum / *t.bias_z : 0;
+      squared.bias += sum, squared.variance += deviation * deviation, squared.judged += judged;
     }
+    s.cancellations += t.cancelled ? 1 : 0;
     if (fresh) continue;
     TracedTensor& sum = s.sum;
+    if (t.cancelled) {
+      sum.cancelled = sum.cancelled.value_or(0) + (*t.cancelled - sum.cancelled.value_or(0)) / s.cancellations;
+      sum.most_cancelled = std::max(sum.most_cancelled.value_or(0), *t.most_cancelled);
+    }
+    sum.copy_stagnant += t.copy_stagnant, sum.second_moment_zero += t.second_moment_zero, sum.epsilon_zero += t.epsilon_zero;
     sum.elements += t.elements, sum.zero += t.zero, sum.subnormal += t.subnormal, sum.inf += t.inf, sum.nan += t.nan;
     sum.subnormal_loss += t.subnormal_loss, sum.saturated += t.saturated;
     sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
@@ -189,6 +221,8 @@ std::vector<TracedSum> summed(const Trace& trace) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (squares[i].locals > 0) out[i].sum.local_error = std::sqrt(squares[i].local / squares[i].locals);
     if (squares[i].carrieds > 0) out[i].sum.carried_error = std::sqrt(squares[i].carried / squares[i].carrieds);
+    const auto& [local, carried, bias, variance, locals, carrieds, judged] = squares[i];
+    if (judged > 0) out[i].sum.bias = bias / static_cast<double>(judged), out[i].sum.bias_z = bias == 0 ? 0 : bias / std::sqrt(variance);
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checks/train/gradient_range.h"
 #include "src/dtype.h"
 
 namespace ampcheck::tools {
@@ -24,10 +25,21 @@ struct TracedTensor {
   std::vector<std::int64_t> exponents;
   std::optional<double> local_error, carried_error, bias, bias_z;
   std::optional<double> loss_error;  ///< how far the error made here moves the loss, to first order
+  std::optional<double> cancelled, most_cancelled;  ///< bits that the op loses: mean and most
+  std::int64_t copy_stagnant = 0, second_moment_zero = 0, epsilon_zero = 0;
   std::optional<double> norm_error;  ///< and the norm of its gradient
   double norm_error2 = 0, loss_error2 = 0, least_margin = 0, margins = 0, radii = 0;
   std::int64_t decisions = 0, flipped = 0, undecided = 0;  ///< of logits: rows, those that decide otherwise than fp64, those that could
   std::int64_t subnormal_loss = 0, saturated = 0;
+  /// Gradients in 16 bits, without the loss scale: smallest and largest exact magnitude, how many have which exponent, and of these the exact
+  /// powers of two.
+  struct Range {
+    double amin = 0, amax = 0;
+    int first_exponent = 0;
+    std::vector<std::int64_t> counts, powers;
+  };
+  std::optional<Range> range;
+  bool by_gradient = false;        ///< the loss scale cancels
   std::vector<std::int64_t> ulps;  ///< equal, up to 1/2 ulp, 1, 2, 4, ...
 
   /// "linear_1 (layer0) backward dweight": the same for all steps.
@@ -35,11 +47,14 @@ struct TracedTensor {
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
   /// log2(largest finite value / amax); none for a tensor of zeros, or with non-finite values.
   std::optional<double> headroom() const;
+  /// log2(amin / smallest normal number): negative by the bits that the smallest element has lost; none without a non-zero element.
+  std::optional<double> footroom() const;
 };
 
 struct TracedStep {
   int step = 0;
   double loss = 0, scale = 1, scale_after = 1, stagnant_share = 0;
+  int tracker = 0;
   std::optional<double> fp64_loss, spread, loss_drift;
   bool found_inf = false, stepped = true;
 };
@@ -71,12 +86,15 @@ struct Trace {
 /// EnvironmentError if there is no such file, Error with file and line for what is no trace.
 Trace read_trace(const std::string& path);
 
-/// All of a tensor over the run: counts added, extremes, errors as root of the mean square, exponents added.
+/// All of a tensor over the run: counts added, extremes, errors as root of the mean square, exponents added, bias over all elements.
 struct TracedSum {
   TracedTensor sum;
+  int cancellations = 0;  ///< tensors that say what cancels
   int tensors = 0, worst_step = 0;  ///< worst: largest share flushed, or else largest local error
-  double worst_flushed = 0, worst_local = 0, worst_carried = 0, worst_bias_z = 0, least_headroom = 0;
-  bool has_headroom = false;
+  int ranks = 1;                    ///< that wrote it
+  double worst_flushed = 0, worst_local = 0, worst_carried = 0, worst_bias_z = 0;
+  std::optional<double> least_headroom, least_footroom;
+  std::map<std::string, int> roles;  ///< in non-finite faults, how often
 };
 /// By name, in the order of their first use.
 std::vector<TracedSum> summed(const Trace& trace);
@@ -115,6 +133,52 @@ struct DtypeNote {
 /// that takes the wider of its inputs' dtypes, and so widens one; "narrowed": an fp32 result that another op reads in 16 bits; "fp32": an
 /// op that would take 16 bits, but whose inputs nothing casts back.
 std::vector<DtypeNote> dtype_notes(const Trace& trace);
+
+/// Casts of the forward pass of the first step looked at.
+struct CastNotes {
+  std::map<std::string, int> kinds;  ///< "fp32 to fp16": how many
+  /// One tensor that is cast to the same dtype more than once: autocast keeps the casts of weights alone.
+  struct Repeated {
+    Dtype to = Dtype::fp16;
+    std::string tensor;              ///< as the first op calls it
+    std::vector<std::string> ops;
+  };
+  std::vector<Repeated> repeated;
+};
+CastNotes cast_notes(const Trace& trace);
+
+/// Of a step's gradients in 16 bits: how much was flushed, and of which tensor most.
+struct StepFlushes {
+  std::int64_t nonzero = 0, flushed = 0;
+  const TracedTensor* worst = nullptr;
+  void add(const TracedTensor& t);
+  double share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
+};
+
+/// Which powers of two as loss scale would have lost nothing (checks/train/gradient_range.h: ScaleAdvice). What has no exact values is judged
+/// by what its format kept of it.
+struct ScaleWindows {
+  struct OfTensor {
+    std::string name;
+    bool exact = true;
+    checks::train::LosslessScales run, narrowest;
+    int narrowest_step = 0;
+  };
+  checks::train::ScaleAdvice run;                       ///< as `ampcheck train` has it of the same steps; not known without exact values
+  std::vector<OfTensor> tensors;                        ///< narrowest over the run first; those with a gradient alone
+  std::map<int, checks::train::LosslessScales> by_step; ///< of all tensors; from 0 to 24
+  std::vector<checks::train::LosslessScales> by_line;   ///< as Trace::tensors; none where there is no gradient in 16 bits
+};
+ScaleWindows scale_windows(const Trace& trace);
+/// "2^9 .. 2^15", "none".
+std::string scales_text(const checks::train::LosslessScales& scales);
+/// "2^9 .. 2^15 would have lost nothing; 2^7 flushes part of ...".
+std::string scale_advice(const checks::train::ScaleAdvice& advice);
+
+/// One row for each tensor of each step; of each parameter a column: what moved its gradient, in the first row of that name in the step.
+std::string trace_csv(const Trace& trace);
+/// All that the tables say and more: of each tensor the sums over the run, of each step its own line.
+std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums);
 
 /// One file without references to others: plots of loss, scale and skips, heat maps op by step, histograms of exponents.
 std::string trace_html(const Trace& trace);

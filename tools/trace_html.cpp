@@ -158,16 +158,22 @@ std::vector<std::string> rows_of(const std::vector<TracedSum>& sums, const std::
 
 std::string loss_section(const Trace& trace) {
   Line low{"low", {}}, fp64{"ref", {}}, scale{"low", {}};
+  Line from{"ref", {}}, to{"ref", {}};
+  const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();
   std::vector<std::size_t> skips;
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const TracedStep& s = trace.steps[i];
     low.values.push_back(s.loss), fp64.values.push_back(s.fp64_loss.value_or(NAN)), scale.values.push_back(std::log2(s.scale));
     if (!s.stepped) skips.push_back(i);
+    const auto of = windows.by_step.find(s.step);  // of a step not looked at: the last one that was
+    const bool held = of == windows.by_step.end() && i > 0, some = of != windows.by_step.end() && !of->second.none();
+    from.values.push_back(held ? from.values.back() : some ? static_cast<double>(*of->second.low) : NAN);
+    to.values.push_back(held ? to.values.back() : some ? static_cast<double>(*of->second.high) : NAN);
   }
   return "<h2>Loss</h2><p class=\"key\"><span><i style=\"border-color:var(--low)\"></i>" + trace.dtype + "</span><span><i style=\"border-color:var(--ref);border-top-style:dashed\"></i>fp64</span></p>" +
          plot({low, fp64}, [](double v) { return rounded_decimal(v, 3); }, {}) +
-         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).</p>", skips.size(), trace.steps.size()) +
-         plot({scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
+         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>", skips.size(), trace.steps.size(), windows.by_step.empty() ? "" : " Between the dashed lines no gradient loses anything, in the steps looked at.") +
+         plot({from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
 }
 
 }  // namespace
@@ -185,7 +191,7 @@ std::string trace_html(const Trace& trace) {
     out += "<h2>Gradients flushed to zero</h2><p>Share of the elements that are zero although the exact value is not; green: none, red: 10 % and more.</p>" +
            heat_svg(heat_map(trace, gradients, [](const TracedTensor& t) { return t.nonzero > 0 ? std::optional(t.flushed_share()) : std::nullopt; }, true),
                     [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; }, [](double share) { return percent(share); });
-  const auto low = rows_of(sums, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.has_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
+  const auto low = rows_of(sums, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.least_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
   if (!low.empty())
     out += "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and more, red: none.</p>" +
            heat_svg(heat_map(trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); }, false), [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });

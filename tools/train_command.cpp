@@ -26,6 +26,7 @@
 #include "tools/output.h"
 #include "tools/plugins.h"
 #include "tools/progress.h"
+#include "tools/trace_file.h"
 
 namespace ampcheck::tools {
 
@@ -139,19 +140,6 @@ std::string step_line(const StepResult& s, int steps, const std::optional<Place>
   if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
-  return out;
-}
-
-std::string scale_advice(const ScaleAdvice& a) {
-  std::string out;
-  if (a.overflows_at <= 0) return "none from 1 on: " + a.overflows + " overflows without one";
-  if (a.low <= a.high) {
-    out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low)) : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
-    if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
-  } else {
-    out = fmt::format("each loses something; {} least, {} of the elements{} (scale 1: {})", power(a.best), percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes, percent(a.unscaled_share));
-  }
-  if (a.overflows_at <= 24) out += fmt::format("; {} overflows {}", power(a.overflows_at), a.overflows);
   return out;
 }
 

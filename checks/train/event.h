@@ -16,6 +16,8 @@ struct ShadowStats;
 
 namespace ampcheck::checks::train {
 
+class GradientRange;
+
 enum class Phase : std::uint8_t { forward, backward, all_reduce, unscale, clip, optimizer };
 inline constexpr int kPhases = 6;
 /// "forward", "backward", ...
@@ -49,6 +51,7 @@ struct Event {
   int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
+  const GradientRange* range = nullptr;  ///< of a gradient in 16 bits its exact values without the loss scale, where a watch has counted them
   std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
   double cancelled = -1, most_cancelled = -1;  ///< forward, with a local shadow, if asked for: bits that the op loses (checks/models/cancellation.h); below 0: not known
   double scale = 1;               ///< gradients: what they are multiplied by

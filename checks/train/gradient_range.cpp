@@ -7,12 +7,6 @@
 
 namespace ampcheck::checks::train {
 
-namespace {
-
-constexpr int kMostScale = 24;
-
-}  // namespace
-
 double noise_of(std::span<const double> values) {
   double most = 0;
   for (const double v : values)
@@ -33,7 +27,7 @@ void GradientRange::add_part(std::span<const double> values, double scale, doubl
     if (g == 0) continue;
     const auto bits = std::bit_cast<std::uint64_t>(g);
     const int field = static_cast<int>(bits >> 52);  // 0: a subnormal number, far below kLow
-    const auto bin = static_cast<std::size_t>(std::clamp(field - 1023, kLow, kHigh - 1) - kLow);
+    const auto bin = static_cast<std::size_t>(exponent_of(g) - kLow);
     ++counts_[bin];
     powers_[bin] += field > 0 ? (bits & 0xfffffffffffffu) == 0 : std::has_single_bit(bits);
     most = std::max(most, g);
@@ -42,6 +36,25 @@ void GradientRange::add_part(std::span<const double> values, double scale, doubl
   }
   amax_ = most;
   if (nonzero_ > 0) amin_ = least;
+}
+
+int GradientRange::exponent_of(double magnitude) { return std::clamp(static_cast<int>(std::bit_cast<std::uint64_t>(magnitude) >> 52) - 1023, kLow, kHigh - 1); }
+
+void GradientRange::merge(const GradientRange& other) {
+  not_finite_ += other.not_finite_;
+  if (other.nonzero_ == 0) return;
+  const auto first = static_cast<std::size_t>(other.first_exponent() - kLow), count = static_cast<std::size_t>(other.last_exponent() - kLow) + 1 - first;
+  add_counts(other.amin_, other.amax_, other.first_exponent(), std::span(other.counts_).subspan(first, count), std::span(other.powers_).subspan(first, count));
+}
+
+void GradientRange::add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts, std::span<const std::int64_t> powers) {
+  amin_ = nonzero_ == 0 ? amin : std::min(amin_, amin), amax_ = std::max(amax_, amax);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const auto bin = static_cast<std::size_t>(first - kLow) + i;
+    if (bin >= counts_.size()) break;
+    counts_[bin] += counts[i], nonzero_ += counts[i];
+    if (i < powers.size()) powers_[bin] += powers[i];
+  }
 }
 
 std::int64_t GradientRange::flushed(const FloatFormat& format, int k, int floor) const {
@@ -61,22 +74,47 @@ bool GradientRange::overflows(const FloatFormat& format, int k) const {
   return std::ldexp(amax_, k) >= format.max_finite() + half_ulp;
 }
 
+int noise_floor(const std::map<std::string, GradientRange>& ranges) {
+  double largest = 0;
+  for (const auto& [name, range] : ranges) largest = std::max(largest, range.amax());
+  return largest > 0 ? std::ilogb(largest) - kFp64.precision + 1 : GradientRange::kLow;
+}
+
+void LosslessScales::narrow(const LosslessScales& other) {
+  if (other.low) low = low ? std::max(*low, *other.low) : *other.low;
+  if (other.high) high = high ? std::min(*high, *other.high) : *other.high;
+}
+
+LosslessScales lossless_scales(const GradientRange& range, const FloatFormat& format, int floor) {
+  LosslessScales out;
+  if (range.nonzero() == 0) return out;
+  int least = std::max(range.first_exponent(), floor);
+  while (least <= range.last_exponent() && range.with_exponent(least) == 0) ++least;
+  // Half of the scale takes the least element to 2^edge, half of the smallest subnormal, or above: an exact power must be above.
+  const int edge = std::ilogb(format.min_subnormal()) - 1;
+  if (least <= range.last_exponent()) out.low = edge - least + 1 + (range.powers_with_exponent(least) > 0 ? 1 : 0);
+  const int top = format.max_exponent() - range.last_exponent();
+  out.high = range.overflows(format, top) ? top - 1 : top;
+  return out;
+}
+
 ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format) {
   ScaleAdvice out;
   out.overflows_at = kMostScale + 1;
   std::int64_t all = 0;
-  double largest = 0;
-  for (const auto& [name, range] : ranges) all += range.nonzero(), largest = std::max(largest, range.amax());
-  const int floor = largest > 0 ? std::ilogb(largest) - kFp64.precision + 1 : GradientRange::kLow;
+  for (const auto& [name, range] : ranges) all += range.nonzero();
   out.known = all > 0;
   if (!out.known) return out;
+  const int floor = noise_floor(ranges);
+  LosslessScales lossless{0, kMostScale};
+  for (const auto& [name, range] : ranges) lossless.narrow(lossless_scales(range, format, floor));
+  if (!lossless.none()) out.low = *lossless.low, out.high = *lossless.high;
   std::int64_t least = -1;
   for (int k = 0; k <= kMostScale; ++k) {
-    std::int64_t lost = 0, nearly = 0;
+    std::int64_t lost = 0;
     bool over = false;
     for (const auto& [name, range] : ranges) {
       lost += range.flushed(format, k, floor);
-      nearly += range.flushed(format, k - 1, floor);
       if (!range.overflows(format, k)) continue;
       over = true;
       if (k < out.overflows_at) out.overflows_at = k, out.overflows = name;
@@ -84,10 +122,6 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
     if (k == 0) out.unscaled_share = static_cast<double>(lost) / static_cast<double>(all);
     if (over) break;
     if (least < 0 || lost < least) least = lost, out.best = k;
-    if (nearly == 0) {
-      if (out.low > out.high) out.low = k;
-      out.high = k;
-    }
   }
   out.best_share = least < 0 ? 1 : static_cast<double>(least) / static_cast<double>(all);
   const int at = out.low <= out.high ? out.low - 2 : out.best;  // where something is surely flushed

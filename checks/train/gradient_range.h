@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,16 @@ class GradientRange {
   void add(std::span<const double> values, double scale) { add_part(values, scale, noise_of(values)); }
   /// A part of a tensor with that noise.
   void add_part(std::span<const double> values, double scale, double noise);
+  /// Another part, or another tensor.
+  void merge(const GradientRange& other);
+  /// What another range counted: `counts` and of these `powers` (as many, or none) from exponent `first` on.
+  void add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts, std::span<const std::int64_t> powers);
+  /// Elements, and of these exact powers of two, with 2^exponent <= |x| < 2^(exponent + 1).
+  std::int64_t with_exponent(int exponent) const { return counts_[static_cast<std::size_t>(exponent - kLow)]; }
+  std::int64_t powers_with_exponent(int exponent) const { return powers_[static_cast<std::size_t>(exponent - kLow)]; }
+  /// Exponents of the smallest and the largest element, where there is one.
+  int first_exponent() const { return exponent_of(amin_); }
+  int last_exponent() const { return exponent_of(amax_); }
 
   std::int64_t nonzero() const { return nonzero_; }
   std::int64_t not_finite() const { return not_finite_; }
@@ -41,11 +52,25 @@ class GradientRange {
   static constexpr int kLow = -400, kHigh = 400;
 
  private:
+  static int exponent_of(double magnitude);
+
   std::array<std::int64_t, kHigh - kLow> counts_{};  ///< by exponent
   std::array<std::int64_t, kHigh - kLow> powers_{};  ///< of these, exact powers of two
   std::int64_t nonzero_ = 0, not_finite_ = 0;
   double amax_ = 0, amin_ = 0;
 };
+
+/// Below 2^this the fp64 rounding of the largest of these gradients lies: what is smaller is not counted.
+int noise_floor(const std::map<std::string, GradientRange>& ranges);
+
+/// Powers of two as loss scales that lose nothing: by ScaleAdvice's rule, of all integers. None where nothing bounds them.
+struct LosslessScales {
+  std::optional<int> low, high;
+  bool none() const { return low && high && *low > *high; }
+  /// Those that lose nothing of either.
+  void narrow(const LosslessScales& other);
+};
+LosslessScales lossless_scales(const GradientRange& range, const FloatFormat& format, int floor);
 
 /// What the loss scales 2^0 ... 2^24 would have done to a run. A scale loses nothing if half of it would flush nothing: near the edge
 /// the values that go into an op are rounded coarsely themselves. What is smaller than the fp64 rounding of the largest gradient is not
@@ -60,6 +85,7 @@ struct ScaleAdvice {
   std::string overflows;              ///< the tensor that overflows at the smallest scale, and
   int overflows_at = 0;               ///< that scale's exponent; more than 24 if none does
 };
+inline constexpr int kMostScale = 24;
 ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format);
 
 }  // namespace ampcheck::checks::train

@@ -102,27 +102,41 @@ void put_shadow(std::string& out, const TensorView& got, const TensorView& exact
   out += "]";
 }
 
+/// Exact values of a gradient: smallest and largest magnitude, and how many have which exponent; exact powers of two if there are any.
+void put_range(std::string& out, const GradientRange& range) {
+  if (range.nonzero() == 0) return;
+  const int first = range.first_exponent(), last = range.last_exponent();
+  put(out, ",\"range\":[", range.amin(), ",", range.amax(), ",", first);
+  bool powers = false;
+  for (int e = first; e <= last; ++e) put(out, e > first ? "," : ",[", range.with_exponent(e)), powers |= range.powers_with_exponent(e) > 0;
+  for (int e = first; powers && e <= last; ++e) put(out, e > first ? "," : "],[", range.powers_with_exponent(e));
+  out += "]]";
+}
+
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw WriteError("[trace] " + path + ", got " + std::strerror(errno) + " when " + what + ", want a file that can be written");
 }
 
-/// Cuts a trace off before step `next`, or after its last whole step, and a torn last line with it. False: there is none.
-bool cut_after_step(const std::string& path, int next) {
+/// Cuts a trace off before step `next`, or after its last whole step, and a torn last line with it. What was run, as it stands in what is
+/// left: the first line, or that of a later part of the run; none: there is no trace.
+std::optional<std::string> cut_after_step(const std::string& path, int next) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return false;
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return std::nullopt;
   const std::string text = read_bytes(path, "trace");
-  std::size_t keep = text.find('\n') + 1, begin = 0;  // the first line
+  std::size_t keep = text.find('\n') + 1, begin = 0;
+  std::string head = text.substr(0, keep), last_head = head;
   for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     int step = -1;
     const std::string_view line = std::string_view(text).substr(begin, end - begin);
     constexpr std::string_view kStart = "{\"step\":";
+    if (line.starts_with("{\"schema\":")) last_head = std::string(line) + '\n';
     if (!line.starts_with(kStart)) continue;
     std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
     if (step >= next) break;
-    if (line.find("\"loss\":") != std::string_view::npos && line.find("\"seq\":") == std::string_view::npos) keep = end + 1;
+    if (line.find("\"loss\":") != std::string_view::npos && line.find("\"seq\":") == std::string_view::npos) keep = end + 1, head = last_head;
   }
   std::filesystem::resize_file(path, keep);
-  return keep > 0;
+  return keep > 0 ? std::optional(head) : std::nullopt;
 }
 
 /// How the first line of a trace begins: what is the same however long a run is.
@@ -130,6 +144,13 @@ std::string head_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   std::string out;
   put(out, "{\"schema\":\"ampcheck.trace/1\",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed));
+  return out;
+}
+
+std::string first_line(const Trainer& trainer, int steps) {
+  const TrainOptions& o = trainer.options();
+  std::string out = head_of(trainer);
+  put(out, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
   return out;
 }
 
@@ -146,13 +167,15 @@ void require_trace_of(const std::string& path, const Trainer& trainer) {
 
 TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path) {
   if (trainer.options().gradient_errors > 0) seqs_.emplace();
-  const bool appends = resumed && cut_after_step(path, trainer.steps());
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (appends ? 0 : O_TRUNC), 0644);
+  const std::optional<std::string> written = resumed ? cut_after_step(path, trainer.steps()) : std::nullopt;
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (written ? 0 : O_TRUNC), 0644);
   if (file_ < 0) fail(path_, "opening it");
-  if (appends) return;
-  const TrainOptions& o = trainer.options();
-  pending_ += head_of(trainer);
-  put(pending_, ",\"steps\":", steps, ",\"local\":", o.shadows.local, ",\"carried\":", o.shadows.carried, "}\n");
+  std::string head = first_line(trainer, steps);
+  if (written != head) pending_ = std::move(head);  // a run that goes on for longer than was meant says so where it does
+}
+
+TraceWriter::TraceWriter(const Trainer& trainer, int steps) : pending_(first_line(trainer, steps)), held_(true) {
+  if (trainer.options().gradient_errors > 0) seqs_.emplace();
 }
 
 TraceWriter::~TraceWriter() {
@@ -170,6 +193,8 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
   put_shadow(out, e.got, e.exact, e.shadow);
   put(out, ",\"carried_error\":", carried);
+  if (e.range != nullptr) put_range(out, *e.range);
+  if (e.by_gradient) put(out, ",\"by_gradient\":true");
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
   if (e.cancelled >= 0) put(out, ",\"cancelled\":[", e.cancelled, ",", e.most_cancelled, "]");
   if (t.loss_reach > 0) put(out, ",\"loss_error\":", t.loss_error, ",\"loss_reach\":", t.loss_reach);

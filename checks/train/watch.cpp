@@ -252,7 +252,8 @@ bool Watch::see(const Event& event) {
   if (std::ssize(carried) != n) carried = {};
   const bool ranged = event.phase == Phase::backward && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty());
   if (ranged && place.range == nullptr) place.range = &ranges_[key.str()];
-  GradientRange* const range = ranged ? place.range : nullptr;
+  if (ranged && listener_) range_of_event_ = {};
+  GradientRange* const range = !ranged ? nullptr : listener_ ? &range_of_event_ : place.range;
   if (range != nullptr && !carried.empty()) range->add(carried, 1);
   const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
   double got[kPart], exact[kPart], adjoint2 = 0;
@@ -298,8 +299,10 @@ bool Watch::see(const Event& event) {
   place.of_step.add(tally);
   place.of_run->add(tally);
   if (listener_) {
+    if (range != nullptr) place.range->merge(*range);
     Event told = event;
     told.shadow = shadow ? &*shadow : nullptr;
+    told.range = range;
     listener_(told, key, tally, role, *stats);
   }
   return finite;

@@ -134,6 +134,7 @@ class Watch final : public Observer {
   std::size_t next_ = 0;  ///< in order_
   std::map<TensorKey, Tally> of_run_;
   std::map<std::string, GradientRange> ranges_;
+  GradientRange range_of_event_;  ///< for a listener
   std::vector<FaultEvent> faults_;
 };
 

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ampcheck explain trace` describes what is written: every key of real traces, and no other.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tests/run_program.h"
+#include "tools/trace_file.h"
+
+namespace ampcheck::testing {
+namespace {
+
+using nlohmann::json;
+
+/// What a trace's lines have and the description does not, or the other way round; adds the keys seen, by kind.
+std::string differences(const json& format, const std::string& trace, std::map<std::string, std::set<std::string>>& seen) {
+  std::string out;
+  std::istringstream lines(trace);
+  for (std::string line; std::getline(lines, line);) {
+    const json j = json::parse(line);
+    int kinds = 0;
+    for (const json& kind : format["lines"]) {
+      if (!j.contains(kind["has"].get<std::string>())) continue;
+      ++kinds;
+      std::set<std::string> known;
+      for (const json& field : kind["fields"]) {
+        known.insert(field["key"].get<std::string>());
+        if (field["always"].get<bool>() && !j.contains(field["key"].get<std::string>())) out += "no " + field["key"].get<std::string>() + "; ";
+      }
+      for (const auto& [key, value] : j.items()) {
+        seen[kind["kind"]].insert(key);
+        if (!known.contains(key)) out += kind["kind"].get<std::string>() + " has " + key + "; ";
+      }
+    }
+    if (kinds != 1) out += std::to_string(kinds) + " kinds of " + line;
+  }
+  return out;
+}
+
+TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/run.trace";
+  const json format = json::parse(ampcheck("explain trace --json").out);
+  EXPECT_EQ(format["schema"], "ampcheck.trace_format/1");
+  std::map<std::string, std::set<std::string>> seen;
+  for (const char* arguments : {"--steps 2", "--steps 2 --ranks 2 --shadow carried --dtype bf16", "--steps 1 --grad-penalty 0.1", "--steps 2 --shadow off --clip-norm 1", "--steps 3 --lr 3000 --shadow local",
+                                "--steps 2 --optimizer adam --lr 1e-4 --weights master --moments fp16", "--steps 1 --optimizer adam --weights low --scaler none"}) {
+    EXPECT_LE(ampcheck("train --record " + path + " " + arguments).exit_code, 1);
+    EXPECT_EQ(differences(format, read_text(path), seen), "") << arguments;
+  }
+  const std::string text = ampcheck("explain trace").out;
+  for (const json& kind : format["lines"]) {
+    std::set<std::string> described;
+    for (const json& field : kind["fields"]) {
+      const std::string key = field["key"];
+      EXPECT_TRUE(described.insert(key).second) << key << " twice";
+      EXPECT_TRUE(contains(text, "\n  " + key + (field["always"].get<bool>() ? " " : "* "))) << key;
+    }
+    EXPECT_EQ(described, seen[kind["kind"]]) << "no run has it";
+  }
+  const std::string before = "recorded just now:\n", examples = text.substr(text.find(before) + before.size());
+  std::istringstream shown(examples);
+  std::string example;
+  for (const json& kind : format["lines"]) {
+    ASSERT_TRUE(std::getline(shown, example));
+    EXPECT_EQ(json::parse(example), kind["example"]);
+  }
+  EXPECT_EQ(differences(format, examples, seen), "");
+  // Planted: a field that nobody described, and one that is left out.
+  json line = format["lines"][1]["example"];
+  line["novelty"] = 1;
+  EXPECT_EQ(differences(format, line.dump() + "\n", seen), "tensor has novelty; ");
+  line.erase("novelty"), line.erase("amax");
+  EXPECT_EQ(differences(format, line.dump() + "\n", seen), "no amax; ");
+}
+
+TEST(TraceFormat, TheReaderInTheTextReadsAWholeAndATornTrace) {
+  if (shell("command -v python3").exit_code != 0) GTEST_SKIP() << "no python3 on PATH";
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/run.trace", text = ampcheck("explain trace").out;
+  std::ofstream script(folder.path() + "/read.py");
+  std::istringstream lines(text.substr(text.find("  import json")));
+  for (std::string line; std::getline(lines, line) && !line.empty();) script << line.substr(2) << "\n";
+  script << "print(len(steps), len(tensors), tensors[-1]['step'])\n";
+  script.close();
+  ASSERT_LE(ampcheck("train --steps 5 --every 50 --ring 3 --scaler none --lr 8 --batch 16 --record " + path).exit_code, 1);
+  const auto both = [&](const char* what) {
+    const tools::Trace trace = tools::read_trace(path);
+    const ProgramResult run = shell("cd '" + folder.path() + "' && python3 read.py");
+    std::ostringstream want;
+    want << trace.steps.size() << " " << trace.tensors.size() << " " << trace.tensors.back().step << "\n";
+    EXPECT_EQ(run.out, want.str()) << what << run.err;
+  };
+  both("whole");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 30);
+  both("torn");
+}
+
+TEST(TraceFormat, TheListNamesItAndAWordNearItIsKnown) {
+  EXPECT_TRUE(contains(ampcheck("explain").out, "\ntrace  "));
+  std::set<std::string> topics;
+  const json listed = json::parse(ampcheck("explain --json").out);
+  for (const json& topic : listed["topics"]) topics.insert(topic["name"]);
+  EXPECT_EQ(topics, (std::set<std::string>{"formula", "dump", "trace"}));
+  EXPECT_TRUE(contains(ampcheck("explain trase").err, "did you mean 'trace'"));
+  EXPECT_EQ(ampcheck("explain xyzzyxyzzy").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace ampcheck::testing
