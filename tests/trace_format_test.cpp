@@ -10,6 +10,9 @@
 #include <set>
 #include <sstream>
 
+#include "checks/models/layers.h"
+#include "checks/train/trace.h"
+#include "tests/fake_device.h"
 #include "tests/run_program.h"
 #include "tools/trace_file.h"
 
@@ -43,6 +46,44 @@ std::string differences(const json& format, const std::string& trace, std::map<s
   return out;
 }
 
+/// Of one step on a device whose net puts its target in after its ops, or before them.
+std::string trace_on_a_device(bool late) {
+  using namespace checks::train;
+  namespace models = checks::models;
+  TrainOptions options;
+  options.own_net = Net{.name = "late", .forward = [late](models::Tape& t, std::int64_t) {
+                          const auto target = [&] { return t.data({4, 2}, std::vector<double>(8, 0.5)); };
+                          const models::Var x = t.data({4, 8}, std::vector<double>(32, 0.25)), before = late ? models::Var() : target();
+                          const models::Var y = models::linear(t, "layer", x, 2);
+                          t.add_loss(t.call("mse_loss", {{"x", y}, {"target", late ? target() : before}}), 1);
+                        }};
+  options.watched = true;
+  options.stream = [] { return std::make_unique<tests::FakeStream>(); };
+  Trainer trainer(options);
+  trainer.prepare();
+  TraceWriter trace(trainer, 1);
+  trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace.tensor(e, key, tally, role, stats); });
+  trainer.watch()->listen_to_moves([&](const LateMove& move) { trace.moved_late(move); });
+  trace.step(trainer.step());
+  return std::string(trace.text());
+}
+
+TEST(TraceFormat, WhatTheHostPutsIntoADevicesMemoryLateIsNamed) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/run.trace";
+  const auto shown = [&](bool late) {
+    std::ofstream(path) << trace_on_a_device(late);
+    return ampcheck("trace " + path).out;
+  };
+  const std::string late = shown(true);
+  EXPECT_TRUE(contains(late, "Moved to the device late") && contains(late, "after linear_1     32 B of data put in by the host after ")) << late;
+  const json listed = json::parse(ampcheck("trace --json " + path).out)["moved_late"];
+  ASSERT_EQ(listed.size(), 1u) << listed;
+  EXPECT_EQ(listed[0]["what"], "data");
+  EXPECT_GT(listed[0]["launched"].get<int>(), 0);
+  EXPECT_FALSE(contains(shown(false), "Moved to the device late")) << "all data before the first op";
+}
+
 TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/run.trace";
@@ -54,6 +95,7 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
     EXPECT_LE(ampcheck("train --record " + path + " " + arguments).exit_code, 1);
     EXPECT_EQ(differences(format, read_text(path), seen), "") << arguments;
   }
+  EXPECT_EQ(differences(format, trace_on_a_device(true), seen), "");
   const std::string text = ampcheck("explain trace").out;
   for (const json& kind : format["lines"]) {
     std::set<std::string> described;
@@ -64,7 +106,7 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
     }
     EXPECT_EQ(described, seen[kind["kind"]]) << "no run has it";
   }
-  const std::string before = "recorded just now:\n", examples = text.substr(text.find(before) + before.size());
+  const std::string before = "as a device would have it):\n", examples = text.substr(text.find(before) + before.size());
   std::istringstream shown(examples);
   std::string example;
   for (const json& kind : format["lines"]) {

@@ -214,12 +214,25 @@ std::string dtypes_text(const Trace& trace) {
   return out.empty() ? out : "\nDtypes that autocast chose by itself:\n" + out;
 }
 
+/// Of the first step that has any: what the device waited for.
+std::string moves_text(const Trace& trace) {
+  std::string out;
+  std::size_t shown = 0, of_step = 0;
+  for (const TracedMove& m : trace.moves) {
+    if (m.step != trace.moves.front().step || ++of_step > kRows) continue;
+    ++shown;
+    out += fmt::format("  {:<18} {} B of {} put in by the host after {} kernels, for which it waited\n", m.after.empty() ? "(begin)" : "after " + m.after, grouped(m.bytes), m.what, grouped(m.launched));
+  }
+  if (of_step > shown) out += fmt::format("  ... and {} more (--json has all)\n", of_step - shown);
+  return out.empty() ? out : "\nMoved to the device late (before the first op it costs no wait):\n" + out;
+}
+
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
   std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
   const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();  // bf16 needs no loss scale
-  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + cancellation_text(sums, style) + decisions_text(sums) + parameters_table(sums, style) + scales_table(windows, style) + time_table(trace, windows, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace);
+  return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + cancellation_text(sums, style) + decisions_text(sums) + parameters_table(sums, style) + scales_table(windows, style) + time_table(trace, windows, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace) + moves_text(trace);
 }
 
 }  // namespace

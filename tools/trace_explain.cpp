@@ -40,7 +40,7 @@ Numbers are decimals that read back to the same fp64. What is not finite is the 
 Fields may be added; leave out what you do not know. Fields with * stand only where they say something.
 )";
 
-constexpr const char* kKindBy[] = {"schema", "seq", "parameter", "loss"};  // the field that lines of a kind alone have
+constexpr const char* kKindBy[] = {"schema", "seq", "moved_late", "parameter", "loss"};  // the field that lines of a kind alone have
 
 std::string_view first_word_of(const TraceLine& line) { return kKindBy[&line - trace_lines().data()]; }
 
@@ -54,6 +54,7 @@ std::vector<std::string> example_lines() {
   trainer.prepare();
   TraceWriter trace(trainer, 1);
   trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace.tensor(e, key, tally, role, stats); });
+  trace.moved_late({.what = "data", .after = "linear_3", .launched = 9, .bytes = 64});  // as of this net on a device
   trace.step(trainer.step());
   std::vector<std::string> out(trace_lines().size());
   std::vector<std::size_t> fields(out.size(), 0);
@@ -84,7 +85,7 @@ std::string trace_format_text() {
     out += fmt::format("\nLine \"{}\", which alone has \"{}\". {}.\n", line.kind, first_word_of(line), line.when);
     for (const TraceField& field : line.fields) out += field_text(field);
   }
-  out += "\nA line of each kind, recorded just now:\n";
+  out += "\nA line of each kind, recorded just now (\"move\" as a device would have it):\n";
   for (const std::string& line : example_lines()) out += line + "\n";
   return out;
 }

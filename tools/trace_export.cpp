@@ -131,6 +131,8 @@ std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
   const CastNotes casts = cast_notes(trace);
   out["casts"] = {{"kinds", casts.kinds}, {"repeated", Json::array()}};
   for (const CastNotes::Repeated& r : casts.repeated) out["casts"]["repeated"].push_back({{"to", name(r.to)}, {"tensor", r.tensor}, {"ops", r.ops}});
+  out["moved_late"] = Json::array();
+  for (const TracedMove& m : trace.moves) out["moved_late"].push_back({{"step", m.step}, {"what", m.what}, {"after", m.after}, {"launched", m.launched}, {"bytes", m.bytes}});
   out["dtypes"] = Json::array();
   for (const DtypeNote& note : dtype_notes(trace)) out["dtypes"].push_back({{"kind", note.kind}, {"op", note.op}, {"text", note.text}});
   return json_text(out);

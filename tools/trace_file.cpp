@@ -92,6 +92,8 @@ TracedGradient gradient_of(const Json& j, const Trace& trace, std::size_t first)
 void take_line(Trace& trace, const Json& j, Whole& whole) {
   if (j.contains("seq")) {
     trace.tensors.push_back(tensor_of(j));
+  } else if (j.contains("moved_late")) {
+    trace.moves.push_back({j.at("step"), j.at("moved_late"), j.at("after"), j.at("launched"), j.at("bytes")});
   } else if (j.contains("parameter")) {
     trace.gradients.push_back(gradient_of(j, trace, whole.tensors));
   } else if (j.contains("loss")) {

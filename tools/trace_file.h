@@ -51,6 +51,13 @@ struct TracedTensor {
   std::optional<double> footroom() const;
 };
 
+/// Numbers that the host put into a device's memory in the middle of a pass.
+struct TracedMove {
+  int step = 0;
+  std::string what, after;
+  std::int64_t launched = 0, bytes = 0;
+};
+
 struct TracedStep {
   int step = 0;
   double loss = 0, scale = 1, scale_after = 1, stagnant_share = 0;
@@ -80,6 +87,7 @@ struct Trace {
   std::vector<TracedTensor> tensors;
   std::vector<TracedStep> steps;
   std::vector<TracedGradient> gradients;
+  std::vector<TracedMove> moves;
   bool torn = false;  ///< the last line was not whole: the run was cut off
 };
 

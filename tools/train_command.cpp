@@ -310,6 +310,7 @@ ExitCode train_command(const Options& options) {
     if (trainer.steps() > 0) as_usage([&] { require_trace_of(options.train.record, trainer); });
     trace.emplace(options.train.record, trainer, count, trainer.steps() > 0);
     trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace->tensor(e, key, tally, role, stats), ++recorded; });
+    trainer.watch()->listen_to_moves([&](const LateMove& move) { trace->moved_late(move); });
   }
   const Sampling& sampling = trainer.options().sampling;
   const int ring_steps = options.train.ring < 0 ? kRingSteps : options.train.ring;

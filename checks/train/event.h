@@ -71,6 +71,15 @@ TensorView view_of(std::span<const double> values, const Shape& shape);
 /// Every element is finite; any dtype of floating point.
 bool all_finite(const TensorView& view);
 
+/// The host puts numbers into the device's memory in the middle of a pass, and so waits first until the device is idle.
+struct LateMove {
+  int step = 0;
+  const char* what = "";          ///< "data", "integers" of an op, or the "map" of moved elements
+  std::string_view after;         ///< the call before; empty: none by name
+  std::int64_t launched = 0;      ///< kernels of this pass before it
+  std::int64_t bytes = 0;
+};
+
 class Observer {
  public:
   Observer() = default;
@@ -84,6 +93,7 @@ class Observer {
   virtual bool wants_cancellation() const { return false; }
   /// Whether every element is finite.
   virtual bool see(const Event& event) = 0;
+  virtual void moved_late(const LateMove&) {}
 };
 
 

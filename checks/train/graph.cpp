@@ -65,6 +65,7 @@ const char* name(Phase phase) {
 Graph::Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options)
     : parameters_(parameters), recordings_(recordings), options_(std::move(options)) {
   if (options_.memory == nullptr) options_.memory = options_.stream;
+  if (options_.stream != nullptr) launches_before_ = options_.stream->launches();
 }
 Graph::~Graph() = default;
 
@@ -85,7 +86,7 @@ models::Var Graph::data(const Shape& shape, std::vector<double> values) {
   if (std::ssize(values) != shape.count()) throw Error("[graph] values, got " + std::to_string(values.size()) + ", want " + shape.str());
   const MemoryScope scope(options_.memory);
   Tensor tensor = Tensor::uninitialized(Dtype::fp32, shape);
-  wait();
+  wait_to_put("data", tensor.count() * bytes(Dtype::fp32));
   from_doubles(values, tensor.view());
   return {push(std::move(tensor), shape, false)};
 }
@@ -204,7 +205,7 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
 }
 
 int Graph::as_integer(int id) {
-  wait();
+  wait_to_put("integers", slot(id).view.count() * bytes(Dtype::i64));
   Tensor whole = Tensor::uninitialized(Dtype::i64, slot(id).view.shape);
   from_doubles(to_doubles(slot(id).view), whole.view());
   return push(whole, slot(id).view.shape, false);

@@ -105,6 +105,8 @@ class Graph final : public models::Tape {
   void wait() const {
     if (options_.stream != nullptr) options_.stream->wait();
   }
+  /// The same, before the host puts `bytes` of its own numbers there: tells the observer where the device has begun.
+  void wait_to_put(const char* what, std::int64_t bytes) const;
   Tensor converted(const TensorView& from, Dtype to) const;
   Tensor sum_of(const TensorView& x, const TensorView& y) const;
   Tensor picked(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) const;
@@ -152,6 +154,7 @@ class Graph final : public models::Tape {
   std::map<std::string, int> outputs_;
   std::vector<std::pair<int, double>> losses_;
   float loss_ = 0;
+  std::int64_t launches_before_ = 0;  ///< of the stream, when the graph began
   double scale_ = 1, gradient_scale_ = 1;  ///< of backward(), of gradients()
   bool freed_ = false;
 };

@@ -55,6 +55,16 @@ void Graph::run(const kernels::KernelFn& kernel, const kernels::KernelCall& call
   kernel(call);
 }
 
+void Graph::wait_to_put(const char* what, std::int64_t size) const {
+  if (options_.stream == nullptr) return;
+  const std::int64_t launched = options_.stream->launches() - launches_before_;
+  if (launched > 0 && options_.observer != nullptr) {
+    const std::string_view after = entries_.empty() ? std::string_view() : std::string_view(entries_.back().name);
+    options_.observer->moved_late({.step = options_.step, .what = what, .after = after, .launched = launched, .bytes = size});
+  }
+  wait();
+}
+
 Tensor Graph::converted(const TensorView& from, Dtype to) const {
   if (options_.stream == nullptr) return train::converted(from, to);
   Tensor out = Tensor::uninitialized(to, from.shape);
@@ -78,7 +88,7 @@ Tensor Graph::sum_of(const TensorView& x, const TensorView& y) const {
 Tensor Graph::picked(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) const {
   Tensor out = Tensor::uninitialized(x.dtype, shape);
   if (options_.stream != nullptr) {
-    wait();
+    wait_to_put("map", std::ssize(map) * bytes(Dtype::i64));
     const Tensor index = numbers(map);
     run(kernels::take_kernel, {.tensors = {{"x", x}, {"index", index.view()}, {"out", out.view()}}});
     return out;
@@ -98,7 +108,7 @@ Tensor Graph::spread(const TensorView& x, const std::vector<std::int64_t>& map, 
     for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
     std::vector<std::int64_t> next(first.begin(), first.end() - 1);
     for (std::size_t i = 0; i < map.size(); ++i) source[at(next[at(map[i])]++)] = static_cast<std::int64_t>(i);
-    wait();
+    wait_to_put("map", (std::ssize(source) + std::ssize(first)) * bytes(Dtype::i64));
     const Tensor sources = numbers(source), firsts = numbers(first);
     run(kernels::spread_kernel, {.tensors = {{"x", x}, {"source", sources.view()}, {"first", firsts.view()}, {"out", out.view()}}});
     return out;

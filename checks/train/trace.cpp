@@ -206,6 +206,10 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"intended\":", t.intended, ",\"stagnant\":", t.stagnant, ",\"role\":\"", train::name(role), "\"}\n");
 }
 
+void TraceWriter::moved_late(const LateMove& m) {
+  put(pending_, "{\"step\":", m.step, ",\"moved_late\":\"", m.what, "\",\"after\":", Quoted{m.after}, ",\"launched\":", m.launched, ",\"bytes\":", m.bytes, "}\n");
+}
+
 void TraceWriter::gradient(const StepResult& s, const GradientError& e) {
   std::string& out = pending_;
   put(out, "{\"step\":", s.step, ",\"parameter\":", Quoted{e.parameter}, ",\"error\":", e.error, ",\"size\":", e.size, ",\"apart\":", e.apart, ",\"parts\":[");

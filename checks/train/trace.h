@@ -27,6 +27,8 @@ class TraceWriter {
 
   /// As a Watch::Listener.
   void tensor(const Event& event, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats);
+  /// As Watch::listen_to_moves() has it.
+  void moved_late(const LateMove& move);
   /// Ends a step: its lines are in the file when this returns, unless they are held.
   void step(const StepResult& result);
   /// Keeps lines back until release(), which writes them or drops them.

@@ -62,6 +62,14 @@ constexpr TraceField kTensor[] = {
     {"role", "text", "in a fault: producer (finite inputs, output not), propagator (neither), killer (inputs not finite, output\nfinite); else none"},
 };
 
+constexpr TraceField kMove[] = {
+    {"step", "number", "as above"},
+    {"moved_late", "text", "data (a tensor of numbers), integers (an op's indices or targets) or map (of moved elements)"},
+    {"after", "text", "the op before it, as \"op\" has it; empty: none by name"},
+    {"launched", "kernels", "of this pass, which the host waited for before it wrote"},
+    {"bytes", "bytes", "that it put into the device's memory"},
+};
+
 constexpr TraceField kParameter[] = {
     {"step", "number", "as above"},
     {"parameter", "text", "\"layer0.weight\""},
@@ -88,6 +96,7 @@ constexpr TraceField kStep[] = {
 constexpr TraceLine kLines[] = {
     {"run", "First line: what was run. Again where a resumed run is meant to be longer than before: the last one counts", kRun},
     {"tensor", "For each tensor of each step that is looked at, in the order in which they were written", kTensor},
+    {"move", "On a device, where the host put numbers into its memory in the middle of a pass", kMove},
     {"parameter", "With both shadows, without clipping and penalty, of every tenth step or those looked at: the error of a parameter's gradient, and whose it is", kParameter},
     {"step", "The last line of each step, looked at or not, with what the scaler did", kStep},
 };

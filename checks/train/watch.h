@@ -82,6 +82,8 @@ class Watch final : public Observer {
   /// `exact`: local shadows; without them casts alone are compared.
   explicit Watch(bool exact, Sampling sampling = {}) : exact_(exact), sampling_(std::move(sampling)) {}
   void listen(Listener listener) { listener_ = std::move(listener); }
+  /// Hears of numbers that the host puts in late.
+  void listen_to_moves(std::function<void(const LateMove&)> listener) { move_listener_ = std::move(listener); }
 
   /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are those of that times
   /// the loss; `share`: of a micro-batch in the step's gradient.
@@ -94,6 +96,9 @@ class Watch final : public Observer {
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   bool wants_cancellation() const override { return listener_ != nullptr; }
   bool see(const Event& event) override;
+  void moved_late(const LateMove& move) override {
+    if (move_listener_) move_listener_(move);
+  }
 
   /// Of the tensors of the last step.
   std::map<TensorKey, Tally> of_step() const;
@@ -116,6 +121,7 @@ class Watch final : public Observer {
   bool exact_;
   Sampling sampling_;
   Listener listener_;
+  std::function<void(const LateMove&)> move_listener_;
   int step_ = 0, batch_ = 0;
   bool keeps_errors_ = false;
   std::vector<LocalError> errors_;  ///< of the step
