@@ -202,7 +202,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
     line(i == 0 ? "where" : "", fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(), percent(d.vanished[i].tally.flushed_share()),
                                             i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits", rounded_decimal(smallest, 2), percent(d.vanished_share)) : ""));
   if (d.vanished.empty() && d.worst) line("worst", place_text(*d.worst));
-  if (d.scale.known && trainer.options().dtype == Dtype::fp16) line("scale", scale_advice(d.scale));
+  if (d.scale.known && trainer.options().dtype == Dtype::fp16) line("scale", scale_advice(d.scale) + (trainer.options().shadows.local || trainer.options().shadows.carried ? "" : "; of casts alone (--shadow local sees the ops)"));
   if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
   if (!d.skipped.empty()) {
     std::string list;
