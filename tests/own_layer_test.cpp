@@ -223,7 +223,7 @@ TEST_F(OwnLayer, ChoicesThatNothingUsesAreRefused) {
 }
 
 TEST(TrainCommand, ANetThatDoesNotFitIntoMemoryIsNoErrorOfTheProgram) {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the address sanitizer wants all addresses for itself";
 #endif
   const ProgramResult run = ampcheck("train --model tutorial --width 1000000 --batch 1 --steps 1", "ulimit -v 4000000;");
