@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/run_program.h"
@@ -108,6 +109,17 @@ TEST_F(OwnLayer, CastInputsDecideTheDtypesOfForwardAndBackward) {
   EXPECT_EQ(dtype_of(net(layer + "\ncast_inputs = 'bf16'") + " --dtype fp32", "my_rms_norm_1", "forward", "y"), "fp32") << "outside of autocast nothing is cast";
 }
 
+TEST_F(OwnLayer, AnOpOfALibraryIsNamedByItsLayerAndByTheDtypesThatItCosts) {
+  const std::string path = folder_.path() + "/run.trace", layer = "type = 'op'\nname = 'mine'\nlibrary = '" + kOps + "my_rms_norm.so'";
+  const auto shown = [&](const std::string& more) {
+    EXPECT_LE(ampcheck("train --steps 1 --record " + path + " " + net(layer + more)).exit_code, 1);
+    return ampcheck("trace " + path).out;
+  };
+  EXPECT_TRUE(contains(shown(""), "my_rms_norm_1     runs in fp32 and widens 'x', because another input is fp32"));
+  const std::string cast = shown("\ncast_inputs = 'bf16'");
+  EXPECT_TRUE(contains(cast, "my_rms_norm_1 (mine) forward y")) << cast;
+}
+
 TEST_F(OwnLayer, ARegionThatIsOffKeepsALayerInFp32) {
   EXPECT_EQ(dtype_of(net("type = 'linear'\noutputs = 16"), "linear_2", "forward", "y"), "fp16");
   const std::string off = net("type = 'linear'\noutputs = 16\nautocast = 'off'");
@@ -200,10 +212,55 @@ TEST_F(OwnLayer, KeptGradientsGiveTheSameRunAsWidenedOnes) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(kept["steps"][i]["loss"], widened["steps"][i]["loss"]) << i;
 }
 
+/// As apex: gradients are widened, unscaled and clipped. A bound that nothing reaches changes no bit.
+TEST_F(OwnLayer, Fp16GradientsAreClippedInFp32) {
+  const std::string common = "--model mlp --steps 6 --weights master --clip-norm ";
+  EXPECT_EQ(result(common + "1e9")["steps"], result("--model mlp --steps 6 --weights master")["steps"]);
+  EXPECT_NE(result(common + "0.01")["steps"], result(common + "1e9")["steps"]);
+}
+
+TEST_F(OwnLayer, NothingIsReplacedThatIsNoTraceOrCheckpoint) {
+  const std::string at = folder_.path() + "/";
+  std::filesystem::copy_file(kOps + "my_rms_norm.so", at + "mine.so");
+  const std::string path = net("type = 'op'\nlibrary = 'mine.so'"), library = read_text(at + "mine.so");
+  EXPECT_TRUE(contains(refused(path + " --record " + at + "mine.so"), "which is there and no trace"));
+  EXPECT_TRUE(contains(refused(path + " --save " + at + "mine.so"), "which is there and no checkpoint"));
+  EXPECT_EQ(read_text(at + "mine.so"), library);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ampcheck("train --steps 1 " + path + " --record " + at + "a.trace --save " + at + "a.st").exit_code, 0) << "its own kind is replaced";
+  const std::string trace = read_text(at + "a.trace");
+  EXPECT_EQ(ampcheck("trace " + at + "a.trace -o html:" + at + "a.trace").exit_code, 2);
+  EXPECT_EQ(read_text(at + "a.trace"), trace);
+}
+
+/// fp16 and bf16 each lack what the other has.
+TEST_F(OwnLayer, ACastBetweenTwo16BitTypesIsNotExact) {
+  const std::string path = folder_.path() + "/run.trace", layers = net("type = 'linear'\noutputs = 16\nautocast = 'fp16'");
+  EXPECT_LE(ampcheck("train " + layers + " --dtype bf16 --loss-weight 1e-7 --steps 2 --record " + path).exit_code, 1);
+  const ProgramResult shown = ampcheck("trace --json " + path);
+  double flushed = 0, lost = 0;
+  const json tensors = json::parse(shown.out)["tensors"];
+  for (const json& t : tensors) {
+    if (!t["cast"].get<bool>() || t["from"] != "bf16" || t["dtype"] != "fp16") continue;
+    if (t["phase"] == "backward") flushed = std::max(flushed, t["flushed_share"].get<double>());
+    else lost = std::max(lost, t["local_error"].is_null() ? -1 : t["local_error"].get<double>());
+  }
+  EXPECT_EQ(flushed, 1) << "gradients of 1e-7 leave fp16";
+  EXPECT_EQ(lost, 0) << "activations near 1 fit: bf16 has fewer digits";
+}
+
+/// 2^16 overflows in a step that a sampled run does not look at: no larger scale is advised.
+TEST_F(OwnLayer, NoScaleIsAdvisedAtWhichAStepWasSkipped) {
+  const json run = result("--model mlp --steps 120 --seed 1 --init-scale 131072 --growth-interval 3 --record " + folder_.path() + "/run.trace --every 60 --ring 0");
+  ASSERT_FALSE(run["skipped"].empty());
+  double least = 1e30;
+  for (const json& s : run["steps"])
+    if (!s["stepped"].get<bool>() && s["found_inf"].get<bool>()) least = std::min(least, s["scale"].get<double>());
+  EXPECT_LE(run["loss_scale"]["overflows_at"].get<int>(), std::ilogb(least));
+}
+
 TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {
   const struct { const char *arguments, *want; } cases[] = {{"--weights low", "Attempting to unscale FP16 gradients."},
                                                             {"--keep-low-precision-grads", "Attempting to unscale FP16 gradients."},
-                                                            {"--weights master --clip-norm 1", "Attempting to unscale FP16 gradients."},
                                                             {"--weights master --dtype fp32", "got dtype fp32, want fp16 or bf16"},
                                                             {"--weights master --ranks 2", "got several ranks, want one"},
                                                             {"--weights bf16", "got 'bf16', want fp32, master, low"}};

@@ -284,7 +284,7 @@ TEST_F(TraceFile, OutputsReplaceNoInputAndATraceGoesOnInItsOwnFileAlone) {
   ASSERT_EQ(ampcheck("train --steps 1 --save " + at + "a.st --record " + at + "a.trace").exit_code, 0);
   const std::string checkpoint = read_text(at + "a.st"), resume = "--steps 2 --resume " + at + "a.st --record " + at;
   std::ofstream(at + "notes") << "mine\n";
-  refused(resume + "notes", "no trace of this run");
+  refused(resume + "notes", "which is there and no trace");
   refused(resume + "a.st", "the checkpoint to go on from");
   ASSERT_EQ(ampcheck("train --model conv --steps 1 --record " + at + "conv.trace").exit_code, 0);
   refused(resume + "conv.trace", "no trace of this run");

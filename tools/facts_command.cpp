@@ -114,6 +114,11 @@ ExitCode memory_command(const Options& options) {
   const Dtype low = options.dtypes.empty() || options.dtypes.front() == Dtype::fp32 ? Dtype::fp16 : options.dtypes.front();
   const TrainChoices& t = options.train;
   const OptimizerChoice choice{.name = t.optimizer, .lr = t.lr, .momentum = t.momentum < 0 && t.optimizer == "sgd" ? 0.9 : t.momentum, .weight_decay = t.weight_decay, .nesterov = t.nesterov};
+  const auto refuse = [](bool when, const char* flag) {
+    if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it: memory runs two steps of each strategy");
+  };
+  refuse(!t.record.empty(), "--record"), refuse(!t.save.empty(), "--save"), refuse(!t.resume.empty(), "--resume"), refuse(t.ranks > 1, "--ranks"), refuse(t.sharded, "--sharded");
+  if (!options.dtypes.empty() && options.dtypes.front() == Dtype::fp32) throw UsageError("[--dtype] got fp32, want fp16 or bf16: fp32 is the first row in any case");
   const Net net = net_of(options);
   if (const auto code = run_in_child(options, net.own_ops)) return *code;
   const MemoryReport report = [&] {
@@ -141,7 +146,7 @@ ExitCode memory_command(const Options& options) {
     const MemoryUse& m = report.strategies[i];
     out += fmt::format("  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}{:>11}\n", m.strategy, bytes_text(m.weights), bytes_text(m.masters), bytes_text(m.gradients), bytes_text(m.moments), bytes_text(m.activations), bytes_text(m.total()), bytes_text(m.peak));
   }
-  out += "\nBytes that a step of each allocated. Activations: every tensor kept from forward to backward, casts of weights among them, which\nstrategies with low-precision weights do not need. Peak: the most at any time, with the gradients of activations.\n";
+  out += "\nBytes that a step of each allocated. Activations: every tensor kept from forward to backward, casts of weights among them, which\nstrategies with low-precision weights do not need. Total: their\nsum. Peak: the most held at any one time, with the gradients of activations.\n";
   write_stdout(out);
   return ExitCode::passed;
 }

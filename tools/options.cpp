@@ -304,7 +304,7 @@ void add_train_options(CLI::App* verb, Options& o) {
        [&t](const std::string& s) { t.moments = choose("--moments", s, kTrainDtypes); });
   verb->add_flag("--keep-low-precision-grads", t.keep_low_precision_grads, "gradients of fp32 weights stay in the 16 bits that they were computed in");
   whole("--accumulate", "micro-batches a step (1)", t.accumulate);
-  whole("--ranks", "data-parallel ranks, as threads, each with batches of its own; their gradients are averaged (1)", t.ranks);
+  each(verb, "--ranks", "N", "data-parallel ranks, up to 1024, each with batches of its own; their gradients are averaged (1)", [&t](const std::string& s) { t.ranks = static_cast<int>(parse_count("--ranks", s, 1, 1024)); });
   verb->add_flag("--sharded", t.sharded, "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on what is skipped");
   each(verb, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree", [&t](const std::string& s) { t.tree = choose("--reduce", s, kReduceOrders); });
   each(verb, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post", [&t](const std::string& s) { t.divide_after = choose("--divide", s, kDivides); });

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <cmath>
 
 #include "src/error.h"
@@ -238,8 +239,12 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
 }  // namespace
 
 ExitCode trace_command(const Options& options) {
-  for (const ReportFile& report : options.reports) require_writable(report.path);
   require_readable(options.words.front());
+  for (const ReportFile& report : options.reports) {
+    std::error_code none;
+    if (std::filesystem::is_regular_file(report.path, none) && std::filesystem::equivalent(report.path, options.words.front(), none)) throw UsageError("[-o] got '" + report.path + "', which is the trace, want another file");
+    require_writable(report.path);
+  }
   const Trace trace = [&] {
     try {
       return read_trace(options.words.front());

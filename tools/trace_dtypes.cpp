@@ -75,9 +75,10 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
     const TracedTensor& y = *call.output;
     const checks::OpDef* const op = op_of_call(y.op);
     const auto reader = narrowed.find(y.source);
-    if (op == nullptr || y.dtype != Dtype::fp32) continue;
+    if (y.dtype != Dtype::fp32) continue;
+    const CastPolicy policy = op != nullptr ? op->signature.cast : CastPolicy::promote;  // a library's op has no list to stand in
     const std::string back = reader == narrowed.end() ? "" : reader->second->op + " reads it in " + name(reader->second->dtype);
-    if (op->signature.cast == CastPolicy::promote) {
+    if (policy == CastPolicy::promote) {
       if (!call.widened.empty()) out.push_back({"widened", y.op, "runs in fp32 and widens " + inputs_text(call.widened) + ", because another input is fp32"});
       else if (y.elements > 1) out.push_back({"fp32", y.op, "runs in fp32: nothing casts what it reads back"});
       if (!back.empty()) out.push_back({"narrowed", y.op, "has a result in fp32; " + back});

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "checks/models/real_data.h"
 #include "checks/plugin.h"
@@ -136,7 +137,7 @@ std::string place_text(const Place& place) {
 
 std::string step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
   std::string out = fmt::format("step {:>{}}/{}  loss {:.4f}", s.step + 1, std::to_string(steps).size(), steps, std::isnan(s.loss) ? NAN : s.loss);  // a NaN's sign says nothing
-  if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", *s.fp64_loss);
+  if (s.fp64_loss) out += fmt::format("  fp64 {:.4f}", std::isnan(*s.fp64_loss) ? NAN : *s.fp64_loss);
   if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
@@ -160,15 +161,17 @@ std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vec
 }
 
 /// What to try, given what went wrong.
-std::string advice(const Trainer& trainer, const Diagnosis& d) {
+std::string advice(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps) {
   const Dtype dtype = trainer.options().dtype;
   const bool scaler = trainer.options().scaler.enabled;
   const OptimizerChoice& optimizer = trainer.options().rule.optimizer;
   const bool low_state = optimizer.weights == Weights::low || (optimizer.moments && *optimizer.moments != Dtype::fp32);
   if (d.left_at && low_state && d.updates.second_moment_zero > 0) return "--moments fp32: squares of gradients vanish, and divided by eps alone updates are as large as they like";
   if (d.left_at && d.updates.epsilon_zero > 0) return "--fused --moments fp32: eps is zero in the arithmetic of the weights";
+  if (d.left_at && d.producer && steps.front().fp64_loss && !(*steps.back().fp64_loss <= *steps.front().fp64_loss)) return "a smaller --lr: the fp64 run's loss grows too";
+  if (d.producer && d.producer->where.phase == Phase::forward && dtype != Dtype::fp16 && d.producer->where.dtype == Dtype::fp16) return "another dtype in the layer's region of autocast: its values leave fp16";
   if (d.producer && d.producer->where.phase == Phase::forward) return dtype == Dtype::fp16 ? "--dtype bf16: the values of the forward pass leave fp16, and no loss scale changes them" : "a smaller --lr";
-  if (dtype == Dtype::fp16 && !scaler && d.vanished_share > 0) return "--scaler torch";
+  if (!scaler && !d.vanished.empty() && d.vanished.front().where.dtype == Dtype::fp16) return "--scaler torch";
   if (scaler && d.skipped.size() > 1 && trainer.options().scaler.growth_interval < 2000)
     return fmt::format("a longer --growth-interval: the scale grew back to where it overflows, and {} steps were skipped", d.skipped.size());
   if (dtype == Dtype::fp16 && scaler && d.scale.known && !d.skipped.empty() && d.scale.overflows_at <= 24 && d.scale.overflows_at > 0)
@@ -210,7 +213,7 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
     line("skipped", fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), list, d.skipped.size() > 8 ? " ..." : ""));
   }
   if (d.disagreed_at) line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not", *d.disagreed_at + 1));
-  const std::string next = advice(trainer, d);
+  const std::string next = advice(trainer, d, steps);
   if (!next.empty()) line("try", next);
   return out;
 }
@@ -252,7 +255,7 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
   if (d.scale.known)
     out["loss_scale"] = {{"lossless_low", d.scale.low}, {"lossless_high", d.scale.high}, {"best", d.scale.best}, {"best_share", d.scale.best_share}, {"unscaled_share", d.scale.unscaled_share},
                          {"flushes", d.scale.flushes}, {"overflows_at", d.scale.overflows_at}, {"overflows", d.scale.overflows}};
-  out["try"] = advice(trainer, d);
+  out["try"] = advice(trainer, d, steps);
   return out;
 }
 
@@ -280,11 +283,31 @@ void require_apart(const TrainChoices& chosen) {
   apart("--save", chosen.save, chosen.record, "the trace");
 }
 
+/// A file that is there is replaced only by one of its kind: it may be a library, data, or anything else.
+void require_own_kind(const TrainChoices& chosen) {
+  const auto start_of = [](const std::string& path, std::size_t size) {
+    std::error_code none;
+    std::string start;
+    if (path.empty() || !std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return start;
+    start.resize(size);
+    std::ifstream file(path, std::ios::binary);
+    file.read(start.data(), static_cast<std::streamsize>(size));
+    start.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 1)));
+    return start;
+  };
+  constexpr std::string_view kTrace = "{\"schema\":\"ampcheck.trace/";
+  const std::string trace = start_of(chosen.record, kTrace.size()), checkpoint = start_of(chosen.save, 9);
+  if (!trace.empty() && trace != kTrace) throw UsageError("[--record] got '" + chosen.record + "', which is there and no trace, want a new file or an old trace");
+  // safetensors: eight bytes of length, then JSON.
+  if (!checkpoint.empty() && (checkpoint.size() < 9 || checkpoint[8] != '{' || checkpoint[7] != '\0')) throw UsageError("[--save] got '" + chosen.save + "', which is there and no checkpoint, want a new file or an old checkpoint");
+}
+
 }  // namespace
 
 ExitCode train_command(const Options& options) {
   require_device(options.device);
   require_apart(options.train);
+  require_own_kind(options.train);
   set_threads(options.jobs);
   const TrainOptions wanted = as_usage([&] { return train_options(options); });
   if (wanted.own_net)

@@ -35,12 +35,12 @@ std::string recipe_of(const Trainer& trainer) {
   const OptimizerChoice& c = o.rule.optimizer;
   std::string out = fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
                      o.net.batch, o.net.width, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
-  if (c.is_fused()) out += " fused";
+  if (c.is_fused()) out += " fused true";
   if (c.weights != Weights::fp32) out += std::string(" weights ") + name(c.weights);
   if (c.moments) out += std::string(" moments ") + name(*c.moments);
-  if (o.keep_low_precision_grads) out += " keep_low_precision_grads";
+  if (o.keep_low_precision_grads) out += " keep_low_precision_grads true";
   if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
-  if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded" : "");
+  if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
@@ -56,8 +56,8 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   const std::vector<std::string> theirs = words(a), ours = words(b);
   const auto at = static_cast<std::size_t>(std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end()).first - theirs.begin());
   const auto shown = [at](const std::vector<std::string>& of) {
-    if (at >= of.size()) return of.back();
-    return at == 0 ? of[0] : of[at - 1] + " " + of[at];
+    const std::size_t setting = at - at % 2;  // settings and values in turn
+    return setting + 1 < of.size() ? of[setting] + " " + of[setting + 1] : std::string("nothing more");
   };
   return {shown(theirs), shown(ours)};
 }

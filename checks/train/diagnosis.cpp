@@ -70,6 +70,12 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   std::stable_sort(out.least_exact.begin(), out.least_exact.end(), by_error);
   out.vanished_share = nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0;
   if (trainer.options().dtype != Dtype::fp32) out.scale = advise(watch->ranges(), format(trainer.options().dtype));
+  for (const StepResult& step : steps) {  // one that overflowed, but was not looked at
+    const int k = std::ilogb(step.scale);
+    if (!out.scale.known || step.stepped || !step.found_inf || !std::isfinite(step.loss) || k >= out.scale.overflows_at) continue;
+    out.scale.overflows_at = k, out.scale.overflows = "step " + std::to_string(step.step + 1);
+    out.scale.high = std::min(out.scale.high, k - 1);
+  }
   return out;
 }
 

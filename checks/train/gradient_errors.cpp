@@ -56,7 +56,7 @@ class Accounts {
       if (at == nullptr || at->empty()) continue;
       const double factor = e.where.phase == Phase::backward ? 1 / (e.scale * ranks) : share;
       const Sums sums = products(*at, e.error, e.exact);
-      add(p, e.where, factor * sums.moves, factor * sums.sizes * inputs_.roundoff);
+      add(p, e.where, factor * sums.moves, factor * sums.sizes * std::max(inputs_.roundoff, format(e.where.dtype).unit_roundoff()));
     }
   }
   /// Of the sum over ranks: each rank's number is rounded twice and added as often as there are ranks, less one.

@@ -177,8 +177,12 @@ void Graph::keep(Entry entry) {
 int Graph::put_cast(Entry entry, Dtype to) {
   const int id = entry.from, out = entry.to = push(converted(slot(id).view, to), slot(id).view.shape, slot(id).needs_grad);
   entry.kind = Entry::Kind::cast;
-  if (watched(entry.name) || options_.fault)
-    slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, narrows(slot(id).view.dtype, to) ? slot(id).view : TensorView(), finite(id));
+  slot(out).cast_of = id;
+  if (watched(entry.name) || options_.fault) {
+    Tensor held;
+    const TensorView exact = exact_of_cast(slot(id).view, to, held);
+    slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, exact, finite(id));
+  }
   keep(std::move(entry));
   return out;
 }
@@ -186,7 +190,8 @@ int Graph::put_cast(Entry entry, Dtype to) {
 models::Var Graph::to(Var x, Dtype dtype) {
   const MemoryScope scope(options_.memory);
   if (slot(x.id).view.dtype == dtype) return x;
-  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]), "", "x")};
+  const Parameter* const parameter = slot(x.id).parameter;
+  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]), parameter != nullptr ? parameter->name.substr(0, parameter->name.rfind('.')) : "", "x")};
 }
 
 int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label) {
@@ -212,8 +217,10 @@ int Graph::as_integer(int id) {
 }
 
 std::string Graph::layer_of(const models::RecordedCall& call) const {
-  for (const auto& [name, id] : call.inputs)
+  for (auto [name, id] : call.inputs) {
+    while (slots_[at(id)].cast_of >= 0) id = slots_[at(id)].cast_of;
     if (const Parameter* parameter = slots_[at(id)].parameter) return parameter->name.substr(0, parameter->name.rfind('.'));
+  }
   return {};
 }
 

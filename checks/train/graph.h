@@ -90,6 +90,7 @@ class Graph final : public models::Tape {
     TensorView view;
     bool needs_grad = false;
     bool inference = false;  ///< made under InferenceMode
+    int cast_of = -1;        ///< the tensor that it is in another dtype
     int source = -1;  ///< number of the tensor that it is a reshape of, or its own
     Parameter* parameter = nullptr;
     std::optional<bool> finite = {};  ///< once looked at
@@ -107,6 +108,8 @@ class Graph final : public models::Tape {
   }
   /// The same, before the host puts `bytes` of its own numbers there: tells the observer where the device has begun.
   void wait_to_put(const char* what, std::int64_t bytes) const;
+  /// What a cast is compared with: what was cast, in fp32 or wider, which `held` holds; nothing where the cast is exact.
+  TensorView exact_of_cast(const TensorView& from, Dtype to, Tensor& held) const;
   Tensor converted(const TensorView& from, Dtype to) const;
   Tensor sum_of(const TensorView& x, const TensorView& y) const;
   Tensor picked(const TensorView& x, const std::vector<std::int64_t>& map, const Shape& shape) const;

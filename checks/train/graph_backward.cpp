@@ -50,7 +50,9 @@ void Graph::backward_cast(Entry& entry) {
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   std::optional<bool> all_finite;
   if (watched(entry.name) || options_.fault) {
-    all_finite = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), narrows(g.dtype(), out.dtype()) ? g.view() : TensorView(), grad_finite(entry.to), grad_finite(entry.to));
+    Tensor held;
+    const TensorView exact = exact_of_cast(g.view(), out.dtype(), held);
+    all_finite = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
   }
   add_grad(entry.from, out, all_finite);
 }

@@ -55,6 +55,13 @@ void Graph::run(const kernels::KernelFn& kernel, const kernels::KernelCall& call
   kernel(call);
 }
 
+TensorView Graph::exact_of_cast(const TensorView& from, Dtype to, Tensor& held) const {
+  if (!narrows(from.dtype, to)) return {};
+  if (bytes(from.dtype) >= bytes(Dtype::fp32)) return from;
+  held = converted(from, Dtype::fp32);
+  return held.view();
+}
+
 void Graph::wait_to_put(const char* what, std::int64_t size) const {
   if (options_.stream == nullptr) return;
   const std::int64_t launched = options_.stream->launches() - launches_before_;

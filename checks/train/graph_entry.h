@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checks/train/graph.h"
+#include "src/float_format.h"
 
 namespace ampcheck::checks::train {
 
@@ -18,7 +19,10 @@ void add_to(const TensorView& sum, const TensorView& more);
 /// Whether a kernel adds to what is there.
 bool accumulates(const OpDef& op, const std::string& name);
 /// Whether a cast may change a value.
-inline bool narrows(Dtype from, Dtype to) { return bytes(to) < bytes(from); }
+inline bool narrows(Dtype from, Dtype to) {
+  const FloatFormat &a = format(from), &b = format(to);
+  return b.precision < a.precision || b.max_finite() < a.max_finite() || b.min_subnormal() > a.min_subnormal();
+}
 
 struct Graph::Entry {
   enum class Kind {

@@ -17,7 +17,7 @@
 //   op = "my_op"              of a library that has more than one
 //   attributes = { eps = 1e-6 }
 //   outputs = 64              extent of a weight's dimension that its input has not
-//   cast_inputs = "fp32"      torch's custom_fwd(cast_inputs=): fp32, fp16 or bf16; none: it runs in the dtypes that it is handed
+//   cast_inputs = "fp32"      torch's custom_fwd(cast_inputs=): fp32, fp16 or bf16; none: it runs in the widest dtype that it is handed
 // A table [train] holds the run's settings, which are not read here.
 #pragma once
 

@@ -48,7 +48,6 @@ void require_low_precision(const TrainOptions& o) {
   refuse(o.rule.ranks > 1, "several ranks", "one");
   if (o.dtype != Dtype::fp16 || !o.scaler.enabled) return;
   refuse(!c.is_fused(), "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "it fused, which divides by the scale itself, or no scaler");
-  refuse(o.rule.clip_norm > 0 || o.rule.clip_value > 0, "clipping, which comes after an unscale_ that takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "fp32 gradients, bf16, or no scaler");
 }
 
 }  // namespace
@@ -84,6 +83,10 @@ Trainer::Trainer(const TrainOptions& options)
 }
 
 bool Trainer::scaled_until_update() const {
+  return low_gradients() && options_.rule.clip_norm <= 0 && options_.rule.clip_value <= 0;
+}
+
+bool Trainer::low_gradients() const {
   return options_.dtype == Dtype::fp16 && options_.scaler.enabled && (options_.rule.optimizer.weights != Weights::fp32 || options_.keep_low_precision_grads);
 }
 
@@ -275,6 +278,8 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
 
 void Trainer::unscale() {
   if (!sharded_) {
+    for (Parameter* parameter : parameters_.pointers())  // what clips wants them unscaled first, as apex has it: in fp32
+      if (low_gradients() && !scaled_until_update() && parameter->grad.defined() && parameter->grad.dtype() == Dtype::fp16) parameter->grad = converted(parameter->grad.view(), Dtype::fp32);
     if (scaler_->is_enabled() && !scaled_until_update()) scaler_->unscale_(*optimizer_);
     return;
   }

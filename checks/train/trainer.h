@@ -112,7 +112,8 @@ class Trainer {
 
  private:
   void run_fp64(StepResult& result);
-  /// Whether the gradients stay scaled until the optimizer divides: fp16 ones, which no unscale_ takes.
+  /// fp16 ones with a scaler, which no unscale_ takes: they stay scaled until the optimizer divides, or are widened where something clips.
+  bool low_gradients() const;
   bool scaled_until_update() const;
   /// Whether this step is compared with the fp64 run to first order: with a penalty it is not.
   bool compares() const;
