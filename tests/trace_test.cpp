@@ -385,6 +385,7 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
       {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
       {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},
       {layers({"'linear'\nname = 'l.q'\noutputs = 32"}), ":3:8] name, got 'l.q', want one without a dot"},
+      {layers({"'linear'\nname = \"a\\u001bb\""}), ":3:8] name, got a control character, want one line of text"},
       {layers({"'conv2d'\noutputs = 2", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'flatten'", "'linear'"}), "input, got [64,2,1,1], want images of two rows and columns at least"},
       {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist' (did you mean 'first'?"},
       {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},

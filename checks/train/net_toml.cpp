@@ -118,6 +118,7 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
   if (layer.kind < kWithWeights) layer.name = "layer" + std::to_string(std::count_if(before.begin(), before.end(), [](const Layer& l) { return l.kind < kWithWeights; }));
   layer.name = section.text("name").value_or(layer.name);
   if (layer.name.find('.') != std::string::npos) section.fail("name", "got '" + layer.name + "', want one without a dot: what follows it names a layer's own weights");
+  if (std::any_of(layer.name.begin(), layer.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) section.fail("name", "got a control character, want one line of text");
   std::vector<std::string> names;
   for (const Layer& l : before)
     if (!l.name.empty()) names.push_back(l.name);
