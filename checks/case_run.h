@@ -147,6 +147,14 @@ std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const 
 /// Words if the numbers are those of the formula, rounded toward zero on the way to a 16-bit storage; empty otherwise.
 std::string truncated(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got);
 
+/// Whether these numbers are the kernel's own, wrong ones and right ones, and farther from the formula's than chance could bring them.
+bool gives_the_numbers(const Interval& interval, const Comparison& comparison, const std::vector<double>& got, const std::vector<double>& changed);
+
+/// Whether a replay of the formula that adds in order, in 16 bits, gives the tensor as the kernel wrote it; then with its words. Cheap, and as
+/// sure as a changed formula that gives it.
+bool surely_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
+                             const Interval& interval, std::string& words);
+
 /// Whether accumulation in the storage type explains the failed elements of a tensor.
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                                    const Comparison& comparison, const Interval& interval, std::string& words);

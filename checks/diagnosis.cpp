@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "checks/case_run.h"
 #include "checks/file_tensors.h"
@@ -345,17 +346,44 @@ bool wrong_at_exact_sums(const CaseRun& run, const Written& tensor, Pass pass, s
 
 }  // namespace
 
-bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                   const Comparison& comparison, const Interval& interval, std::string& words) {
-  if (tensor.shape.count() > kLargestReplay) return false;
-  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+namespace {
+
+/// A way to lose digits in a sum, and how well it explains the elements outside.
+struct LowFit {
+  Fit fit;
+  LowSums sums;
+  Dtype dtype = Dtype::bf16;
+  Lost where = Lost::each;
+  std::size_t form = 0, scope = 0;
+};
+
+/// Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors do not scale with
+/// the accumulator's roundoff.
+bool of_that_size(const Fit& fit) { return fit.size > 0.25 && fit.size < 4; }
+
+/// The sums in order and in 16 bits throughout, where that gives the kernel's numbers as surely as any change of the formula could.
+std::optional<LowFit> surely_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+  const std::size_t form = run.reference.forms().front();
+  const std::vector<Scope> scopes = scopes_of(run, form, tensor, pass);
+  for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
+    for (std::size_t k = 0; k < scopes.size(); ++k) {
+      bool sure = false;
+      const auto promising = [&](const LowSums& first) { return sure = gives_the_numbers(interval, comparison, got, first.replays.front()); };
+      LowSums low = low_sums(*scopes[k].recording, scopes[k].leaves, scopes[k].target, format(candidate), Lost::each, tensor.dtype, {}, promising);
+      if (!sure) continue;
+      const Fit fit = fit_of(low, got, comparison, interval);
+      if (!of_that_size(fit)) continue;
+      return LowFit{fit, std::move(low), candidate, Lost::each, form, k};
+    }
+  return std::nullopt;
+}
+
+/// The best of all such ways in the first form that has a good one.
+LowFit likeliest_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, std::span<const double> held) {
   constexpr std::size_t kTelling = 16;  // of fewer wrong elements one replay may miss all
   constexpr std::int64_t kLong = 256;   // elements from which replays take time
-  Fit best;
-  LowSums sums;  // of the best
-  Dtype which = Dtype::bf16;
-  Lost where = Lost::each;
-  std::size_t of_form = 0, of_scope = 0;
+  LowFit out;
+  Fit& best = out.fit;
   for (std::size_t form = 0; form < run.op.forms.size(); ++form) {
     const std::vector<Scope> scopes = scopes_of(run, form, tensor, pass);
     // Of equal fits the simplest, which leaves nothing to be asked where it gives the kernel's own numbers.
@@ -372,26 +400,46 @@ bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pas
           const Fit fit = fit_of(low, got, comparison, interval);
           // One wrong number among right ones is no rounding of all.
           if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(2, got.size())) continue;
-          if (fit.better_than(best)) best = fit, which = candidate, where = at, sums = std::move(low), of_form = form, of_scope = static_cast<std::size_t>(&scope - scopes.data());
+          if (fit.better_than(best)) out = {fit, std::move(low), candidate, at, form, static_cast<std::size_t>(&scope - scopes.data())};
         }
     if (best.equal >= 0.75 || (best.size > 0.5 && best.size < 2)) break;
   }
-  // Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors
-  // do not scale with the accumulator's roundoff.
-  if (!(best.size > 0.25 && best.size < 4)) return false;
-  if (best.equal < 0.75 && wrong_at_exact_sums(run, tensor, pass, of_form, of_scope, format(which), where)) return false;
-  const std::string size = number_text(std::round(best.size * 100) / 100);
+  return out;
+}
+
+std::string words_of(const CaseRun& run, const LowFit& low, const Interval& interval, const std::vector<double>& got) {
+  const std::string size = number_text(std::round(low.fit.size * 100) / 100), dtype = name(low.dtype);
   const double odds = log10_odds(interval, got, [&](std::size_t i) {
     double square = 0;
-    for (const std::vector<double>& replay : sums.replays) square += std::pow(replay[i] - interval.value[i], 2) / static_cast<double>(sums.replays.size());
+    for (const std::vector<double>& replay : low.sums.replays) square += std::pow(replay[i] - interval.value[i], 2) / static_cast<double>(low.sums.replays.size());
     return Expected{interval.value[i], std::sqrt(square)};
   });
   const std::string declared = against(name(run.op.signature.precision.accumulate), odds);
-  switch (where) {
-    case Lost::each: words = fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}", name(which), size, declared); break;
-    case Lost::partial: words = fmt::format("accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts of the terms to {0} {2}", name(which), size, declared); break;
-    case Lost::whole: words = fmt::format("keeps a sum in {0}, or accumulates in {0}: the errors are {1} times those of a replay that rounds each sum to {0} {2}", name(which), size, declared); break;
+  switch (low.where) {
+    case Lost::each: return fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}", dtype, size, declared);
+    case Lost::partial: return fmt::format("accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts of the terms to {0} {2}", dtype, size, declared);
+    case Lost::whole: return fmt::format("keeps a sum in {0}, or accumulates in {0}: the errors are {1} times those of a replay that rounds each sum to {0} {2}", dtype, size, declared);
   }
+  return "";
+}
+
+}  // namespace
+
+bool surely_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, std::string& words) {
+  if (tensor.shape.count() > kLargestReplay || (pass != Pass::forward && run.accumulates(tensor.name))) return false;
+  const std::optional<LowFit> low = surely_low(run, tensor, pass, got, comparison, interval);
+  if (low) words = words_of(run, *low, interval, got);
+  return low.has_value();
+}
+
+bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                   const Comparison& comparison, const Interval& interval, std::string& words) {
+  if (tensor.shape.count() > kLargestReplay) return false;
+  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const LowFit low = likeliest_low(run, tensor, pass, got, comparison, interval, held);
+  if (!of_that_size(low.fit)) return false;
+  if (low.fit.equal < 0.75 && wrong_at_exact_sums(run, tensor, pass, low.form, low.scope, format(low.dtype), low.where)) return false;
+  words = words_of(run, low, interval, got);
   return true;
 }
 

@@ -115,6 +115,10 @@ void name_attributes(const CaseRun& run, const reference::Graph& graph, referenc
 
 }  // namespace
 
+bool gives_the_numbers(const Interval& interval, const Comparison& comparison, const std::vector<double>& got, const std::vector<double>& changed) {
+  return agreement(Tolerance(interval), interval, comparison, got, changed).perfect();
+}
+
 std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                                   const Interval& interval) {
   if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return "";

@@ -46,12 +46,15 @@ struct Wrong {
   Replayed changed(const std::string& change = "") const { return explained_by_change(run, tensor, pass, values, comparison, interval, change); }
   std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
   bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
+  bool surely_accumulates_low(std::string& words) const { return surely_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
   std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
 };
 
 /// What replays say.
 Replayed replays(const Wrong& wrong, bool one_factor) {
+  std::string words;
+  if (!one_factor && wrong.surely_accumulates_low(words)) return {Replayed::Kind::low_accumulation, words};
   Replayed out = wrong.changed();
   // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
   const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
@@ -61,7 +64,6 @@ Replayed replays(const Wrong& wrong, bool one_factor) {
     if (!dropped.empty() && out.kind == Replayed::Kind::none) out = {Replayed::Kind::dropped_terms, dropped};
     else if (!dropped.empty()) out.words += "; or " + dropped, out.change.clear();
   }
-  std::string words;
   if ((out.kind == Replayed::Kind::none || out.of_sum) && wrong.accumulates_low(words)) out = {Replayed::Kind::low_accumulation, words};
   return out;
 }
@@ -72,7 +74,7 @@ Replayed confirmed(const Replayed& before, const Wrong& wrong) {
   if (!before.change.empty()) return wrong.changed(before.change);
   std::string words;
   if (before.kind == Kind::dropped_terms) words = wrong.dropped();
-  else if (before.kind == Kind::low_accumulation && !wrong.accumulates_low(words)) words.clear();
+  else if (before.kind == Kind::low_accumulation && !wrong.surely_accumulates_low(words) && !wrong.accumulates_low(words)) words.clear();
   return words.empty() ? Replayed() : Replayed{before.kind, words};
 }
 

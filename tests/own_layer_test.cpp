@@ -132,8 +132,6 @@ TEST_F(OwnLayer, ARegionThatIsOffKeepsALayerInFp32) {
 }
 
 TEST_F(OwnLayer, WhatIsUnderNoGradStaysAsItWas) {
-  const std::string path = net("type = 'tanh'", "") + " --shadow both --save " + folder_.path() + "/end.st";
-  result(path);
   const std::string frozen = folder_.path() + "/frozen.toml";
   std::ofstream(frozen) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\nno_grad = true\n[[layers]]\ntype = 'tanh'\n[[layers]]\ntype = 'linear'\nname = 'last'\n";
   const json run = result(frozen + " --optimizer adamw --record " + folder_.path() + "/frozen.trace");
@@ -256,6 +254,8 @@ TEST_F(OwnLayer, NoScaleIsAdvisedAtWhichAStepWasSkipped) {
   for (const json& s : run["steps"])
     if (!s["stepped"].get<bool>() && s["found_inf"].get<bool>()) least = std::min(least, s["scale"].get<double>());
   EXPECT_LE(run["loss_scale"]["overflows_at"].get<int>(), std::ilogb(least));
+  EXPECT_LT(run["loss_scale"]["best"], run["loss_scale"]["overflows_at"]);
+  EXPECT_EQ(json::parse(ampcheck("trace --json " + folder_.path() + "/run.trace").out)["loss_scales"]["run"], run["loss_scale"]);
 }
 
 TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {

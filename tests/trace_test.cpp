@@ -277,15 +277,15 @@ TEST_F(TraceFile, OutputsReplaceNoInputAndATraceGoesOnInItsOwnFileAlone) {
   };
   std::ofstream(at + "net.toml") << "[[layers]]\ntype = 'linear'\n";
   const std::string net = read_text(at + "net.toml");
-  refused(at + "net.toml --steps 1 --record " + at + "net.toml", "which is the net");
-  refused(at + "net.toml --steps 1 --save " + at + "./net.toml", "which is the net");
+  refused(at + "net.toml --steps 1 --record " + at + "net.toml", "which is there and no trace");
+  refused(at + "net.toml --steps 1 --save " + at + "./net.toml", "which is there and no checkpoint");
   refused("--steps 1 --save " + at + "one --record " + at + "one", "which is the trace");
   EXPECT_EQ(read_text(at + "net.toml"), net);
   ASSERT_EQ(ampcheck("train --steps 1 --save " + at + "a.st --record " + at + "a.trace").exit_code, 0);
   const std::string checkpoint = read_text(at + "a.st"), resume = "--steps 2 --resume " + at + "a.st --record " + at;
   std::ofstream(at + "notes") << "mine\n";
   refused(resume + "notes", "which is there and no trace");
-  refused(resume + "a.st", "the checkpoint to go on from");
+  refused(resume + "a.st", "which is there and no trace");
   ASSERT_EQ(ampcheck("train --model conv --steps 1 --record " + at + "conv.trace").exit_code, 0);
   refused(resume + "conv.trace", "no trace of this run");
   EXPECT_EQ(read_text(at + "notes"), "mine\n");

@@ -54,7 +54,9 @@ ScaleWindows scale_windows(const Trace& trace) {
   }
   const FloatFormat& f = format(find_dtype(trace.dtype)->dtype);
   const int floor = checks::train::noise_floor(exact.empty() ? kept : exact);
-  out.run = checks::train::advise(exact, f);
+  checks::train::KnownOverflow overflow;
+  for (const TracedStep& step : trace.steps) overflow.add(step.step, step.scale, step.loss, step.found_inf, step.stepped);
+  out.run = checks::train::advise(exact, f, overflow);
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
     const TracedTensor& t = trace.tensors[i];
     const std::optional<GradientRange> range = range_of(t);

@@ -23,6 +23,7 @@
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
 #include "tools/json.h"
+#include "tools/net_choice.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
 #include "tools/plugins.h"
@@ -60,38 +61,6 @@ void choose_scaler(const TrainChoices& chosen, TrainOptions& out) {
   if (interval >= 0) out.scale_rule->window = interval;
 }
 
-/// A choice that the run refuses is the user's mistake.
-template <class F>
-auto as_usage(F work) {
-  try {
-    return work();
-  } catch (const EnvironmentError&) {
-    throw;
-  } catch (const checks::KernelError&) {  // the kernel's mistake
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-}
-
-/// One of the nets that come with the program, or the user's own.
-void choose_net(const Options& options, TrainOptions& out) {
-  const TrainChoices& chosen = options.train;
-  out.net.model = chosen.model, out.net.loss = chosen.loss, out.net.batch = chosen.batch, out.net.width = chosen.width;
-  out.net.seed = out.seed = options.first_seed;
-  const bool named = options.data == "digits" || options.data == "text" || options.data == "random";
-  if (!chosen.config.empty()) {
-    if (named) throw UsageError("[--data] got '" + options.data + "' beside '" + chosen.config + "', which says it; want a folder or nothing");
-    out.own_net = as_usage([&] { return read_net(TomlFile(read_bytes(chosen.config, "net"), chosen.config), out.net, options.data); });
-    if (chosen.shadow != "off")
-      for (const checks::OpDef* op : out.own_net->own_ops) require_certified(*op);
-    return;
-  }
-  const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == chosen.model; });
-  if (named && options.data != info->data) throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + chosen.model + " is trained on");
-  if (info->data != "random") out.net.data = checks::models::find_data(named ? "" : options.data);
-}
-
 /// Choices that this run would not use.
 void require_used(const TrainChoices& chosen, const TrainOptions& out) {
   const auto refuse = [](bool when, const char* flag, const char* want) {
@@ -108,7 +77,10 @@ void require_used(const TrainChoices& chosen, const TrainOptions& out) {
 TrainOptions train_options(const Options& options) {
   const TrainChoices& chosen = options.train;
   TrainOptions out;
-  choose_net(options, out);
+  ChosenNet net = choose_net(options, chosen.model, chosen.config);
+  if (net.own && chosen.shadow != "off")
+    for (const checks::OpDef* op : net.own->own_ops) require_certified(*op);
+  out.net = std::move(net.options), out.own_net = std::move(net.own), out.seed = options.first_seed;
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
   choose_scaler(chosen, out);
   require_used(chosen, out);
@@ -266,21 +238,13 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
   return "";
 }
 
-/// Outputs replace no input and not each other; but a checkpoint may replace the one that the run goes on from.
+/// Outputs do not replace each other.
 void require_apart(const TrainChoices& chosen) {
-  const auto same = [](const std::string& a, const std::string& b) {
-    std::error_code none;
-    return !a.empty() && !b.empty() && (std::filesystem::equivalent(a, b, none) || std::filesystem::weakly_canonical(a, none) == std::filesystem::weakly_canonical(b, none));
-  };
-  const auto apart = [&](const char* option, const std::string& path, const std::string& other, const char* what) {
-    std::error_code none;
-    if (same(path, other) && (!std::filesystem::exists(path, none) || std::filesystem::is_regular_file(path, none)))
-      throw UsageError(fmt::format("[{}] got '{}', which is {}, want another file", option, path, what));
-  };
-  apart("--record", chosen.record, chosen.config, "the net");
-  apart("--record", chosen.record, chosen.resume, "the checkpoint to go on from");
-  apart("--save", chosen.save, chosen.config, "the net");
-  apart("--save", chosen.save, chosen.record, "the trace");
+  std::error_code none;
+  const std::string &save = chosen.save, &record = chosen.record;
+  if (save.empty() || record.empty() || (std::filesystem::exists(save, none) && !std::filesystem::is_regular_file(save, none))) return;
+  if (std::filesystem::equivalent(save, record, none) || std::filesystem::weakly_canonical(save, none) == std::filesystem::weakly_canonical(record, none))
+    throw UsageError("[--save] got '" + save + "', which is the trace, want another file");
 }
 
 /// A file that is there is replaced only by one of its kind: it may be a library, data, or anything else.

@@ -41,12 +41,14 @@ std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
 
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   Diagnosis out;
+  KnownOverflow overflow;  // of steps that nobody looked at, too
   for (const StepResult& step : steps) {
     if (step.spread && !out.left_at) out.spread = *step.spread;
     if (!step.stepped) out.skipped.push_back(step.step);
     if (step.ranks_disagree && !out.disagreed_at) out.disagreed_at = step.step;
     if (step.left() && !out.left_at) out.left_at = step.step;
     out.updates.add(step.updates);
+    overflow.add(step.step, step.scale, step.loss, step.found_inf, step.stepped);
   }
   const Watch* watch = trainer.watch();
   if (watch == nullptr) return out;
@@ -69,13 +71,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   std::stable_sort(out.vanished.begin(), out.vanished.end(), by_share);
   std::stable_sort(out.least_exact.begin(), out.least_exact.end(), by_error);
   out.vanished_share = nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0;
-  if (trainer.options().dtype != Dtype::fp32) out.scale = advise(watch->ranges(), format(trainer.options().dtype));
-  for (const StepResult& step : steps) {  // one that overflowed, but was not looked at
-    const int k = std::ilogb(step.scale);
-    if (!out.scale.known || step.stepped || !step.found_inf || !std::isfinite(step.loss) || k >= out.scale.overflows_at) continue;
-    out.scale.overflows_at = k, out.scale.overflows = "step " + std::to_string(step.step + 1);
-    out.scale.high = std::min(out.scale.high, k - 1);
-  }
+  if (trainer.options().dtype != Dtype::fp32) out.scale = advise(watch->ranges(), format(trainer.options().dtype), overflow);
   return out;
 }
 

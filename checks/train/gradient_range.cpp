@@ -98,7 +98,14 @@ LosslessScales lossless_scales(const GradientRange& range, const FloatFormat& fo
   return out;
 }
 
-ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format) {
+void KnownOverflow::add(int step, double scale, double loss, bool found_inf, bool stepped) {
+  int k = std::ilogb(scale);
+  if (std::ldexp(1.0, k) < scale) ++k;  // what a smaller power of two does is not known
+  if (stepped || !found_inf || !std::isfinite(loss) || k >= exponent) return;
+  exponent = k, where = "step " + std::to_string(step + 1);
+}
+
+ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format, const KnownOverflow& known) {
   ScaleAdvice out;
   out.overflows_at = kMostScale + 1;
   std::int64_t all = 0;
@@ -106,7 +113,7 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
   out.known = all > 0;
   if (!out.known) return out;
   const int floor = noise_floor(ranges);
-  LosslessScales lossless{0, kMostScale};
+  LosslessScales lossless{0, std::min(kMostScale, known.exponent - 1)};
   for (const auto& [name, range] : ranges) lossless.narrow(lossless_scales(range, format, floor));
   if (!lossless.none()) out.low = *lossless.low, out.high = *lossless.high;
   std::int64_t least = -1;
@@ -119,6 +126,7 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
       over = true;
       if (k < out.overflows_at) out.overflows_at = k, out.overflows = name;
     }
+    if (!over && k >= known.exponent) over = true, out.overflows_at = k, out.overflows = known.where;
     if (k == 0) out.unscaled_share = static_cast<double>(lost) / static_cast<double>(all);
     if (over) break;
     if (least < 0 || lost < least) least = lost, out.best = k;

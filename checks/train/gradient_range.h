@@ -82,10 +82,17 @@ struct ScaleAdvice {
   double best_share = 0;              ///< of the non-zero elements that it flushes to zero
   double unscaled_share = 0;          ///< that scale 1 flushes
   std::string flushes;                ///< the tensor of which scale 2^(low-2), or else `best`, loses the largest share
-  std::string overflows;              ///< the tensor that overflows at the smallest scale, and
+  std::string overflows;              ///< the tensor that overflows at the smallest scale, or "step N", and
   int overflows_at = 0;               ///< that scale's exponent; more than 24 if none does
 };
 inline constexpr int kMostScale = 24;
-ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format);
+/// A scale that overflowed whatever was looked at: its exponent and the step's words.
+struct KnownOverflow {
+  int exponent = kMostScale + 1;
+  std::string where = {};
+  /// Takes a step's if it was skipped at a smaller scale; a loss that was not finite itself says nothing about scales.
+  void add(int step, double scale, double loss, bool found_inf, bool stepped);
+};
+ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format, const KnownOverflow& known = {});
 
 }  // namespace ampcheck::checks::train

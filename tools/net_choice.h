@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The net that `ampcheck train` and `ampcheck memory` run: one that comes with the program, or the user's own.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "checks/plugin.h"
+#include "checks/train/net.h"
+#include "tools/options.h"
+
+namespace ampcheck::tools {
+
+/// Runs `work`, which takes the user's choices: what it refuses is the user's mistake, a UsageError. A kernel's failure and what the
+/// machine lacks pass through.
+template <class F>
+auto as_usage(F work) {
+  try {
+    return work();
+  } catch (const EnvironmentError&) {
+    throw;
+  } catch (const checks::KernelError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+struct ChosenNet {
+  checks::train::NetOptions options;
+  std::optional<checks::train::Net> own;  ///< of a TOML file
+  checks::train::Net made() const { return own ? *own : checks::train::make_net(options); }
+};
+
+/// A TOML `file`, or if that is empty the model of that name, with the options' data, loss, batch, width and seed. Throws UsageError for an
+/// unknown model, a file that describes no net, and data that the net is not trained on; EnvironmentError where file or data are not there.
+ChosenNet choose_net(const Options& options, const std::string& model, const std::string& file);
+
+}  // namespace ampcheck::tools
