@@ -152,7 +152,8 @@ TEST_F(OwnLayer, WhatDoesNotFitIsNamed) {
       {library + "my_rms_norm.so'\nop = 'other'", "op, got 'other', want one of my_rms_norm"},
       {library + "my_rms_norm.so'\nattributes = { epz = 1e-5 }", "got unknown key 'epz' (did you mean 'eps'?"},
       {library + "no_formula.so'\nop = 'no_such'", "want one of "},
-      {library + "rope.so'", ""},
+      {library + "rope.so'", "op, got none, want one of rope, "},
+      {"type = 'op'\nop = 'rms_norm'\noutputs = 5", "outputs, got 5, want none"},
       {"type = 'relu'\nlibrary = 'x.so'", "library, got it in a layer of type relu, want it in op alone"},
       {"type = 'op'\nop = 'mul'", "input 'y', got an op that needs it"},
       {"type = 'relu'\nautocast = 'fp8'", "autocast, got 'fp8'"}};

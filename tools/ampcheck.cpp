@@ -88,7 +88,8 @@ ExitCode guarded(int argc, char** argv) {
 int main(int argc, char** argv) {
   require_cpu();
   keep_freed_memory();
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write,
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow too
   ExitCode code = guarded(argc, argv);
   try {
     close_stdout();

@@ -282,11 +282,17 @@ void add_train_options(CLI::App* verb, Options& o) {
   const auto whole = [&](const char* flag, const char* help, auto& value) {
     each(verb, flag, "N", help, [flag, &value](const std::string& text) { value = static_cast<std::remove_reference_t<decltype(value)>>(parse_count(flag, text, 1, 1'000'000)); });
   };
+  const auto above_zero = [&](const char* flag, const char* help, double& value) {
+    each(verb, flag, "X", help, [flag, &value](const std::string& text) {
+      value = parse_positive(flag, text);
+      if (value == 0) throw UsageError(std::string("[") + flag + "] got 0, want a number above 0");
+    });
+  };
   each(verb, "--model", "M", "mlp (default), conv, transformer or tutorial", [&t](const std::string& s) { t.model = choose("--model", s, kModels); });
   each(verb, "--loss", "L", "of mlp: cross_entropy (default) or mse", [&t](const std::string& s) { t.loss = choose("--loss", s, kLosses); });
   each(verb, "--dtype", "T", "autocast to fp16 (default) or bf16; fp32: no autocast", [&o](const std::string& s) { o.dtypes = {choose("--dtype", s, kTrainDtypes)}; });
   each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's; default for fp16), apex, deepspeed, megatron, flax, jmp, keras, ... or none", [&t](const std::string& s) { t.scaler = s; });
-  number("--init-scale", "first loss scale (the rule's own; torch's 65536)", t.init_scale);
+  above_zero("--init-scale", "first loss scale (the rule's own; torch's 65536)", t.init_scale);
   number("--growth-interval", "clean steps after which the scale grows (the rule's own; torch's 2000)", t.growth_interval);
   whole("--steps", "how many (50)", t.steps);
   each(verb, "--shadow", "S", "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
@@ -309,9 +315,9 @@ void add_train_options(CLI::App* verb, Options& o) {
   each(verb, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree", [&t](const std::string& s) { t.tree = choose("--reduce", s, kReduceOrders); });
   each(verb, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post", [&t](const std::string& s) { t.divide_after = choose("--divide", s, kDivides); });
   each(verb, "--compress,--reduce-dtype", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype", [&t](const std::string& s) { t.compress = choose("--compress", s, kWireDtypes); });
-  number("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
-  number("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
-  number("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
+  above_zero("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
+  above_zero("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
+  above_zero("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
   number("--grad-penalty", "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP recipe (0)", t.grad_penalty);
   whole("--batch", "rows of a batch (the model's own)", t.batch);
   whole("--width", "of the tutorial net's layers (4096)", t.width);

@@ -47,7 +47,6 @@ std::string scale_text(double scale) {
 void choose_scaler(const TrainChoices& chosen, TrainOptions& out) {
   out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler != "none" && out.dtype != Dtype::fp32;
   const auto interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
-  if (chosen.init_scale == 0) throw UsageError("[--init-scale] got 0, want a number above 0: all gradients would be zero, and 1/scale infinite");
   if (chosen.init_scale >= 0) out.scaler.init_scale = chosen.init_scale;
   if (interval >= 0) out.scaler.growth_interval = interval;
   if (chosen.scaler.empty() || chosen.scaler == "torch" || chosen.scaler == "none") return;

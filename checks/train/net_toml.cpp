@@ -169,6 +169,7 @@ Var own_op(Tape& t, const Layer& layer, Var x) {
   const CustomForward region(t.device(), layer.cast_inputs);
   const auto cast = [&](Var v) { return t.to(v, region.input_dtype(t.dtype(v))); };
   std::map<std::string, std::int64_t> dims;
+  bool uses_outputs = false;
   std::vector<std::pair<std::string, Var>> inputs;
   for (const TensorSpec& spec : signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
@@ -185,7 +186,8 @@ Var own_op(Tape& t, const Layer& layer, Var x) {
     Shape shape;
     shape.rank = static_cast<int>(symbols.size());
     for (int i = 0; i < shape.rank; ++i) {
-      const auto known = dims.try_emplace(symbols[static_cast<std::size_t>(i)], layer.outputs).first;
+      const auto [known, is_new] = dims.try_emplace(symbols[static_cast<std::size_t>(i)], layer.outputs);
+      uses_outputs |= is_new;
       if (known->second == 0) throw Error("'" + known->first + "' of '" + spec.name + "', got a layer without outputs, want outputs = a number");
       shape[i] = known->second;
     }
@@ -193,6 +195,7 @@ Var own_op(Tape& t, const Layer& layer, Var x) {
     const bool matrix = shape.rank > 1 && spec.role == Role::weight;
     inputs.emplace_back(spec.name, cast(matrix ? t.weight(name, shape, shape.count() / shape[0]) : t.constant_start(name, shape, spec.role == Role::weight ? 1 : 0)));
   }
+  if (layer.outputs > 0 && !uses_outputs) throw Error("outputs, got " + std::to_string(layer.outputs) + ", want none: the input says all extents of " + signature.name);
   return t.call(signature.name, inputs, layer.attributes);
 }
 

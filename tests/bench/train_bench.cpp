@@ -102,6 +102,7 @@ void trace_figures(const std::string& model, double goal, int turns) {
   add_figure("train/trace/" + model, turns, [=](benchmark::State& state) {
     const Costs costs = costs_of(state, model, false, true);
     record_figure("trace of every tensor of every step / step of " + net_text(model), Goal::at_most, goal, costs.full / costs.alone, "x");
+    record_figure("a step that the trace does not look at / step of " + net_text(model), Goal::at_most, 1.01, costs.skipped / costs.alone, "x");
     record_figure("trace at default sampling / step of " + net_text(model), Goal::at_most, 1.05, costs.sampled(), "x");
   });
 }
