@@ -48,6 +48,25 @@ TEST(GradientRange, PartsAndCountsReadBackAreTheWhole) {
   EXPECT_EQ(parts.amin(), nothing.amin());
 }
 
+TEST(GradientRange, ASkippedStepBoundsWhatIsAdvised) {
+  checks::train::KnownOverflow known;
+  for (const double scale : {0.0, HUGE_VAL, -1.0, std::nan("")}) known.add(0, scale, 1, true, false);  // no scales
+  known.add(0, 16, HUGE_VAL, true, false);  // the loss itself
+  known.add(0, 16, 1, true, true), known.add(0, 16, 1, false, false);  // stepped; skipped for another reason
+  EXPECT_EQ(known.exponent, checks::train::kMostScale + 1);
+  known.add(6, 768, 1, true, false), known.add(7, 1024, 1, true, false);
+  EXPECT_EQ(known.exponent, 10) << "512 may be right";
+  EXPECT_EQ(known.where, "step 7");
+  GradientRange range;
+  const double value = 1;
+  range.add({&value, 1}, 1);
+  const checks::train::ScaleAdvice advice = checks::train::advise({{"dx", range}}, kFp16, known);
+  EXPECT_EQ(advice.high, 9);
+  EXPECT_EQ(advice.overflows_at, 10);
+  EXPECT_EQ(advice.overflows, "step 7");
+  EXPECT_EQ(checks::train::advise({{"dx", range}}, kFp16).overflows, "dx") << "2^16 alone";
+}
+
 /// The ends are where flushed() and overflows() change.
 TEST(GradientRange, LosslessScalesEndWhereSomethingIsLost) {
   for (const FloatFormat& f : {kFp16, kBf16})

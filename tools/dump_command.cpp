@@ -12,6 +12,7 @@
 #include "reference/formula_parse.h"
 #include "src/error.h"
 #include "src/parallel.h"
+#include "tools/as_usage.h"
 #include "tools/commands.h"
 #include "tools/plugins.h"
 #include "tools/reports.h"
@@ -98,14 +99,7 @@ ExitCode check_dump_command(const Options& options) {
   if (options.jobs != 0) set_threads(options.jobs);
   RunFacts facts{.build = build_facts(), .machine = machine_facts(), .device = Device::cpu, .device_text = "saved tensors: no kernel runs", .planned = 1,
                  .verbose = options.verbose, .again = again_line(options)};
-  Report report;
-  try {
-    report = judged_report(options);
-  } catch (const EnvironmentError&) {
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+  const Report report = as_usage([&] { return judged_report(options); });
   const std::string text = options.json ? json_report(report, facts)
                                         : console_report(report, facts, stdout_style()) + console_checks(report.cases.front(), stdout_style());
   write_stdout(text);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "checks/train/memory.h"
+#include "tools/as_usage.h"
 #include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/json.h"

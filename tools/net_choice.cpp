@@ -6,6 +6,7 @@
 #include "checks/models/real_data.h"
 #include "checks/train/net_toml.h"
 #include "src/file_bytes.h"
+#include "tools/as_usage.h"
 #include "tools/output.h"
 
 namespace ampcheck::tools {

@@ -5,26 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "checks/plugin.h"
 #include "checks/train/net.h"
 #include "tools/options.h"
 
 namespace ampcheck::tools {
-
-/// Runs `work`, which takes the user's choices: what it refuses is the user's mistake, a UsageError. A kernel's failure and what the
-/// machine lacks pass through.
-template <class F>
-auto as_usage(F work) {
-  try {
-    return work();
-  } catch (const EnvironmentError&) {
-    throw;
-  } catch (const checks::KernelError&) {
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-}
 
 struct ChosenNet {
   checks::train::NetOptions options;

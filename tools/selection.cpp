@@ -9,6 +9,7 @@
 #include "checks/real_tensors.h"
 #include "src/error.h"
 #include "src/suggestion.h"
+#include "tools/as_usage.h"
 #include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
@@ -117,7 +118,7 @@ checks::Case parse_case(const Options& options, const std::string& text) {
   const std::string name(op_of(text));
   const OpDef* op = find_in_scope(options, name);
   if (op == nullptr) fail_op(options, name);
-  try {
+  return as_usage([&] {
     checks::Case out{op, parse_call(text, op->signature)};
     const bool real = checks::is_real_range(out.call.range);
     if (real && !op->plugin.empty()) throw Error("[case name] got a range of a real run in '" + text + "', want one of the generator: the nets call built-in ops");
@@ -131,11 +132,7 @@ checks::Case parse_case(const Options& options, const std::string& text) {
     if (op->signature.valid && !op->signature.valid(out.call.dims, out.call.attributes))
       throw Error("[case name] got extents or attributes outside the domain of " + name + " in '" + text + "'");
     return out;
-  } catch (const EnvironmentError&) {
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+  });
 }
 
 std::vector<const checks::OpDef*> select_ops(const Options& options) {

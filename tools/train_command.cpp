@@ -18,6 +18,7 @@
 #include "src/amp/error.h"
 #include "src/file_bytes.h"
 #include "src/parallel.h"
+#include "tools/as_usage.h"
 #include "tools/child.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"

@@ -99,9 +99,10 @@ LosslessScales lossless_scales(const GradientRange& range, const FloatFormat& fo
 }
 
 void KnownOverflow::add(int step, double scale, double loss, bool found_inf, bool stepped) {
+  if (stepped || !found_inf || !std::isfinite(loss) || !std::isfinite(scale) || !(scale > 0)) return;
   int k = std::ilogb(scale);
   if (std::ldexp(1.0, k) < scale) ++k;  // what a smaller power of two does is not known
-  if (stepped || !found_inf || !std::isfinite(loss) || k >= exponent) return;
+  if (k >= exponent) return;
   exponent = k, where = "step " + std::to_string(step + 1);
 }
 
