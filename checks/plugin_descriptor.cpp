@@ -460,7 +460,13 @@ class OpReader {
       for (const Dims& dims : shapes) {
         variant.dims = dims;
         const reference::CertificationCase data = reference::certification_case(signature_, variant, 1);
-        const reference::Recording recording = reference::record(signature_, form, variant.attributes, data.inputs);
+        const reference::Recording recording = [&] {
+          try {
+            return reference::record(signature_, form, variant.attributes, data.inputs);
+          } catch (const EnvironmentError& error) {  // no case of this shape could be judged
+            at.fail(error.what());
+          }
+        }();
         for (const auto& [output, over] : signature_.launch.in_place) {
           const auto input = data.inputs.shapes.find(over);
           for (const auto& [name, node] : recording.outputs)

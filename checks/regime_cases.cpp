@@ -3,6 +3,8 @@
 // attributes 10 % more, strided runs 6 %, extremes and specials 5 %, the rest little each, but nothing was redundant.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <set>
 
 #include "checks/regime_tables.h"
@@ -13,8 +15,10 @@ namespace ampcheck::checks {
 namespace {
 
 constexpr std::int64_t kOddExtents[] = {17, 1, 67, 0, 257, 3, 1030, 31, 8, 129, 2, 9, 13, 16, 300, 7};
+/// Extents of the last two axes, many by wide: whole vectors, warps and tiles, with more rows than a block takes.
+constexpr std::int64_t kTiles[][2] = {{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}};
 constexpr std::int64_t kEqualExtents[] = {6, 4, 8, 3, 5, 16};
-constexpr const char* kAttributeRegimes[] = {"normal", "integers9", "negative", "spike", "scale-9", "zeros", "mean30"};
+constexpr const char* kAttributeRegimes[] = {"normal", "integers9", "sweep20", "negative", "spike", "scale-9", "zeros", "mean30"};
 
 /// Of each set, the first ones are run by `quick`.
 constexpr const char* kStandardRegimes[] = {
@@ -34,9 +38,10 @@ struct Plan {
 };
 constexpr std::size_t kNoEnd = 1000000;
 constexpr Plan kQuick = {2, 6, 1, 3, 2, 2, 5, 2, 2100, 1 << 16};
-constexpr Plan kStandard = {3, 28, 3, 12, 5, 8, 24, 6, 9000, 1 << 18};
+constexpr Plan kStandard = {3, 28, 3, 16, 5, 8, 24, 6, 9000, 1 << 18};
 constexpr Plan kAll = {3, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, kNoEnd, 70000, 1 << 22};
-constexpr std::size_t kFloors = 4;
+constexpr std::size_t kFloors = 4, kTilePairs = 2;
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kAbove16Bits = (1 << 16) + 1;
 
 class CaseList {
@@ -59,7 +64,7 @@ class CaseList {
   std::vector<OpCall> make() {
     add_shapes();
     add_attributes();
-    if (set_ != CaseSet::quick) add_floors();
+    if (set_ != CaseSet::quick) add_tiles(), add_floors();
     add_optional();
     add_layouts();
     add_regimes();
@@ -118,6 +123,28 @@ class CaseList {
         call.dims[dim->symbol] = extent;
         add(call);
       }
+  }
+
+  void add_tiles() {
+    std::set<std::pair<std::string, std::string>> seen;
+    std::size_t pairs = 0;
+    for (const TensorSpec& spec : signature_.inputs) {
+      const std::vector<std::string> symbols = OpSignature::symbols(spec);
+      if (symbols.size() < 2 || is_index(spec)) continue;
+      const std::string& rows = symbols[symbols.size() - 2];
+      const std::string& columns = symbols.back();
+      if (rows == columns || !base_.dims.contains(rows) || !base_.dims.contains(columns) || !seen.insert({rows, columns}).second) continue;
+      section(std::size(kTiles));
+      for (const auto& [many, wide] : kTiles)
+        for (const std::int64_t others : {kNoLimit, std::int64_t{2}, std::int64_t{1}}) {
+          OpCall call = base_;
+          for (auto& [symbol, extent] : call.dims) extent = symbol == rows ? many : symbol == columns ? wide : std::min(extent, others);
+          if (add(call)) break;
+        }
+      if (++pairs == kTilePairs) break;
+    }
+    section(1);
+    add_equal(32);
   }
 
   void add_equal(std::int64_t extent) {
@@ -291,29 +318,40 @@ class CaseList {
   }
 
   /// Above 2^16 elements, where a 16-bit index wraps and a grid that is too small leaves a tail, which shows along its own
-  /// extent alone. The default set pays for the cheapest two of first and last axes (a middle one may count twice, as the
-  /// sequence of attention does), once, not for each dtype.
+  /// extent alone; that extent is long where the others are least. The default set pays for the cheapest two of first and
+  /// last axes (a middle one may count twice, as the sequence of attention does), once, not for each dtype.
   void add_large() {
     section(set_ == CaseSet::all ? signature_.dims.size() : 2);
     if (set_ != CaseSet::all && base_.storage != signature_.precision.storage.front()) return;
     std::vector<OpCall> candidates;
     for (const DimSpec& dim : signature_.dims) {
-      OpCall call = base_;
-      call.cotangent = "normal";
-      call.dims[dim.symbol] = 1;
-      std::int64_t unit = 0;  // elements for each step of this extent
-      bool outermost = false;
-      for (const TensorSpec& spec : signature_.inputs) {
-        const std::vector<std::string> symbols = OpSignature::symbols(spec);
-        if (std::find(symbols.begin(), symbols.end(), dim.symbol) != symbols.end()) unit = std::max(unit, call.shape(spec).count());
-        outermost |= !symbols.empty() && (symbols.front() == dim.symbol || symbols.back() == dim.symbol);
-      }
-      if (unit == 0 || (set_ != CaseSet::all && !outermost)) continue;
-      call.dims[dim.symbol] = kAbove16Bits / unit + 1;
-      candidates.push_back(call);
+      std::optional<OpCall> large;
+      for (const std::int64_t others : {std::int64_t{2}, kNoLimit})
+        if (!large) large = long_along(dim.symbol, others);
+      if (large) candidates.push_back(*large);
     }
     std::stable_sort(candidates.begin(), candidates.end(), [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
     for (const OpCall& call : candidates) add(call, 2 * kAbove16Bits);
+  }
+
+  std::optional<OpCall> long_along(const std::string& symbol, std::int64_t others) const {
+    OpCall call = base_;
+    call.cotangent = "normal";
+    for (auto& [other, extent] : call.dims) extent = std::min(extent, others);
+    call.dims[symbol] = 1;
+    std::int64_t unit = 0;  // elements for each step of this extent
+    bool outermost = false;
+    for (const TensorSpec& spec : signature_.inputs) {
+      const std::vector<std::string> symbols = OpSignature::symbols(spec);
+      if (std::find(symbols.begin(), symbols.end(), symbol) != symbols.end()) unit = std::max(unit, call.shape(spec).count());
+      outermost |= !symbols.empty() && (symbols.front() == symbol || symbols.back() == symbol);
+    }
+    if (unit == 0 || (set_ != CaseSet::all && !outermost)) return std::nullopt;
+    for (const std::int64_t extent : {kAbove16Bits, kAbove16Bits / unit + 1}) {  // itself, or the elements alone
+      call.dims[symbol] = extent;
+      if (fits(call, 2 * kAbove16Bits)) return call;
+    }
+    return std::nullopt;
   }
 
   const OpSignature& signature_;

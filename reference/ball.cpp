@@ -13,7 +13,12 @@ namespace ampcheck::reference {
 BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches, Radii radii)
     : graph_(graph), arithmetic_(std::move(arithmetic)), switches_(switches), radii_(radii), balls_(graph.nodes().size()),
       given_(balls_.size(), 0), fresh_(balls_.size(), 0), wants_sum_(balls_.size(), 0), keep_(balls_.size(), 0),
-      varies_(balls_.size(), 0), targets_(std::move(targets)) {
+      varies_(balls_.size(), 0), constant_(balls_.size(), 0), targets_(std::move(targets)) {
+  for (std::size_t id = 0; id < balls_.size(); ++id) {
+    const Node& node = graph_.node(static_cast<int>(id));
+    constant_[id] = node.primitive != Primitive::input &&
+                    std::ranges::all_of(node.args, [&](int arg) { return constant_[static_cast<std::size_t>(arg)] != 0; });
+  }
   rows_ = plan_rows(graph_, need(targets_, false));
   if (radii_ == Radii::uniform) mark_sharp();
   if (radii_ == Radii::uniform && rows_.step > 1) rows_.step *= 4;  // values alone: more of them stay in cache
@@ -234,6 +239,12 @@ RuleContext BallEvaluator::context_of(Primitive primitive) const {
   return c;
 }
 
+RuleContext BallEvaluator::context_of(std::size_t id) const {
+  RuleContext c = context_of(graph_.node(static_cast<int>(id)).primitive);
+  if (constant_[id]) c.u_sum = switches_.summation ? c.u : 0.0, c.sum_factor = 1, c.grid = true;
+  return c;
+}
+
 bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ball& out) const {
   complete(out, full_);
   const bool narrow = measure(out);
@@ -244,8 +255,8 @@ bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ba
 
 bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const {
   const bool wants = wants_sum_[id] != 0;
-  if (radii_ == Radii::uniform) return compute_uniform(node, map, wants, sharp_[id] != 0, in, out);
-  const RuleContext c = context_of(node.primitive);
+  if (radii_ == Radii::uniform) return compute_uniform(id, node, map, wants, sharp_[id] != 0, in, out);
+  const RuleContext c = context_of(id);
   out.shape = node.shape;
   switch (node.primitive) {
     case Primitive::input: throw Error("[ball] leaf '" + node.name + "' has no values");

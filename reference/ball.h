@@ -153,12 +153,14 @@ class BallEvaluator {
  private:
   std::vector<char> need(const std::vector<Expr>& wanted, bool stop_at_fresh) const;
   RuleContext context_of(Primitive primitive) const;
+  /// That of the node: what follows from constants and integers alone is computed in fp32 whatever the contract says of sums.
+  RuleContext context_of(std::size_t id) const;
   /// These return false where a node comes too near the ends of the range for the plain mode.
   bool evaluate(const std::vector<char>& needed);
   bool compute_whole(std::size_t id);
   /// `node` may be a part's; `id` is the graph's.
   bool compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const;
-  bool compute_uniform(const Node& node, MapPart map, bool wants_sum, bool sharp, std::span<const Ball* const> in, Ball& out) const;
+  bool compute_uniform(std::size_t id, const Node& node, MapPart map, bool wants_sum, bool sharp, std::span<const Ball* const> in, Ball& out) const;
   bool finish_uniform(const Node& node, std::span<const Ball* const> in, Ball& out) const;
   void mark_sharp();
   bool finish(const Node& node, std::span<const Ball* const> in, Ball& out) const;
@@ -175,6 +177,7 @@ class BallEvaluator {
   Radii radii_;
   std::vector<Ball> balls_;
   std::vector<char> given_, fresh_, wants_sum_, keep_, varies_;
+  std::vector<char> constant_;  ///< follows from constants, extents, attributes and integers alone
   std::vector<char> sharp_;  ///< Radii::uniform: products that targets are
   std::vector<Expr> targets_;
   RowPlan rows_;

@@ -332,7 +332,7 @@ class BallEvaluator::Pass {
       if (!operand) return std::nullopt;
       in[k] = *operand;
     }
-    const ElementBound out = element_result(of_.context_of(node.primitive), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
+    const ElementBound out = element_result(of_.context_of(id), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
     known_.emplace_back(std::pair(id, at), out);
     return out;
   }
@@ -410,7 +410,7 @@ class BallEvaluator::Pass {
     } else {
       Ball out = std::move(parts_[step.id]);
       out.range = done.seen;
-      const RuleContext c = of_.context_of(step.node.primitive);
+      const RuleContext c = of_.context_of(step.id);
       const bool wants = of_.wants_sum_[step.id] != 0, sums = done.kind == RowStep::Kind::sum;
       if (sums) {
         UniformSums& state = *row_sums_[step.id];
@@ -485,7 +485,7 @@ class BallEvaluator::Pass {
     out.range = {kInfinity, 0, true, false};
     if (!uniform_sums_[id]) uniform_sums_[id] = std::make_unique<UniformSums>(node.shape.count());
     const auto terms = static_cast<double>(of_.rows_.lead_extents[node.axis]);
-    if (!store_uniform(of_.context_of(node.primitive), *uniform_sums_[id], terms, of_.wants_sum_[id] != 0, out)) return false;
+    if (!store_uniform(of_.context_of(id), *uniform_sums_[id], terms, of_.wants_sum_[id] != 0, out)) return false;
     if (!of_.finish_uniform(node, {&in, 1}, out)) return false;
     hand_over(id, 0, out);
     of_.balls_[id] = std::move(out);
@@ -499,7 +499,7 @@ class BallEvaluator::Pass {
     out.shape = node.shape;
     if (!sums_[id]) sums_[id] = std::make_unique<Sums>(node.shape.count());  // no rows at all
     allocate(out, false, of_.wants_sum_[id] != 0);
-    store_sums(of_.context_of(node.primitive), *sums_[id], 0, of_.wants_sum_[id] != 0, out);
+    store_sums(of_.context_of(id), *sums_[id], 0, of_.wants_sum_[id] != 0, out);
     const Ball* const in = &of_.balls_[static_cast<std::size_t>(node.args[0])];
     if (!of_.finish(node, {&in, 1}, out)) return false;
     hand_over(id, 0, out);

@@ -313,8 +313,8 @@ bool store_uniform(const RuleContext& c, const UniformSums& s, double n, bool wa
   return bounded(out.all.absolute);
 }
 
-bool BallEvaluator::compute_uniform(const Node& node, MapPart map, bool wants, bool sharp, std::span<const Ball* const> in, Ball& out) const {
-  const RuleContext c = context_of(node.primitive);
+bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart map, bool wants, bool sharp, std::span<const Ball* const> in, Ball& out) const {
+  const RuleContext c = context_of(id);
   out.shape = node.shape;
   out.range = {kInfinity, 0, true, false};
   for (const Ball* x : in)

@@ -215,11 +215,11 @@ class Evaluator {
 
   Expr checked(const FormulaTerm& term, Expr out) const {
     const std::int64_t most = source_.most_elements;
-    if (out.shape().count() > most) formula_.fail(term.at, "got a value of shape " + out.shape().str() + ", want at most " + std::to_string(most) + " elements");
+    if (out.shape().count() > most) fail_too_large(term.at, "got a value of shape " + out.shape().str() + ", want at most " + std::to_string(most) + " elements");
     for (; facts_.counted < graph().nodes().size(); ++facts_.counted)
       if (const Map& map = graph().nodes()[facts_.counted].map) facts_.listed += static_cast<std::int64_t>(map->size());
     if (facts_.listed > 4 * most)
-      formula_.fail(term.at, "got " + std::to_string(facts_.listed) + " elements that are listed or moved one by one so far, want at most " + std::to_string(4 * most));
+      fail_too_large(term.at, "got " + std::to_string(facts_.listed) + " elements that are listed or moved one by one so far, want at most " + std::to_string(4 * most));
     return out;
   }
 
@@ -412,8 +412,9 @@ class Evaluator {
     if (hot && !facts_.integers.contains(index)) absent(formula_.term(term.args[0]));
     const std::int64_t n = whole(term.args[hot ? 1 : 0]);
     Shape shape = hot ? facts_.integer_shapes.at(index) : Shape{};
-    if (n < 0 || n > source_.most_elements || shape.count() * n > source_.most_elements)
-      formula_.fail(term.at, "got " + std::to_string(n) + " elements in " + term.text);
+    if (n < 0) formula_.fail(term.at, "got " + std::to_string(n) + " elements in " + term.text);
+    if (n > source_.most_elements || shape.count() * n > source_.most_elements)
+      fail_too_large(term.at, "got " + std::to_string(n) + " elements in " + term.text);
     if (shape.rank == kMaxRank) formula_.fail(term.at, "got more than 8 dimensions");
     shape[shape.rank++] = n;
     std::vector<std::int64_t> values;
@@ -474,7 +475,7 @@ class Evaluator {
     const Shape& s = x.shape();
     const std::int64_t windows = window_extent(s[2], kh, stride, padding) * window_extent(s[3], kw, stride, padding);
     const double all = static_cast<double>(s[0]) * static_cast<double>(s[1]) * kh * kw * static_cast<double>(std::max<std::int64_t>(windows, 1));
-    if (all > static_cast<double>(source_.most_elements)) formula_.fail(term.at, "got too many windows in unfold");
+    if (all > static_cast<double>(source_.most_elements)) fail_too_large(term.at, "got too many windows in unfold");
     return unfold(x, kh, kw, stride, padding);
   }
 
@@ -530,7 +531,7 @@ class Evaluator {
     if (at < 0 || at >= rank) formula_.fail(term.at, "got axis " + std::to_string(wanted) + " of shape " + x.shape().str());
     std::int64_t elements = 0;
     for (const Expr& part : parts) elements += part.shape().count();
-    if (elements > source_.most_elements) formula_.fail(term.at, "got " + std::to_string(elements) + " elements in concat");
+    if (elements > source_.most_elements) fail_too_large(term.at, "got " + std::to_string(elements) + " elements in concat");
     for (const Expr& part : parts)
       for (int i = 0; i < rank; ++i)
         if (part.shape().rank != rank || (i != at && part.shape()[i] != x.shape()[i]))
