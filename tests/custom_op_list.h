@@ -68,6 +68,10 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"choices.so", "relu_leaks", "AC101"},                                              // class 30: another activation's derivative
     {"choices.so", "masked_squares", ""},
     {"choices.so", "masked_squares_forgets_mask", "AC101"},                             // class 35
+    {"windows.so", "window_sum", ""},
+    {"windows.so", "window_sum_one_further", "AC101"},                                  // class 32: one key too many is seen
+    {"windows.so", "scale_by_blocks", ""},
+    {"windows.so", "scale_by_last_block", "AC101"},                                     // class 13: a path for whole vectors alone
     {"dequant_matmul.so", "dequant_matmul", ""},
     {"dequant_matmul.so", "dequant_matmul_forgets_zeros", "AC101", "without the term"},  // class 4: a mean, here the zero point, is missing
     {"dequant_matmul.so", "dequant_matmul_first_scales", "AC101", "with the first scales along axis 0 for all"},   // class 17: the state of the first group for all
