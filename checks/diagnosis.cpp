@@ -47,6 +47,7 @@ std::string place(const Comparison& comparison, const Shape& shape) {
   if (shape.rank == 0) return "";
   const std::int64_t width = shape.last(), rows = width > 0 ? shape.count() / width : 0;
   const Marks columns(width, comparison.outside, [&](std::int64_t i) { return i % width; }), failed_rows(rows, comparison.outside, [&](std::int64_t i) { return i / width; });
+  if (rows > 1 && comparison.outside.size() == 1) return "";  // one element is in some row and column
   if (width > 1 && columns.count == 1 && columns.first == width - 1) return "only in the last column: the tail of each row";
   for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})
     if (width > vector && width % vector != 0 && columns.first >= width / vector * vector)
@@ -262,8 +263,11 @@ constexpr std::int64_t kLargestReplay = 1 << 18;  ///< elements; replays are sca
 std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                           const Interval& interval) {
   if (tensor.shape.count() > kLargestReplay || run.accumulates(tensor.name)) return "";
+  std::int64_t longest = 128;
+  for (const auto& [symbol, extent] : run.call.dims) longest = std::max(longest, extent);
   for (const Scope& scope : scopes_of(run, 0, tensor, pass))
-    for (const int dropped : {-1, 4, 8, 16, 32, 64, 128}) {
+    for (const int dropped : {-1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}) {
+      if (dropped > longest) break;
       std::vector<double> values =
           reference::replay(*scope.recording->graph, scope.leaves, {scope.target}, {reference::SumOrder::sequential, nullptr, dropped}).front();
       round_values(format(tensor.dtype), RoundingMode{}, values, values);

@@ -155,12 +155,24 @@ void settle_contract_by_op(std::vector<CaseResult>& cases) {
   }
 }
 
-/// Nearly every backward follows another algebra than the derivative of its formula. Where nothing else is known, the author of a kernel is told.
+/// Whether the worst elements are off by no more than another algebra mostly makes of them.
+bool off_by_little(const CheckResult& check) {
+  constexpr double kLittle = 0x1p-6;
+  return !check.worst.empty() && std::ranges::all_of(check.worst, [](const Element& e) { return std::fabs(e.got - e.want) <= kLittle * std::fabs(e.want); });
+}
+
+/// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by little may. Where nothing else is
+/// known, the author of a kernel is told.
 void suggest_forms(std::vector<CaseResult>& cases) {
   for (CaseResult& c : cases)
-    for (CheckResult& check : c.checks)
-      if (!c.plugin.empty() && check.code == "AC101" && check.cause.empty() && check.name.starts_with("backward"))
-        check.cause = "none found; if the backward follows another algebra than the formula's derivative, add that as a form, and it is judged by it";
+    for (CheckResult& check : c.checks) {
+      if (c.plugin.empty()) continue;
+      const bool backward = check.name.starts_with("backward"), unknown = check.code == "AC101" && check.cause.empty();
+      if (unknown && backward) check.cause = "none found; if the backward follows another algebra than the formula's derivative, add that as a form, and it is judged by it";
+      if (unknown && !backward && off_by_little(check))
+        check.cause = "none found; if the kernel follows another algebra than the formula (a running mean, one pass, a sum of other terms), add that as a form, and it is judged by it";
+      if (check.code == "AC304" && !check.cause.empty()) check.cause += "; a kernel of another algebra than the formula's is judged by a form that says it";
+    }
 }
 
 /// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody.

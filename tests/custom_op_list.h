@@ -49,6 +49,7 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "scaled_dot_in_bf16", "AC301", "accumulates in bf16"},             // class 23, in two tensors at once
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},                                 // class 37: a branch of the backward
+    {"regrouped.so", "running_mean", ""},
     {"log_sigmoid.so", "log_sigmoid", ""},
     {"log_sigmoid.so", "log_sigmoid_forgets_minimum", "AC101"},
     {"ties.so", "relu_with_tangent", ""},
