@@ -23,18 +23,16 @@ struct Block {
 std::vector<Block> blocks_of(const std::string& text) {
   std::vector<Block> out;
   std::istringstream in(text);
-  bool inside = false;
+  bool inside = false, below = false;  // a fence; a command in it
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("```")) {
-      inside = !inside;
+      inside = !inside, below = false;
     } else if (inside && line.starts_with("$ ")) {
-      out.push_back({line.substr(2), {}});
-    } else if (inside && !out.empty() && !out.back().command.empty()) {
+      out.push_back({line.substr(2), {}}), below = true;
+    } else if (below) {
       out.back().lines.push_back(line);
     }
-    if (!inside && (out.empty() || !out.back().command.empty())) out.push_back({});  // what follows belongs to no command
   }
-  std::erase_if(out, [](const Block& block) { return block.command.empty(); });
   return out;
 }
 
