@@ -77,4 +77,19 @@ void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& 
     }
 }
 
+void say_where_visible(const OpDef& op, const OpCall& call, CaseResult& result) {
+  if (op.forms.empty()) return;
+  std::map<std::string, std::string> known;  // subject -> words
+  for (CheckResult& check : result.checks) {
+    if (check.code != "AC202" || convicts(check.verdict)) continue;
+    const auto [words, is_new] = known.try_emplace(subject_of(check));
+    if (is_new) {
+      const VisibleCase found = find_visible_case(op, call.storage, words->first, call.seed);
+      words->second = found.name.empty() ? fmt::format("; so it is in {} cases of all regimes", found.tried)
+                                         : fmt::format("; {:.0f} % of it would be judged at '{}'", 100 * found.share, found.name);
+    }
+    check.note += words->second;
+  }
+}
+
 }  // namespace ampcheck::checks

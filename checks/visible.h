@@ -23,4 +23,7 @@ VisibleCase find_visible_case(const OpDef& op, Dtype storage, const std::string&
 /// Writes what such searches found into the findings (AC202) of `results`, one search a subject. `cases`: what was run.
 void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& results);
 
+/// The same for the notes (AC202) of one case, for somebody who asks for that case alone.
+void say_where_visible(const OpDef& op, const OpCall& call, CaseResult& result);
+
 }  // namespace ampcheck::checks

@@ -311,6 +311,14 @@ TEST(Cli, PrintedNamesWithPartsAndLayoutsReRun) {
   EXPECT_EQ(ampcheck("replay 'add(x=bf16[3,5],range=nomal,seed=1)'").exit_code, 2);
 }
 
+TEST(Cli, AReplayShowsWhichErrorsWouldBeSeen) {
+  const ProgramResult run = ampcheck("replay 'softmax(x=bf16[5,67],seed=1)'");
+  EXPECT_NE(run.out.find("  0.1 %    1 %   10 %  100 %"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("    0 %  100 %  100 %  100 %"), std::string::npos) << "half an ulp of bf16 is 0.2 to 0.4 %\n" << run.out;
+  const ProgramResult blind = ampcheck("replay 'softmax(x=fp32[5,67],range=near_max,seed=1)'");
+  EXPECT_NE(blind.out.find("AC202  every element is blind here; 100 % of it would be judged at 'softmax("), std::string::npos) << blind.out;
+}
+
 TEST(Cli, CertifyPrintsDigits) {
   const ProgramResult run = ampcheck("certify softmax --json");
   ASSERT_EQ(run.exit_code, 0) << run.out << run.err;

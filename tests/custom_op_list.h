@@ -2,6 +2,7 @@
 // The ops of tests/custom_ops/ and what is wrong with the broken ones.
 #pragma once
 
+#include <ostream>
 #include <string>
 
 #include "checks/plugin.h"
@@ -14,6 +15,7 @@ struct CustomOpCase {
   const char* cause = "";  ///< words that the cause of some finding says
   bool quick = false;      ///< the quick set shows it: replaying a wrong case of theirs takes seconds
 };
+inline void PrintTo(const CustomOpCase& one, std::ostream* out) { *out << one.library << ' ' << one.op; }
 /// Classes are those of the table of defects found in the field (design.md 9, gradcheck.md 4).
 inline constexpr CustomOpCase kCustomOps[] = {
     {"my_rms_norm.so", "my_rms_norm", ""},

@@ -80,6 +80,7 @@ struct PublicRule {
 };
 /// Tolerances that public projects shipped: Liger-Kernel's test_swiglu.py and test_fused_linear_cross_entropy.py (issue 192), Xilinx/mlir-air
 /// issues 1427 and 1450 (a constant passes), kornia issue 4225 (all zeros pass), sgl-project/sglang issue 35795 (below half an ulp).
+void PrintTo(const PublicRule& rule, std::ostream* out) { *out << rule.arguments; }
 class PublicRules : public ::testing::TestWithParam<PublicRule> {};
 TEST_P(PublicRules, AreFlagged) {
   const auto run = testing::ampcheck(std::string("audit gate ") + GetParam().arguments);

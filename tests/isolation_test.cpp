@@ -28,6 +28,7 @@ struct Deed {
   const char* words;    ///< of the cause
   int timeout = 60;     ///< seconds: long where no case is to run into it, on the slowest machine
 };
+void PrintTo(const Deed& deed, std::ostream* out) { *out << deed.op; }
 constexpr Deed kDeeds[] = {
     {"segfault", "CRASH", "signal 11"},
     {"aborts", "CRASH", "signal 6"},

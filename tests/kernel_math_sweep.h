@@ -24,6 +24,7 @@ struct MathFunction {
   int bound;      ///< ulps, from kernels/math.h
   int direction;  ///< +1 increasing, -1 decreasing
 };
+inline void PrintTo(const MathFunction& one, std::ostream* out) { *out << one.name; }
 
 inline std::ostream& operator<<(std::ostream& out, const MathFunction& f) { return out << f.name; }
 

@@ -9,6 +9,7 @@ struct SoakCase {
   std::string op;
   Dtype dtype;
 };
+void PrintTo(const SoakCase& one, std::ostream* out) { *out << one.op << ' ' << name(one.dtype); }
 
 std::vector<SoakCase> soak_cases() {
   std::vector<SoakCase> out;

@@ -12,6 +12,8 @@
 #include "checks/runner.h"
 
 namespace ampcheck::checks {
+void PrintTo(const PlantedOp& entry, std::ostream* out) { *out << entry.op.signature.name; }
+
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
@@ -148,6 +150,7 @@ struct Broken {
   const char* variant;
   Verdict verdict;
 };
+void PrintTo(const Broken& one, std::ostream* out) { *out << one.variant; }
 
 class BrokenBackward : public ::testing::TestWithParam<Broken> {};
 INSTANTIATE_TEST_SUITE_P(Softmax, BrokenBackward,

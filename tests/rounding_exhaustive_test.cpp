@@ -20,6 +20,8 @@
 #include "tests/rounding_oracle.h"
 
 namespace ampcheck {
+void PrintTo(const FloatFormat& f, std::ostream* out) { *out << f.name; }
+
 namespace {
 
 using tests::RoundingOracle;

@@ -15,6 +15,7 @@ struct Curve {
   const char* model;
   Dtype dtype;
 };
+void PrintTo(const Curve& one, std::ostream* out) { *out << one.model << ' ' << name(one.dtype); }
 
 TrainOptions options_of(const Curve& curve, std::uint64_t seed, bool local) {
   TrainOptions options;

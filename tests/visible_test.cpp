@@ -60,6 +60,21 @@ TEST(Visible, ABlindOutputConvictsAndSaysWhereItShows) {
     }
 }
 
+TEST(Visible, ABlindOutputOfOneCaseSaysWhereItShows) {
+  const OpDef op = drowned("drowned", 1, 0x1p40);
+  const OpCall call = parse_call("drowned(x=fp32[5,7],seed=1)", op.signature);
+  CaseResult result = run_case(op, call, {});
+  say_where_visible(op, call, result);
+  int told = 0;
+  for (const CheckResult& check : result.checks)
+    if (check.code == "AC202") {
+      ++told;
+      EXPECT_FALSE(convicts(check.verdict));
+      EXPECT_NE(check.note.find("would be judged at 'drowned("), std::string::npos) << check.note;
+    }
+  EXPECT_GT(told, 0);
+}
+
 TEST(Visible, WhereNothingShowsItSaysSo) {
   EXPECT_TRUE(cause_of(drowned("sunk", 0x1p-60, 0x1p126)).starts_with("blind in every case, and in ")) << cause_of(drowned("sunk", 0x1p-60, 0x1p126));
 }

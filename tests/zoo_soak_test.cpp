@@ -7,6 +7,10 @@
 #include "checks/zoo/audit.h"
 #include "tests/soak.h"
 
+namespace ampcheck::checks {
+void PrintTo(const OpDef& op, std::ostream* out) { *out << op.signature.name; }
+}  // namespace ampcheck::checks
+
 namespace ampcheck::checks::zoo {
 namespace {
 

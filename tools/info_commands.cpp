@@ -7,6 +7,7 @@
 
 #include "checks/op_def.h"
 #include "checks/runner.h"
+#include "checks/visible.h"
 #include "reference/formula_text.h"
 #include "src/finding.h"
 #include "src/suggestion.h"
@@ -65,7 +66,9 @@ std::string example_text(const CodeText& text) {
   if (text.transcript != nullptr) return std::string("  Example, of a library\n") + indented(text.transcript);
   if (text.example == nullptr) return "";
   const checks::OpDef& op = *checks::find_op(op_of(text.example));
-  const CaseResult result = checks::run_case(op, parse_call(text.example, op.signature), {});
+  const OpCall call = parse_call(text.example, op.signature);
+  CaseResult result = checks::run_case(op, call, {});
+  checks::say_where_visible(op, call, result);
   const RunFacts facts{.build = build_facts(), .machine = {}, .device = Device::cpu, .device_text = {}};
   std::string shown = console_failure(result, facts, Style{});
   shown.erase(shown.rfind("  why "));

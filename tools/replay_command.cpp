@@ -6,6 +6,7 @@
 #include "checks/budget.h"
 #include "checks/real_tensors.h"
 #include "checks/sampled.h"
+#include "checks/visible.h"
 #include "src/error.h"
 #include "src/npy.h"
 #include "src/npz.h"
@@ -108,6 +109,7 @@ ExitCode replay_command(const Options& options) {
   report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled, .power = true})
                          : sampled ? checks::run_sampled(*item.op, item.call, run)
                                    : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+  checks::say_where_visible(*item.op, item.call, report.cases.front());
   const CaseResult& result = report.cases.front();
   report.seconds = result.seconds;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -285,6 +286,17 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// The columns of a power curve.
+std::string curve(const std::array<std::string, 4>& shown) {
+  return fmt::format("{:>8}{:>7}{:>7}{:>7}", shown[0], shown[1], shown[2], shown[3]);
+}
+
+std::array<std::string, 4> shares(const std::vector<double>& power) {
+  std::array<std::string, 4> out;
+  for (std::size_t i = 0; i < std::min(out.size(), power.size()); ++i) out[i] = fmt::format("{:.0f} %", 100 * power[i]);
+  return out;
+}
+
 }  // namespace
 
 std::string console_failure(const CaseResult& result, const RunFacts& facts, const Style& style) {
@@ -308,19 +320,19 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
 std::string console_checks(const CaseResult& result, const Style& style) {
   std::size_t widest = 5;
   for (const CheckResult& check : result.checks) widest = std::max(widest, check.name.size());
-  // How many elements would show an error of 1 % of themselves.
   const bool measured = std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return !c.power.empty(); });
   std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}{}    verdict{}\n", style.bold, "check", widest, "compared", "headroom",
-                                "blind", "unusual", measured ? "    1 %" : "", style.reset);
+                                "blind", "unusual", measured ? curve({"0.1 %", "1 %", "10 %", "100 %"}) : "", style.reset);
   for (const CheckResult& check : result.checks) {
     const double blind = check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
     const bool bad = convicts(check.verdict);
     out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
-                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), measured ? fmt::format("{:>7}", check.power.empty() ? "" : fmt::format("{:.0f} %", 100 * check.power[1])) : "", bad ? style.red : "", name(check.verdict),
+                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), measured ? curve(shares(check.power)) : "", bad ? style.red : "", name(check.verdict),
                        bad ? style.reset : "",
                        (check.code.empty() ? "" : " " + check.code) + (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
+  if (measured) out += "  0.1 % to 100 %: share of the non-zero elements at which an error of that share of the value would be seen\n";
   return out;
 }
 
