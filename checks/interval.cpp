@@ -22,6 +22,13 @@ Numbers numbers(std::size_t n) { return {reference::make_channel(static_cast<std
 /// The radius widened by what this fp64 arithmetic itself may lose (rule R11).
 double widened(double v, double r) { return r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51); }
 
+/// Where a format has no infinity, the ends stay in it: see judge_overflow.
+constexpr RoundingMode kSaturating{.overflow = Overflow::saturate};
+const RoundingMode& to_storage(const FloatFormat& storage) {
+  static constexpr RoundingMode kUsual;
+  return storage.has_infinity() ? kUsual : kSaturating;
+}
+
 /// low and high from value and radius: RN to storage of the ends of the widened ball.
 void round_ends(Interval& out) {
   const std::size_t n = out.value.size();
@@ -35,8 +42,23 @@ void round_ends(Interval& out) {
       const double v = value[i], wide = widened(v, radius[i]);
       low[i] = v - wide, high[i] = v + wide;
     }
-    round_values(storage, RoundingMode{}, {low, step}, {low, step});
-    round_values(storage, RoundingMode{}, {high, step}, {high, step});
+    round_values(storage, to_storage(storage), {low, step}, {low, step});
+    round_values(storage, to_storage(storage), {high, step}, {high, step});
+  }
+}
+
+/// Elements of a format without infinity that overflow, or may: a conversion makes NaN or the largest number of them, both are right.
+void judge_overflow(Interval& out) {
+  const FloatFormat& storage = format(out.dtype);
+  for (std::size_t i = 0; i < out.value.size(); ++i) {
+    const double v = out.value[i], wide = std::isinf(v) ? 0 : widened(v, out.radius[i]);
+    const Judgement how = out.how.empty() ? Judgement::interval : out.how[i];
+    double ends[2] = {v - wide, v + wide};
+    round_values(storage, RoundingMode{}, ends, ends);
+    if (how == Judgement::open || how == Judgement::non_finite || (!std::isnan(ends[0]) && !std::isnan(ends[1]))) continue;
+    if (out.how.empty()) out.how.assign(out.value.size(), Judgement::interval);
+    if (std::isinf(v)) out.low[i] = out.high[i] = std::copysign(storage.max_finite(), v);
+    out.how[i] = Judgement::interval_or_nan;
   }
 }
 
@@ -58,7 +80,7 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
         continue;
       }
       double ends[2] = {std::min(f * (1 - 0x1p-6), f * (1 + 0x1p-6)), std::max(f * (1 - 0x1p-6), f * (1 + 0x1p-6))};
-      round_values(format(out.dtype), RoundingMode{}, ends, ends);
+      round_values(format(out.dtype), to_storage(format(out.dtype)), ends, ends);
       out.low[i] = std::min(out.low[i], ends[0]), out.high[i] = std::max(out.high[i], ends[1]);
     } else if (std::isnan(v)) {
       out.how[i] = leaves_finite ? Judgement::open : Judgement::non_finite;
@@ -78,6 +100,7 @@ Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
   bool special = ball.flags != nullptr || !ball.range.finite;
   for (std::size_t i = 0; i < out.radius.size() && !ball.narrow; ++i) special |= !(out.radius[i] <= kFp32.max_finite());
   if (special) judge_range(ball, leaves_finite, out);
+  if (!format(out.dtype).has_infinity()) judge_overflow(out);
   return out;
 }
 
@@ -232,7 +255,7 @@ Element element_of(const Interval& interval, std::int64_t at, double got, std::u
   Element out;
   out.index = index_of(interval.shape, at);
   out.got = got, out.got_bits = got_bits;
-  out.want_bits = encode_scalar(storage, interval.value[i]);
+  out.want_bits = encode_scalar(storage, interval.value[i], to_storage(storage));
   out.want = decode_scalar(storage, out.want_bits);
   out.ulp = ulp_distance(storage, got, out.want);
   out.low = interval.low[i], out.high = interval.high[i];

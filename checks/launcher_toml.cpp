@@ -193,7 +193,7 @@ class Reader {
                               {"storage", "accumulate", "summation_depth", "flushes_subnormals", "atomics", "strided", "serial", "devices", "math", "largest_input", "loss_scales"});
     note("contract", root_.place("contract"), node);
     const std::vector<std::string> types = section.texts("storage");
-    for (std::size_t i = 0; i < types.size(); ++i) out_.storage.push_back(word(types[i], kLow, section, "storage") + AC_FP32);
+    for (std::size_t i = 0; i < types.size(); ++i) out_.storage.push_back(word(types[i], kFloats, section, "storage") + AC_FP32);
     out_.contract.accumulate = section.choice("accumulate", kLow).value_or(0) + AC_FP32;
     const std::int64_t depth = section.integer("summation_depth").value_or(0);
     if (depth < 0 || depth > (1 << 24)) section.fail("summation_depth", "got " + std::to_string(depth) + ", want 0 to 2^24");
@@ -416,10 +416,14 @@ class Reader {
     std::vector<std::int32_t> out;
     if (type == TypeRule::i64) return {AC_I64};
     if (type == TypeRule::u8) return {AC_U8};
+    if (type == TypeRule::fp16) return {AC_FP16};
+    if (type == TypeRule::bf16) return {AC_BF16};
+    if (type == TypeRule::e4m3fn) return {AC_E4M3FN};
+    if (type == TypeRule::e5m2) return {AC_E5M2};
     if (type != TypeRule::storage) out.push_back(AC_FP32);
     if (type == TypeRule::fp32) return out;
     for (const Dtype storage : signature.precision.storage)
-      if (const auto dtype = static_cast<std::int32_t>(std::find(kLow.begin(), kLow.end(), name(storage)) - kLow.begin()) + AC_FP32; std::find(out.begin(), out.end(), dtype) == out.end()) out.push_back(dtype);
+      if (const auto dtype = static_cast<std::int32_t>(std::find(kFloats.begin(), kFloats.end(), name(storage)) - kFloats.begin()) + AC_FP32; std::find(out.begin(), out.end(), dtype) == out.end()) out.push_back(dtype);
     return out;
   }
 
@@ -507,17 +511,18 @@ class Reader {
       out.symbols[0] = *section.text("symbol");
       return;
     }
-    const TomlSection symbols(file_, *symbol, "symbol", kLow);
+    const TomlSection symbols(file_, *symbol, "symbol", kFloats);
     for (const Dtype storage : signature.precision.storage) {
       const auto name = symbols.text(ampcheck::name(storage));
       if (!name) file_.fail(symbol->place, std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
-      const auto which = std::find(kLow.begin(), kLow.end(), ampcheck::name(storage)) - kLow.begin();
+      const auto which = std::find(kFloats.begin(), kFloats.end(), ampcheck::name(storage)) - kFloats.begin();
       out.symbols[static_cast<std::int32_t>(which) + AC_FP32] = *name;
     }
   }
 
-  inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32", "i64", "u8"};
-  inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};  // from AC_FP32
+  inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32", "i64", "u8", "fp16", "bf16", "e4m3fn", "e5m2"};
+  inline static const std::vector<std::string> kFloats = {"fp32", "fp16", "bf16", "e4m3fn", "e5m2"};  // from AC_FP32
+  inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};                        // accumulators, from AC_FP32
 
   TomlFile file_;
   LauncherOp& out_;

@@ -123,7 +123,7 @@ void require_flags(std::uint32_t flags, std::uint32_t known, const Place& place)
   if ((flags & ~known) != 0) place.fail("flags, got the unknown bits " + std::to_string(flags & ~known));
 }
 
-constexpr auto kTypes = {TypeRule::storage, TypeRule::parameter, TypeRule::fp32, TypeRule::i64, TypeRule::u8};
+constexpr auto kTypes = {TypeRule::storage, TypeRule::parameter, TypeRule::fp32, TypeRule::i64, TypeRule::u8, TypeRule::fp16, TypeRule::bf16, TypeRule::e4m3fn, TypeRule::e5m2};
 
 /// One op, read field by field into a definition.
 class OpReader {
@@ -288,7 +288,8 @@ class OpReader {
     if (symbols.size() > static_cast<std::size_t>(kMaxRank)) at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
     for (const std::string& symbol : symbols) require_dim(symbol, "dims", at);
     if (op_.form_count == 0 && output.dims == nullptr) at.fail("dims, got none, want its symbols: an op without a formula has no other way to say its shape");
-    if (spec.type != TypeRule::storage && spec.type != TypeRule::fp32) at.fail("type, got " + std::to_string(output.type) + ", want AC_TYPE_STORAGE or AC_TYPE_FP32");
+    if (spec.type == TypeRule::parameter || spec.type == TypeRule::i64 || spec.type == TypeRule::u8)
+      at.fail("type, got " + std::to_string(output.type) + ", want AC_TYPE_STORAGE or a floating type");
     return spec;
   }
 
@@ -317,20 +318,20 @@ class OpReader {
     if (op_.contract == nullptr) return;
     const Place at = place_.in("contract");
     const ac_contract contract = sized(op_.contract, at);
-    if (contract.storage_count < 0 || contract.storage_count > 3 || (contract.storage_count > 0 && contract.storage == nullptr))
-      at.fail("storage, got count " + std::to_string(contract.storage_count) + ", want 0 to 3 types");
-    const auto low = [&](std::int32_t dtype, const char* what) {
-      for (const Dtype known : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-        if (ac_dtype_of(known) == dtype) return known;
-      at.fail(std::string(what) + ", got " + std::to_string(dtype) + ", want AC_FP32, AC_FP16 or AC_BF16");
+    if (contract.storage_count < 0 || contract.storage_count > 5 || (contract.storage_count > 0 && contract.storage == nullptr))
+      at.fail("storage, got count " + std::to_string(contract.storage_count) + ", want 0 to 5 types");
+    const auto one_of = [&](std::int32_t dtype, std::initializer_list<Dtype> known, const char* what) {
+      const auto found = std::find_if(known.begin(), known.end(), [&](Dtype k) { return ac_dtype_of(k) == dtype; });
+      if (found == known.end()) at.fail(std::string(what) + ", got " + std::to_string(dtype) + ", want AC_FP32, AC_FP16" + (known.size() == 3 ? " or AC_BF16" : ", AC_BF16, AC_E4M3FN or AC_E5M2"));
+      return *found;
     };
     if (contract.storage_count > 0) out.storage.clear();
     for (std::int32_t i = 0; i < contract.storage_count; ++i) {
-      out.storage.push_back(low(contract.storage[i], "storage"));
+      out.storage.push_back(one_of(contract.storage[i], {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2}, "storage"));
       if (std::count(out.storage.begin(), out.storage.end(), out.storage.back()) > 1) at.fail("storage, got a type twice");
     }
     if (contract.compute != 0 && contract.compute != AC_FP32) at.fail("compute, got " + std::to_string(contract.compute) + ", want AC_FP32");
-    if (contract.accumulate != 0) out.accumulate = low(contract.accumulate, "accumulate");
+    if (contract.accumulate != 0) out.accumulate = one_of(contract.accumulate, {Dtype::fp32, Dtype::fp16, Dtype::bf16}, "accumulate");
     if (contract.summation_depth < 0) at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + ", want 0 or more");
     out.summation_depth = contract.summation_depth;
     out.flushes_subnormals = contract.flushes_subnormals != 0;

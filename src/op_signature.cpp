@@ -44,6 +44,10 @@ Dtype dtype_of(TypeRule rule, Dtype storage) {
     case TypeRule::fp32: return Dtype::fp32;
     case TypeRule::i64: return Dtype::i64;
     case TypeRule::u8: return Dtype::u8;
+    case TypeRule::fp16: return Dtype::fp16;
+    case TypeRule::bf16: return Dtype::bf16;
+    case TypeRule::e4m3fn: return Dtype::e4m3fn;
+    case TypeRule::e5m2: return Dtype::e5m2;
     case TypeRule::storage:
     case TypeRule::parameter: break;
   }

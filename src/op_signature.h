@@ -25,6 +25,7 @@ enum class TypeRule {
   fp32,
   i64,
   u8,
+  fp16, bf16, e4m3fn, e5m2,  ///< the same in every case
 };
 
 /// Values an input may take; the generator maps its numbers into the domain.

@@ -120,6 +120,22 @@ void expect_rounding(const FloatFormat& format, const std::vector<float>& values
   }
 }
 
+template <class T>
+void expect_codes(const FloatFormat& format) {
+  for (std::uint32_t bits = 0; bits < 256; ++bits) {
+    T x;
+    x.bits = static_cast<std::uint8_t>(bits);
+    const float value = x;
+    const double want = decode_scalar(format, bits);
+    EXPECT_TRUE(std::isnan(want) ? std::isnan(value) : static_cast<double>(value) == want && T(value).bits == bits) << format.name << " " << bits << " " << value;
+  }
+}
+
+TEST(ApiStorageTypes, EveryCodeOf8Bits) {
+  expect_codes<op::Float8E4M3>(kE4m3fn);
+  expect_codes<op::Float8E5M2>(kE5m2);
+}
+
 TEST(ApiStorageTypes, EveryPatternSurvives) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     op::Half half;
@@ -150,6 +166,11 @@ TEST(ApiStorageTypes, RoundToNearestEven) {
   }
   expect_rounding<op::Half>(kFp16, values);
   expect_rounding<op::BFloat16>(kBf16, values);
+  // The ties of every exponent of 8 bits, and their neighbours: a tie of one is a number of the other, or is far from it.
+  for (std::uint32_t high = 0; high < 1u << 13; ++high)
+    for (const std::uint32_t low : {0u, 1u, 0x7ffffu, 0x40000u}) values.push_back(op::detail::bits_as<float>((high << 19) | low));
+  expect_rounding<op::Float8E4M3>(kE4m3fn, values);
+  expect_rounding<op::Float8E5M2>(kE5m2, values);
 }
 
 }  // namespace

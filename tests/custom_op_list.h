@@ -71,6 +71,14 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"choices.so", "relu_leaks", "AC101"},                                              // class 30: another activation's derivative
     {"choices.so", "masked_squares", ""},
     {"choices.so", "masked_squares_forgets_mask", "AC101"},                             // class 35
+    {"fp8.so", "fp8_gelu", ""},
+    {"fp8.so", "fp8_gelu_tanh_slope", "AC101", "gelu_tanh"},
+    {"fp8.so", "quantize_fp8", ""},
+    {"fp8.so", "quantize_fp8_to_nan", ""},
+    {"fp8.so", "quantize_fp8_240", "AC101"},
+    {"fp8.so", "fp8_matmul", ""},
+    {"fp8.so", "fp8_matmul_14_bits", "AC301", "accumulates in"},
+    {"fp8.so", "fp8_matmul_next_scale", "AC101", "scale_b of the next index"},
     {"windows.so", "window_sum", ""},
     {"windows.so", "window_sum_one_further", "AC101"},                                  // class 32: one key too many is seen
     {"windows.so", "scale_by_blocks", ""},

@@ -124,6 +124,21 @@ TEST(Interval, Classes) {
   EXPECT_EQ(compare({kNan}, open).outside.size(), 0u);
 }
 
+TEST(Interval, WhereThereIsNoInfinityWhatOverflowsIsNaNOrTheLargest) {
+  const auto admitted = [](double v, double r, double got) { return admits(one(v, r, Dtype::e4m3fn), 0, got); };
+  for (const double v : {464.1, 1e6, -1e6, kInf, -kInf}) {
+    EXPECT_TRUE(admitted(v, 0, kNan)) << v;
+    EXPECT_TRUE(admitted(v, 0, std::copysign(448, v))) << v;
+    for (const double wrong : {std::copysign(240, v), std::copysign(416, v), std::copysign(448, -v), 0.0}) EXPECT_FALSE(admitted(v, 0, wrong)) << v << " " << wrong;
+  }
+  EXPECT_TRUE(admitted(464, 0, 448)) << "the tie rounds to the largest number";
+  EXPECT_FALSE(admitted(464, 0, kNan));
+  EXPECT_TRUE(admitted(460, 5, kNan)) << "may overflow";
+  EXPECT_FALSE(admitted(440, 5, kNan));
+  EXPECT_FALSE(admits(one(1e6, 0, Dtype::e5m2), 0, kNan)) << "has an infinity";
+  EXPECT_TRUE(admits(one(1e6, 0, Dtype::e5m2), 0, kInf));
+}
+
 TEST(Interval, ABallThatHoldsEveryNumberSaysNothingOfNaN) {
   const std::vector<double> v = {0, 1e30, 0, 1e38}, r = {1e130, 1e39, 1e38, 4e38};
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {

@@ -186,7 +186,7 @@ void add_data_option(CLI::App* verb, Options& o) {
 
 /// Storage types, seeds and regimes.
 void add_set_options(CLI::App* verb, Options& o) {
-  each(verb, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)",
+  each(verb, "--dtype", "T", "only this storage type: fp32, fp16, bf16, or e4m3fn, e5m2 (may be repeated)",
        [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
   each(verb, "--seeds", "N", "number of seeds (1)",
        [&o](const std::string& t) { o.seeds = parse_count("--seeds", t, 1, 1'000'000); });
@@ -397,7 +397,7 @@ void describe(CLI::App& app, Options& o) {
 
   CLI::App* contract = add_verb(app, o, "contract", "What a kernel's bits say of its precision contract, and the line to declare it by");
   contract->add_option("OP", o.words, "ops or patterns; a library or TOML file first if they are of one")->required();
-  each(contract, "--dtype", "T", "only this storage type: fp32, fp16, bf16 (may be repeated)", [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
+  each(contract, "--dtype", "T", "only this storage type: fp32, fp16, bf16, or e4m3fn, e5m2 (may be repeated)", [&o](const std::string& t) { o.dtypes.push_back(choose("--dtype", t, kDtypes)); });
   add_isolation_options(contract, o, "seconds that a call of a library's kernel may take (60)");
   each(contract, "--seed", "S", "seed of the data (1)", [&o](const std::string& t) { o.first_seed = parse_count("--seed", t, 0, std::int64_t{1} << 53); });
 

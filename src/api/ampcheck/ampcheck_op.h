@@ -129,7 +129,9 @@ enum {
 enum {
   AC_TYPE_STORAGE = 0, /* the storage dtype of the case */
   AC_TYPE_PARAMETER,   /* that, or fp32 beside 16-bit data */
-  AC_TYPE_FP32, AC_TYPE_I64, AC_TYPE_U8
+  AC_TYPE_FP32, AC_TYPE_I64, AC_TYPE_U8,
+  /* The same in every case: a GEMM of fp8 numbers that writes bf16, data that a kernel quantizes. */
+  AC_TYPE_FP16, AC_TYPE_BF16, AC_TYPE_E4M3FN, AC_TYPE_E5M2
 };
 enum { AC_ANY = 0, AC_POSITIVE, AC_UNIT_INTERVAL }; /* domain of values; (0, 1) */
 

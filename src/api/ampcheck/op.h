@@ -38,6 +38,8 @@ template <> struct DtypeOf<double> { static constexpr int value = AC_FP64; };
 template <> struct DtypeOf<float> { static constexpr int value = AC_FP32; };
 template <> struct DtypeOf<Half> { static constexpr int value = AC_FP16; };
 template <> struct DtypeOf<BFloat16> { static constexpr int value = AC_BF16; };
+template <> struct DtypeOf<Float8E4M3> { static constexpr int value = AC_E4M3FN; };
+template <> struct DtypeOf<Float8E5M2> { static constexpr int value = AC_E5M2; };
 template <> struct DtypeOf<std::int32_t> { static constexpr int value = AC_I32; };
 template <> struct DtypeOf<std::int64_t> { static constexpr int value = AC_I64; };
 template <> struct DtypeOf<std::uint8_t> { static constexpr int value = AC_U8; };
@@ -294,6 +296,8 @@ class Op {
 
   // What the kernel promises. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any order, glibc's
   // functions, dense tensors, CPU.
+  /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2. A result beyond the range of e4m3fn, which has no
+  /// infinity, may be NaN or its largest number.
   Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
   Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
   Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
@@ -334,6 +338,8 @@ class Op {
           case AC_FP32: return kernel(Type<float>{}, call);
           case AC_FP16: return kernel(Type<Half>{}, call);
           case AC_BF16: return kernel(Type<BFloat16>{}, call);
+          case AC_E4M3FN: return kernel(Type<Float8E4M3>{}, call);
+          case AC_E5M2: return kernel(Type<Float8E5M2>{}, call);
           default: throw std::runtime_error("no kernel for this storage type");
         }
       };
