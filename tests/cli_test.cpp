@@ -311,6 +311,16 @@ TEST(Cli, PrintedNamesWithPartsAndLayoutsReRun) {
   EXPECT_EQ(ampcheck("replay 'add(x=bf16[3,5],range=nomal,seed=1)'").exit_code, 2);
 }
 
+TEST(Cli, ASetOfCasesSaysWhatItLeavesOut) {
+  const std::string quick = ampcheck("check softmax add --regimes quick").out;
+  EXPECT_NE(quick.find("note: --regimes quick runs "), std::string::npos) << quick;
+  EXPECT_NE(quick.find(" cases of --regimes standard and may miss what only the rest shows: data "), std::string::npos) << quick;
+  EXPECT_NE(quick.find("neg_inf_rows"), std::string::npos) << quick;
+  EXPECT_EQ(ampcheck("check add").out.find("may miss"), std::string::npos);
+  EXPECT_NE(ampcheck("check add --verbose").out.find(" cases of --regimes all and may miss"), std::string::npos);
+  for (const char* all : {"check add --regimes all", "check 'add(x=fp32[2,3],seed=1)' --regimes quick"}) EXPECT_EQ(ampcheck(all).out.find("may miss"), std::string::npos) << all;
+}
+
 TEST(Cli, AReplayShowsWhichErrorsWouldBeSeen) {
   const ProgramResult run = ampcheck("replay 'softmax(x=bf16[5,67],seed=1)'");
   EXPECT_NE(run.out.find("  0.1 %    1 %   10 %  100 %"), std::string::npos) << run.out;

@@ -16,6 +16,7 @@
 #include "tools/device_choice.h"
 #include "tools/interrupt.h"
 #include "tools/isolation.h"
+#include "tools/left_out.h"
 #include "tools/plugins.h"
 #include "tools/progress.h"
 #include "tools/reports.h"
@@ -133,6 +134,13 @@ bool drop_uncertified(Selection& selection) {
   return notes.empty();
 }
 
+/// Of the quick set always, of the standard one on request; nothing where cases are named or have a file's tensors.
+void say_what_is_left_out(const Options& options, Selection& selection) {
+  const bool named = std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) { return word.find('(') != std::string::npos; });
+  if (named || !options.inputs.empty() || options.real == RealTensors::only || !(options.verbose || options.set == checks::CaseSet::quick)) return;
+  if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty()) selection.notes.push_back(std::move(text));
+}
+
 }  // namespace
 
 ExitCode check_command(const Options& options) {
@@ -162,6 +170,7 @@ ExitCode check_command(const Options& options) {
   }
   const bool all_certified = drop_uncertified(selection);
   planned = facts.planned = selection.cases.size();
+  say_what_is_left_out(options, selection);
   const Report report = run(options, selection, guard.flag(), journal);
   guard.finish();
   const ExitCode written = write_results(options, report, facts);
