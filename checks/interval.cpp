@@ -22,18 +22,19 @@ Numbers numbers(std::size_t n) { return {reference::make_channel(static_cast<std
 /// The radius widened by what this fp64 arithmetic itself may lose (rule R11).
 double widened(double v, double r) { return r == 0 ? 0.0 : r + (r * 0x1p-40 + std::fabs(v) * 0x1p-51); }
 
-/// Where a format has no infinity, the ends stay in it: see judge_overflow.
-constexpr RoundingMode kSaturating{.overflow = Overflow::saturate};
-const RoundingMode& to_storage(const FloatFormat& storage) {
-  static constexpr RoundingMode kUsual;
-  return storage.has_infinity() ? kUsual : kSaturating;
+RoundingMode to_storage(const FloatFormat& storage) {
+  return {.overflow = storage.has_infinity() ? Overflow::format_default : Overflow::saturate};
+}
+
+/// Whether these become NaN, since their format has no infinity; then its largest number is as right.
+bool overflows_to_nan(const FloatFormat& storage, std::span<const double> values) {
+  return !storage.has_infinity() && std::any_of(values.begin(), values.end(), [&](double v) { return !std::isnan(v) && std::isnan(decode_scalar(storage, encode_scalar(storage, v))); });
 }
 
 /// low and high from value and radius: RN to storage of the ends of the widened ball.
-void round_ends(Interval& out) {
+void set_ends(Interval& out) {
   const std::size_t n = out.value.size();
   out.low = numbers(n), out.high = numbers(n);
-  const FloatFormat& storage = format(out.dtype);
   for (std::size_t start = 0; start < n; start += kStep) {
     const std::size_t step = std::min(kStep, n - start);
     const double *value = out.value.data() + start, *radius = out.radius.data() + start;
@@ -42,8 +43,8 @@ void round_ends(Interval& out) {
       const double v = value[i], wide = widened(v, radius[i]);
       low[i] = v - wide, high[i] = v + wide;
     }
-    round_values(storage, to_storage(storage), {low, step}, {low, step});
-    round_values(storage, to_storage(storage), {high, step}, {high, step});
+    round_ends(out.dtype, {low, step});
+    round_ends(out.dtype, {high, step});
   }
 }
 
@@ -53,9 +54,8 @@ void judge_overflow(Interval& out) {
   for (std::size_t i = 0; i < out.value.size(); ++i) {
     const double v = out.value[i], wide = std::isinf(v) ? 0 : widened(v, out.radius[i]);
     const Judgement how = out.how.empty() ? Judgement::interval : out.how[i];
-    double ends[2] = {v - wide, v + wide};
-    round_values(storage, RoundingMode{}, ends, ends);
-    if (how == Judgement::open || how == Judgement::non_finite || (!std::isnan(ends[0]) && !std::isnan(ends[1]))) continue;
+    const double ends[2] = {v - wide, v + wide};
+    if (how == Judgement::open || how == Judgement::non_finite || !overflows_to_nan(storage, ends)) continue;
     if (out.how.empty()) out.how.assign(out.value.size(), Judgement::interval);
     if (std::isinf(v)) out.low[i] = out.high[i] = std::copysign(storage.max_finite(), v);
     out.how[i] = Judgement::interval_or_nan;
@@ -80,7 +80,8 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
         continue;
       }
       double ends[2] = {std::min(f * (1 - 0x1p-6), f * (1 + 0x1p-6)), std::max(f * (1 - 0x1p-6), f * (1 + 0x1p-6))};
-      round_values(format(out.dtype), to_storage(format(out.dtype)), ends, ends);
+      if (overflows_to_nan(format(out.dtype), ends)) out.how[i] = Judgement::interval_or_nan;
+      round_ends(out.dtype, ends);
       out.low[i] = std::min(out.low[i], ends[0]), out.high[i] = std::max(out.high[i], ends[1]);
     } else if (std::isnan(v)) {
       out.how[i] = leaves_finite ? Judgement::open : Judgement::non_finite;
@@ -96,7 +97,7 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
 }
 
 Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
-  round_ends(out);
+  set_ends(out);
   bool special = ball.flags != nullptr || !ball.range.finite;
   for (std::size_t i = 0; i < out.radius.size() && !ball.narrow; ++i) special |= !(out.radius[i] <= kFp32.max_finite());
   if (special) judge_range(ball, leaves_finite, out);
@@ -105,6 +106,8 @@ Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
 }
 
 }  // namespace
+
+void round_ends(Dtype dtype, std::span<double> ends) { round_values(format(dtype), to_storage(format(dtype)), ends, ends); }
 
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite) {
   Interval out;

@@ -48,6 +48,9 @@ struct Interval {
 /// The interval of a ball. `leaves_finite`: whether all inputs of the case are finite.
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite);
 
+/// Rounds ends of intervals to storage. Where that has no infinity, they stay at its largest number.
+void round_ends(Dtype dtype, std::span<double> ends);
+
 /// Whether the interval admits this number as element i.
 bool admits(const Interval& interval, std::int64_t i, double got);
 

@@ -214,7 +214,7 @@ bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::spa
       left.range += left_range;
       if (!left_range) left.max_ratio = 1;
       double ends[2] = {v - r * (1 + 0x1p-40), v + r * (1 + 0x1p-40)};
-      round_values(format(tensor.dtype), RoundingMode{}, ends, ends);
+      round_ends(tensor.dtype, ends);
       return left_range || (r > 0 && values[i] >= ends[0] && values[i] <= ends[1]);
     });
     if (!left.outside.empty()) continue;

@@ -152,7 +152,7 @@ KinkLimits::Pushed KinkLimits::pushed(std::size_t i) const {
   }
   const double held = held_.empty() ? 0 : held_[i];
   double ends[2] = {held + out.low - declared_.radius[i], held + out.high + declared_.radius[i]};
-  round_values(format(tensor_.dtype), RoundingMode{}, ends, ends);
+  round_ends(tensor_.dtype, ends);
   out.low = ends[0], out.high = ends[1];
   return out;
 }

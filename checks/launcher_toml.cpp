@@ -9,6 +9,7 @@
 
 #include "checks/launcher.h"
 #include "checks/plugin.h"
+#include "checks/plugin_kernel.h"
 #include "checks/second_order.h"
 #include "src/toml_file.h"
 
@@ -39,7 +40,11 @@ struct LauncherOp {
 };
 
 std::int32_t run_forward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->forward->run(*call); }
-std::int32_t run_backward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->backward->run(*call); }
+/// An op of which no input has a gradient needs no [backward].
+std::int32_t run_backward(const ac_call* call) {
+  const auto& backward = static_cast<LauncherOp*>(call->user)->backward;
+  return backward ? backward->run(*call) : 0;
+}
 std::int32_t run_double_backward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->double_backward->run(*call); }
 
 /// Where the parts of the description come from, by what messages about the description call them.
@@ -414,16 +419,9 @@ class Reader {
   /// The dtypes that a tensor of this type has in some case.
   static std::vector<std::int32_t> dtypes_of(TypeRule type, const OpSignature& signature) {
     std::vector<std::int32_t> out;
-    if (type == TypeRule::i64) return {AC_I64};
-    if (type == TypeRule::u8) return {AC_U8};
-    if (type == TypeRule::fp16) return {AC_FP16};
-    if (type == TypeRule::bf16) return {AC_BF16};
-    if (type == TypeRule::e4m3fn) return {AC_E4M3FN};
-    if (type == TypeRule::e5m2) return {AC_E5M2};
-    if (type != TypeRule::storage) out.push_back(AC_FP32);
-    if (type == TypeRule::fp32) return out;
+    if (type == TypeRule::parameter) out.push_back(AC_FP32);
     for (const Dtype storage : signature.precision.storage)
-      if (const auto dtype = static_cast<std::int32_t>(std::find(kFloats.begin(), kFloats.end(), name(storage)) - kFloats.begin()) + AC_FP32; std::find(out.begin(), out.end(), dtype) == out.end()) out.push_back(dtype);
+      if (const int dtype = ac_dtype_of(dtype_of(type, storage)); std::find(out.begin(), out.end(), dtype) == out.end()) out.push_back(dtype);
     return out;
   }
 
@@ -515,8 +513,7 @@ class Reader {
     for (const Dtype storage : signature.precision.storage) {
       const auto name = symbols.text(ampcheck::name(storage));
       if (!name) file_.fail(symbol->place, std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
-      const auto which = std::find(kFloats.begin(), kFloats.end(), ampcheck::name(storage)) - kFloats.begin();
-      out.symbols[static_cast<std::int32_t>(which) + AC_FP32] = *name;
+      out.symbols[ac_dtype_of(storage)] = *name;
     }
   }
 

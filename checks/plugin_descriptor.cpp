@@ -320,18 +320,18 @@ class OpReader {
     const ac_contract contract = sized(op_.contract, at);
     if (contract.storage_count < 0 || contract.storage_count > 5 || (contract.storage_count > 0 && contract.storage == nullptr))
       at.fail("storage, got count " + std::to_string(contract.storage_count) + ", want 0 to 5 types");
-    const auto one_of = [&](std::int32_t dtype, std::initializer_list<Dtype> known, const char* what) {
-      const auto found = std::find_if(known.begin(), known.end(), [&](Dtype k) { return ac_dtype_of(k) == dtype; });
-      if (found == known.end()) at.fail(std::string(what) + ", got " + std::to_string(dtype) + ", want AC_FP32, AC_FP16" + (known.size() == 3 ? " or AC_BF16" : ", AC_BF16, AC_E4M3FN or AC_E5M2"));
-      return *found;
+    const auto one_of = [&](std::int32_t dtype, std::initializer_list<Dtype> known, const char* what, const char* want) {
+      for (const Dtype k : known)
+        if (ac_dtype_of(k) == dtype) return k;
+      at.fail(std::string(what) + ", got " + std::to_string(dtype) + ", want " + want);
     };
     if (contract.storage_count > 0) out.storage.clear();
     for (std::int32_t i = 0; i < contract.storage_count; ++i) {
-      out.storage.push_back(one_of(contract.storage[i], {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2}, "storage"));
+      out.storage.push_back(one_of(contract.storage[i], {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2}, "storage", "AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN or AC_E5M2"));
       if (std::count(out.storage.begin(), out.storage.end(), out.storage.back()) > 1) at.fail("storage, got a type twice");
     }
     if (contract.compute != 0 && contract.compute != AC_FP32) at.fail("compute, got " + std::to_string(contract.compute) + ", want AC_FP32");
-    if (contract.accumulate != 0) out.accumulate = one_of(contract.accumulate, {Dtype::fp32, Dtype::fp16, Dtype::bf16}, "accumulate");
+    if (contract.accumulate != 0) out.accumulate = one_of(contract.accumulate, {Dtype::fp32, Dtype::fp16, Dtype::bf16}, "accumulate", "AC_FP32, AC_FP16 or AC_BF16");
     if (contract.summation_depth < 0) at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + ", want 0 or more");
     out.summation_depth = contract.summation_depth;
     out.flushes_subnormals = contract.flushes_subnormals != 0;

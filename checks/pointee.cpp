@@ -18,7 +18,7 @@ struct CType {
 };
 
 const std::vector<CType>& c_types() {
-  static const std::vector<std::int32_t> f16 = {AC_FP16}, b16 = {AC_BF16}, bits16 = {AC_FP16, AC_BF16}, i64 = {AC_I64}, i32 = {AC_I32}, u8 = {AC_U8};
+  static const std::vector<std::int32_t> f16 = {AC_FP16}, b16 = {AC_BF16}, bits16 = {AC_FP16, AC_BF16}, i64 = {AC_I64}, i32 = {AC_I32}, u8 = {AC_U8}, bits8 = {AC_U8, AC_E4M3FN, AC_E5M2};
   static const std::vector<CType> kTypes = {
       {"float", {AC_FP32}}, {"double", {AC_FP64}},
       {"half", f16}, {"__half", f16}, {"_Float16", f16}, {"__fp16", f16},
@@ -26,7 +26,7 @@ const std::vector<CType>& c_types() {
       {"uint16_t", bits16}, {"int16_t", bits16}, {"unsigned short", bits16}, {"short", bits16}, {"unsigned short int", bits16},
       {"int64_t", i64}, {"uint64_t", i64}, {"long long", i64}, {"unsigned long long", i64}, {"long", i64}, {"unsigned long", i64}, {"size_t", i64}, {"ptrdiff_t", i64},
       {"int32_t", i32}, {"int", i32}, {"uint32_t", i32}, {"unsigned", i32}, {"unsigned int", i32},
-      {"uint8_t", u8}, {"unsigned char", u8}, {"bool", u8, true}, {"_Bool", u8, true}, {"int8_t", u8, true}, {"char", u8, true}, {"signed char", u8, true}};
+      {"uint8_t", bits8}, {"unsigned char", bits8}, {"__nv_fp8_storage_t", bits8}, {"__nv_fp8_e4m3", {AC_E4M3FN}}, {"__nv_fp8_e5m2", {AC_E5M2}}, {"bool", u8, true}, {"_Bool", u8, true}, {"int8_t", u8, true}, {"char", u8, true}, {"signed char", u8, true}};
   return kTypes;
 }
 
@@ -41,6 +41,8 @@ const char* usual_type(std::int32_t dtype) {
     case AC_FP32: return "float";
     case AC_FP16: return "half";
     case AC_BF16: return "__nv_bfloat16";
+    case AC_E4M3FN: return "__nv_fp8_e4m3";
+    case AC_E5M2: return "__nv_fp8_e5m2";
     case AC_I64: return "int64_t";
     case AC_I32: return "int32_t";
     case AC_U8: return "uint8_t";

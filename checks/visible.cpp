@@ -60,6 +60,17 @@ VisibleCase find_visible_case(const OpDef& op, Dtype storage, const std::string&
   return out;
 }
 
+namespace {
+
+/// What the search found, as the end of a sentence.
+std::string where_visible(const OpDef& op, const OpCall& call, const std::string& subject) {
+  const VisibleCase found = find_visible_case(op, call.storage, subject, call.seed);
+  return found.name.empty() ? fmt::format(", and in {} more of all regimes: the declared precision leaves nothing of it to judge", found.tried)
+                            : fmt::format("; {:.0f} % of it would be judged at '{}'", 100 * found.share, found.name);
+}
+
+}  // namespace
+
 void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& results) {
   std::map<std::pair<std::string, std::string>, std::string> known;  // (op and storage, subject) -> words
   for (CaseResult& result : results)
@@ -68,11 +79,7 @@ void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& 
       const std::string subject = subject_of(check);
       std::string& words = known[{result.op + " " + result.dtype, subject}];
       const auto item = std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.op->signature.name == result.op && name(c.call.storage) == result.dtype; });
-      if (words.empty() && item != cases.end() && !item->op->forms.empty()) {
-        const VisibleCase found = find_visible_case(*item->op, item->call.storage, subject, item->call.seed);
-        words = found.name.empty() ? fmt::format("blind in every case, and in {} more of all regimes: the declared precision leaves nothing of it to judge", found.tried)
-                                   : fmt::format("blind in every case; {:.0f} % of it would be judged at '{}'", 100 * found.share, found.name);
-      }
+      if (words.empty() && item != cases.end() && !item->op->forms.empty()) words = "blind in every case" + where_visible(*item->op, item->call, subject);
       check.cause = words;
     }
 }
@@ -83,11 +90,7 @@ void say_where_visible(const OpDef& op, const OpCall& call, CaseResult& result) 
   for (CheckResult& check : result.checks) {
     if (check.code != "AC202" || convicts(check.verdict)) continue;
     const auto [words, is_new] = known.try_emplace(subject_of(check));
-    if (is_new) {
-      const VisibleCase found = find_visible_case(op, call.storage, words->first, call.seed);
-      words->second = found.name.empty() ? fmt::format("; so it is in {} cases of all regimes", found.tried)
-                                         : fmt::format("; {:.0f} % of it would be judged at '{}'", 100 * found.share, found.name);
-    }
+    if (is_new) words->second = where_visible(op, call, words->first);
     check.note += words->second;
   }
 }

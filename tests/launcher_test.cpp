@@ -114,6 +114,20 @@ TEST(Launchers, ADoubleBackwardIsJudgedAsAnOpOfItsOwn) {
                        "[my_op.toml:6:")) << "an op without a formula has none";
 }
 
+TEST(Launchers, OfFp8AreJudged) {
+  const auto seen = [](const std::string& symbol) {
+    const TomlOp made = op_of_toml("library = '" + kLibrary + "'\nname = 'relu_fp8'\nformula = 'y = maximum(x, 0)'\ndims = { N = [35, 64, 2] }\ninputs = { x = { dims = 'N', gradient = false } }\noutputs = { y = 'N' }\n"
+                                   "contract = { storage = ['e4m3fn'] }\n[forward]\nsymbol = '" + symbol + "'\narguments = ['const uint8_t* x', 'uint8_t* y', 'int64_t N']\n",
+                                   kFolder + "x.toml");
+    EXPECT_EQ(made.op.signature.precision.storage, std::vector<Dtype>{Dtype::e4m3fn});
+    return codes(made.op, CaseSet::standard, {Dtype::e4m3fn}, 1);
+  };
+  const auto right = seen("relu_fp8"), wrong = seen("relu_fp8_flushes");
+  EXPECT_EQ(right.size(), 1u);
+  EXPECT_TRUE(right.contains(""));
+  EXPECT_TRUE(wrong.contains("AC303")) << wrong.size();
+}
+
 /// Launchers with 32-bit indices and a quantized input; `pos` is how the index is declared, `forward` the launcher.
 std::string gather_text(const std::string& pos, const std::string& forward = "gather_i32") {
   return "library = '" + kLibrary + "'\nname = 'gathered'\nformula = 'y = gather(table, pos) * reshape(times, N, 1)'\ndims = { N = [5, 64, 2], V = [7, 40, 3], D = [3, 8, 33] }\n"
@@ -214,7 +228,7 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
       {"[backward]", "[forward2]", "[my_op.toml:25:2] file, got unknown key 'forward2' (did you mean 'forward'?"},
       {"library = ", "summary = ", "got no TOML: "},
       {"of = [\"y\", \"dx\"]", "of = [\"y\", \"dz\"]", "[my_op.toml:11:21] rows, got 'dz', want an output or the gradient of an input"},
-      {"storage = [\"fp32\", \"bf16\"]", "storage = [\"fp32\", \"bf61\"]", "storage, got 'bf61', want fp32, fp16, bf16"},
+      {"storage = [\"fp32\", \"bf16\"]", "storage = [\"fp32\", \"bf61\"]", "storage, got 'bf61', want fp32, fp16, bf16, e4m3fn, e5m2"},
       {"strided = true }", "strided = true, loss_scales = [3, 8] }", "[my_op.toml:12:72] loss_scales, got 3 and 8, want powers of two"},
       {"strided = true }", "strided = true, loss_scales = [8] }", "[my_op.toml:12:72] loss_scales, want the smallest and the largest"},
       {"strided = true }", "strided = true, largest_input = -1 }", "largest_input, got -1, want 0 for none, or a size"},

@@ -137,7 +137,7 @@ bool drop_uncertified(Selection& selection) {
 /// Of the quick set always, of the standard one on request; nothing where cases are named or have a file's tensors.
 void say_what_is_left_out(const Options& options, Selection& selection) {
   const bool named = std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) { return word.find('(') != std::string::npos; });
-  if (named || !options.inputs.empty() || options.real == RealTensors::only || !(options.verbose || options.set == checks::CaseSet::quick)) return;
+  if (named || !options.inputs.empty() || options.shapes.kind != ShapeFilter::Kind::all || options.real == RealTensors::only || !(options.verbose || options.set == checks::CaseSet::quick)) return;
   if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty()) selection.notes.push_back(std::move(text));
 }
 

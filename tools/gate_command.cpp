@@ -80,16 +80,15 @@ Rules rules_of_file(const std::string& path) {
   }
   try {
     const TomlFile file(text, path);
-    const TomlSection known(file, file.root(), "a rule", {"fp32", "fp16", "bf16"});
+    const TomlSection known(file, file.root(), "a rule", {"fp32", "fp16", "bf16", "e4m3fn", "e5m2"});
     for (const TomlEntry& entry : file.root().entries) {
       if (entry.value.kind != TomlNode::Kind::table) file.fail(entry.place, entry.key + ", got " + kind_name(entry.value.kind) + ", want a table with atol and rtol");
-      for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-        if (entry.key == name(dtype)) out[dtype] = rule_of_section(file, entry);
+      out[find_dtype(entry.key)->dtype] = rule_of_section(file, entry);
     }
   } catch (const TomlError& error) {
     throw UsageError(error.what());
   }
-  if (out.empty()) throw UsageError("[--rules] got no rule in '" + path + "', want a table [fp32], [fp16] or [bf16]");
+  if (out.empty()) throw UsageError("[--rules] got no rule in '" + path + "', want a table [fp32], [fp16], [bf16], [e4m3fn] or [e5m2]");
   return out;
 }
 

@@ -21,7 +21,7 @@ void describe_gelu(Op& op, const G& gradient) {
   op.formula("y = x * 0.5 * (1 + erf(x * 0.70710678118654752440))");
   op.form("erfc", "y = x * 0.5 * erfc(-x * 0.70710678118654752440)");
   op.storage({AC_E4M3FN, AC_E5M2});
-  describe_unary(op, [](float x) { return x * phi(x); }, gradient);
+  describe_unary<Float8E4M3, Float8E5M2>(op, [](float x) { return x * phi(x); }, gradient);
 }
 
 float gelu_slope(float x) { return phi(x) + x * 0.39894228f * std::exp(-0.5f * x * x); }
@@ -59,7 +59,7 @@ void describe_matmul(Op& op, int bits, std::int64_t shift) {
   op.dim("K", 64, 300, 1024);
   op.formula("c = matmul(a, b, transpose_b=1) * reshape(scale_a, M, 1) * reshape(scale_b, 1, N)");
   op.storage({AC_E4M3FN, AC_E5M2});
-  op.forward([=]<class T>(Type<T>, const Call& call) {
+  op.forward<Float8E4M3, Float8E5M2>([=]<class T>(Type<T>, const Call& call) {
     const auto a = call.view<const T>("a"), b = call.view<const T>("b");
     const auto scale_a = call.view<const float>("scale_a"), scale_b = call.view<const float>("scale_b");
     const auto c = call.view<BFloat16>("c");

@@ -151,6 +151,14 @@ void loose_exp_backward(const float* x, const float* dy, float* dx, int64_t coun
   for (int64_t i = 0; i < count; ++i) dx[i] = dy[i] * (std::exp(x[i]) * (1.0f + 0x1.8p-21f));
 }
 
+/* y = max(x, 0) of fp8 codes, whose first bit is the sign; NaN (0x7f in e4m3fn) stays. */
+void relu_fp8(const uint8_t* x, uint8_t* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] > 0x80 && x[i] != 0xff ? 0 : x[i];
+}
+void relu_fp8_flushes(const uint8_t* x, uint8_t* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = (x[i] > 0x80 && x[i] != 0xff) || (x[i] & 0x7f) < 8 ? 0 : x[i];
+}
+
 int crashing_launcher() { return *static_cast<volatile int*>(nullptr); }
 
 }  // extern "C"

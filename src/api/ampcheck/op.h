@@ -269,21 +269,22 @@ class Op {
     return *this;
   }
 
-  /// A kernel takes (const Call&), or (Type<T>, const Call&) for any T, to be called with that of the storage type.
-  template <class F>
-  Op& forward(F kernel) { return op_.forward = &run_forward, forward_ = by_storage(std::move(kernel)), *this; }
-  template <class F>
-  Op& backward(F kernel) { return op_.backward = &run_backward, backward_ = by_storage(std::move(kernel)), *this; }
+  /// A kernel takes (const Call&), or (Type<T>, const Call&) for any T, to be called with that of the storage type: float, Half or
+  /// BFloat16, or one of those named here, forward<Float8E4M3, Float8E5M2>(kernel).
+  template <class... Types, class F>
+  Op& forward(F kernel) { return op_.forward = &run_forward, forward_ = by_storage<Types...>(std::move(kernel)), *this; }
+  template <class... Types, class F>
+  Op& backward(F kernel) { return op_.backward = &run_backward, backward_ = by_storage<Types...>(std::move(kernel)), *this; }
 
   /// Forward mode: reads "x.tangent" of each input that has a gradient, writes "y.tangent" of each output.
-  template <class F>
-  Op& jvp(F kernel) { return op_.jvp = &run_jvp, jvp_ = by_storage(std::move(kernel)), *this; }
+  template <class... Types, class F>
+  Op& jvp(F kernel) { return op_.jvp = &run_jvp, jvp_ = by_storage<Types...>(std::move(kernel)), *this; }
 
   /// The backward of the backward, checked as an op "<name>_backward": reads inputs, saved, "dy" of each output and "dgrad_x" of each gradient,
   /// writes "dx" of each input that has a gradient and "ddy" of each cotangent.
-  template <class F>
+  template <class... Types, class F>
   Op& double_backward(F kernel) {
-    second_ = {sizeof second_, 0, &run_double_backward}, double_backward_ = by_storage(std::move(kernel));
+    second_ = {sizeof second_, 0, &run_double_backward}, double_backward_ = by_storage<Types...>(std::move(kernel));
     return extension(AC_DOUBLE_BACKWARD, &second_);
   }
 
@@ -296,7 +297,7 @@ class Op {
 
   // What the kernel promises. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any order, glibc's
   // functions, dense tensors, CPU.
-  /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2. A result beyond the range of e4m3fn, which has no
+  /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result beyond the range of e4m3fn, which has no
   /// infinity, may be NaN or its largest number.
   Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
   Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
@@ -330,19 +331,14 @@ class Op {
  private:
   using KernelFn = std::function<void(const Call&)>;
 
-  template <class F>
+  template <class... Types, class F>
   static KernelFn by_storage(F kernel) {
-    if constexpr (std::is_invocable_v<F, Type<float>, const Call&>)
+    if constexpr (sizeof...(Types) > 0)
       return [kernel](const Call& call) {
-        switch (call.storage()) {
-          case AC_FP32: return kernel(Type<float>{}, call);
-          case AC_FP16: return kernel(Type<Half>{}, call);
-          case AC_BF16: return kernel(Type<BFloat16>{}, call);
-          case AC_E4M3FN: return kernel(Type<Float8E4M3>{}, call);
-          case AC_E5M2: return kernel(Type<Float8E5M2>{}, call);
-          default: throw std::runtime_error("no kernel for this storage type");
-        }
+        const bool found = ((call.storage() == DtypeOf<Types>::value && (kernel(Type<Types>{}, call), true)) || ...);
+        if (!found) throw std::runtime_error("no kernel for this storage type");
       };
+    else if constexpr (std::is_invocable_v<F, Type<float>, const Call&>) return by_storage<float, Half, BFloat16>(std::move(kernel));
     else return kernel;
   }
 
