@@ -197,9 +197,14 @@ bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vecto
   return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr);
 }
 
-double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at) {
+double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, double enough) {
   Evaluated& of = form_at(form);
-  return evaluator(of, pass, reference::Radii::uniform).of->radius_at(node_of(of, pass, name), at);
+  return evaluator(of, pass, reference::Radii::uniform).of->radius_at(node_of(of, pass, name), at, enough);
+}
+
+std::optional<reference::Ball> CaseReference::columns(std::size_t form, Pass pass, const std::string& name, std::span<const std::int64_t> columns) {
+  Evaluated& at = form_at(form);
+  return ready(at, pass).columns(node_of(at, pass, name), columns);
 }
 
 bool CaseReference::by_row(std::size_t form, Pass pass, const std::string& name) {

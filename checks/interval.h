@@ -73,16 +73,16 @@ struct NearestTest {
   std::int64_t last_bit;
 };
 
-/// Whether n elements of a ball of uniform radius from `first` on are right and seen whatever their own radius: each is the storage's
-/// number nearest to its value, and none is so near to zero that it might be blind. Their headroom is then unused. `got`: as they are
-/// stored, in a type of 16 bits, without a look at their values, which compares codes. False says nothing.
-bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype);
-
-/// The same of one element with a radius of its own.
+/// Whether an element is right and seen whatever its radius up to this one: it is the storage's number nearest to its value, and not so near
+/// to zero that it might be blind. Its headroom is then unused.
 bool settled(double got, double value, double radius, Dtype dtype);
 
-/// Which of these elements that test leaves open, ascending: indices into `got`. Of more than `most` not all.
+/// Which of the elements of a ball from `first` on that test leaves open at the radii of the ball, ascending: indices into `got`. Of more
+/// than `most` not all.
 void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most = SIZE_MAX);
+
+/// The same of n elements as they are stored, by a comparison of codes. False where there are more than `most`, or the type has not 16 bits.
+bool unsettled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);

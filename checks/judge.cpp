@@ -284,17 +284,48 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
   return of.held[k].empty() && is_float(of.tensor(k).dtype) && bytes(of.tensor(k).dtype) < 4 && largest >= kFewest;
 }
 
-/// Whether the few elements that the part's bound leaves open are settled at bounds of their own.
-bool settled_each(ByRows& of, std::size_t form, std::size_t k, std::span<const double> got, const reference::Ball& ball, std::int64_t first) {
-  constexpr std::size_t kMost = 32;  // of more, some stay open anyway
+/// Of a bound's most elements that it may leave open, so that each is looked at by itself.
+constexpr std::size_t kMostOpen = 32;
+
+/// Which of the elements [at, at + n) of a tensor, those of the ball from `first` on, no bound settles: the part's, or for the few that it leaves
+/// open one of their own. Ascending, from `at` on; nothing where they are too many, or where one is enough (`any`) the first of them.
+std::optional<std::vector<std::int64_t>> left_open(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, std::int64_t n, const reference::Ball& ball, std::int64_t first, bool any) {
+  const Dtype dtype = of.tensor(k).dtype;
   std::vector<std::int64_t> open;
-  unsettled(got, ball, first, of.tensor(k).dtype, open, kMost);
-  const auto nearest = [&](std::int64_t i) { return settled(got[static_cast<std::size_t>(i)], ball.v[first + i], 0, of.tensor(k).dtype); };
-  return open.size() <= kMost && std::all_of(open.begin(), open.end(), nearest) && std::all_of(open.begin(), open.end(), [&](std::int64_t i) {
-    const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i), number = got[static_cast<std::size_t>(i)];
-    return (radius == 0 && number == ball.v[first + i]) || settled(number, ball.v[first + i], radius, of.tensor(k).dtype);
+  const std::byte* const codes = of.got[k].codes(at);
+  if (codes == nullptr || !unsettled_codes(codes, static_cast<std::size_t>(n), ball, first, dtype, open, kMostOpen)) {
+    open.clear();
+    unsettled(of.got[k].part(at, n, of.room), ball, first, dtype, open, kMostOpen);
+  }
+  if (open.size() > kMostOpen) return std::nullopt;
+  const auto got = [&](std::int64_t i) { return of.got[k].part(at + i, 1, of.room).front(); };
+  const auto far = [&](std::int64_t i) { return !settled(got(i), ball.v[first + i], 0, dtype); };  // at whatever radius
+  if (const auto found = std::find_if(open.begin(), open.end(), far); any && found != open.end()) return std::vector{*found};
+  std::erase_if(open, [&](std::int64_t i) {
+    if (far(i)) return false;
+    const double value = ball.v[first + i], number = got(i), enough = std::fabs(value) / 2;  // far from zero
+    const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i, enough);
+    return (radius == 0 && number == value) || settled(number, value, radius, dtype);
   });
+  return open;
 }
+
+/// Compares some elements of a tensor with their own balls, side by side in `ball`; `at`: their indices.
+void compare_at(ByRows& of, std::size_t form, std::size_t k, const std::vector<std::int64_t>& at, const reference::Ball& ball) {
+  Comparison& all = of.comparisons[k];
+  std::vector<double> got;
+  for (const std::int64_t i : at) got.push_back(of.got[k].part(i, 1, of.room).front());
+  const std::size_t known = all.outside.size();
+  compare_part(got, of.run.reference.interval_of_part(form, of.pass, ball, of.tensor(k).dtype, {}), 0, all);
+  for (std::size_t i = known; i < all.outside.size(); ++i) all.outside[i] = at[static_cast<std::size_t>(all.outside[i])];
+}
+
+/// What a bound left of a tensor: its rows, or elements of it if they are few.
+struct Left {
+  bool by_row;
+  std::vector<char> rows;  ///< or one for the whole
+  std::vector<std::int64_t> elements = {};
+};
 
 /// Counts what a bound settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
 void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, std::vector<char>& rows) {
@@ -302,35 +333,38 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
   for (const std::size_t k : whole)
     if (worth_a_bound(of, k)) which.push_back(k);
   if (which.empty()) return;
-  std::vector<std::vector<char>> open(which.size());  // of a tensor that comes by rows: its rows, else the whole
-  std::vector<bool> by_row;
+  std::vector<Left> left;
   const std::int64_t count = of.run.reference.row_count(form);
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    by_row.push_back(of.run.reference.by_row(form, of.pass, of.tensor(which[i]).name));
-    open[i].assign(by_row[i] ? static_cast<std::size_t>(count) : 1, 0);
+  for (const std::size_t k : which) {
+    const bool by_row = of.run.reference.by_row(form, of.pass, of.tensor(k).name);
+    left.push_back({by_row, std::vector<char>(by_row ? static_cast<std::size_t>(count) : 1, 0)});
   }
   const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
     const std::size_t k = which[i];
-    const std::int64_t width = by_row[i] ? of.tensor(k).shape.count() / count : ball.count();
+    const std::int64_t width = left[i].by_row ? of.tensor(k).shape.count() / count : ball.count();
     for (std::int64_t first = 0; first < ball.count(); first += width) {
-      const std::byte* const codes = of.got[k].codes(at + first);
-      if (codes != nullptr && settled_codes(codes, static_cast<std::size_t>(width), ball, first, of.tensor(k).dtype)) continue;
-      const std::span<const double> run = of.got[k].part(at + first, width, of.room);
-      const bool sure = settled_each(of, form, k, run, ball, first);
-      open[i][by_row[i] ? static_cast<std::size_t>((at + first) / width) : 0] |= !sure;
+      const auto open = left_open(of, form, k, at + first, width, ball, first, left[i].by_row);
+      if (open && open->empty()) continue;
+      left[i].rows[left[i].by_row ? static_cast<std::size_t>((at + first) / width) : 0] = 1;
+      if (open && !left[i].by_row && width == of.tensor(k).shape.count()) left[i].elements = *open;
     }
   };
   if (!of.run.reference.stream_uniform(form, of.pass, of.names(which), part)) return;
   rows.assign(static_cast<std::size_t>(count), 0);
-  for (std::size_t i = 0; i < which.size(); ++i)
-    for (std::size_t row = 0; by_row[i] && row < rows.size(); ++row) rows[row] |= open[i][row];
-  const std::int64_t left = std::count(rows.begin(), rows.end(), 1);
+  for (const Left& of_one : left)
+    for (std::size_t row = 0; of_one.by_row && row < rows.size(); ++row) rows[row] |= of_one.rows[row];
+  const std::int64_t open_rows = std::count(rows.begin(), rows.end(), 1);
   for (std::size_t i = 0; i < which.size(); ++i) {
-    const std::int64_t size = of.tensor(which[i]).shape.count();
-    if (!by_row[i] && open[i][0]) continue;
-    std::erase(whole, which[i]);
-    of.comparisons[which[i]].compared += by_row[i] ? size / count * (count - left) : size;
-    if (by_row[i] && left > 0) parted.push_back(which[i]);
+    const std::size_t k = which[i];
+    const std::int64_t size = of.tensor(k).shape.count();
+    if (!left[i].by_row && left[i].rows[0]) {
+      const auto balls = left[i].elements.empty() ? std::nullopt : of.run.reference.columns(form, of.pass, of.tensor(k).name, left[i].elements);
+      if (!balls) continue;
+      compare_at(of, form, k, left[i].elements, *balls);
+    }
+    std::erase(whole, k);
+    of.comparisons[k].compared += left[i].by_row ? size / count * (count - open_rows) : size - std::ssize(left[i].elements);
+    if (left[i].by_row && open_rows > 0) parted.push_back(k);
   }
 }
 
@@ -356,22 +390,18 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   const auto most = static_cast<std::size_t>(ball.count() / 4);  // of more there is no point in leaving the others out
   unsettled(values, ball, 0, of.tensor(k).dtype, open, most);
   if (open.size() > most) return false;
-  Comparison& all = of.comparisons[k];
   const auto few = static_cast<std::int64_t>(open.size());
-  all.compared += ball.count() - few;
+  of.comparisons[k].compared += ball.count() - few;
   if (few == 0) return true;
   reference::Ball part;
   part.shape = Shape{few}, part.range = ball.range, part.narrow = ball.narrow;
   part.v = reference::make_channel(few), part.r = reference::make_channel(few);
-  std::vector<double> got;
   for (std::int64_t i = 0; i < few; ++i) {
-    const std::int64_t from = open[static_cast<std::size_t>(i)];
+    std::int64_t& from = open[static_cast<std::size_t>(i)];
     part.v[i] = ball.v[from], part.r[i] = ball.r[from];
-    got.push_back(values[static_cast<std::size_t>(from)]);
+    from += at;
   }
-  const std::size_t known = all.outside.size();
-  compare_part(got, of.run.reference.interval_of_part(form, of.pass, part, of.tensor(k).dtype, {}), 0, all);
-  for (std::size_t i = known; i < all.outside.size(); ++i) all.outside[i] = at + open[static_cast<std::size_t>(all.outside[i])];
+  compare_at(of, form, k, open, part);
   return true;
 }
 

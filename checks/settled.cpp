@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// settled_codes() and unsettled() over a block, compiled once per SIMD target.
+// unsettled_codes() and unsettled() over a block, compiled once per SIMD target.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <vector>
 
 #include "checks/interval.h"
+#include "src/rounding.h"
 
 #ifndef HWY_DISABLE_PCLMUL_AES
 #define HWY_DISABLE_PCLMUL_AES  // unused here; with them x86-64-v3 would count as SSSE3 and be compiled again as AVX2
@@ -19,13 +20,12 @@
 #define AMPCHECK_CHECKS_CODES_TEST
 namespace ampcheck::checks {
 namespace {
-/// Constants of settled_codes() for one tensor: codes of normal numbers, and how the bits of a double become one.
+/// Constants of unsettled_codes() for one tensor: codes of normal numbers, and how the bits of a double become one.
 struct CodesTest {
   std::uint16_t least, most;
   int shift;
   std::uint64_t rebase;
   double share, near;
-  double least_value(std::uint16_t code) const { return std::bit_cast<double>((static_cast<std::uint64_t>(code) << shift) + rebase); }
 };
 }  // namespace
 }  // namespace ampcheck::checks
@@ -86,20 +86,19 @@ void Unsettled(const double* got, const double* value, const double* radius, std
     if (!hn::AllTrue(d, nearest(hn::Set(d, got[k]), hn::Set(d, value[k]), hn::Set(d, radius != nullptr ? radius[k] : 0.0)))) out.push_back(static_cast<std::int64_t>(k));
 }
 
-/// The smallest and the largest magnitude of some codes.
-void See(const std::uint16_t* codes, std::size_t n, std::uint16_t& least, std::uint16_t& most) {
+/// Whether all are codes of finite numbers of the normal range.
+bool normal_codes(const std::uint16_t* codes, std::size_t n, const CodesTest& test) {
   const hn::ScalableTag<std::uint16_t> d;
   const auto magnitude = hn::Set(d, 0x7fff);
-  auto low = magnitude, high = hn::Zero(d);
+  auto low = hn::Set(d, test.least), high = hn::Set(d, test.most);
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
     const auto size = hn::And(hn::LoadU(d, codes + k), magnitude);
     low = hn::Min(low, size), high = hn::Max(high, size);
   }
-  HWY_ALIGN std::uint16_t lows[HWY_MAX_BYTES / 2], highs[HWY_MAX_BYTES / 2];
-  hn::Store(low, d, lows), hn::Store(high, d, highs);
-  least = *std::min_element(lows, lows + hn::Lanes(d)), most = *std::max_element(highs, highs + hn::Lanes(d));
-  for (; k < n; ++k) least = std::min<std::uint16_t>(least, codes[k] & 0x7fff), most = std::max<std::uint16_t>(most, codes[k] & 0x7fff);
+  bool normal = hn::AllTrue(d, hn::Eq(low, hn::Set(d, test.least))) && hn::AllTrue(d, hn::Eq(high, hn::Set(d, test.most)));
+  for (; k < n; ++k) normal &= (codes[k] & 0x7fff) >= test.least && (codes[k] & 0x7fff) <= test.most;
+  return normal;
 }
 
 /// Whether these are the codes of the values, rounded to nearest even as numbers of the normal range, whose mantissas lose kShift bits;
@@ -119,7 +118,7 @@ bool codes_hold(const std::uint16_t* codes, const double* value, const double* r
     const auto odd = hn::And(hn::ShiftRight<kShift>(size), one);
     const auto rounded = hn::ShiftRight<kShift>(hn::Add(hn::Add(size, below_half), odd));
     wrong = hn::Or(wrong, hn::Xor(code, hn::OrAnd(rounded, hn::ShiftRight<48>(bits), sign)));
-    if (kRadii) seen = hn::And(seen, hn::Gt(hn::Mul(hn::Abs(v), share), hn::Add(near, r)));
+    seen = hn::And(seen, hn::Gt(hn::Mul(hn::Abs(v), share), kRadii ? hn::Add(near, r) : near));
   };
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d))
@@ -128,14 +127,24 @@ bool codes_hold(const std::uint16_t* codes, const double* value, const double* r
   return hn::AllTrue(d, seen) && hn::AllTrue(u, hn::Eq(wrong, hn::Zero(u)));
 }
 
-bool SettledCodes(const std::uint16_t* codes, const double* value, const double* radius, std::size_t n, const CodesTest& test) {
-  std::uint16_t least, most;
-  See(codes, n, least, most);
-  if (least < test.least || most > test.most) return false;
-  // A value that rounds to a code is at most one part in 2^7 smaller.
-  if (radius == nullptr && !(test.least_value(least) * (1 - 0x1p-7) * test.share > test.near)) return false;
-  if (test.shift == 45) return radius ? codes_hold<45, true>(codes, value, radius, n, test) : codes_hold<45, false>(codes, value, radius, n, test);
-  return radius ? codes_hold<42, true>(codes, value, radius, n, test) : codes_hold<42, false>(codes, value, radius, n, test);
+/// Lists what of a block does not hold, until that is more than `most`.
+template <int kShift, bool kRadii>
+void list_codes(const std::uint16_t* codes, const double* value, const double* radius, std::size_t n, const CodesTest& test, std::size_t most, std::vector<std::int64_t>& out) {
+  constexpr std::size_t kBlock = 128;
+  const auto hold = [&](std::size_t from, std::size_t count) HWY_ATTR {
+    return normal_codes(codes + from, count, test) && codes_hold<kShift, kRadii>(codes + from, value + from, kRadii ? radius + from : nullptr, count, test);
+  };
+  for (std::size_t start = 0; start < n && out.size() <= most; start += kBlock) {
+    const std::size_t end = std::min(n, start + kBlock);
+    if (HWY_LIKELY(hold(start, end - start))) continue;
+    for (std::size_t k = start; k < end; ++k)
+      if (!hold(k, 1)) out.push_back(static_cast<std::int64_t>(k));
+  }
+}
+
+void UnsettledCodes(const std::uint16_t* codes, const double* value, const double* radius, std::size_t n, const CodesTest& test, std::size_t most, std::vector<std::int64_t>& out) {
+  if (test.shift == 45) return radius ? list_codes<45, true>(codes, value, radius, n, test, most, out) : list_codes<45, false>(codes, value, radius, n, test, most, out);
+  return radius ? list_codes<42, true>(codes, value, radius, n, test, most, out) : list_codes<42, false>(codes, value, radius, n, test, most, out);
 }
 
 }  // namespace
@@ -148,7 +157,7 @@ namespace ampcheck::checks {
 
 HWY_EXPORT(Settled);
 HWY_EXPORT(Unsettled);
-HWY_EXPORT(SettledCodes);
+HWY_EXPORT(UnsettledCodes);
 
 namespace {
 
@@ -169,13 +178,20 @@ const double* radii_of(const reference::Ball& ball, std::int64_t first) { return
 
 }  // namespace
 
-bool settled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype) {
+bool unsettled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most) {
   if (dtype != Dtype::bf16 && dtype != Dtype::fp16) return false;
   const FloatFormat& storage = format(dtype);
   const NearestTest test = test_of(ball, dtype);
-  const CodesTest codes{static_cast<std::uint16_t>(1u << storage.fraction_bits()), static_cast<std::uint16_t>(storage.max_code()), 52 - storage.fraction_bits(),
-                        static_cast<std::uint64_t>(kFp64.bias - storage.bias) << 52, 1 - test.share, test.near};
-  return HWY_DYNAMIC_DISPATCH(SettledCodes)(reinterpret_cast<const std::uint16_t*>(got), ball.v.get() + first, radii_of(ball, first), n, codes);
+  const CodesTest by_code{static_cast<std::uint16_t>(1u << storage.fraction_bits()), static_cast<std::uint16_t>(storage.max_code()), 52 - storage.fraction_bits(),
+                          static_cast<std::uint64_t>(kFp64.bias - storage.bias) << 52, 1 - test.share, test.near};
+  const auto* const codes = reinterpret_cast<const std::uint16_t*>(got);
+  const double *const values = ball.v.get() + first, *const radii = radii_of(ball, first);
+  HWY_DYNAMIC_DISPATCH(UnsettledCodes)(codes, values, radii, n, by_code, most, out);
+  if (out.size() > most) return false;
+  std::erase_if(out, [&](std::int64_t i) {  // a tie, or no number of the normal range
+    return HWY_DYNAMIC_DISPATCH(Settled)(decode_scalar(storage, codes[i]), values[i], radii == nullptr ? 0.0 : radii[i], test);
+  });
+  return true;
 }
 
 bool settled(double got, double value, double radius, Dtype dtype) {

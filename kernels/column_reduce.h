@@ -26,7 +26,7 @@ struct Divide {
 
 namespace detail {
 
-inline constexpr std::int64_t kColumnBlock = 256;  ///< columns summed together on the CPU
+inline constexpr std::int64_t kColumnBlock = 512;  ///< columns summed together on the CPU
 inline constexpr int kTensorLanes = 1024;
 
 /// lane[l * stride + i] for i < n and all lanes becomes the tree's sum in lane 0.
@@ -66,11 +66,12 @@ void column_reduce_cpu(const SumArguments<F, Finish, N>& a) {
   parallel_for(a.columns, kColumnBlock, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += kColumnBlock) {
       const std::int64_t n = std::min(kColumnBlock, end - first);
-      alignas(64) float lane[kLanes * kColumnBlock] = {};
+      alignas(64) float lane[kLanes * kColumnBlock];
+      std::fill_n(lane, kLanes * n, 0.0f);
       for (std::int64_t row = 0; row < a.rows; ++row)
-        add_run(a.f, in, row * a.columns + first, n, lane + row % kLanes * kColumnBlock,
+        add_run(a.f, in, row * a.columns + first, n, lane + row % kLanes * n,
                 std::make_index_sequence<N>());
-      join_lanes(lane, kLanes, kColumnBlock, n);
+      join_lanes(lane, kLanes, n, n);
       for (std::int64_t i = 0; i < n; ++i) lane[i] = a.finish(lane[i]);
       write(a.out, first, n, lane);
     }

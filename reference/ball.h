@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -130,8 +131,11 @@ class BallEvaluator {
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
   bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
   /// Radii::uniform, inside a sink: a bound of the radius of element `at` of the part that is handed over, from that element's own
-  /// operands as far back as they are at hand.
-  double radius_at(Expr target, std::int64_t at) const;
+  /// operands: as far back as it takes to come below `enough`, or as they are at hand.
+  double radius_at(Expr target, std::int64_t at, double enough) const;
+  /// The balls of some elements of a target of one axis that is a sum over rows, evaluated from these columns of the leaves alone. Nothing where
+  /// its columns do not follow from their own.
+  std::optional<Ball> columns(Expr target, std::span<const std::int64_t> columns) const;
   /// Takes over, without a copy, what another evaluator of this graph and these inputs keeps of moved leaves (unfolded
   /// images, gathered rows): such elements are exact under any radii.
   void adopt_moved(const BallEvaluator& other);

@@ -54,6 +54,11 @@ bool elementwise(Primitive p) {
          p == Primitive::where || p == Primitive::maximum || p == Primitive::erf || p == Primitive::log || p == Primitive::log1p;
 }
 
+/// What computing a node takes: the adjoint rule is the only part that is dear to copy.
+Node without_adjoint(const Node& node) {
+  return {node.primitive, node.args, node.shape, node.value, node.axis, node.transpose_a, node.transpose_b, node.map, node.name, nullptr};
+}
+
 /// Where row `row` of a sum's operand goes: the row's index without the summed axis.
 std::int64_t column_of(const RowPlan& plan, int axis, std::int64_t row) {
   std::int64_t inner = 1;
@@ -110,7 +115,8 @@ class BallEvaluator::Pass {
       : of_(of), needed_(needed), targets_(targets), sink_(sink), phase_(needed.size(), 0) {
     for (std::size_t id = 0; id < needed.size(); ++id) {
       if (!runs(id)) continue;
-      for (const std::size_t arg : args(id)) {
+      for (const int from : args(id)) {
+        const auto arg = static_cast<std::size_t>(from);
         if (!runs(arg)) continue;
         const bool waits = grain(arg) == Grain::column || (grain(arg) == Grain::row && grain(id) == Grain::whole);
         phase_[id] = std::max(phase_[id], phase_[arg] + (waits ? 1 : 0));
@@ -122,17 +128,21 @@ class BallEvaluator::Pass {
     for (std::size_t id = 0; id < needed.size(); ++id) {
       runs_[id] = runs(id);
       if (runs_[id])
-        for (const std::size_t arg : args(id)) ++wanted_[arg];
+        for (const int arg : args(id)) ++wanted_[static_cast<std::size_t>(arg)];
     }
   }
 
-  double radius_at(std::size_t id, std::int64_t at) {
+  double radius_at(std::size_t id, std::int64_t at, double enough) {
     const Ball& out = *handed_;
-    const double own = out.all.relative * std::fabs(out.v[at]) + (out.r ? out.r[at] : out.all.absolute);
-    known_.clear();
-    if (grain(id) != Grain::row || of_.fresh_[id]) return own;
-    const std::optional<ElementBound> sharper = result_at(id, out.shape, at, kDeepest);
-    return sharper ? std::min(own, sharper->radius.at(std::fabs(sharper->v))) : own;
+    double best = out.all.relative * std::fabs(out.v[at]) + (out.r ? out.r[at] : out.all.absolute);
+    if (grain(id) != Grain::row || of_.fresh_[id]) return best;
+    for (int depth = 1; depth <= kDeepest && !(best < enough); depth *= 2) {  // most need not go far
+      known_.clear();
+      const std::optional<ElementBound> sharper = result_at(id, out.shape, at, depth);
+      if (!sharper) break;
+      best = std::min(best, sharper->radius.at(std::fabs(sharper->v)));
+    }
+    return best;
   }
 
   bool run(const std::vector<char>* rows) {
@@ -166,11 +176,7 @@ class BallEvaluator::Pass {
     std::vector<std::size_t> last;  ///< parts that nobody needs after this step
   };
 
-  std::vector<std::size_t> args(std::size_t id) const {
-    std::vector<std::size_t> out;
-    for (const int arg : of_.graph_.node(static_cast<int>(id)).args) out.push_back(static_cast<std::size_t>(arg));
-    return out;
-  }
+  const std::vector<int>& args(std::size_t id) const { return of_.graph_.node(static_cast<int>(id)).args; }
   Grain grain(std::size_t id) const { return of_.rows_.grain[id]; }
   bool runs(std::size_t id) const { return needed_[id] && !of_.fresh_[id]; }
 
@@ -183,8 +189,8 @@ class BallEvaluator::Pass {
     return std::any_of(targets_.begin(), targets_.end(), [&](const Expr& target) { return static_cast<std::size_t>(target.id) == id; });
   }
   void release(std::size_t id) {
-    for (const std::size_t arg : args(id))
-      if (--wanted_[arg] == 0) of_.drop(arg);
+    for (const int arg : args(id))
+      if (--wanted_[static_cast<std::size_t>(arg)] == 0) of_.drop(static_cast<std::size_t>(arg));
   }
 
   std::vector<Step> steps_of(int phase) const {
@@ -193,7 +199,7 @@ class BallEvaluator::Pass {
     for (std::size_t id = 0; id < runs_.size(); ++id) {
       if (!runs_[id] || phase_[id] != phase || grain(id) == Grain::whole) continue;
       Step step;
-      step.id = id, step.node = of_.graph_.node(static_cast<int>(id));
+      step.id = id, step.node = without_adjoint(of_.graph_.node(static_cast<int>(id)));
       step.rank = step.node.shape.rank;
       if (grain(id) == Grain::row) {
         step.width = step.node.shape.count() / of_.rows_.rows;
@@ -204,16 +210,15 @@ class BallEvaluator::Pass {
         step.listed = takes ? step.width : source, step.other = takes ? source : step.width;
       }
       step.materialise = grain(id) == Grain::row && of_.keep_[id] && all_rows_;
-      for (const std::size_t arg : args(id)) last_use[arg] = steps.size();
+      for (const int arg : args(id)) last_use[static_cast<std::size_t>(arg)] = steps.size();
       last_use[id] = steps.size();
       steps.push_back(std::move(step));
     }
-    for (Step& step : steps)
-      for (std::size_t id = 0; id < runs_.size(); ++id) {
-        if (!runs_[id]) continue;
-        const bool elsewhere = grain(id) == Grain::whole || phase_[id] != phase;
-        for (const std::size_t arg : args(id)) step.materialise |= grain(step.id) == Grain::row && elsewhere && arg == step.id;
-      }
+    std::vector<char> elsewhere(runs_.size(), 0);  // wanted by what is no step of this phase
+    for (std::size_t id = 0; id < runs_.size(); ++id)
+      if (runs_[id] && (grain(id) == Grain::whole || phase_[id] != phase))
+        for (const int arg : args(id)) elsewhere[static_cast<std::size_t>(arg)] = 1;
+    for (Step& step : steps) step.materialise |= grain(step.id) == Grain::row && elsewhere[step.id] != 0;
     // One number a row is kept for radius_at() until the next block replaces it.
     for (std::size_t k = 0; k < steps.size(); ++k)
       if (grain(steps[k].id) == Grain::row && (steps[k].width > 1 || of_.radii_ == Radii::each)) steps[last_use[steps[k].id]].last.push_back(steps[k].id);
@@ -529,7 +534,7 @@ class BallEvaluator::Pass {
   std::vector<RowStep> group_;
 };
 
-double BallEvaluator::radius_at(Expr target, std::int64_t at) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at); }
+double BallEvaluator::radius_at(Expr target, std::int64_t at, double enough) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at, enough); }
 
 void BallEvaluator::forget() {
   for (std::size_t id = 0; id < balls_.size(); ++id)

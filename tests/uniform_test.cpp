@@ -29,7 +29,10 @@ std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass
       ASSERT_NEAR(v, want.v[first + i], 1e-12 * part.range.largest) << where << " value of " << names[which] << " at " << first + i;
       const double bound = part.all.relative * std::fabs(v) + (part.r ? part.r[i] : part.all.absolute);
       ASSERT_LE(r, bound) << where << " radius of " << names[which] << " at " << first + i;
-      const double sharper = reference.radius_at(form, pass, names[which], i);
+      const double sharper = reference.radius_at(form, pass, names[which], i, 0);
+      const double far_enough = reference.radius_at(form, pass, names[which], i, bound / 2);
+      ASSERT_LE(sharper, far_enough) << where << " at " << first + i;
+      ASSERT_TRUE(far_enough < bound / 2 || far_enough == sharper) << where << " at " << first + i;
       ASSERT_LE(r, sharper) << where << " radius at its own operands of " << names[which] << " at " << first + i;
       ASSERT_LE(sharper, bound) << where << " at " << first + i;
       zero_radii += bound == 0;
@@ -131,6 +134,69 @@ TEST(Uniform, OneElementOffByAnUlpIsFoundAmongManyThatAreSettled) {
   EXPECT_EQ(found.failed, 1);
   ASSERT_FALSE(found.worst.empty());
   EXPECT_EQ(found.worst.front().index, (std::vector<std::int64_t>{at / 1024, at % 1024}));
+}
+
+/// A case whose forward has run, so that its backward can start from what that saved.
+struct AtSaved {
+  explicit AtSaved(const char* name, const OpDef& op_of_name) : op(op_of_name), call(parse_call(name, op.signature)), run(op, call, options) {
+    forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
+    NamedValues saved;
+    for (const Written& output : run.outputs)
+      if (output.saved) saved[output.name] = to_doubles(forward.written.at(output.name).view());
+    run.reference.set_saved(saved);
+  }
+  const OpDef& op;
+  const OpCall call;
+  const RunOptions options;
+  CaseRun run;
+  LaunchResult forward;
+};
+
+TEST(Uniform, SomeColumnsHaveTheBallsOfTheWhole) {
+  const std::vector<std::int64_t> columns{0, 7, 128, 511};
+  for (const char* name : {"layer_norm(x=bf16[64,512],cotangent=full)", "rms_norm(x=fp16[32,512],cotangent=full)"}) {
+    AtSaved at(name, *find_op(op_of(name)));
+    CaseReference& reference = at.run.reference;
+    const std::size_t form = reference.forms().front();
+    for (const char* tensor : {"dweight", "dbias"}) {
+      if (at.op.signature.name == "rms_norm" && std::string(tensor) == "dbias") continue;
+      for (const int probe : {0, 1, 4}) {
+        at.run.cotangents(probe);
+        const auto part = reference.columns(form, Pass::backward_at_saved, tensor, columns);
+        ASSERT_TRUE(part) << name << " " << tensor;
+        const reference::Ball& all = reference.ball(form, Pass::backward_at_saved, tensor);
+        ASSERT_EQ(part->count(), 4);
+        for (std::size_t k = 0; k < columns.size(); ++k) {
+          const auto i = static_cast<std::int64_t>(k);
+          EXPECT_NEAR(part->v[i], all.v[columns[k]], 1e-13 * (1 + all.range.largest)) << name << " " << tensor;
+          const double r = part->r ? part->r[i] : 0.0, want = all.r ? all.r[columns[k]] : 0.0;
+          EXPECT_NEAR(r, want, 1e-12 * want) << name << " " << tensor;
+        }
+      }
+    }
+    // The mean of a row takes all of its columns, and so do gradients that follow from it, or are no sum over rows.
+    at.run.cotangents(0);
+    EXPECT_FALSE(reference.columns(form, Pass::backward, "dweight", columns)) << name;
+    EXPECT_FALSE(reference.columns(form, Pass::backward_at_saved, "dx", columns)) << name;
+  }
+}
+
+TEST(Uniform, OneColumnOffByAnUlpIsFound) {
+  AtSaved at("layer_norm(x=bf16[64,512],cotangent=full)", *find_op("layer_norm"));
+  const NamedValues& cotangents = at.run.cotangents(1);
+  LaunchResult backward = at.run.run_backward(at.run.backward_tensors(at.run.reference.inputs(), at.forward, cotangents, 0));
+  const Written& dweight = *std::find_if(at.run.gradients.begin(), at.run.gradients.end(), [](const Written& w) { return w.name == "dweight"; });
+  const TensorView& view = backward.written.at("dweight").view();
+  const std::vector<Subject> subjects{{"backward dweight", &dweight, view}};
+  EXPECT_EQ(judge(at.run, subjects, Pass::backward_at_saved).front().failed, 0);
+  const Interval interval = at.run.reference.interval(at.run.reference.forms().front(), Pass::backward_at_saved, "dweight", Dtype::bf16);
+  std::int64_t off = 300;
+  while (interval.low[static_cast<std::size_t>(off)] != interval.high[static_cast<std::size_t>(off)]) ++off;
+  view.as<std::uint16_t>()[off] ^= 1;
+  const CheckResult found = judge(at.run, subjects, Pass::backward_at_saved).front();
+  EXPECT_EQ(found.failed, 1);
+  ASSERT_FALSE(found.worst.empty());
+  EXPECT_EQ(found.worst.front().index, std::vector<std::int64_t>{off});
 }
 
 /// Values, magnitudes and sums that one pass over the rows hands over, by tensor, as bits.
