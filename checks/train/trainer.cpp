@@ -76,8 +76,7 @@ Trainer::Trainer(const TrainOptions& options)
   }
   if (options_.sharding.on && (options_.rule.ranks < 2 || options_.scale_rule))
     throw Error("[ranks] sharded, got " + (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") + ", want two ranks or more, and torch's scaler or none");
-  if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
-  if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
+  options_.rule.optimizer = optimizer_of(net_, options_.rule.optimizer);
   if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
   if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update()) options_.gradient_errors = 0;
 }
@@ -104,6 +103,7 @@ void Trainer::prepare() {
     net_.forward(graph, 0);
   }
   if (stream_) stream_->wait();
+  if (!graph.trains()) throw Error("[train] net, got none of its " + std::to_string(parameters_.all().size()) + " parameters with a gradient, want one to train: a layer with weights that is not under no_grad");
   if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
     add_penalty(graph, 1);
     graph.backward(1, 1);
@@ -126,8 +126,8 @@ void Trainer::prepare() {
   reference_.front()->start_from(parameters_);
 }
 
-void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
-  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
+void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, Verdict verdict) {
+  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences), verdict_ = std::move(verdict);
   if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
   if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
@@ -326,7 +326,9 @@ StepResult Trainer::step() {
     differences_.push_back(result.loss - *result.fp64_loss);
     if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
     result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
+    verdict_.most_apart = std::max(verdict_.most_apart, std::fabs(result.loss - *result.fp64_loss));
   }
+  if (!verdict_.left && result.left()) verdict_.left = Leaving{.step = step_, .loss = result.loss, .apart = result.apart.value_or(0), .spread = result.spread.value_or(0)};
   result.scale = scaler().get_scale();
   // Otherwise the optimizer counts what is not finite.
   const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() || options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
