@@ -266,7 +266,6 @@ constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const c
                                  Named<const char*>{"both", "both"}};
 constexpr std::array kTrainDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 
-constexpr std::array kWireDtypes = {Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
 constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
 
@@ -329,7 +328,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   verb->add_flag("--sharded", t.sharded, "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on what is skipped");
   each(verb, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree", [&t](const std::string& s) { t.tree = choose("--reduce", s, kReduceOrders); });
   each(verb, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post", [&t](const std::string& s) { t.divide_after = choose("--divide", s, kDivides); });
-  each(verb, "--compress,--reduce-dtype", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype", [&t](const std::string& s) { t.compress = choose("--compress", s, kWireDtypes); });
+  each(verb, "--compress,--reduce-dtype", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype; fp32: gradients that are in 16 bits (as they are)", [&t](const std::string& s) { t.compress = choose("--compress", s, kTrainDtypes); });
   above_zero("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
   above_zero("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
   above_zero("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);

@@ -45,7 +45,7 @@ void require_low_precision(const TrainOptions& o) {
     if (when) throw Error("[train] " + what + ", got " + got + ", want " + want);
   };
   refuse(o.dtype == Dtype::fp32, "dtype fp32", "fp16 or bf16");
-  refuse(o.rule.ranks > 1, "several ranks", "one");
+  refuse(o.sharding.on, "sharded ranks", "whole ones");
   if (o.dtype != Dtype::fp16 || !o.scaler.enabled) return;
   refuse(!c.is_fused(), "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "it fused, which divides by the scale itself, or no scaler");
 }
@@ -230,20 +230,21 @@ void Trainer::reduce_gradients(float scale) {
     if (of_ranks.empty()) continue;
     if (of_ranks.size() != ranks_.size()) throw Error("[ranks] '" + parameter.name + "', got a gradient on " + std::to_string(of_ranks.size()) + " of " + std::to_string(ranks_.size()) + " ranks, want one on all or on none");
     const Tensor mean = all_reduce_mean(of_ranks, options_.reduce);
+    // Each rank has it in its gradient's dtype; what the wire loses of fp32 is told in the wire's.
+    parameter.grad = in_dtype(mean, of_ranks.front().dtype);
     if (watch_ && watch_->wants(parameter.name)) {
       Event event;
       event.step = step_;
       event.phase = Phase::all_reduce;
       event.op = event.layer = parameter.name;
       event.tensor = "grad";
-      event.got = mean.view();
+      event.got = narrows(mean.dtype(), parameter.grad.dtype()) ? parameter.grad.view() : mean.view();
       event.scale = scale;
       for (const TensorView& view : of_ranks) event.inputs_finite = event.inputs_finite && all_finite(view);
       const std::vector<double> exact = exact_mean(of_ranks);
       event.exact = view_of(exact, mean.shape());
       watch_->see(event);
     }
-    parameter.grad = widened(mean);
   }
 }
 

@@ -30,7 +30,7 @@ struct TrainOptions {
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
-  ReduceOptions reduce = {};  ///< how the gradients of rule.ranks ranks become one
+  ReduceOptions reduce = {};  ///< of 16-bit weights and kept gradients too: how the gradients of rule.ranks ranks become one
   ShardingOptions sharding = {};  ///< parameters, gradients and optimizer state sharded over these ranks; with torch's scaler rule or none
   std::uint64_t seed = 1;
   Shadows shadows = {};
