@@ -263,7 +263,7 @@ TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {
   const struct { const char *arguments, *want; } cases[] = {{"--weights low", "Attempting to unscale FP16 gradients."},
                                                             {"--keep-low-precision-grads", "Attempting to unscale FP16 gradients."},
                                                             {"--weights master --dtype fp32", "got dtype fp32, want fp16 or bf16"},
-                                                            {"--weights master --ranks 2", "got several ranks, want one"},
+                                                            {"--weights master --ranks 2 --sharded", "got sharded ranks, want whole ones"},
                                                             {"--weights bf16", "got 'bf16', want fp32, master, low"}};
   for (const auto& c : cases) EXPECT_TRUE(contains(refused(c.arguments), c.want)) << c.arguments;
   EXPECT_EQ(ampcheck("train --steps 2 --weights low --dtype bf16 --clip-norm 1 --scaler torch").exit_code, 0) << "bf16 gradients are unscaled and clipped";
@@ -274,10 +274,44 @@ TEST_F(OwnLayer, ChoicesThatNothingUsesAreRefused) {
                                                             {"--dtype bf16 --growth-interval 4", "[--growth-interval] got it"},
                                                             {"--compress fp16", "want --ranks 2 or more"},
                                                             {"--reduce-dtype bf16", "want --ranks 2 or more"},
-                                                            {"--width 64", "want --model tutorial"},
+                                                            {"--reduce tree", "want --ranks 2 or more"},
+                                                            {"--divide post", "want --ranks 2 or more"},
+                                                            {"--reduce ring", "want --ranks 2 or more"},
+                                                            {"--width 64", "want model tutorial"},
+                                                            {"--model conv --loss mse", "[--loss] got it where nothing uses it, want model mlp"},
+                                                            {"--model tutorial --loss mse", "[--loss] got it"},
+                                                            {"--dtype fp32 --growth-interval 4", "[--growth-interval] got it"},
                                                             {"--ring 3", "want --record FILE"}};
   for (const auto& c : cases) EXPECT_TRUE(contains(refused(c.arguments), c.want)) << c.arguments;
   EXPECT_EQ(ampcheck("train --steps 1 --ranks 2 --reduce-dtype bf16").exit_code, 0);
+}
+
+/// Gradients that fp16 on the wire would flush are kept by a scaler in fp32 too, and nothing is advised that was given or is refused.
+TEST_F(OwnLayer, AdviceIsWhatWasNotGivenAndIsNotRefused) {
+  const std::string wire = "--dtype fp32 --ranks 2 --compress fp16 --loss-weight 1e-6 --batch 16";
+  const json bare = result(wire), scaled = result(wire + " --scaler torch"), alone = result("--dtype fp32 --scaler apex --batch 16");
+  EXPECT_EQ(bare["try"], "--scaler torch");
+  EXPECT_EQ(scaled["scaler"], "torch");
+  EXPECT_EQ(scaled["steps"][0]["scale"], 65536);
+  EXPECT_NE(scaled["try"], "--scaler torch");
+  EXPECT_LT(scaled["vanished_share"].get<double>(), 0.01 * bare["vanished_share"].get<double>());
+  EXPECT_EQ(alone["scaler"], "apex");
+  const std::string stuck = "--dtype bf16 --lr 0.001 --steps 40 --weights ";
+  EXPECT_TRUE(contains(result(stuck + "low")["try"].get<std::string>(), "--weights master: 92 %"));
+  EXPECT_FALSE(contains(result(stuck + "master")["try"].get<std::string>(), "--weights"));
+  const json unfused = result("--weights low --scaler none --loss-weight 1e-7");
+  EXPECT_EQ(unfused["try"], "--fused --scaler torch");
+  EXPECT_EQ(ampcheck("train --steps 1 --weights low --fused --scaler torch --loss-weight 1e-7").exit_code, 0);
+  const json first = result("--init-scale 8388608 --steps 12");
+  const std::string next = first["try"];
+  ASSERT_TRUE(next.starts_with("--init-scale ")) << next;
+  EXPECT_FALSE(contains(result(next.substr(0, next.find(':')) + " --steps 12")["try"].get<std::string>(), "--init-scale"));
+}
+
+TEST_F(OwnLayer, ANetThatTrainsNothingIsRefused) {
+  const std::string path = folder_.path() + "/fixed.toml";
+  std::ofstream(path) << "[[layers]]\ntype = 'linear'\nno_grad = true\n";
+  for (const char* dtype : {"fp16", "bf16", "fp32"}) EXPECT_TRUE(contains(refused(path + " --dtype " + dtype), "net, got none of its 2 parameters with a gradient, want one to train")) << dtype;
 }
 
 TEST(TrainCommand, ANetThatDoesNotFitIntoMemoryIsNoErrorOfTheProgram) {
@@ -298,6 +332,34 @@ TEST(MemoryCommand, TakesANetOfYourOwn) {
   EXPECT_EQ(out["strategies"][4]["masters"], 4 * 650);
   for (const json& s : out["strategies"]) EXPECT_GE(s["peak"].get<int>(), s["weights"].get<int>() + s["masters"].get<int>() + s["gradients"].get<int>() + s["moments"].get<int>());
   EXPECT_EQ(ampcheck("memory no_such.toml").exit_code, 2);
+}
+
+/// Moments are those of the optimizer that train has: the net's own momentum, or what the file's [train] says.
+TEST(MemoryCommand, CountsTheOptimizerThatTrainUses) {
+  const TemporaryFolder folder;
+  const std::string net = folder.path() + "/net.toml";
+  std::ofstream(net) << "[[layers]]\ntype = 'linear'\n[train]\noptimizer = 'adam'\nbatch = 8\nsteps = 3\nlr_schedule = 'step:2'\n";
+  const auto moments = [](const std::string& arguments) { return json::parse(ampcheck("memory --json " + arguments).out)["strategies"][0]["moments"].get<int>(); };
+  const int width = 16, tutorial = 3 * (width * width + width);
+  EXPECT_EQ(moments("tutorial --width 16"), 0);
+  EXPECT_EQ(moments("tutorial --width 16 --momentum 0.9"), 4 * tutorial);
+  EXPECT_EQ(moments("conv") + moments("transformer"), 0);
+  EXPECT_EQ(moments("mlp"), 4 * 8970);
+  EXPECT_EQ(moments("mlp --momentum 0"), 0);
+  EXPECT_EQ(moments(net), 2 * 4 * 650 + 2 * 4) << "two moments, and a counter for each tensor";
+  EXPECT_EQ(moments(net + " --optimizer sgd"), 0);
+  const auto activations = [](const std::string& arguments) { return json::parse(ampcheck("memory --json " + arguments).out)["strategies"][0]["activations"].get<int>(); };
+  EXPECT_EQ(activations(net), activations(net + " --batch 8")) << "rows of the file's batch";
+  EXPECT_LT(activations(net), activations(net + " --batch 64"));
+  for (const char* unused : {"--fused", "--moments bf16", "--weights low", "--clip-norm 1", "--accumulate 4", "--ranks 2", "--record x", "--model mlp", "--lr 1"}) {
+    const ProgramResult run = ampcheck(std::string("memory mlp ") + unused);
+    EXPECT_EQ(run.exit_code, 2) << unused;
+    EXPECT_TRUE(contains(run.err, "got unknown option")) << run.err;
+  }
+  EXPECT_EQ(ampcheck("memory " + net + " --width 8").exit_code, 2);
+  EXPECT_EQ(ampcheck("memory " + net + " --dtype fp32").exit_code, 2);
+  std::ofstream(net, std::ios::app) << "dtype = 'fp32'\n";
+  EXPECT_EQ(moments(net), 2 * 4 * 650 + 2 * 4) << "trained in fp32, and asked what 16 bits would take";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
@@ -54,7 +55,7 @@ TEST(AllReduce, IsTheMeanWithinItsRoundings) {
           const ReduceOptions options{.divide = divide, .order = order, .compress = wire};
           const Tensor mean = all_reduce_mean(views(of_ranks), options);
           ASSERT_EQ(mean.dtype(), wire.value_or(Dtype::fp32));
-          const std::vector<double> got = to_doubles(widened(mean).view()), want = exact_mean(views(of_ranks));
+          const std::vector<double> got = to_doubles(mean.view()), want = exact_mean(views(of_ranks));
           const FloatFormat& f = format(mean.dtype());
           const double n = static_cast<double>(ranks), u = f.unit_roundoff(), gamma = (n + 1) * u / (1 - (n + 1) * u);
           std::vector<double> sizes(got.size(), 0.0);
@@ -109,7 +110,57 @@ std::vector<double> weights_after(const TrainOptions& options, int steps, std::v
   }
   std::vector<double> out;
   for (const Parameter& p : trainer.parameters().all())
-    for (const float v : p.value.span<float>()) out.push_back(static_cast<double>(v));
+    for (const double v : to_doubles(p.value.view())) out.push_back(v);
+  return out;
+}
+
+/// Weights in 16 bits, with masters or alone, or fp32 weights whose gradients are kept in 16 bits.
+struct Low {
+  Dtype dtype;
+  Weights weights;
+  bool keep;
+};
+constexpr Low kLow[] = {{Dtype::fp16, Weights::master, false}, {Dtype::bf16, Weights::master, false}, {Dtype::fp16, Weights::low, false}, {Dtype::bf16, Weights::low, false}, {Dtype::fp16, Weights::fp32, true}, {Dtype::bf16, Weights::fp32, true}};
+
+TrainOptions options_of(const Low& low, int ranks, int accumulate) {
+  TrainOptions options = options_of(low.dtype, ranks, accumulate);
+  options.rule.optimizer.weights = low.weights, options.rule.optimizer.fused = true, options.keep_low_precision_grads = low.keep;
+  options.scaler.init_scale = 0x1p12;  // far from both ends of fp16
+  return options;
+}
+
+using Gradients = std::map<std::string, std::vector<double>>;
+
+/// The gradients of a step by parameter, in 16 bits, and their sum over ranks and micro-batches as the kernels wrote them, in fp64; `sizes`:
+/// the sum of their magnitudes. `by`: each rank's gradients are divided by it before they are sent.
+struct Step {
+  Gradients got, exact, sizes;
+  Dtype dtype = Dtype::fp32;
+
+  Step(TrainOptions options, double by) {
+    // A scale without a scaler: the fused update writes back what it divided.
+    options.scaler.enabled = false, options.rule.loss_weight = options.dtype == Dtype::fp16 ? 0x1p12 : 1;
+    options.fault = [this, by](const Event& e) {
+      if (e.phase != Phase::backward || e.cast || (e.tensor != "dweight" && e.tensor != "dbias")) return;
+      std::vector<double> values = to_doubles(e.got);
+      const std::string parameter = std::string(e.layer) + "." + std::string(e.tensor.substr(1));
+      exact[parameter].resize(values.size()), sizes[parameter].resize(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) exact[parameter][i] += values[i], sizes[parameter][i] += std::fabs(values[i]);
+      for (double& v : values) v /= by;
+      if (by != 1) from_doubles(values, e.got);
+    };
+    Trainer trainer(options);
+    trainer.step();
+    for (const Parameter& p : trainer.parameters().all()) got[p.name] = to_doubles(p.grad.view()), dtype = p.grad.dtype();
+  }
+};
+
+/// Elements further from exact / by than `roundings` roundings to the formats can take them.
+std::size_t outside(const Step& step, double by, int roundings, const FloatFormat& a, const FloatFormat& b) {
+  const double u = std::max(a.unit_roundoff(), b.unit_roundoff()), gamma = roundings * u / (1 - roundings * u), tiny = std::max(a.min_subnormal(), b.min_subnormal());
+  std::size_t out = 0;
+  for (const auto& [name, got] : step.got)
+    for (std::size_t i = 0; i < got.size(); ++i) out += !(std::fabs(got[i] - step.exact.at(name)[i] / by) <= gamma * step.sizes.at(name)[i] / by + roundings * tiny / 2);
   return out;
 }
 
@@ -138,6 +189,62 @@ TEST(Ranks, AreOneRankWithTheSameRows) {
   }
   // The step is lr g, of sums of 64 rows times as many roundings; the weights themselves are rounded once a step.
   EXPECT_LE(std::sqrt(apart), 64 * 0x1p-24 * moved * 2 + 3 * 0x1p-24 * std::sqrt(static_cast<double>(of_whole.size())) * 0.5);
+}
+
+/// As Megatron and DeepSpeed train: gradients in 16 bits, their mean in the wire's dtype, or theirs. Two ranks are two micro-batches bit for bit.
+TEST(Ranks, InSixteenBitsAreOneRankWithTheSameRows) {
+  for (const Low& low : kLow) {
+    const std::vector<double> two = weights_after(options_of(low, 2, 1), 4), one = weights_after(options_of(low, 1, 2), 4);
+    EXPECT_EQ(two, one) << name(low.dtype) << " " << name(low.weights);
+    TrainOptions wider = options_of(low, 2, 1);
+    wider.reduce.compress = Dtype::fp32;  // one addition in fp32, then one rounding: what one addition in 16 bits is
+    EXPECT_EQ(weights_after(wider, 4), two) << name(low.dtype) << " " << name(low.weights);
+  }
+}
+
+/// Four ranks: each number is rounded on its way, by the division, by additions, and at the end to the gradient's dtype. One rank's four
+/// micro-batches are three additions. Dividing twice leaves the bound.
+TEST(Ranks, InSixteenBitsGiveTheMeanWithinItsRoundings) {
+  constexpr int kRanks = 4;
+  for (const Low& low : kLow)
+    for (const std::optional<Dtype> wire : {std::optional<Dtype>(), std::optional(Dtype::fp16), std::optional(Dtype::bf16), std::optional(Dtype::fp32)})
+      for (const Order order : {Order::ring, Order::tree})
+        for (const Divide divide : {Divide::pre, Divide::post}) {
+          TrainOptions options = options_of(low, kRanks, 1);
+          options.reduce = {.divide = divide, .order = order, .compress = wire};
+          const std::string what = std::string(name(low.dtype)) + " " + name(low.weights) + " " + str(options.reduce);
+          const FloatFormat &own = format(low.dtype), &sent = format(wire.value_or(low.dtype));
+          const Step ranks(options, 1), one(options_of(low, 1, kRanks), 1), twice(options, kRanks);
+          ASSERT_EQ(ranks.dtype, low.dtype) << what;
+          EXPECT_EQ(outside(ranks, kRanks, kRanks + 2, own, sent), 0u) << what;
+          EXPECT_EQ(outside(one, 1, kRanks - 1, own, own), 0u) << what;
+          EXPECT_GT(outside(twice, kRanks, kRanks + 2, own, sent), twice.got.at("layer0.weight").size() / 4) << what;
+          // Micro-batches have their share of the loss from the start, a power of two: the same mean.
+          for (const auto& [parameter, exact] : ranks.exact)
+            for (std::size_t i = 0; low.dtype == Dtype::bf16 && i < exact.size(); ++i) ASSERT_EQ(exact[i] / kRanks, one.exact.at(parameter)[i]) << what << " " << parameter;
+        }
+}
+
+/// What the division flushes in 16 bits is named, as a hook's is.
+TEST(Ranks, WhatSixteenBitsLoseBetweenRanksIsNamed) {
+  TrainOptions options = options_of(kLow[2], 4, 1);
+  options.scaler.enabled = false, options.rule.loss_weight = 0x1p-9, options.shadows.local = true;
+  Trainer trainer(options);
+  const std::vector<StepResult> steps = {trainer.step()};
+  std::size_t between = 0;
+  for (const Place& place : diagnose(trainer, steps).vanished) between += place.where.phase == Phase::all_reduce && place.where.dtype == Dtype::fp16;
+  EXPECT_GT(between, 0u);
+}
+
+TEST(Ranks, InSixteenBitsGoOnFromACheckpoint) {
+  TrainOptions options = options_of(kLow[0], 3, 2);
+  options.rule.optimizer.name = "adam", options.rule.optimizer.lr = 0.003, options.rule.clip_norm = 0.5;
+  Trainer first(options), again(options);
+  for (int i = 0; i < 3; ++i) first.step();
+  resume(again, checkpoint_bytes(first), "checkpoint");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(again.step().loss, first.step().loss) << i;
+  options.sharding.on = true;
+  EXPECT_THROW(Trainer{options}, Error);
 }
 
 /// One rank's infinity skips the step on all, and one scale is agreed on; a fault of one rank is that one's alone otherwise.

@@ -240,6 +240,50 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   EXPECT_TRUE(contains(other.err, "got a run with 'optimizer adam', want 'optimizer sgd'")) << other.err;
 }
 
+/// Its loss scale first, too large, then right: the run left the fp64 run's loss before it was saved, and has done so when it goes on.
+TEST_F(TraceFile, AResumedRunIsJudgedWhole) {
+  const std::string at = folder_.path() + "/", common = "train --json --scaler megatron --init-scale 4194304 ";
+  const ProgramResult whole = ampcheck(common + "--steps 20 --save " + at + "whole.st"), half = ampcheck(common + "--steps 11 --save " + at + "half.st");
+  const ProgramResult rest = ampcheck(common + "--steps 20 --save " + at + "rest.st --resume " + at + "half.st");
+  EXPECT_EQ(whole.exit_code, 1);
+  EXPECT_EQ(rest.exit_code, 1);
+  const json a = json::parse(whole.out), b = json::parse(rest.out);
+  EXPECT_LT(a["left_at"], 11);
+  EXPECT_EQ(a["left_at"], b["left_at"]);
+  EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
+  const auto head = [&](const std::string& arguments) {
+    const std::string out = ampcheck("train --scaler megatron --steps 20 " + arguments).out;
+    const std::size_t from = out.find("\nThe fp16 run");
+    return out.substr(from, out.find('\n', from + 1) - from);
+  };
+  EXPECT_EQ(head("--init-scale 4194304"), head("--init-scale 4194304 --resume " + at + "half.st"));
+  EXPECT_TRUE(contains(head("--init-scale 4194304 --shadow off --resume " + at + "half.st"), "left the fp64 run's loss at step"));
+  ampcheck("train --scaler megatron --steps 11 --init-scale 65536 --save " + at + "stayed.st");
+  EXPECT_EQ(head("--init-scale 65536"), head("--init-scale 65536 --resume " + at + "stayed.st")) << "how far apart it ever was";
+}
+
+TEST_F(TraceFile, ACheckpointGoesOnWithItsOwnSettingsAlone) {
+  const std::string at = folder_.path() + "/";
+  ASSERT_EQ(ampcheck("train --steps 2 --save " + at + "a.st").exit_code, 0);
+  const std::string resume = "train --steps 3 --resume " + at + "a.st ";
+  EXPECT_EQ(ampcheck(resume + "--batch 64 --loss cross_entropy --lr 0.1 --momentum 0.9 --weight-decay 0 --lr-schedule constant --init-scale 65536 --growth-interval 2000").exit_code, 0) << "the defaults by their names";
+  const struct { const char *arguments, *want; } cases[] = {{"--batch 32", "got a run with 'batch 64', want 'batch 32' as this one has"},
+                                                            {"--init-scale 1024", "got a run with 'init_scale 65536', want 'init_scale 1024' as this one has"},
+                                                            {"--growth-interval 7", "got a run with 'growth_interval 2000', want 'growth_interval 7' as this one has"},
+                                                            {"--weight-decay 0.1", "got a run with 'weight_decay 0', want 'weight_decay 0.1' as this one has"}};
+  for (const auto& c : cases) {
+    const ProgramResult run = ampcheck(resume + c.arguments);
+    EXPECT_EQ(run.exit_code, 2) << c.arguments;
+    EXPECT_TRUE(contains(run.err, c.want)) << run.err;
+  }
+  std::string text = read_text(at + "a.st");  // as earlier versions wrote it: no tensor of that name
+  text.replace(text.find("\"format\""), 8, "\"farmat\"");
+  std::ofstream(at + "a.st", std::ios::binary) << text;
+  const ProgramResult old = ampcheck(resume);
+  EXPECT_EQ(old.exit_code, 2);
+  EXPECT_TRUE(contains(old.err, "got one of an earlier ampcheck, which does not say how the run stood, want ampcheck.checkpoint/2")) << old.err;
+}
+
 /// Steps that were meant: of the last part of a run, whether it came to its end or not.
 TEST_F(TraceFile, AResumedTraceKnowsHowManyStepsAreMeant) {
   const std::string at = folder_.path() + "/", common = "train --shadow off --batch 4 --record " + at + "run.trace --save " + at + "run.st --steps ";
@@ -323,7 +367,7 @@ TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterAC
   ampcheck(common + "--steps 12 --resume " + at + "half.st --save " + at + "rest.st");
   EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
   EXPECT_EQ(ampcheck("train --steps 12 --lr 0.4 --init-scale 2e6 --shadow carried --batch 8 --resume " + at + "half.st").exit_code, 2) << "another schedule";
-  for (const char* wrong : {"stp:2", "step", "step:x", "step:2:3", "cosine:10:0.5x", "warmup:10:5", "step:0"}) {
+  for (const char* wrong : {"stp:2", "step", "step:x", "step:2:3", "cosine:10:0.5x", "warmup:10:5", "step:0", "step:2:nan", "cosine:10:nan", "cosine:10:inf"}) {
     const ProgramResult run = ampcheck("train --steps 1 --lr-schedule " + std::string(wrong));
     EXPECT_EQ(run.exit_code, 2) << wrong;
     EXPECT_TRUE(contains(run.err, "want")) << run.err;
@@ -388,6 +432,8 @@ TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
       {layers({"'linear'\nname = \"a\\u001bb\""}), ":3:8] name, got a control character, want one line of text"},
       {layers({"'conv2d'\noutputs = 2", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'flatten'", "'linear'"}), "input, got [64,2,1,1], want images of two rows and columns at least"},
       {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist' (did you mean 'first'?"},
+      {layers({"'add'\nof = 'nothing'"}), ":3:6] of, got a layer of type add where no layer before it has a name, want one before it, with a name"},
+      {"data = 'random'\n" + layers({"'linear'"}) + "[train]\nloss = 'cross_entropy'\n", "data, got random with loss cross_entropy, want mse"},
       {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
       {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},
       {layers({"'linear'"}) + "[train]\nsteps = true\n", ":4:9] steps, got a boolean, want a string or a number"},

@@ -62,9 +62,10 @@ TEST(Train, GradientsThatAreNotFiniteAreFoundWithAndWithoutNorms) {
 }
 
 TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
-  for (const char* model : {"mlp", "conv", "transformer"}) {
+  const struct { const char* model; std::int64_t batch; } cases[] = {{"mlp", 0}, {"conv", 0}, {"conv", 11}, {"transformer", 0}, {"transformer", 6}};
+  for (const auto& [model, batch] : cases) {
     NetOptions options;
-    options.model = model, options.data = kData;
+    options.model = model, options.batch = batch, options.data = kData;
     const Net net = make_net(options);
     ParameterSet parameters(net.name, 1);
     models::Recordings recordings;
@@ -91,6 +92,39 @@ TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
       EXPECT_LE(std::sqrt(error), 1e-5 * std::sqrt(norm) + 1e-6 * largest) << model << " " << p.name;
     }
   }
+}
+
+/// A batch of n rows has the rows of n / k batches of k: its loss is their mean, in fp64 to the roundings of two sums of as many terms
+/// as there are rows and outputs, and with the kernels in 16 bits to one rounding of each to that format besides.
+TEST(Train, ABatchHasTheRowsThatAreAskedFor) {
+  const struct { const char* model; std::int64_t own, outputs; } cases[] = {{"mlp", 64, 10}, {"conv", 8, 64}, {"transformer", 4, 16 * 128}};
+  for (const auto& [model, own, outputs] : cases) {
+    const auto net_of = [&](std::int64_t batch) { return make_net({.model = model, .batch = batch, .data = kData}); };
+    const Net few = net_of(own), many = net_of(3 * own), as_it_is = net_of(0);
+    models::Parameters values(few.name);
+    const auto fp64 = [&](const Net& net, std::int64_t batch) {
+      models::Fp64Tape tape(values);
+      net.forward(tape, batch);
+      return tape.record().loss;
+    };
+    const auto fp16 = [&](const Net& net, std::int64_t batch) {
+      ParameterSet parameters(net.name, 1);
+      models::Recordings recordings;
+      Graph graph(parameters, recordings, {});
+      const Autocast region(graph.device(), autocast_in(Dtype::fp16));
+      net.forward(graph, batch);
+      return static_cast<double>(graph.loss());
+    };
+    EXPECT_EQ(fp64(as_it_is, 1), fp64(few, 1)) << model;
+    const double mean = (fp64(few, 3) + fp64(few, 4) + fp64(few, 5)) / 3, low = (fp16(few, 3) + fp16(few, 4) + fp16(few, 5)) / 3;
+    const double terms = static_cast<double>(3 * own * outputs);
+    EXPECT_NEAR(fp64(many, 1), mean, 2 * terms * 0x1p-53 * mean) << model;
+    EXPECT_NEAR(fp16(many, 1), low, (2 * terms * 0x1p-24 + 2 * kFp16.unit_roundoff()) * low) << model;
+    EXPECT_GT(std::fabs(fp64(few, 3) - mean), 2 * terms * 0x1p-53 * mean) << model << ": the other rows count";
+    EXPECT_NE(many.settings, few.settings);
+    EXPECT_EQ(as_it_is.settings, few.settings) << "the net's own batch by its number";
+  }
+  for (const char* model : {"conv", "transformer", "tutorial"}) EXPECT_THROW(make_net({.model = model, .loss = "mse", .data = kData}), Error) << model;
 }
 
 /// Layers as objects are the calls that they stand for.

@@ -2,6 +2,8 @@
 // `ampcheck memory`: what a step of a net takes, by strategy.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "checks/train/memory.h"
 #include "tools/as_usage.h"
 #include "tools/child.h"
@@ -27,26 +29,22 @@ std::string bytes_text(std::int64_t bytes) {
 ExitCode memory_command(const Options& options) {
   const Dtype low = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
   const TrainChoices& t = options.train;
-  const OptimizerChoice choice{.name = t.optimizer, .lr = t.lr, .momentum = t.momentum < 0 && t.optimizer == "sgd" ? 0.9 : t.momentum, .weight_decay = t.weight_decay, .nesterov = t.nesterov};
-  const auto refuse = [](bool when, const char* flag) {
-    if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it: memory runs two steps of each strategy");
-  };
-  refuse(!t.record.empty(), "--record"), refuse(!t.save.empty(), "--save"), refuse(!t.resume.empty(), "--resume"), refuse(t.ranks > 1, "--ranks"), refuse(t.sharded, "--sharded");
   if (low == Dtype::fp32) throw UsageError("[--dtype] got fp32, want fp16 or bf16: fp32 is the first row in any case");
   const std::string& model = options.words.front();
-  const Net net = choose_net(options, model, model.ends_with(".toml") ? model : "").made();
+  const Net net = as_usage([&] { return choose_net(options, model, model.ends_with(".toml") ? model : "").made(); });
+  const OptimizerChoice choice = as_usage([&] { return optimizer_of(net, {.name = t.optimizer, .momentum = t.momentum, .nesterov = t.nesterov}).with_defaults(); });
   if (const auto code = run_in_child(options, net.own_ops)) return *code;
   // A net that does not fit together, or not these dtypes.
   const MemoryReport report = as_usage([&] { return memory_of(net, choice, low, options.first_seed); });
   if (options.json) {
-    Json out = {{"schema", "ampcheck.memory/1"}, {"model", model}, {"optimizer", choice.name}, {"parameters", report.parameters}, {"strategies", Json::array()}};
+    Json out = {{"schema", "ampcheck.memory/1"}, {"model", model}, {"optimizer", choice.name}, {"momentum", std::max(choice.momentum, 0.0)}, {"parameters", report.parameters}, {"strategies", Json::array()}};
     for (const MemoryUse& m : report.strategies)
       out["strategies"].push_back({{"strategy", m.strategy}, {"weights", m.weights}, {"masters", m.masters}, {"gradients", m.gradients}, {"moments", m.moments}, {"activations", m.activations}, {"total", m.total()}, {"peak", m.peak}});
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
   const Style style = stdout_style();
-  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}{:>11}\n", style.bold, model, report.parameters, choice.name, style.reset, "strategy", "weights", "masters", "gradients",
+  std::string out = fmt::format("{}{}: {} parameters, {}{}\n\n  {:<65}{:>11}{:>11}{:>11}{:>11}{:>13}{:>11}{:>11}\n", style.bold, model, report.parameters, choice.momentum > 0 ? fmt::format("{} with momentum {}", choice.name, choice.momentum) : choice.name, style.reset, "strategy", "weights", "masters", "gradients",
                                 "moments", "activations", "total", "peak");
   for (std::size_t i = 0; i < report.strategies.size(); ++i) {
     const MemoryUse& m = report.strategies[i];

@@ -266,22 +266,40 @@ constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const c
                                  Named<const char*>{"both", "both"}};
 constexpr std::array kTrainDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 
-constexpr std::array kWireDtypes = {Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
 constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
 
 using checks::train::Weights;
 constexpr std::array kWeights = {Named<Weights>{"fp32", Weights::fp32}, Named<Weights>{"master", Weights::master}, Named<Weights>{"low", Weights::low}};
 
+void add_number(CLI::App* verb, const char* flag, const char* help, double& value) {
+  each(verb, flag, "X", help, [flag, &value](const std::string& text) { value = parse_positive(flag, text); });
+}
+
+void add_whole(CLI::App* verb, const char* flag, const char* help, auto& value) {
+  each(verb, flag, "N", help, [flag, &value](const std::string& text) { value = static_cast<std::remove_reference_t<decltype(value)>>(parse_count(flag, text, 1, 1'000'000)); });
+}
+
+/// What a step takes memory for: the net, its batch, and what the optimizer keeps.
+void add_net_options(CLI::App* verb, Options& o, const char* dtype_help) {
+  TrainChoices& t = o.train;
+  each(verb, "--loss", "L", "of mlp, or a net's TOML file on digits: cross_entropy (default) or mse", [&t](const std::string& s) { t.loss = choose("--loss", s, kLosses); });
+  each(verb, "--dtype", "T", dtype_help, [&o](const std::string& s) { o.dtypes = {choose("--dtype", s, kTrainDtypes)}; });
+  each(verb, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop", [&t](const std::string& s) { t.optimizer = choose("--optimizer", s, kOptimizerNames); });
+  add_number(verb, "--momentum", "of sgd and rmsprop (the model's own)", t.momentum);
+  verb->add_flag("--nesterov", t.nesterov, "of sgd");
+  add_whole(verb, "--batch", "rows of a batch: images, passages of text (the model's own)", t.batch);
+  add_whole(verb, "--width", "of the tutorial net's layers (4096)", t.width);
+  each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });
+  verb->add_option("--data", o.data, "digits, text or random, which the model decides; or the folder that holds digits and text")->type_name("DATA");
+  add_isolation_options(verb, o, "seconds that a call of a library's kernel may take (60)");
+}
+
 /// What is trained, and how.
 void add_train_options(CLI::App* verb, Options& o) {
   TrainChoices& t = o.train;
-  const auto number = [&](const char* flag, const char* help, double& value) {
-    each(verb, flag, "X", help, [flag, &value](const std::string& text) { value = parse_positive(flag, text); });
-  };
-  const auto whole = [&](const char* flag, const char* help, auto& value) {
-    each(verb, flag, "N", help, [flag, &value](const std::string& text) { value = static_cast<std::remove_reference_t<decltype(value)>>(parse_count(flag, text, 1, 1'000'000)); });
-  };
+  const auto number = [&](const char* flag, const char* help, double& value) { add_number(verb, flag, help, value); };
+  const auto whole = [&](const char* flag, const char* help, auto& value) { add_whole(verb, flag, help, value); };
   const auto above_zero = [&](const char* flag, const char* help, double& value) {
     each(verb, flag, "X", help, [flag, &value](const std::string& text) {
       value = parse_positive(flag, text);
@@ -289,20 +307,16 @@ void add_train_options(CLI::App* verb, Options& o) {
     });
   };
   each(verb, "--model", "M", "mlp (default), conv, transformer or tutorial", [&t](const std::string& s) { t.model = choose("--model", s, kModels); });
-  each(verb, "--loss", "L", "of mlp: cross_entropy (default) or mse", [&t](const std::string& s) { t.loss = choose("--loss", s, kLosses); });
-  each(verb, "--dtype", "T", "autocast to fp16 (default) or bf16; fp32: no autocast", [&o](const std::string& s) { o.dtypes = {choose("--dtype", s, kTrainDtypes)}; });
+  add_net_options(verb, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
   each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's; default for fp16), apex, deepspeed, megatron, flax, jmp, keras, ... or none", [&t](const std::string& s) { t.scaler = s; });
   above_zero("--init-scale", "first loss scale (the rule's own; torch's 65536)", t.init_scale);
   number("--growth-interval", "clean steps after which the scale grows (the rule's own; torch's 2000)", t.growth_interval);
   whole("--steps", "how many (50)", t.steps);
   each(verb, "--shadow", "S", "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
        [&t](const std::string& s) { t.shadow = choose("--shadow", s, kShadows); });
-  each(verb, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop", [&t](const std::string& s) { t.optimizer = choose("--optimizer", s, kOptimizerNames); });
   number("--lr", "learning rate (the model's own)", t.lr);
   verb->add_option("--lr-schedule", t.schedule, "constant (default), step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]; a skipped step does not advance it")->type_name("S");
-  number("--momentum", "of sgd and rmsprop (the model's own)", t.momentum);
   number("--weight-decay", "(the optimizer's default)", t.weight_decay);
-  verb->add_flag("--nesterov", t.nesterov, "of sgd");
   verb->add_flag("--fused", t.fused, "the optimizer in torch's fused arithmetic: all in fp32, one rounding per number stored; it divides by the loss scale itself");
   each(verb, "--weights", "W", "fp32 (default); low: in the 16 bits of --dtype; master: so, with fp32 masters that the optimizer moves (apex O2)",
        [&t](const std::string& s) { t.weights = choose("--weights", s, kWeights); });
@@ -314,14 +328,11 @@ void add_train_options(CLI::App* verb, Options& o) {
   verb->add_flag("--sharded", t.sharded, "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on what is skipped");
   each(verb, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree", [&t](const std::string& s) { t.tree = choose("--reduce", s, kReduceOrders); });
   each(verb, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post", [&t](const std::string& s) { t.divide_after = choose("--divide", s, kDivides); });
-  each(verb, "--compress,--reduce-dtype", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype", [&t](const std::string& s) { t.compress = choose("--compress", s, kWireDtypes); });
+  each(verb, "--compress,--reduce-dtype", "T", "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype; fp32: gradients that are in 16 bits (as they are)", [&t](const std::string& s) { t.compress = choose("--compress", s, kTrainDtypes); });
   above_zero("--clip-norm", "largest norm of all gradients together, after unscaling", t.clip_norm);
   above_zero("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
   above_zero("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
   number("--grad-penalty", "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP recipe (0)", t.grad_penalty);
-  whole("--batch", "rows of a batch (the model's own)", t.batch);
-  whole("--width", "of the tutorial net's layers (4096)", t.width);
-  each(verb, "--seed", "S", "of the initial weights (1)", [&o](const std::string& s) { o.first_seed = parse_count("--seed", s, 0, std::int64_t{1} << 53); });
   verb->add_option("--record", t.record, "write a trace of every tensor (ampcheck trace FILE shows it)")->type_name("FILE");
   verb->add_option("--save", t.save, "write a checkpoint at the end, a safetensors file")->type_name("FILE");
   verb->add_option("--resume", t.resume, "go on from a checkpoint, bit for bit; --steps counts from the start of the run")->type_name("FILE");
@@ -330,8 +341,6 @@ void add_train_options(CLI::App* verb, Options& o) {
        [&t](const std::string& s) { t.ring = static_cast<int>(parse_count("--ring", s, 0, 1'000'000)); });
   each(verb, "--from", "STEP", "look at nothing before this step (1)", [&t](const std::string& s) { t.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
   verb->add_option("--ops", t.ops, "look at these ops alone: pattern with * and ?, as 'linear_*'")->type_name("GLOB");
-  verb->add_option("--data", o.data, "digits, text or random, which the model decides; or the folder that holds digits and text")->type_name("DATA");
-  add_isolation_options(verb, o, "seconds that a call of a library's kernel may take (60)");
 }
 
 CLI::App* add_verb(CLI::App& app, Options& o, const char* name, const char* help) {
@@ -426,8 +435,8 @@ void describe(CLI::App& app, Options& o) {
   facts->add_flag("--times", o.times, "instead: how long products take on the CPU, by extent, whether a multiple of eight or not");
 
   CLI::App* memory = add_verb(app, o, "memory", "Bytes of weights, masters, gradients, moments and activations, by strategy");
-  memory->add_option("MODEL", o.words, "mlp, conv, transformer, tutorial, or a net's TOML file")->required()->expected(1);
-  add_train_options(memory, o);
+  memory->add_option("MODEL", o.words, "mlp, conv, transformer, tutorial, or a net's TOML file, with the settings of its [train] that are options here")->required()->expected(1);
+  add_net_options(memory, o, "of the strategies in low precision: fp16 (default) or bf16");
 
   add_verb(app, o, "doctor", "What this machine and this build can check, and what will be skipped");
   add_verb(app, o, "version", "Version and build");
@@ -496,24 +505,25 @@ std::optional<std::string> as_argument(const TomlSection& section, const TomlEnt
   }
 }
 
-/// Takes the settings in [train] of a net's file: options by name, with _ for -, where the command line gives none.
-void take_settings(const CLI::App& verb, const TomlFile& file) {
-  const auto train = std::find_if(file.root().entries.begin(), file.root().entries.end(), [](const TomlEntry& e) { return e.key == "train"; });
-  if (train == file.root().entries.end()) return;
+/// Takes the settings in [train] of a net's file: options of `train` by name, with _ for -, which `verb` has too and the command line does not give.
+void take_settings(const CLI::App& train, const CLI::App& verb, const TomlFile& file) {
+  const auto table = std::find_if(file.root().entries.begin(), file.root().entries.end(), [](const TomlEntry& e) { return e.key == "train"; });
+  if (table == file.root().entries.end()) return;
   std::map<std::string, CLI::Option*> known;
   std::vector<std::string> keys;
-  for (CLI::Option* option : const_cast<CLI::App&>(verb).get_options()) {
+  for (CLI::Option* option : const_cast<CLI::App&>(train).get_options()) {
     if (option->get_lnames().empty()) continue;
     std::string key = option->get_lnames().front();
     if (key == "help" || key == "json" || key == "model" || key == "width" || key == "data") continue;
     std::replace(key.begin(), key.end(), '-', '_');
     known[key] = option, keys.push_back(key);
   }
-  const TomlSection section(file, train->value, "train", keys);
-  for (const TomlEntry& entry : train->value.entries) {
+  const TomlSection section(file, table->value, "train", keys);
+  for (const TomlEntry& entry : table->value.entries) {
     CLI::Option* const option = known.at(entry.key);
     const std::optional<std::string> argument = as_argument(section, entry, option->get_items_expected_max() == 0);
-    if (option->count() > 0 || !argument) continue;
+    const CLI::Option* const given = verb.get_option_no_throw(option->get_name());
+    if (given == nullptr || given->count() > 0 || !argument) continue;
     try {
       option->add_result(*argument);
       option->run_callback();
@@ -546,12 +556,17 @@ Options parse_options(int argc, char** argv, std::optional<std::string>& help) {
   } catch (const CLI::ParseError& error) {
     fail_parse(app, error);
   }
-  if (options.verb == "train" && !options.train.config.empty() && !help) {
+  const bool memory = options.verb == "memory" && !help && options.words.front().ends_with(".toml");
+  const std::string net = memory ? options.words.front() : options.verb == "train" && !help ? options.train.config : "";
+  if (!net.empty()) {
+    const CLI::App &train = *app.get_subcommand("train"), &verb = *app.get_subcommand(options.verb);
     for (const char* flag : {"--model", "--width"})  // the file says both
-      if (app.get_subcommand("train")->get_option(flag)->count() > 0) throw UsageError(std::string("[") + flag + "] got one beside '" + options.train.config + "', want one of the two");
-    require_readable(options.train.config);
+      if (const CLI::Option* const given = verb.get_option_no_throw(flag); given != nullptr && given->count() > 0) throw UsageError(std::string("[") + flag + "] got one beside '" + net + "', want one of the two");
+    require_readable(net);
     try {
-      take_settings(*app.get_subcommand("train"), TomlFile(read_bytes(options.train.config, "net"), options.train.config));
+      const std::size_t given = verb.get_option("--dtype")->count();
+      take_settings(train, verb, TomlFile(read_bytes(net, "net"), net));
+      if (memory && given == 0 && options.dtypes == std::vector{Dtype::fp32}) options.dtypes.clear();  // a net that is trained in fp32: what 16 bits would take is asked
     } catch (const TomlError& error) {
       throw UsageError(error.what());
     }

@@ -53,7 +53,8 @@ struct GateFlags {
 /// train: what is trained and how.
 struct TrainChoices {
   std::string config = {};         ///< TOML file of the user's own net and the run's settings; empty: `model`
-  std::string model = "mlp", loss = "cross_entropy", optimizer = "sgd", shadow = "both";
+  std::string model = "mlp", optimizer = "sgd", shadow = "both";
+  std::string loss = {};           ///< empty: the net's own
   std::string scaler = {};         ///< torch, another framework's, or none; empty: torch for fp16
   double init_scale = -1, growth_interval = -1;  ///< negative: the rule's own
   double lr = -1, momentum = -1, weight_decay = -1;  ///< negative: the model's or optimizer's own
@@ -63,7 +64,7 @@ struct TrainChoices {
   std::optional<Dtype> moments = {};
   int steps = 50, accumulate = 1, ranks = 1;
   bool sharded = false;                          ///< over the ranks
-  bool tree = false, divide_after = false;       ///< order of the sum over ranks; pre-divide otherwise
+  std::optional<bool> tree = {}, divide_after = {};  ///< of the sum over ranks, which is a ring and divided before otherwise
   std::optional<Dtype> compress = {};            ///< of the gradients on their way between ranks
   std::int64_t batch = 0, width = 0;
   std::string schedule = {};       ///< of the learning rate

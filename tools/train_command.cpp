@@ -46,7 +46,8 @@ std::string scale_text(double scale) {
 
 /// The rule by name with what was asked for; UsageError for an unknown one.
 void choose_scaler(const TrainChoices& chosen, TrainOptions& out) {
-  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler != "none" && out.dtype != Dtype::fp32;
+  // In fp32 it keeps what 16 bits on the wire, or a layer's own region, would flush.
+  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler != "none";
   const auto interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
   if (chosen.init_scale >= 0) out.scaler.init_scale = chosen.init_scale;
   if (interval >= 0) out.scaler.growth_interval = interval;
@@ -66,11 +67,13 @@ void require_used(const TrainChoices& chosen, const TrainOptions& out) {
   const auto refuse = [](bool when, const char* flag, const char* want) {
     if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it, want " + want);
   };
-  const char* const scaler = "a --scaler, with fp16 or bf16";
+  const char* const scaler = "a --scaler";
   refuse(!out.scaler.enabled && chosen.init_scale >= 0, "--init-scale", scaler);
   refuse(!out.scaler.enabled && chosen.growth_interval >= 0, "--growth-interval", scaler);
-  refuse(chosen.ranks == 1 && chosen.compress, "--compress", "--ranks 2 or more");
-  refuse(chosen.width > 0 && chosen.config.empty() && chosen.model != "tutorial", "--width", "--model tutorial");
+  const char* const ranks = "--ranks 2 or more";
+  refuse(chosen.ranks == 1 && chosen.compress, "--compress", ranks);
+  refuse(chosen.ranks == 1 && chosen.tree, "--reduce", ranks);
+  refuse(chosen.ranks == 1 && chosen.divide_after, "--divide", ranks);
   refuse(chosen.ring >= 0 && chosen.record.empty(), "--ring", "--record FILE");
 }
 
@@ -89,7 +92,7 @@ TrainOptions train_options(const Options& options) {
   out.keep_low_precision_grads = chosen.keep_low_precision_grads;
   out.rule.schedule = chosen.schedule;
   out.rule.ranks = chosen.ranks, out.sharding.on = chosen.sharded;
-  out.reduce = {.divide = chosen.divide_after ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre, .order = chosen.tree ? ReduceOptions::Order::tree : ReduceOptions::Order::ring, .compress = chosen.compress};
+  out.reduce = {.divide = chosen.divide_after.value_or(false) ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre, .order = chosen.tree.value_or(false) ? ReduceOptions::Order::tree : ReduceOptions::Order::ring, .compress = chosen.compress};
   out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm, out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight, out.rule.grad_penalty = chosen.grad_penalty;
   const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
@@ -116,44 +119,48 @@ std::string step_line(const StepResult& s, int steps, const std::optional<Place>
   return out;
 }
 
-std::string head_line(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps) {
+std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
   const char* dtype = name(trainer.options().dtype);
   const StepResult& last = steps.back();
-  if (d.left_at) {
-    const StepResult& at = *std::find_if(steps.begin(), steps.end(), [&](const StepResult& s) { return s.step == *d.left_at; });
+  if (const auto& left = trainer.verdict().left) {
+    const Leaving& at = *left;
     if (!std::isfinite(at.loss)) return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite", at.step + 1);
-    return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart in the mean of {} steps (spread of {} fp64 seeds: {}); at the end {:.4f} against {:.4f}.", dtype, at.step + 1,
-                       rounded_decimal(std::fabs(*at.apart), 2), Trainer::kSpreadSteps, Trainer::kSeeds, rounded_decimal(*at.spread, 2), last.loss, *last.fp64_loss);
+    return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart in the mean of {} steps (spread of {} fp64 seeds: {}); at the end {:.4f}{}.", dtype, at.step + 1,
+                       rounded_decimal(std::fabs(at.apart), 2), Trainer::kSpreadSteps, Trainer::kSeeds, rounded_decimal(at.spread, 2), last.loss, last.fp64_loss ? fmt::format(" against {:.4f}", *last.fp64_loss) : "");
   }
   if (!last.fp64_loss) return fmt::format("The {} run ended with loss {:.4f} (--shadow carried compares it with fp64).", dtype, last.loss);
-  double most = 0;
-  for (const StepResult& s : steps) most = std::max(most, std::fabs(s.loss - *s.fp64_loss));
   return fmt::format("The {} run stayed with the fp64 run: loss {:.4f} against {:.4f}, never further apart than {} (spread of {} fp64 seeds at the end: {}).", dtype, last.loss, *last.fp64_loss,
-                     rounded_decimal(most, 2), Trainer::kSeeds, rounded_decimal(*last.spread, 2));
+                     rounded_decimal(trainer.verdict().most_apart, 2), Trainer::kSeeds, rounded_decimal(*last.spread, 2));
 }
 
-/// What to try, given what went wrong.
+std::string share_of(std::int64_t part, std::int64_t all) { return percent(static_cast<double>(part) / static_cast<double>(all)); }
+
+/// The scale that a run with a scaler begins with.
+double first_scale(const TrainOptions& options) { return options.scale_rule ? options.scale_rule->init_scale : options.scaler.init_scale; }
+
+/// What to try, given what went wrong: nothing that was given, or would be refused.
 std::string advice(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps) {
   const Dtype dtype = trainer.options().dtype;
   const bool scaler = trainer.options().scaler.enabled;
   const OptimizerChoice& optimizer = trainer.options().rule.optimizer;
-  const bool low_state = optimizer.weights == Weights::low || (optimizer.moments && *optimizer.moments != Dtype::fp32);
+  const bool low_state = optimizer.moments ? *optimizer.moments != Dtype::fp32 : optimizer.weights == Weights::low;
+  const bool low_gradients = optimizer.weights != Weights::fp32 || trainer.options().keep_low_precision_grads;
   if (d.left_at && low_state && d.updates.second_moment_zero > 0) return "--moments fp32: squares of gradients vanish, and divided by eps alone updates are as large as they like";
   if (d.left_at && d.updates.epsilon_zero > 0) return "--fused --moments fp32: eps is zero in the arithmetic of the weights";
   if (d.left_at && d.producer && steps.front().fp64_loss && !(*steps.back().fp64_loss <= *steps.front().fp64_loss)) return "a smaller --lr: the fp64 run's loss grows too";
   if (d.producer && d.producer->where.phase == Phase::forward && dtype != Dtype::fp16 && d.producer->where.dtype == Dtype::fp16) return "another dtype in the layer's region of autocast: its values leave fp16";
   if (d.producer && d.producer->where.phase == Phase::forward) return dtype == Dtype::fp16 ? "--dtype bf16: the values of the forward pass leave fp16, and no loss scale changes them" : "a smaller --lr";
-  if (!scaler && !d.vanished.empty() && d.vanished.front().where.dtype == Dtype::fp16) return "--scaler torch";
+  if (!scaler && !d.vanished.empty() && d.vanished.front().where.dtype == Dtype::fp16) return dtype == Dtype::fp16 && low_gradients && !optimizer.is_fused() ? "--fused --scaler torch" : "--scaler torch";
   if (scaler && d.skipped.size() > 1 && trainer.options().scaler.growth_interval < 2000)
     return fmt::format("a longer --growth-interval: the scale grew back to where it overflows, and {} steps were skipped", d.skipped.size());
-  if (dtype == Dtype::fp16 && scaler && d.scale.known && !d.skipped.empty() && d.scale.overflows_at <= 24 && d.scale.overflows_at > 0)
+  if (dtype == Dtype::fp16 && scaler && d.scale.known && !d.skipped.empty() && d.scale.overflows_at <= 24 && d.scale.overflows_at > 0 && first_scale(trainer.options()) > std::ldexp(1.0, d.scale.overflows_at - 1))
     return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(std::ldexp(1.0, d.scale.overflows_at - 1)), d.skipped.size(), d.skipped.size() == 1 ? " was" : "s were");
+  if (optimizer.weights == Weights::low && 2 * d.updates.with_grad_stagnant > d.updates.with_grad)
+    return fmt::format("--weights master: {} of the elements with a gradient did not move", share_of(d.updates.with_grad_stagnant, d.updates.with_grad));
   if (d.left_at && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
-  if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && d.scale.known && d.scale.best > 0) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
+  if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && scaler && d.scale.known && d.scale.best > 0 && first_scale(trainer.options()) != std::ldexp(1.0, d.scale.best)) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
   return "";
 }
-
-std::string share_of(std::int64_t part, std::int64_t all) { return percent(static_cast<double>(part) / static_cast<double>(all)); }
 
 /// What weights and moments in 16 bits lost, over the run: of the elements with a gradient.
 std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
@@ -168,7 +175,7 @@ std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
 }
 
 std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, const Style& style) {
-  std::string out = fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, d, steps), style.reset);
+  std::string out = fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer) line("fault", fmt::format("step {}: {} made finite values non-finite", d.producer->step + 1, d.producer->where.str()));
   if (d.killer) line("killed", fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));

@@ -3,27 +3,26 @@
 // reproduce the image.
 #include "checks/models/layers.h"
 #include "checks/models/models.h"
-#include "src/error.h"
 
 namespace ampcheck::checks::models {
 
 namespace {
 
-constexpr std::int64_t kBatch = 8, kSide = 8, kImage = kSide * kSide, kClasses = 10;
+constexpr std::int64_t kSide = 8, kImage = kSide * kSide, kClasses = 10;
 constexpr std::int64_t kChannels1 = 6, kChannels2 = 12, kHidden = 24;
 constexpr double kReconstruction = 2;  // weight of the decoder's loss
 
-/// [kBatch, C, 4, 4] to [kBatch, C]: a learned softmax over the 16 places says how much each counts.
+/// [N, C, 4, 4] to [N, C]: a learned softmax over the 16 places says how much each counts.
 Var attention_pool(Tape& t, Var x) {
-  const std::int64_t channels = t.shape(x)[1], places = t.shape(x)[2] * t.shape(x)[3];
-  const Var by_place = exchanged(t, x, kBatch, channels, places, 1, {kBatch * places, channels});
-  const Var scores = t.reshape(linear(t, "pool", by_place, 1), {kBatch, places});
+  const std::int64_t batch = t.shape(x)[0], channels = t.shape(x)[1], places = t.shape(x)[2] * t.shape(x)[3];
+  const Var by_place = exchanged(t, x, batch, channels, places, 1, {batch * places, channels});
+  const Var scores = t.reshape(linear(t, "pool", by_place, 1), {batch, places});
   const Var share = unary(t, "softmax", scores);
   // The same shares for each channel.
   std::vector<std::int64_t> map;
-  for (std::int64_t i = 0; i < kBatch * channels * places; ++i) map.push_back(i / (channels * places) * places + i % places);
-  const Shape rows{kBatch * channels, places};
-  return t.reshape(row_sums(t, mul(t, t.reshape(x, rows), t.take(share, map, rows))), {kBatch, channels});
+  for (std::int64_t i = 0; i < batch * channels * places; ++i) map.push_back(i / (channels * places) * places + i % places);
+  const Shape rows{batch * channels, places};
+  return t.reshape(row_sums(t, mul(t, t.reshape(x, rows), t.take(share, map, rows))), {batch, channels});
 }
 
 /// tanh(a) sigmoid(b).
@@ -33,27 +32,25 @@ Var gated(Tape& t, Var x) {
 
 /// -mean over the batch of log_softmax(logits)[class].
 Var negative_log_likelihood(Tape& t, Var logits, const std::vector<double>& classes) {
-  std::vector<double> minus_one_hot(static_cast<std::size_t>(kBatch * kClasses), 0.0);
+  const std::int64_t batch = std::ssize(classes);
+  std::vector<double> minus_one_hot(static_cast<std::size_t>(batch * kClasses), 0.0);
   for (std::size_t i = 0; i < classes.size(); ++i) minus_one_hot[i * kClasses + static_cast<std::size_t>(classes[i])] = -1;
-  const Var target = t.data({kBatch, kClasses}, std::move(minus_one_hot));
+  const Var target = t.data({batch, kClasses}, std::move(minus_one_hot));
   return mean_all(t, row_sums(t, mul(t, unary(t, "log_softmax", logits), target)));
 }
 
 }  // namespace
 
 void digits_model(Tape& t, const Digits& digits) {
-  if (std::ssize(digits.classes) < kBatch)
-    throw Error("[digits net] images, got " + std::to_string(digits.classes.size()) + ", want at least " + std::to_string(kBatch));
-  const std::vector<double> pixels(digits.pixels.begin(), digits.pixels.begin() + kBatch * kImage);
-  const std::vector<double> classes(digits.classes.begin(), digits.classes.begin() + kBatch);
-  const Var image = t.data({kBatch, 1, kSide, kSide}, pixels);
+  const std::int64_t batch = std::ssize(digits.classes);
+  const Var image = t.data({batch, 1, kSide, kSide}, digits.pixels);
   const Var edges = unary(t, "relu", conv3x3(t, "conv1", image, kChannels1));
   const Var halved = t.call("max_pool2d", {{"x", edges}});
   const Var shapes = unary(t, "gelu", conv3x3(t, "conv2", halved, kChannels2));
   const Var hidden = gated(t, layer_norm(t, "norm", attention_pool(t, shapes)));
-  t.add_loss(negative_log_likelihood(t, linear(t, "classes", hidden, kClasses), classes), 1);
+  t.add_loss(negative_log_likelihood(t, linear(t, "classes", hidden, kClasses), digits.classes), 1);
   const Var decoded = unary(t, "sigmoid", linear(t, "decoder", hidden, kImage));
-  t.add_loss(t.call("mse_loss", {{"x", decoded}, {"target", t.data({kBatch, kImage}, pixels)}}), kReconstruction);
+  t.add_loss(t.call("mse_loss", {{"x", decoded}, {"target", t.data({batch, kImage}, digits.pixels)}}), kReconstruction);
 }
 
 }  // namespace ampcheck::checks::models

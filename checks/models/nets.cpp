@@ -13,6 +13,14 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kNames = {"digits", "text"};
 constexpr double kRate = 0.2;
+constexpr std::int64_t kImages = 8, kPassages = 4;
+
+Digits first_digits(Digits digits) {
+  if (std::ssize(digits.classes) < kImages) throw Error("[digits net] images, got " + std::to_string(digits.classes.size()) + ", want at least " + std::to_string(kImages));
+  digits.pixels.resize(digits.pixels.size() / digits.classes.size() * kImages);
+  digits.classes.resize(kImages);
+  return digits;
+}
 
 NetRun train(std::string_view name, const std::function<void(Tape&)>& model) {
   NetRun out;
@@ -32,8 +40,13 @@ NetRun train(std::string_view name, const std::function<void(Tape&)>& model) {
 std::span<const std::string_view> net_names() { return kNames; }
 
 NetRun run_net(std::string_view name, const std::filesystem::path& folder) {
-  if (name == kNames[0]) return train(name, [data = read_digits(folder)](Tape& tape) { digits_model(tape, data); });
-  if (name == kNames[1]) return train(name, [data = read_text(folder)](Tape& tape) { text_model(tape, data); });
+  if (name == kNames[0]) return train(name, [data = first_digits(read_digits(folder))](Tape& tape) { digits_model(tape, data); });
+  if (name == kNames[1]) {
+    const Text text = read_text(folder);
+    Passages passages;
+    for (std::int64_t i = 0; i < kPassages; ++i) add_passage(passages, text, i, kPassages);
+    return train(name, [=](Tape& tape) { text_model(tape, passages, text.vocabulary); });
+  }
   throw Error("[real tensors] net, got '" + std::string(name) + "', want digits or text");
 }
 

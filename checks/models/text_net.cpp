@@ -9,20 +9,22 @@ namespace ampcheck::checks::models {
 
 namespace {
 
-constexpr std::int64_t kBatch = 4, kTime = 16, kTokens = kBatch * kTime, kWidth = 32, kHeads = 2, kInner = 48;
+constexpr std::int64_t kTime = kPassage, kWidth = 32, kHeads = 2, kInner = 48;
 constexpr double kSmoothing = 0.1;
 constexpr double kZLoss = 0.01;  // Chowdhery et al. 2022, section 5, has 1e-4 for much longer runs
 
 /// [tokens, width] to [batch, heads, time, width / heads].
 Var split_heads(Tape& t, Var x) {
-  return exchanged(t, x, kBatch, kTime, kHeads, kWidth / kHeads, {kBatch, kHeads, kTime, kWidth / kHeads});
+  const std::int64_t batch = t.shape(x)[0] / kTime;
+  return exchanged(t, x, batch, kTime, kHeads, kWidth / kHeads, {batch, kHeads, kTime, kWidth / kHeads});
 }
 
 Var attention(Tape& t, const std::string& name, Var x) {
   const auto heads = [&](const char* which) { return split_heads(t, linear(t, name + "." + which, x, kWidth)); };
   const Var q = heads("q"), k = heads("k"), v = heads("v");
   const Var o = t.call("attention", {{"q", q}, {"k", k}, {"v", v}});
-  return exchanged(t, o, kBatch, kHeads, kTime, kWidth / kHeads, {kTokens, kWidth});
+  const std::int64_t batch = t.shape(x)[0] / kTime;
+  return exchanged(t, o, batch, kHeads, kTime, kWidth / kHeads, {batch * kTime, kWidth});
 }
 
 Var gpt_block(Tape& t, Var x) {
@@ -47,40 +49,31 @@ Var z_loss(Tape& t, Var logits) {
   return mean_all(t, mul(t, z, z));
 }
 
-struct Passages {
-  std::vector<double> tokens, next, places;
-};
-
-/// Passages spread evenly over the text.
-Passages passages(const Text& text) {
-  const std::int64_t length = std::ssize(text.tokens);
-  if (length < kBatch * (kTime + 1)) throw Error("[text net] text, got " + std::to_string(length) + " characters, want at least 68");
-  Passages out;
-  for (std::int64_t b = 0; b < kBatch; ++b) {
-    const auto from = static_cast<std::size_t>((2 * b + 1) * (length - kTime - 1) / (2 * kBatch));
-    for (std::size_t i = 0; i < kTime; ++i) {
-      out.tokens.push_back(static_cast<double>(text.tokens[from + i]));
-      out.next.push_back(static_cast<double>(text.tokens[from + i + 1]));
-      out.places.push_back(static_cast<double>(i));
-    }
-  }
-  return out;
-}
-
 Var embedded(Tape& t, const std::string& name, std::int64_t rows, const std::vector<double>& index) {
-  return t.call("embedding", {{"weight", t.weight(name, {rows, kWidth}, 4)}, {"index", t.data({kTokens}, index)}});
+  return t.call("embedding", {{"weight", t.weight(name, {rows, kWidth}, 4)}, {"index", t.data({std::ssize(index)}, index)}});
 }
 
 }  // namespace
 
-void text_model(Tape& t, const Text& text) {
-  const Passages batch = passages(text);
-  Var x = add(t, embedded(t, "characters", text.vocabulary, batch.tokens), embedded(t, "places", kTime, batch.places));
+void add_passage(Passages& out, const Text& text, std::int64_t at, std::int64_t of) {
+  const std::int64_t length = std::ssize(text.tokens);
+  if (length < of * (kTime + 1)) throw Error("[text net] text, got " + std::to_string(length) + " characters, want at least " + std::to_string(of * (kTime + 1)));
+  const auto from = static_cast<std::size_t>((2 * at + 1) * (length - kTime - 1) / (2 * of));
+  for (std::size_t i = 0; i < kTime; ++i) {
+    out.tokens.push_back(static_cast<double>(text.tokens[from + i]));
+    out.next.push_back(static_cast<double>(text.tokens[from + i + 1]));
+    out.places.push_back(static_cast<double>(i));
+  }
+}
+
+void text_model(Tape& t, const Passages& batch, std::int64_t vocabulary) {
+  Var x = add(t, embedded(t, "characters", vocabulary, batch.tokens), embedded(t, "places", kTime, batch.places));
   x = rms_norm(t, "norm", llama_block(t, gpt_block(t, x)));
-  const Var raw = linear(t, "characters_out", x, text.vocabulary);
+  const Var raw = linear(t, "characters_out", x, vocabulary);
+  const std::int64_t tokens = std::ssize(batch.tokens);
   const Var temperature = t.call("exp", {{"x", t.constant_start("log_temperature", {1, 1}, -0.25)}});
-  const Var logits = t.call("div", {{"x", raw}, {"y", repeated(t, temperature, kTokens, text.vocabulary)}});
-  const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({kTokens}, batch.next)}}, {{"label_smoothing", kSmoothing}});
+  const Var logits = t.call("div", {{"x", raw}, {"y", repeated(t, temperature, tokens, vocabulary)}});
+  const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({tokens}, batch.next)}}, {{"label_smoothing", kSmoothing}});
   t.add_loss(mean_all(t, losses), 1);
   t.add_loss(z_loss(t, logits), kZLoss);
 }

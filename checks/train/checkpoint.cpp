@@ -15,7 +15,8 @@ namespace ampcheck::checks::train {
 
 namespace {
 
-constexpr const char* kRecipe = "recipe";
+constexpr const char *kFormat = "format", *kRecipe = "recipe";
+constexpr std::string_view kVersion = "ampcheck.checkpoint/2";  // 2: loss scale's settings, verdict
 
 Tensor numbers(const std::vector<double>& values) {
   Tensor out(Dtype::fp64, {std::ssize(values)});
@@ -32,18 +33,21 @@ Tensor text(const std::string& value) {
 /// What must agree for the run to go on as it would have.
 std::string recipe_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
-  const OptimizerChoice& c = o.rule.optimizer;
-  std::string out = fmt::format("model {} loss {} batch {} width {} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", trainer.net().name, o.net.loss,
-                     o.net.batch, o.net.width, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+  const OptimizerChoice c = o.rule.optimizer.with_defaults();
+  const Net& net = trainer.net();
+  std::string out = fmt::format("model {}{} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", net.name,
+                     net.settings.empty() ? "" : " " + net.settings, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+  if (o.scaler.enabled)
+    out += fmt::format(" init_scale {} growth_interval {}", o.scale_rule ? o.scale_rule->init_scale : o.scaler.init_scale, o.scale_rule ? o.scale_rule->window : o.scaler.growth_interval);
   if (c.is_fused()) out += " fused true";
   if (c.weights != Weights::fp32) out += std::string(" weights ") + name(c.weights);
   if (c.moments) out += std::string(" moments ") + name(*c.moments);
   if (o.keep_low_precision_grads) out += " keep_low_precision_grads true";
-  if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
-  if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
+  if (!o.rule.schedule.empty() && o.rule.schedule != "constant") out += " lr_schedule " + o.rule.schedule;
+  if (o.rule.ranks > 1) out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
-  if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
+  if (!net.layers.empty()) out += " layers " + net.layers;
   return out;
 }
 
@@ -106,10 +110,14 @@ std::string fp64_prefix(std::size_t k) { return fmt::format("fp64.{}/", k); }
 std::string checkpoint_bytes(Trainer& trainer) {
   trainer.prepare();
   for (const auto& run : trainer.reference()) run->prepare();
-  std::vector<NamedTensor> out = {{kRecipe, text(recipe_of(trainer))},
+  const Verdict& verdict = trainer.verdict();
+  std::vector<NamedTensor> out = {{kFormat, text(std::string(kVersion))},
+                                  {kRecipe, text(recipe_of(trainer))},
                                   {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
                                   {"trainer/spreads", numbers(trainer.spreads())},
-                                  {"trainer/differences", numbers(trainer.differences())}};
+                                  {"trainer/differences", numbers(trainer.differences())},
+                                  {"trainer/most_apart", numbers({verdict.most_apart})}};
+  if (const auto& left = verdict.left) out.push_back({"trainer/left", numbers({static_cast<double>(left->step), left->loss, left->apart, left->spread})});
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
   if (ShardedRanks* const sharded = trainer.sharded())
     for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));
@@ -121,13 +129,27 @@ std::string checkpoint_bytes(Trainer& trainer) {
 
 void resume(Trainer& trainer, std::string_view bytes, const std::string& where) {
   const std::vector<NamedTensor> all = parse_safetensors(bytes, where);
-  const auto find = [&](const std::string& name) -> const Tensor& {
+  const auto known = [&](const std::string& name) -> const Tensor* {
     for (const NamedTensor& entry : all)
-      if (entry.name == name) return entry.tensor;
+      if (entry.name == name) return &entry.tensor;
+    return nullptr;
+  };
+  const auto find = [&](const std::string& name) -> const Tensor& {
+    if (const Tensor* const tensor = known(name)) return *tensor;
     throw Error("[checkpoint] " + where + ", got no '" + name + "', want a file of train --save");
+  };
+  const auto numbers_of = [&](const std::string& name, std::size_t count) {
+    const auto values = find(name).span<double>();
+    if (values.size() != count) throw Error("[checkpoint] " + where + " '" + name + "', got " + std::to_string(values.size()) + " numbers, want " + std::to_string(count));
+    return values;
   };
   trainer.prepare();
   const MemoryScope scope(trainer.stream());
+  find(kRecipe);  // what is none at all is told so first
+  const Tensor* const version = known(kFormat);
+  const auto version_text = version != nullptr ? version->span<char>() : std::span<char>();
+  if (const std::string_view format(version_text.data(), version_text.size()); format != kVersion)
+    throw Error("[checkpoint] " + where + ", got " + (format.empty() ? "one of an earlier ampcheck, which does not say how the run stood" : std::string(format)) + ", want " + std::string(kVersion) + ", as train --save writes it");
   const auto recipe = find(kRecipe).span<char>();
   const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
   if (got != want) {
@@ -144,15 +166,19 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     if (sharded != nullptr) take(all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), where);
     else take(all, "", trainer.parameters(), trainer.optimizer(), where);
   }
-  const auto steps = find("trainer/steps").span<double>();
-  if (steps.size() != 2) throw Error("[checkpoint] " + where + " 'trainer/steps', got " + std::to_string(steps.size()) + " numbers, want 2");
+  const auto steps = numbers_of("trainer/steps", 2);
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {
     trainer.reference()[k]->prepare();
     take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
     trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
   }
   const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>();
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()});
+  Verdict verdict{.left = {}, .most_apart = numbers_of("trainer/most_apart", 1)[0]};
+  if (known("trainer/left") != nullptr) {
+    const auto left = numbers_of("trainer/left", 4);
+    verdict.left = Leaving{.step = static_cast<int>(left[0]), .loss = left[1], .apart = left[2], .spread = left[3]};
+  }
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()}, verdict);
 }
 
 }  // namespace ampcheck::checks::train

@@ -42,11 +42,11 @@ std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   Diagnosis out;
   KnownOverflow overflow;  // of steps that nobody looked at, too
+  if (const auto& left = trainer.verdict().left) out.left_at = left->step, out.spread = left->spread;  // perhaps before a resume
   for (const StepResult& step : steps) {
     if (step.spread && !out.left_at) out.spread = *step.spread;
     if (!step.stepped) out.skipped.push_back(step.step);
     if (step.ranks_disagree && !out.disagreed_at) out.disagreed_at = step.step;
-    if (step.left() && !out.left_at) out.left_at = step.step;
     out.updates.add(step.updates);
     overflow.add(step.step, step.scale, step.loss, step.found_inf, step.stepped);
   }

@@ -143,15 +143,15 @@ Fact scale_changes_the_run(const std::filesystem::path& data) {
 Fact memory_halves(const std::filesystem::path& data) {
   constexpr std::int64_t kManyRows = 4096;
   const auto kilobytes = [&](const char* model, std::int64_t batch) {
-    const OptimizerChoice sgd{.name = "sgd", .momentum = 0.9};  // as `ampcheck memory` has it
-    const MemoryReport report = memory_of(make_net({.model = model, .batch = batch, .data = data}), sgd, Dtype::fp16, 1);
+    const Net net = make_net({.model = model, .batch = batch, .data = data});
+    const MemoryReport report = memory_of(net, optimizer_of(net, {}), Dtype::fp16, 1);
     return std::pair{static_cast<double>(report.strategies[0].total()) * 1e-3, static_cast<double>(report.strategies[1].total()) * 1e-3};
   };
   const auto [fp32, autocast] = kilobytes("transformer", 0);
   const auto [wide_fp32, wide_autocast] = kilobytes("mlp", kManyRows);
   return {.claim = "autocast halves the memory of a training",
           .holds = 2 * autocast <= fp32 && 2 * wide_autocast <= wide_fp32,
-          .measured = fmt::format("a step of the small transformer takes {:.1f} kB in fp32 and {:.1f} kB under autocast: weights, gradients and moments stay in fp32, and what is saved on activations goes into 16-bit copies of the weights and other casts, kept for backward. Of the MLP with {} rows, nearly all activations, {:.1f} kB "
+          .measured = fmt::format("a step of the small transformer takes {:.1f} kB in fp32 and {:.1f} kB under autocast: weights, gradients and the optimizer's state stay in fp32, and what is saved on activations goes into 16-bit copies of the weights and other casts, kept for backward. Of the MLP with {} rows, nearly all activations, {:.1f} kB "
                                   "and {:.1f} kB",
                                   fp32, autocast, kManyRows, wide_fp32, wide_autocast),
           .command = fmt::format("ampcheck memory transformer; ampcheck memory mlp --batch {}", kManyRows)};

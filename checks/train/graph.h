@@ -16,6 +16,7 @@
 // backward, the loss, norm() and its backward, double backwards, and all that an observer or a fault looks at.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -69,6 +70,10 @@ class Graph final : public models::Tape {
   /// autograd.grad with create_graph); id -1 for an input that the loss does not depend on. The backwards are the same kernels, with the
   /// same bits. backward() then runs their double backwards: Error there for an op that has none, or for a gradient of a gradient of a gradient.
   std::vector<Var> gradients(const std::vector<Var>& inputs, float seed, double scale);
+  /// Whether the loss so far depends on a parameter that takes a gradient.
+  bool trains() const {
+    return std::any_of(losses_.begin(), losses_.end(), [&](const auto& loss) { return slots_[static_cast<std::size_t>(loss.first)].needs_grad; });
+  }
   /// The trained tensors of the graph so far, by name.
   std::vector<Var> parameter_vars() const;
   /// The 2-norm of all of `tensors` together, each times `factor`, in fp32: one element. Its gradient is not finite at zero, as sqrt's.

@@ -30,9 +30,12 @@ std::vector<std::size_t> rows_of(std::int64_t batch, std::int64_t size, std::int
   return out;
 }
 
+std::string batch_setting(std::int64_t size) { return " batch " + std::to_string(size); }
+
 Net mlp(const NetOptions& options) {
-  const bool mse = options.loss == "mse";
-  if (!mse && options.loss != "cross_entropy") throw Error("[train] loss, got '" + options.loss + "', want cross_entropy or mse");
+  const std::string loss = options.loss.empty() ? "cross_entropy" : options.loss;
+  const bool mse = loss == "mse";
+  if (!mse && loss != "cross_entropy") throw Error("[train] loss, got '" + loss + "', want cross_entropy or mse");
   const std::int64_t size = options.batch > 0 ? options.batch : 64;
   const auto digits = std::make_shared<const Digits>(read_digits(options.data));
   const auto forward = [=](Tape& t, std::int64_t batch) {
@@ -42,24 +45,29 @@ Net mlp(const NetOptions& options) {
     h = unary(t, "relu", linear(t, "layer1", h, 64));
     add_class_loss(t, linear(t, "layer2", h, kDigitClasses), rows.classes, mse);
   };
-  return {"mlp", 0.1, 0.9, forward};
+  return {"mlp", 0.1, 0.9, forward, "loss " + loss + batch_setting(size)};
 }
 
 Net conv(const NetOptions& options) {
   const std::int64_t size = options.batch > 0 ? options.batch : 8;
   const auto digits = std::make_shared<const Digits>(read_digits(options.data));
-  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, digits_batch(*digits, batch, size)); }};
+  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, digits_batch(*digits, batch, size)); }, "loss own" + batch_setting(size)};
 }
 
 Net transformer(const NetOptions& options) {
-  constexpr std::int64_t kWindow = 512;  // characters, from which a batch takes its passages
+  constexpr std::int64_t kWindow = 512, kOfWindow = 4;  // characters, and the passages that are taken from them
+  const std::int64_t size = options.batch > 0 ? options.batch : kOfWindow;
   const auto text = std::make_shared<const Text>(read_text(options.data));
-  return {"transformer", 0.1, 0, [=](Tape& t, std::int64_t batch) {
-            Text window;
-            window.vocabulary = text->vocabulary;
-            for (const std::size_t i : rows_of(batch, kWindow, std::ssize(text->tokens))) window.tokens.push_back(text->tokens[i]);
-            text_model(t, window);
-          }};
+  const auto forward = [=](Tape& t, std::int64_t batch) {
+    Passages passages;
+    for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
+      Text window;
+      for (const std::size_t at : rows_of(i / kOfWindow, kWindow, std::ssize(text->tokens))) window.tokens.push_back(text->tokens[at]);
+      add_passage(passages, window, i % kOfWindow, kOfWindow);
+    }
+    text_model(t, passages, text->vocabulary);
+  };
+  return {"transformer", 0.1, 0, forward, "loss own" + batch_setting(size)};
 }
 
 /// Normal inputs and targets.
@@ -77,7 +85,8 @@ Net tutorial(const NetOptions& options) {
             h = unary(t, "relu", linear(t, "layer1", h, width));
             h = linear(t, "layer2", h, width);
             t.add_loss(t.call("mse_loss", {{"x", h}, {"target", t.data({size, width}, normal("y"))}}), 1);
-          }};
+          },
+          "loss mse" + batch_setting(size) + " width " + std::to_string(width)};
 }
 
 }  // namespace
@@ -106,6 +115,7 @@ void add_class_loss(Tape& t, Var logits, const std::vector<double>& classes, boo
 std::span<const NetInfo> nets() { return kNets; }
 
 Net make_net(const NetOptions& options) {
+  if (options.model != "mlp" && !options.loss.empty()) throw Error("[train] loss, got '" + options.loss + "' for " + options.model + ", want it with mlp alone: the others have their own");
   if (options.model == "mlp") return mlp(options);
   if (options.model == "conv") return conv(options);
   if (options.model == "transformer") return transformer(options);

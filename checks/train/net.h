@@ -17,8 +17,8 @@ namespace ampcheck::checks::train {
 
 struct NetOptions {
   std::string model = "mlp";
-  std::string loss = "cross_entropy";  ///< mlp: cross_entropy or mse
-  std::int64_t batch = 0;              ///< rows; 0: the model's own
+  std::string loss = {};               ///< mlp, and a net of digits: cross_entropy or mse; empty: the model's own
+  std::int64_t batch = 0;              ///< rows, images or passages; 0: the model's own
   std::int64_t width = 0;              ///< tutorial: of its layers; 0: 4096 as in the tutorial
   std::uint64_t seed = 1;              ///< of generated data
   std::filesystem::path data;          ///< folder of digits and text
@@ -34,7 +34,8 @@ struct Net {
   double momentum = 0;
   /// Forward and loss on batch 0, 1, 2, ...
   std::function<void(models::Tape& tape, std::int64_t batch)> forward;
-  std::string layers = {};  ///< of a user's own net: what checkpoints of it have in common
+  std::string settings = {};  ///< "loss mse batch 64": what it was made with, which checkpoints of it have in common
+  std::string layers = {};    ///< of a user's own net: the same
   std::vector<const OpDef*> own_ops = {};  ///< of libraries
 };
 

@@ -124,6 +124,7 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
     if (!l.name.empty()) names.push_back(l.name);
   if (!layer.name.empty() && std::find(names.begin(), names.end(), layer.name) != names.end()) section.fail("name", "got '" + layer.name + "' again, want another name for each layer");
   if (layer.type() != "add" && layer.type() != "mul") return layer;
+  if (names.empty()) section.fail("of", "got a layer of type " + layer.type() + " where no layer before it has a name, want one before it, with a name");
   const std::optional<int> of = section.choice("of", names);
   if (!of) section.fail("of", "got none, want the name of a layer before");
   layer.of = names[static_cast<std::size_t>(*of)];
@@ -151,6 +152,7 @@ Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const 
   if (out.kind == Data::Kind::digits) out.digits = std::make_shared<const Digits>(read_digits(find_data(folder)));
   if (out.kind == Data::Kind::text) out.text = std::make_shared<const Text>(read_text(find_data(folder)));
   if (out.kind == Data::Kind::text && out.mse) root.fail("data", "got text with loss mse, want cross_entropy");
+  if (out.kind == Data::Kind::random && !options.loss.empty() && options.loss != "mse") root.fail("data", "got random with loss " + options.loss + ", want mse");
   if (out.kind != Data::Kind::random && root.find("width") != nullptr) root.fail("width", "got it without data = \"random\", want it with that alone");
   out.width = positive(root, "width", 64);
   constexpr std::int64_t kRows[] = {64, 4, 128};
@@ -271,6 +273,7 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
   Net net;
   net.name = root.text("name").value_or("net");
   const Data data = read_data(root, layers, options, folder);
+  net.settings = std::string("loss ") + (data.mse ? "mse" : "cross_entropy") + " batch " + std::to_string(data.rows);
   net.layers = std::to_string(static_cast<int>(data.kind)) + "," + std::to_string(data.width);
   for (const Layer& l : layers) {
     net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" + std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "");

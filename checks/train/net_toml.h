@@ -2,7 +2,7 @@
 // A user's own net as a TOML file:
 //   name = "mlp"              seeds the initial weights with the run's seed (default: net)
 //   data = "digits"           digits (8x8 images as rows of 64; [rows, 1, 8, 8] for a conv2d), text (characters) or random (normal)
-//   width = 64                of random inputs and targets
+//   width = 64                of random inputs and targets, whose loss is mse
 //   [[layers]]
 //   type = "linear"
 //   outputs = 64              of linear, conv2d, embedding; linear: as many as there are classes unless given

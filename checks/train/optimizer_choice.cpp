@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "checks/train/net.h"
 #include "src/error.h"
 
 namespace ampcheck::checks::train {
@@ -21,6 +22,8 @@ Options common(const OptimizerChoice& choice) {
   return out;
 }
 
+Error unknown(const std::string& name) { return Error("[train] optimizer, got '" + name + "', want " + kOptimizers); }
+
 void require_none(const OptimizerChoice& choice, bool momentum) {
   if ((choice.momentum >= 0 && !momentum) || choice.nesterov)
     throw Error("[train] optimizer " + choice.name + ", got " + (choice.nesterov ? "nesterov" : "a momentum") + ", want it with " + (choice.nesterov ? "sgd" : "sgd or rmsprop") + " alone");
@@ -31,6 +34,23 @@ void require_none(const OptimizerChoice& choice, bool momentum) {
 const char* name(Weights weights) {
   constexpr const char* kNames[] = {"fp32", "master", "low"};
   return kNames[static_cast<int>(weights)];
+}
+
+OptimizerChoice OptimizerChoice::with_defaults() const {
+  OptimizerChoice out = *this;
+  const auto fill = [&](const auto& defaults) {
+    if (out.lr < 0) out.lr = defaults.lr;
+    if (out.weight_decay < 0) out.weight_decay = defaults.weight_decay;
+    if constexpr (requires { defaults.momentum; })
+      if (out.momentum < 0) out.momentum = defaults.momentum;
+  };
+  if (name == "sgd") fill(SgdOptions{});
+  else if (name == "adam") fill(AdamOptions{});
+  else if (name == "adamw") fill(AdamWOptions{});
+  else if (name == "adagrad") fill(AdagradOptions{});
+  else if (name == "rmsprop") fill(RmspropOptions{});
+  else throw unknown(name);
+  return out;
 }
 
 OptimizerChoice OptimizerChoice::in_fp64() const {
@@ -55,7 +75,13 @@ std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, st
     if (choice.momentum >= 0) options.momentum = choice.momentum;
     return std::make_unique<Rmsprop>(std::move(parameters), options);
   }
-  throw Error("[train] optimizer, got '" + choice.name + "', want " + kOptimizers);
+  throw unknown(choice.name);
+}
+
+OptimizerChoice optimizer_of(const Net& net, OptimizerChoice choice) {
+  if (choice.lr < 0) choice.lr = net.rate;
+  if (choice.momentum < 0 && choice.name == "sgd") choice.momentum = net.momentum;
+  return choice;
 }
 
 LrFactor make_schedule(const std::string& text) {
@@ -75,7 +101,7 @@ LrFactor make_schedule(const std::string& text) {
   read(first + 1, second, steps);
   if (more && name == "warmup") read(second + 1, text.size(), total);
   else if (more) read(second + 1, text.size(), share);
-  if (share < 0 || share > 1 || total < 0) throw fail();
+  if (!(share >= 0 && share <= 1) || total < 0) throw fail();  // NaN is no share
   if (name == "step") return step_lr(steps, share);
   if (name == "cosine") return cosine_lr(steps, share);
   if (name == "warmup") return warmup_linear_lr(steps, total);

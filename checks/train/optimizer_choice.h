@@ -11,6 +11,8 @@
 
 namespace ampcheck::checks::train {
 
+struct Net;
+
 /// What the trained tensors are.
 enum class Weights : std::uint8_t {
   fp32,
@@ -29,6 +31,8 @@ struct OptimizerChoice {
   Weights weights = Weights::fp32;
   std::optional<Dtype> moments = {};    ///< none: the weights', or fp32 beside masters
 
+  /// With torch's defaults where nothing is chosen. Error for an unknown name.
+  OptimizerChoice with_defaults() const;
   bool is_fused() const { return fused || weights == Weights::master || moments.has_value(); }
   /// The same rule on fp64 weights.
   OptimizerChoice in_fp64() const;
@@ -39,6 +43,9 @@ inline constexpr const char* kOptimizers = "sgd, adam, adamw, adagrad or rmsprop
 
 /// In torch's reference arithmetic, or fused where the choice is; counting what stagnates. Error for an unknown name or an option that it has not.
 std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Parameter*> parameters);
+
+/// With the net's own rate, and its momentum of sgd, where nothing is chosen.
+OptimizerChoice optimizer_of(const Net& net, OptimizerChoice choice);
 
 /// Schedules as text, for messages.
 inline constexpr const char* kSchedules = "constant, step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]";

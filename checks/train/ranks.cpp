@@ -39,11 +39,11 @@ Tensor divided(const TensorView& from, Dtype to, float by) {
 }  // namespace
 
 std::string str(const ReduceOptions& options) {
-  return std::string(options.order == ReduceOptions::Order::ring ? "ring" : "tree") + (options.divide == ReduceOptions::Divide::pre ? " pre " : " post ") + name(options.compress.value_or(Dtype::fp32));
+  return std::string(options.order == ReduceOptions::Order::ring ? "reduce ring" : "reduce tree") + (options.divide == ReduceOptions::Divide::pre ? " divide pre" : " divide post") + " compress " + (options.compress ? name(*options.compress) : "none");
 }
 
 Tensor all_reduce_mean(std::span<const TensorView> of_ranks, const ReduceOptions& options) {
-  const Dtype wire = options.compress.value_or(Dtype::fp32);
+  const Dtype wire = options.compress.value_or(of_ranks.front().dtype);
   const std::size_t ranks = of_ranks.size();
   const auto by = static_cast<float>(ranks);
   std::vector<Tensor> sent;
@@ -78,6 +78,6 @@ std::vector<double> exact_mean(std::span<const TensorView> of_ranks) {
   return out;
 }
 
-Tensor widened(const Tensor& tensor) { return tensor.dtype() == Dtype::fp32 ? tensor : divided(tensor.view(), Dtype::fp32, 1); }
+Tensor in_dtype(const Tensor& tensor, Dtype dtype) { return tensor.dtype() == dtype ? tensor : converted(tensor.view(), dtype); }
 
 }  // namespace ampcheck::checks::train

@@ -45,7 +45,7 @@ void require_low_precision(const TrainOptions& o) {
     if (when) throw Error("[train] " + what + ", got " + got + ", want " + want);
   };
   refuse(o.dtype == Dtype::fp32, "dtype fp32", "fp16 or bf16");
-  refuse(o.rule.ranks > 1, "several ranks", "one");
+  refuse(o.sharding.on, "sharded ranks", "whole ones");
   if (o.dtype != Dtype::fp16 || !o.scaler.enabled) return;
   refuse(!c.is_fused(), "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "it fused, which divides by the scale itself, or no scaler");
 }
@@ -76,8 +76,7 @@ Trainer::Trainer(const TrainOptions& options)
   }
   if (options_.sharding.on && (options_.rule.ranks < 2 || options_.scale_rule))
     throw Error("[ranks] sharded, got " + (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") + ", want two ranks or more, and torch's scaler or none");
-  if (options_.rule.optimizer.lr < 0) options_.rule.optimizer.lr = net_.rate;
-  if (options_.rule.optimizer.momentum < 0 && options_.rule.optimizer.name == "sgd") options_.rule.optimizer.momentum = net_.momentum;
+  options_.rule.optimizer = optimizer_of(net_, options_.rule.optimizer);
   if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
   if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update()) options_.gradient_errors = 0;
 }
@@ -104,6 +103,7 @@ void Trainer::prepare() {
     net_.forward(graph, 0);
   }
   if (stream_) stream_->wait();
+  if (!graph.trains()) throw Error("[train] net, got none of its " + std::to_string(parameters_.all().size()) + " parameters with a gradient, want one to train: a layer with weights that is not under no_grad");
   if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
     add_penalty(graph, 1);
     graph.backward(1, 1);
@@ -126,8 +126,8 @@ void Trainer::prepare() {
   reference_.front()->start_from(parameters_);
 }
 
-void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences) {
-  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences);
+void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, Verdict verdict) {
+  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences), verdict_ = std::move(verdict);
   if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
   if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
@@ -230,20 +230,21 @@ void Trainer::reduce_gradients(float scale) {
     if (of_ranks.empty()) continue;
     if (of_ranks.size() != ranks_.size()) throw Error("[ranks] '" + parameter.name + "', got a gradient on " + std::to_string(of_ranks.size()) + " of " + std::to_string(ranks_.size()) + " ranks, want one on all or on none");
     const Tensor mean = all_reduce_mean(of_ranks, options_.reduce);
+    // Each rank has it in its gradient's dtype; what the wire loses of fp32 is told in the wire's.
+    parameter.grad = in_dtype(mean, of_ranks.front().dtype);
     if (watch_ && watch_->wants(parameter.name)) {
       Event event;
       event.step = step_;
       event.phase = Phase::all_reduce;
       event.op = event.layer = parameter.name;
       event.tensor = "grad";
-      event.got = mean.view();
+      event.got = narrows(mean.dtype(), parameter.grad.dtype()) ? parameter.grad.view() : mean.view();
       event.scale = scale;
       for (const TensorView& view : of_ranks) event.inputs_finite = event.inputs_finite && all_finite(view);
       const std::vector<double> exact = exact_mean(of_ranks);
       event.exact = view_of(exact, mean.shape());
       watch_->see(event);
     }
-    parameter.grad = widened(mean);
   }
 }
 
@@ -326,7 +327,9 @@ StepResult Trainer::step() {
     differences_.push_back(result.loss - *result.fp64_loss);
     if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
     result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
+    verdict_.most_apart = std::max(verdict_.most_apart, std::fabs(result.loss - *result.fp64_loss));
   }
+  if (!verdict_.left && result.left()) verdict_.left = Leaving{.step = step_, .loss = result.loss, .apart = result.apart.value_or(0), .spread = result.spread.value_or(0)};
   result.scale = scaler().get_scale();
   // Otherwise the optimizer counts what is not finite.
   const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() || options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;

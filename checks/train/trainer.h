@@ -30,7 +30,7 @@ struct TrainOptions {
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
-  ReduceOptions reduce = {};  ///< how the gradients of rule.ranks ranks become one
+  ReduceOptions reduce = {};  ///< of 16-bit weights and kept gradients too: how the gradients of rule.ranks ranks become one
   ShardingOptions sharding = {};  ///< parameters, gradients and optimizer state sharded over these ranks; with torch's scaler rule or none
   std::uint64_t seed = 1;
   Shadows shadows = {};
@@ -74,6 +74,18 @@ struct StepResult {
   bool left() const;
 };
 
+/// The first step that was StepResult::left().
+struct Leaving {
+  int step = 0;
+  double loss = 0, apart = 0, spread = 0;
+};
+
+/// What is said of a whole run at its end, however often it was resumed.
+struct Verdict {
+  std::optional<Leaving> left;
+  double most_apart = 0;  ///< of loss and fp64 loss, at any one step
+};
+
 class Trainer {
  public:
   static constexpr int kSeeds = 5;
@@ -105,7 +117,8 @@ class Trainer {
   const std::vector<double>& spreads() const { return spreads_; }
   const std::vector<double>& differences() const { return differences_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
-  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences);
+  const Verdict& verdict() const { return verdict_; }
+  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, Verdict verdict);
 
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
@@ -143,6 +156,7 @@ class Trainer {
   std::vector<std::vector<double>> apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
   std::vector<double> spreads_, differences_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
+  Verdict verdict_;
 };
 
 }  // namespace ampcheck::checks::train
