@@ -112,16 +112,9 @@ BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) 
   return kept;
 }
 
-/// A low accumulator explains a case only if it explains nearly all of what left the interval there (judge rules: 80 %);
-/// a wrong sign looks like one by chance on an element or two.
+/// A wrong sign looks like a low accumulator by chance on an element or two.
 void settle_contract(std::vector<CheckResult>& checks) {
-  std::int64_t explained = 0, unexplained = 0;
-  for (const CheckResult& check : checks) {
-    if (check.name.ends_with(" at saved")) continue;  // the same tensor again, which nobody explains
-    explained += check.code.starts_with("AC30");
-    unexplained += check.code == "AC101" || check.code == "AC102";
-  }
-  if (explained == 0 || 4 * unexplained <= explained) return;
+  if (contract_explains(checks)) return;
   for (CheckResult& check : checks)
     if (check.code.starts_with("AC30")) check.code = "AC101", check.verdict = Verdict::bug, check.cause.clear();
 }
@@ -139,13 +132,13 @@ void settle_layout(const OpDef& op, const OpCall& call, const RunOptions& option
     if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict;
 }
 
-/// A low accumulator is a property of the kernel: if most failing cases of an op are wrong in ways that it does not
-/// explain, the few that it fits are chance.
+/// A low accumulator is a property of the kernel: if most failing cases of an op whose causes were looked for are wrong in ways
+/// that it does not explain, the few that it fits are chance.
 void settle_contract_by_op(std::vector<CaseResult>& cases) {
-  std::map<std::string, std::pair<int, int>> seen;  // op -> cases explained, cases wrong otherwise
+  std::map<std::string, std::pair<int, int>> seen;  // op -> cases that a contract explains, cases wrong otherwise
   for (const CaseResult& c : cases) {
-    seen[c.op].first += c.verdict == Verdict::precision_contract;
-    seen[c.op].second += c.verdict == Verdict::bug;
+    seen[c.op].first += c.explained && c.verdict == Verdict::precision_contract;
+    seen[c.op].second += c.explained && c.verdict == Verdict::bug;
   }
   for (CaseResult& c : cases) {
     if (c.verdict != Verdict::precision_contract || seen[c.op].first >= seen[c.op].second) continue;
@@ -223,6 +216,16 @@ void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run
   dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
 }
 
+bool contract_explains(const std::vector<CheckResult>& checks) {
+  std::int64_t explained = 0, unexplained = 0;
+  for (const CheckResult& check : checks) {
+    if (check.name.ends_with(" at saved")) continue;  // the same tensor again, which nobody explains
+    explained += check.code.starts_with("AC30");
+    unexplained += check.code == "AC101" || check.code == "AC102";
+  }
+  return explained > 0 && 4 * unexplained <= explained;
+}
+
 void conclude(CaseRun& run, CaseResult& result) {
   settle_contract(run.checks);
   settle_layout(run.op, run.call, run.options, run.checks);
@@ -270,10 +273,15 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
 }
 
 CaseResult run_one(const Case& item, const How& how, const RunOptions& options) {
-  if (options.run) return options.run(*item.op, item.call, how);
+  if (options.run) {
+    CaseResult out = options.run(*item.op, item.call, how);
+    out.explained = how.explain;
+    return out;
+  }
   RunOptions own = options;
   own.explain = how.explain, own.power = how.power, own.first = how.first;
   CaseResult out = how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
+  out.explained = how.explain;
   if (how.values && convicts(out.verdict)) out.values = values_that_matter(*item.op, item.call, out, own);
   return out;
 }

@@ -66,6 +66,9 @@ struct Dump {
 /// Thrown out of a case that was cancelled; it has no result.
 struct Interrupted {};
 
+/// Whether another accumulator or storage than declared (AC30x) explains nearly all of what left its interval (judge rules: 80 %).
+bool contract_explains(const std::vector<CheckResult>& checks);
+
 /// Judges one case. Exceptions of the kernel become a CRASH finding. `dump`, if given, receives the tensors of the
 /// first probe.
 CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump = nullptr);

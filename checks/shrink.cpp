@@ -154,8 +154,8 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     if (as.verdict == Verdict::precision_contract) check.code = as.code, check.verdict = as.verdict;
     check.cause = "as '" + like.name + "': " + as.cause;
   }
-  if (like.verdict == Verdict::precision_contract && std::none_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.code == "AC101" || c.code == "AC102"; }))
-    result.code = like.code, result.verdict = like.verdict;
+  result.explained = true;
+  if (like.verdict == Verdict::precision_contract && contract_explains(result.checks)) result.code = like.code, result.verdict = like.verdict;
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ struct CaseResult {
   std::vector<CheckResult> checks;
   double seconds = 0;
   std::string smallest = {};  ///< name of the smallest case that fails alike, where one was looked for and found
+  bool explained = false;     ///< causes were looked for, here or in a case that fails alike
   std::string values = {};    ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
 
   std::int64_t elements() const;
