@@ -62,6 +62,7 @@ struct TrainChoices {
   checks::train::Weights weights = checks::train::Weights::fp32;
   std::optional<Dtype> moments = {};
   int steps = 50, accumulate = 1, ranks = 1;
+  int spread_seeds = -1;                         ///< negative: the usual number
   bool sharded = false;                          ///< over the ranks
   bool tree = false, divide_after = false;       ///< order of the sum over ranks; pre-divide otherwise
   std::optional<Dtype> compress = {};            ///< of the gradients on their way between ranks

@@ -42,6 +42,7 @@ std::string recipe_of(const Trainer& trainer) {
   if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
   if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
+  if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds) out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
   return out;
@@ -109,7 +110,8 @@ std::string checkpoint_bytes(Trainer& trainer) {
   std::vector<NamedTensor> out = {{kRecipe, text(recipe_of(trainer))},
                                   {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
                                   {"trainer/spreads", numbers(trainer.spreads())},
-                                  {"trainer/differences", numbers(trainer.differences())}};
+                                  {"trainer/differences", numbers(trainer.differences())},
+                                  {"trainer/roundings", numbers(trainer.roundings())}};
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
   if (ShardedRanks* const sharded = trainer.sharded())
     for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));
@@ -151,8 +153,8 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
     trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
   }
-  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>();
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()});
+  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>(), roundings = find("trainer/roundings").span<double>();
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()}, {roundings.begin(), roundings.end()});
 }
 
 }  // namespace ampcheck::checks::train
