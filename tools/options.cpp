@@ -297,7 +297,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   whole("--steps", "how many (50)", t.steps);
   each(verb, "--shadow", "S", "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
        [&t](const std::string& s) { t.shadow = choose("--shadow", s, kShadows); });
-  each(verb, "--spread-seeds", "N", "fp64 runs of the carried shadow, of as many seeds: how far a loss may stray for other reasons than precision (5 cost 11 to 20 times the fp32\nstep, one about 4); 1 or 0: the shadow alone, by which a run leaves with a loss that is not finite alone",
+  each(verb, "--spread-seeds", "N", "fp64 runs of the carried shadow, of as many seeds: how far a loss may stray for other reasons than precision (5, at 5 to 20 times\nthe cost of the fp32 step); 1 or 0: the shadow alone, at up to 4 times, by which a run leaves with a loss that is not finite alone",
        [&t](const std::string& s) { t.spread_seeds = static_cast<int>(parse_count("--spread-seeds", s, 0, 1000)); });
   each(verb, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop", [&t](const std::string& s) { t.optimizer = choose("--optimizer", s, kOptimizerNames); });
   number("--lr", "learning rate (the model's own)", t.lr);
