@@ -12,6 +12,7 @@
 
 #include "checks/case_reference.h"
 #include "checks/sampled.h"
+#include "reference/row_plan.h"
 
 namespace ampcheck::checks {
 
@@ -29,10 +30,12 @@ constexpr double kByRows = 12, kWhole = 40;  ///< memory of a check in units of 
 
 struct Recorded {
   double bytes = 0;  ///< outputs with their cotangents, and saved tensors
+  double balls = 0;  ///< values and radii of all nodes, of those that go by rows one block
   bool by_rows = true;
 };
 
-/// What the first form records. A graph without products and maps is evaluated in blocks of rows.
+/// What the first form records. A graph without products and maps is evaluated in blocks of rows; what others hold between their operands and
+/// results (scores of attention, unfolded images) may be larger than these.
 Recorded recorded(const OpDef& op, const OpCall& call) {
   NamedValues integers;  // floats are known by their shapes
   for (const TensorSpec& spec : op.signature.inputs)
@@ -41,6 +44,11 @@ Recorded recorded(const OpDef& op, const OpCall& call) {
   Recorded out;
   for (const reference::Node& node : recording.graph->nodes())
     out.by_rows &= node.primitive != reference::Primitive::matmul && node.primitive != reference::Primitive::take && node.primitive != reference::Primitive::put_add;
+  const reference::RowPlan plan = reference::plan_rows(*recording.graph, std::vector<char>(recording.graph->nodes().size(), 1));
+  for (std::size_t id = 0; id < recording.graph->nodes().size(); ++id) {
+    const double ball = 2 * bytes_of(recording.graph->node(static_cast<int>(id)).shape, Dtype::fp64);
+    out.balls += plan.grain[id] == reference::Grain::row && plan.rows > 0 ? ball * static_cast<double>(std::min(plan.step, plan.rows)) / static_cast<double>(plan.rows) : ball;
+  }
   for (const OutputSpec& spec : op.signature.outputs) out.bytes += 2 * bytes_of(CaseReference::shape_of(recording.outputs, spec.name), dtype_of(spec.type, call.storage));
   for (const OutputSpec& spec : op.signature.saved) out.bytes += bytes_of(recording.stored.at(spec.name).shape(), dtype_of(spec.type, call.storage));
   return out;
@@ -74,16 +82,17 @@ std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enoug
     inputs += size;
     all += spec.has_gradient() ? 2 * size : size;
   }
-  if (inputs < kMiB) return 0;
-  double times = kByRows;
+  const bool long_axis = std::ranges::any_of(call.dims, [](const auto& dim) { return dim.second > 1024; });  // its square may be large
+  if (inputs < kMiB && !long_axis) return 0;
+  double times = kByRows, balls = 0;
   if (op.forms.empty()) {
     times = kWhole;
   } else if (times * all < static_cast<double>(enough)) {  // recording may list elements: not where the inputs alone are too large
     const Recorded record = recorded(op, call);
     all += record.bytes;
-    if (!record.by_rows) times = kWhole;
+    if (!record.by_rows) times = kWhole, balls = record.balls;
   }
-  return static_cast<std::int64_t>(std::min(times * all + 64 * kMiB, 0x1p62));
+  return static_cast<std::int64_t>(std::min(std::max(times * all, balls) + 64 * kMiB, 0x1p62));
 }
 
 std::int64_t available_memory() {

@@ -220,6 +220,12 @@ void CaseRun::add_relation(const std::string& name, const std::string& code, std
     }
   CheckResult check;
   check.name = name;
+  const std::string tensor = name.substr(name.rfind(' ') + 1);
+  for (const auto* const list : {&outputs, &gradients, &tangents})
+    for (const Written& written : *list)
+      if (written.name == tensor) check.dtype = written.dtype;
+  for (const TensorSpec& spec : op.signature.inputs)
+    if (spec.name == tensor && call.has(spec)) check.dtype = call.dtype(spec);
   check.compared = compared;
   check.failed = failed;
   if (failed > 0) check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict;

@@ -186,7 +186,11 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
   {
     const RunningLaunch running;
-    run_on(device, kernel, call, all);
+    try {
+      run_on(device, kernel, call, all);
+    } catch (const std::bad_alloc&) {  // not ours: a finding
+      throw Error("[kernel] it threw std::bad_alloc: there is not as much memory as it asked for");
+    }
   }
 
   for (const auto& [name, tensor] : out.written)

@@ -168,24 +168,36 @@ void suggest_forms(std::vector<CaseResult>& cases) {
     }
 }
 
-/// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody.
-void convict_unseen_outputs(std::vector<CaseResult>& cases) {
-  constexpr int kFewest = 8;  // a handful of cases may rightly all be blind (one element, a vanishing gradient)
-  std::map<std::pair<std::string, std::string>, std::pair<int, int>> seen;  // (op, output) -> comparisons, blind ones
+/// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody. A handful of cases may rightly all be
+/// blind (one element, a vanishing gradient): returns a note for each such output.
+std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) {
+  constexpr int kFewest = 8;
+  struct Seen {
+    int all = 0, blind = 0;
+    const CaseResult* first = nullptr;
+  };
+  std::map<std::pair<std::string, std::string>, Seen> seen;  // by op and output
   const auto whole = [](const CheckResult& check) { return check.compared > 0 && check.blind == check.compared; };
   for (const CaseResult& c : cases)
     for (const CheckResult& check : c.checks)
       if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) {
-        auto& [all, blind] = seen[{c.op, subject_of(check)}];
-        ++all, blind += whole(check);
+        Seen& at = seen[{c.op, subject_of(check)}];
+        ++at.all, at.blind += whole(check);
+        if (at.first == nullptr) at.first = &c;
       }
+  std::vector<std::string> notes;
+  for (const auto& [key, at] : seen)
+    if (at.blind == at.all && at.all < kFewest)
+      notes.push_back(fmt::format("{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); ampcheck replay {}'{}' says where it is seen", key.first, key.second,
+                                  at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {
       const auto found = seen.find({c.op, subject_of(check)});
-      if (found == seen.end() || found->second.first < kFewest || found->second.first != found->second.second || !whole(check)) continue;
+      if (found == seen.end() || found->second.all < kFewest || found->second.all != found->second.blind || !whole(check)) continue;
       check.verdict = Verdict::ill_conditioned;
       if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;
     }
+  return notes;
 }
 
 CaseResult not_run(const Case& item, const std::string& why) {
@@ -260,6 +272,8 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       }
     } catch (const EnvironmentError&) {
       throw;
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& error) {
       run.add_relation("call", "AC501", 1, 1, error.what());
     }
@@ -267,6 +281,10 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
   } catch (const EnvironmentError& error) {
     result.verdict = Verdict::skipped;
     result.note = error.what();
+  } catch (const std::bad_alloc&) {  // of the judge, which says nothing of the kernel
+    result.verdict = Verdict::skipped;
+    result.note = "[memory] its check took more than there is";
+    result.checks.clear();
   }
   result.seconds = seconds_since(start);
   return result;
@@ -343,7 +361,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   });
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (ran[i]) report.cases.push_back(std::move(results[i]));
-  convict_unseen_outputs(report.cases);
+  report.notes = convict_unseen_outputs(report.cases);
   if (!cancelled()) say_where_visible(cases, report.cases);
   if (options.brief && !explained && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);

@@ -275,13 +275,13 @@ TEST(GradientRange, FlushAndOverflowAreThoseOfTheFormat) {
   const std::vector<double> values = {0x1p-25, above, 0, -0x1p-26, below};
   range.add(values, 1);
   EXPECT_EQ(range.nonzero(), 4);
-  EXPECT_EQ(range.flushed(kFp16, 0), 2);
-  EXPECT_EQ(range.flushed(kFp16, 1), 1);
-  EXPECT_EQ(range.flushed(kFp16, 2), 0);
-  EXPECT_FALSE(range.overflows(kFp16, 0));
-  EXPECT_TRUE(range.overflows(kFp16, 1));
+  EXPECT_EQ(range.flushed(0), 2);
+  EXPECT_EQ(range.flushed(1), 1);
+  EXPECT_EQ(range.flushed(2), 0);
+  EXPECT_FALSE(range.overflows(0));
+  EXPECT_TRUE(range.overflows(1));
   range.add(std::vector<double>{overflow * 4}, 4);
-  EXPECT_TRUE(range.overflows(kFp16, 0));
+  EXPECT_TRUE(range.overflows(0));
   for (const double v : values) {
     const double stored = decode_scalar(kFp16, encode_scalar(kFp16, v));
     EXPECT_EQ(v != 0 && stored == 0, v == 0x1p-25 || v == -0x1p-26) << v;

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -113,6 +114,18 @@ ReportFile parse_report(const std::string& text, const std::array<Named<ReportFi
   ReportFile report{choose("-o", text.substr(0, colon), formats), text.substr(colon + 1)};
   if (report.path == "-") throw UsageError("[-o] got '-'; for JSON on standard output use --json");
   return report;
+}
+
+/// Two reports in one file would leave the second alone.
+void add_report(std::vector<ReportFile>& reports, ReportFile report) {
+  const auto place = [](const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path out = std::filesystem::weakly_canonical(path, error);
+    return error ? std::filesystem::path(path) : out;
+  };
+  for (const ReportFile& other : reports)
+    if (place(other.path) == place(report.path)) throw UsageError("[-o] got '" + other.path + "' and '" + report.path + "', want a file of its own for each report");
+  reports.push_back(std::move(report));
 }
 
 std::uint64_t parse_count(const char* flag, const std::string& text, std::int64_t low, std::int64_t high) {
@@ -314,6 +327,8 @@ void add_train_options(CLI::App* verb, Options& o) {
   whole("--steps", "how many (50)", t.steps);
   each(verb, "--shadow", "S", "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
        [&t](const std::string& s) { t.shadow = choose("--shadow", s, kShadows); });
+  each(verb, "--spread-seeds", "N", "fp64 runs of the carried shadow, of as many seeds: how far a loss may stray for other reasons than precision (5, at 5 to 20 times\nthe cost of the fp32 step); 1 or 0: the shadow alone, at up to 4 times, by which a run leaves with a loss that is not finite alone",
+       [&t](const std::string& s) { t.spread_seeds = static_cast<int>(parse_count("--spread-seeds", s, 0, 1000)); });
   number("--lr", "learning rate (the model's own)", t.lr);
   verb->add_option("--lr-schedule", t.schedule, "constant (default), step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]; a skipped step does not advance it")->type_name("S");
   number("--weight-decay", "(the optimizer's default)", t.weight_decay);
@@ -369,7 +384,7 @@ void describe(CLI::App& app, Options& o) {
   add_run_options(check, o);
   add_budget_options(check, o);
   each(check, "-o,--output", "FORMAT:FILE", "also write json:FILE, junit:FILE or lines:FILE (may be repeated)",
-       [&o](const std::string& t) { o.reports.push_back(parse_report(t, kReports)); });
+       [&o](const std::string& t) { add_report(o.reports, parse_report(t, kReports)); });
   check->add_option("--journal", o.journal, "append a JSON line before and after each case: what ran when the machine went down")->type_name("FILE");
   check->add_flag("-v,--verbose", o.verbose, "every failing case, and the share of each primitive in the radius of each op");
 
@@ -428,7 +443,7 @@ void describe(CLI::App& app, Options& o) {
   trace->add_option("FILE", o.words, "as train --record wrote it")->required()->expected(1);
   trace->add_flag("--csv", o.csv, "one row for each tensor of each step");
   each(trace, "-o,--output", "FORMAT:FILE", "also write html:FILE, csv:FILE or json:FILE (may be repeated)",
-       [&o](const std::string& t) { o.reports.push_back(parse_report(t, kTraceReports)); });
+       [&o](const std::string& t) { add_report(o.reports, parse_report(t, kTraceReports)); });
 
   CLI::App* facts = add_verb(app, o, "facts", "What is often written about mixed precision, and what this machine measures");
   facts->add_option("--data", o.data, "folder with digits and text")->type_name("DIR");

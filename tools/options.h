@@ -63,6 +63,7 @@ struct TrainChoices {
   checks::train::Weights weights = checks::train::Weights::fp32;
   std::optional<Dtype> moments = {};
   int steps = 50, accumulate = 1, ranks = 1;
+  int spread_seeds = -1;                         ///< negative: the usual number
   bool sharded = false;                          ///< over the ranks
   std::optional<bool> tree = {}, divide_after = {};  ///< of the sum over ranks, which is a ring and divided before otherwise
   std::optional<Dtype> compress = {};            ///< of the gradients on their way between ranks

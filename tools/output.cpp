@@ -73,7 +73,9 @@ void close_stdout() {
 
 void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
 
-void write_file(const std::string& path, std::string_view text) {
+void write_file(const std::string& name, std::string_view text) {
+  std::error_code none;
+  const std::string path = std::filesystem::is_symlink(name, none) ? std::filesystem::weakly_canonical(name, none).string() : name;  // the link stays
   if (written_directly(path)) {
     write_to(path, O_WRONLY, path, text);
     return;

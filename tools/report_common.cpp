@@ -57,7 +57,7 @@ Totals totals_of(const Report& report) {
 ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const Totals totals = totals_of(report);
   ExitCode code = ExitCode::passed;
-  if (totals.passed + totals.failed == 0) code = worse(code, ExitCode::nothing_ran);
+  if (totals.passed + totals.failed == 0 && !report.interrupted) return ExitCode::nothing_ran;
   if (report.interrupted || report.refused > 0 || report.cases.size() < planned) code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);
   return code;

@@ -161,6 +161,8 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
                        duration(report.seconds), certificate_text(report));
   } else if (totals.passed == 0) {
     out += fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
+  } else if (totals.elements == 0) {
+    out += fmt::format("{}Nothing to judge{}: {} case{} without an element, right in guards, inputs and return codes.\n", style.yellow, style.reset, grouped(totals.passed), plural(totals.passed));
   } else {
     const std::string which = totals.skipped == 0 ? "" : fmt::format(": the {} case{} that ran,", grouped(totals.passed), plural(totals.passed));
     out += fmt::format("{}All clear{}{} in {}.{}\n", style.green, style.reset, which, duration(report.seconds), certificate_text(report));

@@ -23,19 +23,6 @@ std::string error_text(const std::optional<double>& error) { return error ? roun
 
 std::string room_text(const std::optional<double>& room) { return room ? fmt::format("2^{:.1f}", *room) : "-"; }
 
-/// The worst first: by share flushed, then by local error.
-std::vector<const TracedSum*> worst_first(const std::vector<TracedSum>& sums) {
-  std::vector<const TracedSum*> out;
-  for (const TracedSum& s : sums)
-    if (s.sum.phase == "forward" || s.sum.phase == "backward") out.push_back(&s);
-  std::stable_sort(out.begin(), out.end(), [](const TracedSum* a, const TracedSum* b) {
-    if (a->sum.overflowed != b->sum.overflowed) return a->sum.overflowed > b->sum.overflowed;
-    if (a->sum.flushed_share() != b->sum.flushed_share()) return a->sum.flushed_share() > b->sum.flushed_share();
-    return a->worst_local > b->worst_local;
-  });
-  return out;
-}
-
 std::string ops_table(const std::vector<TracedSum>& sums, const Style& style) {
   std::string out = fmt::format("  {}{:<52}{:>6}{:>10}{:>10}{:>10}{:>11}{:>11}{:>10}{:>10}{}\n", style.bold, "tensor", "dtype", "flushed", "at worst", "overflow", "error here", "inherited", "headroom", "footroom", style.reset);
   const auto worst = worst_first(sums);

@@ -63,7 +63,7 @@ Json tensor_json(const TracedSum& s) {
           {"local_error", maybe_json(t.local_error)}, {"carried_error", maybe_json(t.carried_error)}, {"worst_step", s.worst_step}, {"worst_flushed", s.worst_flushed}, {"worst_local", json_number(s.worst_local)},
           {"worst_carried", json_number(s.worst_carried)}, {"loss_error", maybe_json(t.loss_error)}, {"norm_error", maybe_json(t.norm_error)}, {"flipped", t.flipped}, {"undecided", t.undecided},
           {"intended", t.intended}, {"stagnant", t.stagnant}, {"copy_stagnant", t.copy_stagnant}, {"second_moment_zero", t.second_moment_zero}, {"epsilon_zero", t.epsilon_zero},
-          {"cancelled", maybe_json(t.cancelled)}, {"most_cancelled", maybe_json(t.most_cancelled)}, {"roles", s.roles}, {"first_exponent", t.first_exponent}, {"exponents", t.exponents}};
+          {"cancelled", maybe_json(t.cancelled)}, {"most_cancelled", maybe_json(t.most_cancelled)}, {"noise", t.noise}, {"roles", s.roles}, {"first_exponent", t.first_exponent}, {"exponents", t.exponents}};
 }
 
 /// By step, of the gradients in 16 bits.
@@ -89,7 +89,7 @@ Json windows_json(const ScaleWindows& w) {
 }
 
 Json step_json(const TracedStep& s, const StepFlushes& f) {
-  return {{"step", s.step}, {"loss", json_number(s.loss)}, {"fp64_loss", maybe_json(s.fp64_loss)}, {"spread", maybe_json(s.spread)}, {"loss_drift", maybe_json(s.loss_drift)}, {"scale", json_number(s.scale)},
+  return {{"step", s.step}, {"loss", json_number(s.loss)}, {"fp64_loss", maybe_json(s.fp64_loss)}, {"spread", maybe_json(s.spread)}, {"apart", maybe_json(s.apart)}, {"rounding", maybe_json(s.rounding)}, {"loss_drift", maybe_json(s.loss_drift)}, {"scale", json_number(s.scale)},
           {"scale_after", json_number(s.scale_after)}, {"tracker", s.tracker}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"stagnant_share", json_number(s.stagnant_share)}, {"nonzero", f.nonzero}, {"flushed", f.flushed},
           {"worst", f.worst != nullptr ? Json(f.worst->name()) : Json()}, {"worst_flushed", f.worst != nullptr ? f.worst->flushed_share() : 0.0}};
 }
@@ -97,7 +97,7 @@ Json step_json(const TracedStep& s, const StepFlushes& f) {
 }  // namespace
 
 void StepFlushes::add(const TracedTensor& t) {
-  if (t.phase != "backward" || t.dtype == Dtype::fp32) return;
+  if (!checks::train::is_gradient(t.phase_number()) || t.dtype == Dtype::fp32 || t.noise) return;
   nonzero += t.nonzero, flushed += t.flushed;
   if (t.flushed > 0 && (worst == nullptr || t.flushed_share() > worst->flushed_share())) worst = &t;
 }

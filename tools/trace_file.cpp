@@ -51,6 +51,8 @@ TracedTensor tensor_of(const Json& j) {
     t.range = TracedTensor::Range{number(r.at(0)), number(r.at(1)), r.at(2), r.at(3).get<std::vector<std::int64_t>>(), r.size() > 4 ? r.at(4).get<std::vector<std::int64_t>>() : std::vector<std::int64_t>()};
   }
   t.by_gradient = j.value("by_gradient", false);
+  if (j.contains("exact_rms")) t.sizes.exact = number(j.at("exact_rms"));
+  if (j.contains("fp64_rms")) t.sizes.fp64 = number(j.at("fp64_rms"));
   if (j.contains("cancelled")) t.cancelled = number(j.at("cancelled").at(0)), t.most_cancelled = number(j.at("cancelled").at(1));
   t.copy_stagnant = j.value("copy_stagnant", std::int64_t{0}), t.second_moment_zero = j.value("second_moment_zero", std::int64_t{0}), t.epsilon_zero = j.value("epsilon_zero", std::int64_t{0});
   if (j.contains("decisions")) {
@@ -65,6 +67,7 @@ TracedStep step_of(const Json& j) {
   s.step = j.at("step");
   s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")), s.stagnant_share = number(j.at("stagnant_share"));
   s.fp64_loss = maybe(j.at("fp64_loss")), s.spread = maybe(j.at("spread"));
+  if (j.contains("apart")) s.apart = maybe(j.at("apart")), s.rounding = maybe(j.at("rounding"));
   if (j.contains("loss_drift")) s.loss_drift = maybe(j.at("loss_drift"));
   s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped"), s.tracker = j.value("tracker", 0);
   return s;
@@ -117,6 +120,12 @@ std::string TracedTensor::name() const {
   return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
 }
 
+checks::train::Phase TracedTensor::phase_number() const {
+  for (int p = 0; p < checks::train::kPhases; ++p)
+    if (phase == checks::train::name(static_cast<checks::train::Phase>(p))) return static_cast<checks::train::Phase>(p);
+  throw Error("phase " + phase);
+}
+
 std::optional<double> TracedTensor::headroom() const {
   if (amax == 0 || inf + nan > 0) return std::nullopt;
   return std::log2(format(dtype).max_finite() / amax);
@@ -126,6 +135,36 @@ std::optional<double> TracedTensor::footroom() const {
   if (amin == 0) return std::nullopt;
   return std::log2(amin / format(dtype).min_normal());
 }
+
+namespace {
+
+/// Finds out which tensors are noise: by their sizes over all steps.
+void mark_noise(Trace& trace) {
+  struct Squares {
+    checks::train::Phase phase;
+    double exact = 0, fp64 = 0, elements = 0;
+    bool has_exact = false, has_fp64 = false;
+    checks::train::Sizes sizes() const {
+      return {has_exact ? std::optional(std::sqrt(exact / elements)) : std::nullopt, has_fp64 ? std::optional(std::sqrt(fp64 / elements)) : std::nullopt};
+    }
+  };
+  std::map<std::string, Squares> all;
+  for (const TracedTensor& t : trace.tensors) {
+    Squares& s = all.try_emplace(t.name(), Squares{t.phase_number()}).first->second;
+    const auto n = static_cast<double>(t.elements);
+    s.elements += n;
+    if (t.sizes.exact) s.exact += *t.sizes.exact * *t.sizes.exact * n, s.has_exact = true;
+    if (t.sizes.fp64) s.fp64 += *t.sizes.fp64 * *t.sizes.fp64 * n, s.has_fp64 = true;
+  }
+  checks::train::Noise noise;
+  for (const auto& [name, s] : all) noise.add(s.phase, s.sizes());
+  for (TracedTensor& t : trace.tensors) {
+    const Squares& s = all.at(t.name());
+    t.noise = noise.is(s.phase, s.sizes());
+  }
+}
+
+}  // namespace
 
 Trace read_trace(const std::string& path) {
   const std::string text = read_bytes(path, "trace");
@@ -152,6 +191,7 @@ Trace read_trace(const std::string& path) {
   if (!trace.steps.empty()) trace.steps_wanted = std::max(trace.steps_wanted, trace.steps.back().step + 1);  // earlier versions kept the first line of a run that went on
   trace.tensors.resize(whole.tensors), trace.gradients.resize(whole.gradients);  // what was written after the last whole step belongs to none
   std::stable_sort(trace.tensors.begin(), trace.tensors.end(), [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
+  mark_noise(trace);
   return trace;
 }
 
@@ -226,6 +266,22 @@ std::vector<TracedSum> summed(const Trace& trace) {
     const auto& [local, carried, bias, variance, locals, carrieds, judged] = squares[i];
     if (judged > 0) out[i].sum.bias = bias / static_cast<double>(judged), out[i].sum.bias_z = bias == 0 ? 0 : bias / std::sqrt(variance);
   }
+  return out;
+}
+
+std::vector<const TracedSum*> worst_first(const std::vector<TracedSum>& sums) {
+  std::vector<const TracedSum*> out;
+  for (const TracedSum& s : sums)
+    if (s.sum.phase_number() <= checks::train::Phase::backward || s.sum.local_error || s.sum.carried_error || s.sum.overflowed > 0) out.push_back(&s);
+  const auto noise = [](const TracedSum& s) { return s.sum.noise && s.sum.overflowed == 0; };
+  const auto flushed = [](const TracedSum& s) { return checks::train::is_gradient(s.sum.phase_number()) ? s.sum.flushed_share() : 0; };
+  std::stable_sort(out.begin(), out.end(), [&](const TracedSum* a, const TracedSum* b) {
+    if (noise(*a) != noise(*b)) return noise(*b);
+    if (a->sum.overflowed != b->sum.overflowed) return a->sum.overflowed > b->sum.overflowed;
+    if (flushed(*a) != flushed(*b)) return flushed(*a) > flushed(*b);
+    if (a->worst_local != b->worst_local) return a->worst_local > b->worst_local;
+    return a->worst_carried > b->worst_carried;
+  });
   return out;
 }
 

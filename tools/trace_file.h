@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checks/train/gradient_range.h"
+#include "checks/train/noise.h"
 #include "src/dtype.h"
 
 namespace ampcheck::tools {
@@ -24,6 +25,8 @@ struct TracedTensor {
   int first_exponent = 0;
   std::vector<std::int64_t> exponents;
   std::optional<double> local_error, carried_error, bias, bias_z;
+  checks::train::Sizes sizes;
+  bool noise = false;  ///< by the rule of checks/train/noise.h, over the whole trace
   std::optional<double> loss_error;  ///< how far the error made here moves the loss, to first order
   std::optional<double> cancelled, most_cancelled;  ///< bits that the op loses: mean and most
   std::int64_t copy_stagnant = 0, second_moment_zero = 0, epsilon_zero = 0;
@@ -44,6 +47,7 @@ struct TracedTensor {
 
   /// "linear_1 (layer0) backward dweight": the same for all steps.
   std::string name() const;
+  checks::train::Phase phase_number() const;
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
   /// log2(largest finite value / amax); none for a tensor of zeros, or with non-finite values.
   std::optional<double> headroom() const;
@@ -62,7 +66,7 @@ struct TracedStep {
   int step = 0;
   double loss = 0, scale = 1, scale_after = 1, stagnant_share = 0;
   int tracker = 0;
-  std::optional<double> fp64_loss, spread, loss_drift;
+  std::optional<double> fp64_loss, spread, apart, rounding, loss_drift;
   bool found_inf = false, stepped = true;
 };
 
@@ -106,6 +110,9 @@ struct TracedSum {
 };
 /// By name, in the order of their first use.
 std::vector<TracedSum> summed(const Trace& trace);
+/// Of forward and backward all, of other phases those with an error; the worst first, as train's worst_of() has it: by what overflowed, the share of a gradient flushed,
+/// the error made here, the error inherited. Noise comes last.
+std::vector<const TracedSum*> worst_first(const std::vector<TracedSum>& sums);
 
 /// Root mean square over the steps looked at of what moves the loss by tensor, largest first, and the share of each in the sum of all
 /// squares; the first one without a tensor is what weights had come apart before.
@@ -155,7 +162,7 @@ struct CastNotes {
 };
 CastNotes cast_notes(const Trace& trace);
 
-/// Of a step's gradients in 16 bits: how much was flushed, and of which tensor most.
+/// Of a step's gradients in 16 bits, between ranks too, noise aside: how much was flushed, and of which tensor most.
 struct StepFlushes {
   std::int64_t nonzero = 0, flushed = 0;
   const TracedTensor* worst = nullptr;

@@ -149,10 +149,14 @@ std::string histogram(const TracedSum& s) {
   return out + fmt::format("</svg>{} zero, {} flushed</div>", percent(static_cast<double>(s.sum.zero) / static_cast<double>(std::max<std::int64_t>(s.sum.elements, 1))), percent(s.sum.flushed_share()));
 }
 
-std::vector<std::string> rows_of(const std::vector<TracedSum>& sums, const std::function<bool(const TracedSum&)>& wanted) {
+/// The first kMostRows of those wanted, in the order of their use.
+std::vector<std::string> rows_of(const std::vector<const TracedSum*>& worst, const std::function<bool(const TracedSum&)>& wanted) {
+  std::vector<const TracedSum*> rows;
+  for (const TracedSum* s : worst)
+    if (rows.size() < kMostRows && wanted(*s)) rows.push_back(s);
+  std::sort(rows.begin(), rows.end());  // as summed() has them
   std::vector<std::string> out;
-  for (const TracedSum& s : sums)
-    if (out.size() < kMostRows && wanted(s)) out.push_back(s.sum.name());
+  for (const TracedSum* s : rows) out.push_back(s->sum.name());
   return out;
 }
 
@@ -186,22 +190,25 @@ std::string trace_html(const Trace& trace) {
                      trace.torn ? "; the run was cut off" : "");
   if (trace.steps.empty()) return out + "<p>No whole step.</p></body></html>\n";
   out += loss_section(trace);
-  const auto gradients = rows_of(sums, [](const TracedSum& s) { return s.sum.phase == "backward" && s.sum.dtype != Dtype::fp32 && s.sum.nonzero > 0; });
+  const std::vector<const TracedSum*> worst = worst_first(sums);
+  const auto gradients = rows_of(worst, [](const TracedSum& s) { return checks::train::is_gradient(s.sum.phase_number()) && s.sum.dtype != Dtype::fp32 && s.sum.nonzero > 0 && !s.sum.noise; });
   if (!gradients.empty())
     out += "<h2>Gradients flushed to zero</h2><p>Share of the elements that are zero although the exact value is not; green: none, red: 10 % and more.</p>" +
            heat_svg(heat_map(trace, gradients, [](const TracedTensor& t) { return t.nonzero > 0 ? std::optional(t.flushed_share()) : std::nullopt; }, true),
                     [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; }, [](double share) { return percent(share); });
-  const auto low = rows_of(sums, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.least_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
+  std::vector<const TracedSum*> tightest;
+  for (const TracedSum& s : sums) tightest.push_back(&s);
+  std::stable_sort(tightest.begin(), tightest.end(), [](const TracedSum* a, const TracedSum* b) { return a->least_headroom.value_or(INFINITY) < b->least_headroom.value_or(INFINITY); });
+  const auto low = rows_of(tightest, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.least_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
   if (!low.empty())
     out += "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and more, red: none.</p>" +
            heat_svg(heat_map(trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); }, false), [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
-  std::vector<const TracedSum*> worst;
-  for (const TracedSum& s : sums)
-    if (s.sum.dtype != Dtype::fp32 && !s.sum.exponents.empty()) worst.push_back(&s);
-  std::stable_sort(worst.begin(), worst.end(), [](const TracedSum* a, const TracedSum* b) { return a->sum.flushed_share() > b->sum.flushed_share(); });
-  if (!worst.empty()) out += "<h2>Exponents</h2><p>Magnitudes over the whole run, by power of two, with the ends of the format; the tensors that lose most first.</p><div class=\"grid\">";
-  for (std::size_t i = 0; i < std::min(kHistograms, worst.size()); ++i) out += histogram(*worst[i]);
-  if (!worst.empty()) out += "</div>";
+  std::vector<const TracedSum*> shown;
+  for (const TracedSum* s : worst)
+    if (shown.size() < kHistograms && s->sum.dtype != Dtype::fp32 && !s->sum.exponents.empty()) shown.push_back(s);
+  if (!shown.empty()) out += "<h2>Exponents</h2><p>Magnitudes over the whole run, by power of two, with the ends of the format; the tensors that lose most first.</p><div class=\"grid\">";
+  for (const TracedSum* s : shown) out += histogram(*s);
+  if (!shown.empty()) out += "</div>";
   return out + "</body></html>\n";
 }
 

@@ -18,11 +18,12 @@ using checks::train::ScaleAdvice;
 
 /// None for what is no gradient in 16 bits, or one of zeros.
 std::optional<GradientRange> range_of(const TracedTensor& t) {
-  GradientRange out;
+  GradientRange out(t.dtype);
+  if (t.noise) return std::nullopt;
   if (t.range) {
     out.add_counts(t.range->amin, t.range->amax, t.range->first_exponent, t.range->counts, t.range->powers);
   } else {
-    const bool gradient = t.phase == "backward" && (t.dtype == Dtype::fp16 || t.dtype == Dtype::bf16) && !t.by_gradient;
+    const bool gradient = checks::train::is_gradient(t.phase_number()) && (t.dtype == Dtype::fp16 || t.dtype == Dtype::bf16) && !t.by_gradient;
     const double kept[] = {t.amin, t.amax};
     if (gradient && t.amax > 0) out.add(kept, t.scale);
   }
@@ -50,18 +51,16 @@ ScaleWindows scale_windows(const Trace& trace) {
     const std::optional<GradientRange> range = range_of(t);
     if (!range) continue;
     known.try_emplace(t.name(), Known{known.size()});
-    (t.range ? exact : kept)[t.name()].merge(*range);
+    (t.range ? exact : kept).try_emplace(t.name(), GradientRange(t.dtype)).first->second.merge(*range);
   }
-  const FloatFormat& f = format(find_dtype(trace.dtype)->dtype);
-  const int floor = checks::train::noise_floor(exact.empty() ? kept : exact);
   checks::train::KnownOverflow overflow;
   for (const TracedStep& step : trace.steps) overflow.add(step.step, step.scale, step.loss, step.found_inf, step.stepped);
-  out.run = checks::train::advise(exact, f, overflow);
+  out.run = checks::train::advise(exact, overflow);
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
     const TracedTensor& t = trace.tensors[i];
     const std::optional<GradientRange> range = range_of(t);
     if (!range) continue;
-    out.by_line[i] = checks::train::lossless_scales(*range, f, floor);
+    out.by_line[i] = checks::train::lossless_scales(*range);
     known.at(t.name()).by_step[t.step].narrow(out.by_line[i]);
     out.by_step.try_emplace(t.step, LosslessScales{0, checks::train::kMostScale}).first->second.narrow(out.by_line[i]);
   }

@@ -75,6 +75,7 @@ void require_used(const TrainChoices& chosen, const TrainOptions& out) {
   refuse(chosen.ranks == 1 && chosen.tree, "--reduce", ranks);
   refuse(chosen.ranks == 1 && chosen.divide_after, "--divide", ranks);
   refuse(chosen.ring >= 0 && chosen.record.empty(), "--ring", "--record FILE");
+  refuse(chosen.spread_seeds >= 0 && chosen.shadow != "carried" && chosen.shadow != "both", "--spread-seeds", "--shadow carried or both");
 }
 
 TrainOptions train_options(const Options& options) {
@@ -98,6 +99,7 @@ TrainOptions train_options(const Options& options) {
   out.sampling = {.every = chosen.every > 0 ? chosen.every : sampled ? kRecordEvery : 1, .from = chosen.from, .ops = chosen.ops};
   out.watched = !chosen.record.empty();
   out.shadows = {.local = chosen.shadow == "local" || chosen.shadow == "both", .carried = chosen.shadow == "carried" || chosen.shadow == "both"};
+  if (chosen.spread_seeds >= 0) out.spread_seeds = chosen.spread_seeds;
   if (options.device == Device::cuda) out.stream = kernels::make_cuda_stream;
   if (out.watched) out.gradient_errors = std::max(1, kGradientErrorsEvery / out.sampling.every);
   return out;
@@ -119,18 +121,27 @@ std::string step_line(const StepResult& s, int steps, const std::optional<Place>
   return out;
 }
 
+/// What a difference of the losses is compared with.
+std::string allowed_text(const Trainer& trainer, const Compared& s) {
+  std::string out = fmt::format("spread of {} fp64 seeds: {}", trainer.options().spread_seeds, rounded_decimal(*s.spread, 2));
+  if (*s.rounding > *s.spread) out += fmt::format("; rounding of the loss in {}: {}", name(trainer.options().dtype), rounded_decimal(*s.rounding, 2));
+  return out;
+}
+
 std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
   const char* dtype = name(trainer.options().dtype);
   const StepResult& last = steps.back();
   if (const auto& left = trainer.verdict().left) {
-    const Leaving& at = *left;
+    const Compared& at = *left;
     if (!std::isfinite(at.loss)) return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite", at.step + 1);
-    return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart in the mean of {} steps (spread of {} fp64 seeds: {}); at the end {:.4f}{}.", dtype, at.step + 1,
-                       rounded_decimal(std::fabs(at.apart), 2), Trainer::kSpreadSteps, Trainer::kSeeds, rounded_decimal(at.spread, 2), last.loss, last.fp64_loss ? fmt::format(" against {:.4f}", *last.fp64_loss) : "");
+    return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart in the mean of {} steps ({}); at the end {:.4f}{}.", dtype, at.step + 1, rounded_decimal(std::fabs(at.apart), 2),
+                       Trainer::kSpreadSteps, allowed_text(trainer, at), last.loss, last.fp64_loss ? fmt::format(" against {:.4f}", *last.fp64_loss) : "");
   }
   if (!last.fp64_loss) return fmt::format("The {} run ended with loss {:.4f} (--shadow carried compares it with fp64).", dtype, last.loss);
-  return fmt::format("The {} run stayed with the fp64 run: loss {:.4f} against {:.4f}, never further apart than {} (spread of {} fp64 seeds at the end: {}).", dtype, last.loss, *last.fp64_loss,
-                     rounded_decimal(trainer.verdict().most_apart, 2), Trainer::kSeeds, rounded_decimal(*last.spread, 2));
+  const Compared& most = *trainer.verdict().most;
+  const std::string apart = fmt::format("apart than {} in the mean of {} steps", rounded_decimal(std::fabs(most.apart), 2), Trainer::kSpreadSteps);
+  if (!most.spread) return fmt::format("The {} run ended with loss {:.4f} against {:.4f} in fp64, never further {}. No spread of seeds is known (--spread-seeds 5): only a loss that is not finite would have left.", dtype, last.loss, *last.fp64_loss, apart);
+  return fmt::format("The {} run stayed with the fp64 run: loss {:.4f} against {:.4f}, never further {} ({}).", dtype, last.loss, *last.fp64_loss, apart, allowed_text(trainer, most));
 }
 
 std::string share_of(std::int64_t part, std::int64_t all) { return percent(static_cast<double>(part) / static_cast<double>(all)); }
@@ -219,7 +230,8 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
                                {"with_grad_stagnant", s.updates.with_grad_stagnant}, {"second_moment_zero", s.updates.second_moment_zero}, {"epsilon_zero", s.updates.epsilon_zero}}}};
     if (s.grad_norm) entry["grad_norm"] = json_number(*s.grad_norm);
     if (s.fp64_grad_norm) entry["fp64_grad_norm"] = json_number(*s.fp64_grad_norm);
-    if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["spread"] = json_number(*s.spread), entry["apart"] = json_number(*s.apart);
+    if (s.fp64_loss) entry["fp64_loss"] = json_number(*s.fp64_loss), entry["apart"] = json_number(*s.apart), entry["rounding"] = json_number(*s.rounding);
+    if (s.spread) entry["spread"] = json_number(*s.spread);
     out["steps"].push_back(std::move(entry));
   }
   out["left_at"] = d.left_at ? Json(*d.left_at) : Json();

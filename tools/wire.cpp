@@ -15,7 +15,7 @@ namespace {
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
 static_assert(sizeof(CheckResult) == 256, "teach wire_text and from_wire the new field of CheckResult");
-static_assert(sizeof(CaseResult) == 296, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest`, which the supervisor finds
+static_assert(sizeof(CaseResult) == 304, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which the supervisor knows
 #endif
 
 class Writer {

@@ -77,6 +77,7 @@ Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::
 
 Var Fp64Tape::reshape(Var x, const Shape& shape) {
   const Var out{push(shape, std::vector<double>(record_.values[at(x.id)]))};
+  record_.moved[out.id] = x.id;
   if (grad_enabled()) entries_.push_back({.from = x.id, .to = out.id, .map = {}});
   return out;
 }
@@ -87,6 +88,7 @@ Var Fp64Tape::take(Var x, const std::vector<std::int64_t>& map, const Shape& sha
   values.reserve(map.size());
   for (const std::int64_t i : map) values.push_back(from.at(at(i)));
   const Var out{push(shape, std::move(values))};
+  record_.moved[out.id] = x.id;
   if (grad_enabled()) entries_.push_back({.from = x.id, .to = out.id, .map = map});
   return out;
 }
@@ -155,7 +157,10 @@ void Fp64Tape::differentiate_backward(Entry& entry, std::vector<std::vector<doub
   for (const std::string& name : std::exchange(entry.directed, {}))
     if (const int id = input(name); of_cotangents[at(id)].empty()) second.set("dgrad_" + name, std::vector<double>(record_.values[at(id)].size(), 0.0));
   for (const auto& [name, id] : call.inputs)
-    if (!of_cotangents[at(id)].empty()) second.set("dgrad_" + name, of_cotangents[at(id)]), entry.directed.push_back(name);
+    if (!of_cotangents[at(id)].empty()) {
+      second.set("dgrad_" + name, of_cotangents[at(id)]), entry.directed.push_back(name);
+      if (by_input_ == nullptr && keep_gradients_) record_.gradients[call.name + "_backward dgrad_" + name] = of_cotangents[at(id)];
+    }
   const auto put = [&](std::vector<std::vector<double>>& to, int id, const std::string& name) {
     const std::vector<double>& g = second.gradient(name);
     add_to(to[at(id)], g);

@@ -47,6 +47,7 @@ struct StepRecord {
   std::vector<Shape> shapes;
   std::vector<std::vector<double>> values;
   std::vector<std::vector<double>> cotangents;  ///< of the loss; empty for integers and what the loss does not see
+  std::map<int, int> moved;  ///< results of reshape() and take(): of which value
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
 

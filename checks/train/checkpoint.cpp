@@ -15,7 +15,7 @@ namespace ampcheck::checks::train {
 
 namespace {
 
-constexpr const char *kFormat = "format", *kRecipe = "recipe";
+constexpr const char *kFormat = "format", *kRecipe = "recipe", *kLeft = "trainer/left", *kMost = "trainer/most_apart";
 constexpr std::string_view kVersion = "ampcheck.checkpoint/2";  // 2: loss scale's settings, verdict
 
 Tensor numbers(const std::vector<double>& values) {
@@ -46,6 +46,7 @@ std::string recipe_of(const Trainer& trainer) {
   if (!o.rule.schedule.empty() && o.rule.schedule != "constant") out += " lr_schedule " + o.rule.schedule;
   if (o.rule.ranks > 1) out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
+  if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds) out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!net.layers.empty()) out += " layers " + net.layers;
   return out;
@@ -116,8 +117,13 @@ std::string checkpoint_bytes(Trainer& trainer) {
                                   {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
                                   {"trainer/spreads", numbers(trainer.spreads())},
                                   {"trainer/differences", numbers(trainer.differences())},
-                                  {"trainer/most_apart", numbers({verdict.most_apart})}};
-  if (const auto& left = verdict.left) out.push_back({"trainer/left", numbers({static_cast<double>(left->step), left->loss, left->apart, left->spread})});
+                                  {"trainer/roundings", numbers(trainer.roundings())}};
+  const auto put_compared = [&](const char* key, const std::optional<Compared>& c) {
+    if (!c) return;
+    out.push_back({key, numbers({static_cast<double>(c->step), c->loss, c->apart})});
+    if (c->spread) out.push_back({std::string(key) + "/allowed", numbers({*c->spread, *c->rounding})});
+  };
+  put_compared(kLeft, verdict.left), put_compared(kMost, verdict.most);
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
   if (ShardedRanks* const sharded = trainer.sharded())
     for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));
@@ -172,13 +178,19 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
     trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
   }
-  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>();
-  Verdict verdict{.left = {}, .most_apart = numbers_of("trainer/most_apart", 1)[0]};
-  if (known("trainer/left") != nullptr) {
-    const auto left = numbers_of("trainer/left", 4);
-    verdict.left = Leaving{.step = static_cast<int>(left[0]), .loss = left[1], .apart = left[2], .spread = left[3]};
-  }
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()}, verdict);
+  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>(), roundings = find("trainer/roundings").span<double>();
+  const auto compared = [&](const char* key) -> std::optional<Compared> {
+    if (known(key) == nullptr) return std::nullopt;
+    const auto numbers = numbers_of(key, 3);
+    Compared out{.step = static_cast<int>(numbers[0]), .loss = numbers[1], .apart = numbers[2]};
+    if (const std::string allowed = std::string(key) + "/allowed"; known(allowed) != nullptr) {
+      const auto by = numbers_of(allowed, 2);
+      out.spread = by[0], out.rounding = by[1];
+    }
+    return out;
+  };
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()}, {roundings.begin(), roundings.end()},
+                    {.left = compared(kLeft), .most = compared(kMost)});
 }
 
 }  // namespace ampcheck::checks::train

@@ -11,28 +11,25 @@ namespace {
 /// A widening cast is exact.
 bool loses(const TensorKey& key) { return !key.cast || key.dtype != Dtype::fp32; }
 
-/// On its way to the parameter, between ranks too.
-bool is_gradient(const TensorKey& key) { return key.phase == Phase::backward || key.phase == Phase::all_reduce; }
+Noise noise_of(const std::map<TensorKey, Tally>& tallies) {
+  Noise out;
+  for (const auto& [key, tally] : tallies) out.add(key.phase, tally.sizes());
+  return out;
+}
 
 }  // namespace
 
-/// Mean square of the exact values; 0 without a shadow.
-double mean_square(const Tally& tally) { return tally.elements > 0 ? tally.exact2 / static_cast<double>(tally.elements) : 0; }
-
 std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
-  double largest[kPhases] = {};
-  for (const auto& [key, tally] : tallies) largest[static_cast<int>(key.phase)] = std::max(largest[static_cast<int>(key.phase)], mean_square(tally));
+  const Noise noise = noise_of(tallies);
   std::optional<Place> worst;
-  const auto flushed = [](const Place& p) { return is_gradient(p.where) ? p.tally.flushed_share() : 0; };
+  const auto flushed = [](const Place& p) { return is_gradient(p.where.phase) ? p.tally.flushed_share() : 0; };
   const auto beats = [&](const Place& a, const Place& b) {
     if (a.tally.overflowed != b.tally.overflowed) return a.tally.overflowed > b.tally.overflowed;
     if (flushed(a) != flushed(b)) return flushed(a) > flushed(b);
     return a.tally.local_error() > b.tally.local_error();
   };
-  // Below fp32's rounding of the largest: a gradient that is zero by a symmetry, and what it trains.
-  const double noise = kFp32.unit_roundoff() * kFp32.unit_roundoff();
   for (const auto& [key, tally] : tallies) {
-    if (!loses(key) || mean_square(tally) <= noise * largest[static_cast<int>(key.phase)]) continue;
+    if (tally.overflowed == 0 && (!loses(key) || tally.exact2 == 0 || noise.is(key.phase, tally.sizes()))) continue;
     const Place place{key, tally};
     if (!worst || beats(place, *worst)) worst = place;
   }
@@ -42,9 +39,8 @@ std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   Diagnosis out;
   KnownOverflow overflow;  // of steps that nobody looked at, too
-  if (const auto& left = trainer.verdict().left) out.left_at = left->step, out.spread = left->spread;  // perhaps before a resume
+  if (const auto& left = trainer.verdict().left) out.left_at = left->step;  // perhaps before a resume
   for (const StepResult& step : steps) {
-    if (step.spread && !out.left_at) out.spread = *step.spread;
     if (!step.stepped) out.skipped.push_back(step.step);
     if (step.ranks_disagree && !out.disagreed_at) out.disagreed_at = step.step;
     out.updates.add(step.updates);
@@ -59,10 +55,16 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   }
   std::int64_t nonzero = 0, flushed = 0;
   out.worst = worst_of(watch->of_run());
+  const Noise noise = noise_of(watch->of_run());
+  std::map<std::string, GradientRange> ranges = watch->ranges();
   for (const auto& [key, tally] : watch->of_run()) {
     if (!loses(key)) continue;
+    if (noise.is(key.phase, tally.sizes())) {
+      ranges.erase(key.str());
+      continue;
+    }
     if (tally.exact2 > 0) out.least_exact.push_back({key, tally});
-    if (!is_gradient(key) || key.dtype == Dtype::fp32) continue;
+    if (!is_gradient(key.phase) || key.dtype == Dtype::fp32) continue;
     nonzero += tally.nonzero, flushed += tally.flushed;
     if (tally.flushed > 0) out.vanished.push_back({key, tally});
   }
@@ -71,7 +73,7 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   std::stable_sort(out.vanished.begin(), out.vanished.end(), by_share);
   std::stable_sort(out.least_exact.begin(), out.least_exact.end(), by_error);
   out.vanished_share = nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0;
-  if (trainer.options().dtype != Dtype::fp32) out.scale = advise(watch->ranges(), format(trainer.options().dtype), overflow);
+  if (trainer.options().dtype != Dtype::fp32) out.scale = advise(ranges, overflow);
   return out;
 }
 

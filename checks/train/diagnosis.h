@@ -19,11 +19,10 @@ struct Place {
 
 struct Diagnosis {
   std::optional<int> left_at;          ///< first step whose loss is not finite or beyond the spread of the fp64 seeds
-  double spread = 0;                   ///< at that step, or at the last one
   std::optional<FaultEvent> producer;  ///< first op that made finite values non-finite, skipped steps of a scaler aside
   std::optional<FaultEvent> killer;
-  std::vector<Place> vanished;         ///< gradients with elements flushed to zero, largest share first
-  std::vector<Place> least_exact;      ///< tensors by local error, largest first
+  std::vector<Place> vanished;         ///< gradients with elements flushed to zero, largest share first; without noise (checks/train/noise.h)
+  std::vector<Place> least_exact;      ///< tensors by local error, largest first; without noise
   std::optional<Place> worst;          ///< worst_of() the run
   ScaleAdvice scale;
   std::vector<int> skipped;            ///< steps
@@ -36,8 +35,7 @@ struct Diagnosis {
 
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps);
 
-/// The tensor that is worst: by what overflowed, then by the share of a gradient flushed to zero, then by local error. Tensors whose
-/// exact values are below fp32's rounding of the largest ones of the pass are left out.
+/// The tensor that is worst: by what overflowed, then by the share of a gradient flushed to zero, then by local error. Noise is left out.
 std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies);
 
 }  // namespace ampcheck::checks::train

@@ -20,6 +20,8 @@ class GradientRange;
 
 enum class Phase : std::uint8_t { forward, backward, all_reduce, unscale, clip, optimizer };
 inline constexpr int kPhases = 6;
+/// A gradient on its way to the parameter, between ranks too.
+inline bool is_gradient(Phase phase) { return phase == Phase::backward || phase == Phase::all_reduce; }
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
@@ -52,7 +54,11 @@ struct Event {
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
   const GradientRange* range = nullptr;  ///< of a gradient in 16 bits its exact values without the loss scale, where a watch has counted them
-  std::span<const double> carried;  ///< the fp64 run's own; of unscale and later, where there is one
+  /// all_reduce in 16 bits: of each element's exact mean and the largest number that a rank sent the smaller magnitude, below which nothing
+  /// arrives; and the largest magnitude that a sum may have on its way. With the scale.
+  std::span<const double> sent;
+  double most_sent = 0;
+  std::span<const double> carried;  ///< the fp64 run's own; of all_reduce and later, where there is one
   double cancelled = -1, most_cancelled = -1;  ///< forward, with a local shadow, if asked for: bits that the op loses (checks/models/cancellation.h); below 0: not known
   double scale = 1;               ///< gradients: what they are multiplied by
   bool by_gradient = false;       ///< a gradient by a gradient, of which the loss scale cancels

@@ -57,11 +57,10 @@ void GradientRange::add_counts(double amin, double amax, int first, std::span<co
   }
 }
 
-std::int64_t GradientRange::flushed(const FloatFormat& format, int k, int floor) const {
-  // Half of the smallest subnormal is 2^edge.
-  const int edge = std::ilogb(format.min_subnormal()) - 1;
+std::int64_t GradientRange::flushed(int k) const {
+  const int edge = std::ilogb(half_subnormal());
   std::int64_t out = 0;
-  for (int e = std::max(floor, kLow); e < kHigh; ++e) {
+  for (int e = kLow; e < kHigh; ++e) {
     const auto bin = static_cast<std::size_t>(e - kLow);
     if (e + k < edge) out += counts_[bin];
     else if (e + k == edge) out += powers_[bin];
@@ -69,32 +68,27 @@ std::int64_t GradientRange::flushed(const FloatFormat& format, int k, int floor)
   return out;
 }
 
-bool GradientRange::overflows(const FloatFormat& format, int k) const {
-  const double half_ulp = std::ldexp(1.0, format.max_exponent() - format.precision);
-  return std::ldexp(amax_, k) >= format.max_finite() + half_ulp;
+double GradientRange::infinite_from() const {
+  const FloatFormat& f = format(dtype_);
+  return f.max_finite() + std::ldexp(1.0, f.max_exponent() - f.precision);  // half an ulp
 }
 
-int noise_floor(const std::map<std::string, GradientRange>& ranges) {
-  double largest = 0;
-  for (const auto& [name, range] : ranges) largest = std::max(largest, range.amax());
-  return largest > 0 ? std::ilogb(largest) - kFp64.precision + 1 : GradientRange::kLow;
-}
+bool GradientRange::overflows(int k) const { return std::ldexp(amax_, k) >= infinite_from(); }
 
 void LosslessScales::narrow(const LosslessScales& other) {
   if (other.low) low = low ? std::max(*low, *other.low) : *other.low;
   if (other.high) high = high ? std::min(*high, *other.high) : *other.high;
 }
 
-LosslessScales lossless_scales(const GradientRange& range, const FloatFormat& format, int floor) {
+LosslessScales lossless_scales(const GradientRange& range) {
   LosslessScales out;
   if (range.nonzero() == 0) return out;
-  int least = std::max(range.first_exponent(), floor);
-  while (least <= range.last_exponent() && range.with_exponent(least) == 0) ++least;
+  const int least = range.first_exponent();
   // Half of the scale takes the least element to 2^edge, half of the smallest subnormal, or above: an exact power must be above.
-  const int edge = std::ilogb(format.min_subnormal()) - 1;
-  if (least <= range.last_exponent()) out.low = edge - least + 1 + (range.powers_with_exponent(least) > 0 ? 1 : 0);
-  const int top = format.max_exponent() - range.last_exponent();
-  out.high = range.overflows(format, top) ? top - 1 : top;
+  const int edge = std::ilogb(range.half_subnormal());
+  out.low = edge - least + 1 + (range.powers_with_exponent(least) > 0 ? 1 : 0);
+  const int top = std::ilogb(range.infinite_from()) - range.last_exponent();
+  out.high = range.overflows(top) ? top - 1 : top;
   return out;
 }
 
@@ -106,24 +100,23 @@ void KnownOverflow::add(int step, double scale, double loss, bool found_inf, boo
   exponent = k, where = "step " + std::to_string(step + 1);
 }
 
-ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format, const KnownOverflow& known) {
+ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const KnownOverflow& known) {
   ScaleAdvice out;
   out.overflows_at = kMostScale + 1;
   std::int64_t all = 0;
   for (const auto& [name, range] : ranges) all += range.nonzero();
   out.known = all > 0;
   if (!out.known) return out;
-  const int floor = noise_floor(ranges);
   LosslessScales lossless{0, std::min(kMostScale, known.exponent - 1)};
-  for (const auto& [name, range] : ranges) lossless.narrow(lossless_scales(range, format, floor));
+  for (const auto& [name, range] : ranges) lossless.narrow(lossless_scales(range));
   if (!lossless.none()) out.low = *lossless.low, out.high = *lossless.high;
   std::int64_t least = -1;
   for (int k = 0; k <= kMostScale; ++k) {
     std::int64_t lost = 0;
     bool over = false;
     for (const auto& [name, range] : ranges) {
-      lost += range.flushed(format, k, floor);
-      if (!range.overflows(format, k)) continue;
+      lost += range.flushed(k);
+      if (!range.overflows(k)) continue;
       over = true;
       if (k < out.overflows_at) out.overflows_at = k, out.overflows = name;
     }
@@ -137,7 +130,7 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Flo
   double worst = 0;
   for (const auto& [name, range] : ranges) {
     if (range.nonzero() == 0 || at < 0) continue;
-    const double share = static_cast<double>(range.flushed(format, at, floor)) / static_cast<double>(range.nonzero());
+    const double share = static_cast<double>(range.flushed(at)) / static_cast<double>(range.nonzero());
     if (share > worst) worst = share, out.flushes = name;
   }
   return out;

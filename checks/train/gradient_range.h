@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/float_format.h"
+#include "src/dtype.h"
 
 namespace ampcheck::checks::train {
 
@@ -24,6 +24,8 @@ double noise_of(std::span<const double> values);
 /// Counts the magnitudes of one tensor's gradients, over any number of steps.
 class GradientRange {
  public:
+  /// `dtype`: what holds them.
+  explicit GradientRange(Dtype dtype = Dtype::fp16) : dtype_(dtype) {}
   /// Exact values that hold the gradient times `scale`; those below noise_of() count as zero.
   void add(std::span<const double> values, double scale) { add_part(values, scale, noise_of(values)); }
   /// A part of a tensor with that noise.
@@ -44,24 +46,29 @@ class GradientRange {
   double amax() const { return amax_; }
   double amin() const { return amin_; }  ///< of what is not zero
   /// How many of the non-zero elements round to zero, to nearest, when multiplied by 2^k: magnitudes up to half the smallest
-  /// subnormal, a tie included, since zero is even. Magnitudes below 2^floor are not counted.
-  std::int64_t flushed(const FloatFormat& format, int k, int floor = kLow) const;
+  /// subnormal, a tie included, since zero is even.
+  std::int64_t flushed(int k) const;
   /// Whether the largest becomes infinite: from max_finite plus half its ulp on.
-  bool overflows(const FloatFormat& format, int k) const;
+  bool overflows(int k) const;
+  /// There was a magnitude as large as that, whatever was counted.
+  void reach(double magnitude) {
+    if (nonzero_ > 0 && magnitude > amax_) amax_ = magnitude;
+  }
+  /// The largest that rounds to zero in their format, and the smallest that becomes infinite.
+  double half_subnormal() const { return format(dtype_).min_subnormal() / 2; }
+  double infinite_from() const;
 
   static constexpr int kLow = -400, kHigh = 400;
 
  private:
   static int exponent_of(double magnitude);
 
+  Dtype dtype_;
   std::array<std::int64_t, kHigh - kLow> counts_{};  ///< by exponent
   std::array<std::int64_t, kHigh - kLow> powers_{};  ///< of these, exact powers of two
   std::int64_t nonzero_ = 0, not_finite_ = 0;
   double amax_ = 0, amin_ = 0;
 };
-
-/// Below 2^this the fp64 rounding of the largest of these gradients lies: what is smaller is not counted.
-int noise_floor(const std::map<std::string, GradientRange>& ranges);
 
 /// Powers of two as loss scales that lose nothing: by ScaleAdvice's rule, of all integers. None where nothing bounds them.
 struct LosslessScales {
@@ -70,11 +77,10 @@ struct LosslessScales {
   /// Those that lose nothing of either.
   void narrow(const LosslessScales& other);
 };
-LosslessScales lossless_scales(const GradientRange& range, const FloatFormat& format, int floor);
+LosslessScales lossless_scales(const GradientRange& range);
 
 /// What the loss scales 2^0 ... 2^24 would have done to a run. A scale loses nothing if half of it would flush nothing: near the edge
-/// the values that go into an op are rounded coarsely themselves. What is smaller than the fp64 rounding of the largest gradient is not
-/// counted: a gradient that is zero by a symmetry (the bias of a softmax's input) is such noise in fp64.
+/// the values that go into an op are rounded coarsely themselves.
 struct ScaleAdvice {
   bool known = false;                 ///< some gradient was looked at
   int low = 0, high = -1;             ///< 2^low .. 2^high lose nothing; low > high: each loses something
@@ -93,6 +99,6 @@ struct KnownOverflow {
   /// Takes a step's if it was skipped at a smaller scale; a loss that was not finite itself says nothing about scales.
   void add(int step, double scale, double loss, bool found_inf, bool stepped);
 };
-ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const FloatFormat& format, const KnownOverflow& known = {});
+ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const KnownOverflow& known = {});
 
 }  // namespace ampcheck::checks::train

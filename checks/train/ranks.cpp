@@ -2,6 +2,7 @@
 #include "checks/train/ranks.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "checks/train/graph_entry.h"
 #include "src/amp/blocks.h"
@@ -75,6 +76,21 @@ std::vector<double> exact_mean(std::span<const TensorView> of_ranks) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] += more[i];
   }
   for (double& v : out) v /= static_cast<double>(of_ranks.size());
+  return out;
+}
+
+Sent sent_by(std::span<const TensorView> of_ranks, const ReduceOptions& options) {
+  Sent out{exact_mean(of_ranks), 0};
+  const double share = options.divide == ReduceOptions::Divide::pre ? 1 / static_cast<double>(of_ranks.size()) : 1;
+  std::vector<double> largest(out.least.size(), 0), sums(out.least.size(), 0);
+  for (const TensorView& view : of_ranks) {
+    const std::vector<double> values = to_doubles(view);
+    for (std::size_t i = 0; i < values.size(); ++i) largest[i] = std::max(largest[i], share * std::fabs(values[i])), sums[i] += share * std::fabs(values[i]);
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    out.least[i] = std::min(std::fabs(out.least[i]), largest[i]);
+    if (std::isfinite(sums[i])) out.most = std::max(out.most, sums[i]);
+  }
   return out;
 }
 

@@ -28,6 +28,12 @@ std::string str(const ReduceOptions& options);
 Tensor all_reduce_mean(std::span<const TensorView> of_ranks, const ReduceOptions& options);
 /// In fp64, from what the ranks have.
 std::vector<double> exact_mean(std::span<const TensorView> of_ranks);
+/// What of that a format may lose: Event::sent and most_sent.
+struct Sent {
+  std::vector<double> least;
+  double most = 0;
+};
+Sent sent_by(std::span<const TensorView> of_ranks, const ReduceOptions& options);
 /// Rounded: the tensor itself if it is in that dtype.
 Tensor in_dtype(const Tensor& tensor, Dtype dtype);
 

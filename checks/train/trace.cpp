@@ -193,6 +193,9 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   put(out, ",\"nonzero\":", t.nonzero, ",\"flushed\":", t.flushed, ",\"overflowed\":", t.overflowed, ",\"local_error\":", local, ",");
   put_shadow(out, e.got, e.exact, e.shadow);
   put(out, ",\"carried_error\":", carried);
+  const Sizes sizes = t.sizes();
+  if (sizes.exact) put(out, ",\"exact_rms\":", *sizes.exact);
+  if (sizes.fp64) put(out, ",\"fp64_rms\":", *sizes.fp64);
   if (e.range != nullptr) put_range(out, *e.range);
   if (e.by_gradient) put(out, ",\"by_gradient\":true");
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
@@ -227,7 +230,7 @@ void TraceWriter::step(const StepResult& s) {
   if (seqs_)
     for (const GradientError& e : s.gradient_errors) gradient(s, e);
   if (seqs_) seqs_->clear();
-  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"tracker\":", s.tracker, ",\"found_inf\":", s.found_inf,
+  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"apart\":", s.apart, ",\"rounding\":", s.rounding, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"tracker\":", s.tracker, ",\"found_inf\":", s.found_inf,
       ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
   seq_ = 0;
   if (!held_) write();

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "checks/train/graph_entry.h"
+#include "checks/train/loss_rounding.h"
 #include "kernels/multi_tensor.h"
 #include "src/amp/autocast.h"
 #include "src/error.h"
@@ -35,6 +36,14 @@ std::vector<double> grad_norms(ParameterSet& parameters) {
   return out;
 }
 
+/// Keeps the last kSpreadSteps.
+void keep_last(std::vector<double>& kept, double value) {
+  kept.push_back(value);
+  if (kept.size() > Trainer::kSpreadSteps) kept.erase(kept.begin());
+}
+
+double mean_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()); }
+
 /// What does not go together with parameters or gradients in 16 bits.
 void require_low_precision(const TrainOptions& o) {
   const OptimizerChoice& c = o.rule.optimizer;
@@ -62,7 +71,12 @@ struct Trainer::Rank {
 };
 
 bool StepResult::left() const {
-  return !std::isfinite(loss) || (apart && spread && std::fabs(*apart) > *spread);
+  return !std::isfinite(loss) || (apart && allowed() && std::fabs(*apart) > *allowed());
+}
+
+std::optional<double> StepResult::allowed() const {
+  if (!spread) return std::nullopt;
+  return std::max(*spread, rounding.value_or(0));
 }
 
 Trainer::Trainer(const TrainOptions& options)
@@ -122,12 +136,12 @@ void Trainer::prepare() {
     ranks_.back()->parameters.share_values(parameters_);
   }
   if (!options_.shadows.carried) return;
-  for (int k = 0; k < kSeeds; ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
+  for (int k = 0; k < std::max(1, options_.spread_seeds); ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
   reference_.front()->start_from(parameters_);
 }
 
-void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, Verdict verdict) {
-  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences), verdict_ = std::move(verdict);
+void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, std::vector<double> roundings, Verdict verdict) {
+  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences), roundings_ = std::move(roundings), verdict_ = std::move(verdict);
   if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
   if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
@@ -160,11 +174,15 @@ void Trainer::run_fp64(StepResult& result) {
     }
     result.loss_drift = drift / options_.rule.loss_weight;
   }
-  const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
   result.fp64_loss = losses.front();
   if (options_.rule.grad_penalty > 0) result.fp64_grad_norm = reference_.front()->grad_norm();
-  spreads_.push_back(*most - *least);
-  if (spreads_.size() > kSpreadSteps) spreads_.erase(spreads_.begin());
+  double rounding = 0;  // the records' cotangents are of a rank's share of the weighted loss
+  for (const models::StepRecord& record : reference_.front()->records()) rounding += loss_rounding(record, options_.dtype) / (options_.rule.loss_weight * options_.rule.ranks);
+  keep_last(roundings_, rounding);
+  result.rounding = mean_of(roundings_);
+  if (losses.size() < 2) return;
+  const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
+  keep_last(spreads_, *most - *least);
   result.spread = *std::max_element(spreads_.begin(), spreads_.end());
 }
 
@@ -243,6 +261,10 @@ void Trainer::reduce_gradients(float scale) {
       for (const TensorView& view : of_ranks) event.inputs_finite = event.inputs_finite && all_finite(view);
       const std::vector<double> exact = exact_mean(of_ranks);
       event.exact = view_of(exact, mean.shape());
+      std::optional<Sent> sent;
+      if (options_.reduce.compress) sent = sent_by(of_ranks, options_.reduce), event.sent = sent->least, event.most_sent = sent->most;
+      std::vector<double> carried;
+      if (!reference_.empty()) carried = to_doubles(reference_.front()->gradient(*reference_.front()->parameters().find(parameter.name)).view()), event.carried = carried;
       watch_->see(event);
     }
   }
@@ -324,12 +346,12 @@ StepResult Trainer::step() {
   else optimizer_->reset_counts();
   result.loss = run_micro_batches(result);
   if (result.fp64_loss) {
-    differences_.push_back(result.loss - *result.fp64_loss);
-    if (differences_.size() > kSpreadSteps) differences_.erase(differences_.begin());
-    result.apart = std::accumulate(differences_.begin(), differences_.end(), 0.0) / static_cast<double>(differences_.size());
-    verdict_.most_apart = std::max(verdict_.most_apart, std::fabs(result.loss - *result.fp64_loss));
+    keep_last(differences_, result.loss - *result.fp64_loss);
+    result.apart = mean_of(differences_);
   }
-  if (!verdict_.left && result.left()) verdict_.left = Leaving{.step = step_, .loss = result.loss, .apart = result.apart.value_or(0), .spread = result.spread.value_or(0)};
+  const Compared compared{step_, result.loss, result.apart.value_or(0), result.spread, result.rounding};
+  if (!verdict_.left && result.left()) verdict_.left = compared;
+  if (result.apart && (!verdict_.most || std::fabs(*result.apart) > std::fabs(verdict_.most->apart))) verdict_.most = compared;
   result.scale = scaler().get_scale();
   // Otherwise the optimizer counts what is not finite.
   const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() || options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;

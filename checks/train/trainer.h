@@ -20,7 +20,7 @@ namespace ampcheck::checks::train {
 
 struct Shadows {
   bool local = false;    ///< each op's formula on the op's own inputs
-  bool carried = false;  ///< the whole run in fp64, and four more from other seeds for the spread of its loss
+  bool carried = false;  ///< the whole run in fp64, and more from other seeds for the spread of its loss
 };
 
 struct TrainOptions {
@@ -34,6 +34,7 @@ struct TrainOptions {
   ShardingOptions sharding = {};  ///< parameters, gradients and optimizer state sharded over these ranks; with torch's scaler rule or none
   std::uint64_t seed = 1;
   Shadows shadows = {};
+  int spread_seeds = 5;      ///< fp64 runs of the carried shadow, itself among them; 0 or 1: it alone, and no spread is known
   Sampling sampling = {};    ///< of the shadows and of what is recorded
   int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
   bool keep_low_precision_grads = false;  ///< GraphOptions::keep_low_precision_grads
@@ -54,8 +55,9 @@ inline const char* scaler_name(const TrainOptions& options) { return !options.sc
 struct StepResult {
   int step = 0;
   double loss = 0;
-  std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of kSeeds seeds, over the last kSpreadSteps steps
+  std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of all seeds, over the last kSpreadSteps steps
   std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
+  std::optional<double> rounding;           ///< loss_rounding() of the fp64 run, mean of the last kSpreadSteps steps
   std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
   std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; of steps that are looked at, without a penalty
   double scale = 1;                         ///< of this step's backward
@@ -69,26 +71,28 @@ struct StepResult {
   std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
   double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
   UpdateCounts updates;                     ///< what became of them
-  /// Further apart than the spread, or no finite loss. One step alone says little: a batch that is hard for one run may come later for
-  /// the other.
+  /// Further apart than the spread and than rounding of the loss alone can be, or no finite loss. One step alone says little: a batch that is
+  /// hard for one run may come later for the other.
   bool left() const;
+  /// How far apart it may be: the larger of the spread and the rounding; unknown without a spread.
+  std::optional<double> allowed() const;
 };
 
-/// The first step that was StepResult::left().
-struct Leaving {
+/// The losses at a step, and what they are compared with: StepResult's.
+struct Compared {
   int step = 0;
-  double loss = 0, apart = 0, spread = 0;
+  double loss = 0, apart = 0;
+  std::optional<double> spread = {}, rounding = {};
 };
 
 /// What is said of a whole run at its end, however often it was resumed.
 struct Verdict {
-  std::optional<Leaving> left;
-  double most_apart = 0;  ///< of loss and fp64 loss, at any one step
+  std::optional<Compared> left;  ///< the first step that was StepResult::left()
+  std::optional<Compared> most;  ///< the one that was furthest apart
 };
 
 class Trainer {
  public:
-  static constexpr int kSeeds = 5;
   static constexpr std::size_t kSpreadSteps = 10;  ///< curves cross: at one step alone they may meet
   explicit Trainer(const TrainOptions& options);
   ~Trainer();
@@ -116,9 +120,10 @@ class Trainer {
   int skips() const { return skips_; }
   const std::vector<double>& spreads() const { return spreads_; }
   const std::vector<double>& differences() const { return differences_; }
+  const std::vector<double>& roundings() const { return roundings_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
   const Verdict& verdict() const { return verdict_; }
-  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, Verdict verdict);
+  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, std::vector<double> roundings, Verdict verdict);
 
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
@@ -154,7 +159,7 @@ class Trainer {
   std::unique_ptr<Watch> watch_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
   std::vector<std::vector<double>> apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
-  std::vector<double> spreads_, differences_;  ///< of the last kSpreadSteps steps
+  std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
   Verdict verdict_;
 };

@@ -57,14 +57,14 @@ void sum_squares(const double* x, double factor, const double* r, std::int64_t n
   error2 = error, of2 = of;
 }
 
-/// A block against its exact values.
-void compare(const double* x, const double* r, std::int64_t n, double noise, double smallest, Tally& tally) {
+/// A block against its exact values; `sent`: as Event has it, or r.
+void compare(const double* x, const double* r, const double* sent, std::int64_t n, double noise, double smallest, Tally& tally) {
   std::int64_t nonzero = 0, flushed = 0, overflowed = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const double size = std::fabs(r[i]), got = std::fabs(x[i]);
     const std::int64_t finite = size <= kMax ? 1 : 0, above = size > noise ? finite : 0;
     nonzero += above;
-    flushed += above & (got == 0 ? 1 : 0) & (size < smallest ? 1 : 0);  // a zero for a larger value is an error, but no flush
+    flushed += above & (got == 0 ? 1 : 0) & (std::fabs(sent[i]) < smallest ? 1 : 0);  // a zero for a larger value is an error, but no flush
     overflowed += finite & (got <= kMax ? 0 : 1);
   }
   tally.nonzero += nonzero, tally.flushed += flushed, tally.overflowed += overflowed;
@@ -106,7 +106,7 @@ const char* name(FaultRole role) {
 
 void Tally::add(const Tally& other) {
   tensors += other.tensors, elements += other.elements, nonzero += other.nonzero, flushed += other.flushed, overflowed += other.overflowed;
-  error2 += other.error2, exact2 += other.exact2, carried_error2 += other.carried_error2, carried2 += other.carried2;
+  error2 += other.error2, exact2 += other.exact2, unscaled2 += other.unscaled2, carried_error2 += other.carried_error2, carried2 += other.carried2;
   intended += other.intended, stagnant += other.stagnant;
   loss_error += other.loss_error, loss_error2 += other.loss_error2, loss_reach += other.loss_reach;
   norm_error += other.norm_error, norm_error2 += other.norm_error2;
@@ -116,6 +116,14 @@ void Tally::add(const Tally& other) {
 
 double Tally::local_error() const { return relative(error2, exact2); }
 double Tally::carried_error() const { return relative(carried_error2, carried2); }
+
+Sizes Tally::sizes() const {
+  Sizes out;
+  const auto n = static_cast<double>(elements);
+  if (unscaled2 > 0) out.exact = std::sqrt(unscaled2 / n);
+  if (carried2 > 0 || carried_error2 > 0) out.fp64 = std::sqrt(carried2 / n);
+  return out;
+}
 
 std::string TensorKey::str() const {
   std::string out = op;
@@ -146,8 +154,9 @@ void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_
   batch_ = batch;
   if (first_micro_batch) {
     for (auto& [key, place] : places_) place.of_step = {};
-    next_ = 0, errors_.clear();
+    next_ = 0, errors_.clear(), step_lost_ = false;
   }
+  pass_lost_ = false;
   logits_.clear();
   if (carried == nullptr) return;
   for (const models::RecordedCall& call : carried->calls) {
@@ -237,6 +246,29 @@ Watch::Known& Watch::place_of(const Event& e) {
   return found->second;
 }
 
+/// Some elements of an event: what was got, the exact values (with the scale) and the fp64 run's (without), as far as there are any.
+struct Watch::Block {
+  const double *got = nullptr, *exact = nullptr, *carried = nullptr;
+  std::int64_t n = 0;
+  double noise = 0, carried_noise = 0;
+};
+
+void Watch::add_range(GradientRange& range, const Event& event, const Block& block) const {
+  double magnitudes[kPart], most = 0;
+  const double inverse = 1 / event.scale, kept = format(event.got.dtype).min_subnormal() * inverse, lost = range.half_subnormal() * inverse;
+  const bool earlier = event.phase == Phase::all_reduce ? step_lost_ : pass_lost_, exact_counts = block.carried == nullptr || !earlier;
+  for (std::int64_t i = 0; i < block.n; ++i) {
+    double exact = block.exact != nullptr && std::fabs(block.exact[i]) > block.noise ? std::fabs(block.exact[i]) * inverse : 0;
+    const double fp64 = block.carried != nullptr && std::fabs(block.carried[i]) > block.carried_noise ? std::fabs(block.carried[i]) : 0;
+    if (!exact_counts) exact = exact > 0 && exact < kept && block.got[i] == 0 ? std::nextafter(lost, kMax) : 0;
+    magnitudes[i] = exact > 0 && fp64 > 0 ? std::min(exact, fp64) : std::max(exact, fp64);
+    if (exact <= kMax) most = std::max(most, exact);
+    if (fp64 <= kMax) most = std::max(most, fp64);
+  }
+  range.add_part({magnitudes, static_cast<std::size_t>(block.n)}, 1, 0);
+  range.reach(most);
+}
+
 bool Watch::see(const Event& event) {
   Known& place = place_of(event);
   const TensorKey& key = *place.key;
@@ -250,11 +282,11 @@ bool Watch::see(const Event& event) {
   const std::vector<double>* of_record = carried_of(event);
   std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   if (std::ssize(carried) != n) carried = {};
-  const bool ranged = event.phase == Phase::backward && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty());
-  if (ranged && place.range == nullptr) place.range = &ranges_[key.str()];
-  if (ranged && listener_) range_of_event_ = {};
+  const bool ranged = is_gradient(event.phase) && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty());
+  if (ranged && place.range == nullptr) place.range = &ranges_.try_emplace(key.str(), GradientRange(event.got.dtype)).first->second;
+  if (ranged && listener_) range_of_event_ = GradientRange(event.got.dtype);
   GradientRange* const range = !ranged ? nullptr : listener_ ? &range_of_event_ : place.range;
-  if (range != nullptr && !carried.empty()) range->add(carried, 1);
+  const double carried_noise = range != nullptr && !carried.empty() ? noise_of(carried) : 0;
   const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
   double got[kPart], exact[kPart], adjoint2 = 0;
   const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
@@ -277,16 +309,25 @@ bool Watch::see(const Event& event) {
     load_block(event.got, at, part, got);
     if (event.has_exact()) {
       const double* const r = read_block(event.exact, at, part, exact);
-      compare(got, r, part, noise, smallest, tally);
+      compare(got, r, event.sent.empty() ? r : event.sent.data() + at, part, noise, smallest, tally);
       for (std::int64_t i = 0; traced && i < part; ++i) {
         const double adjoint = (*cotangent)[static_cast<std::size_t>(at + i)];
         tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
       }
       for (std::int64_t i = 0; norm_traced && i < part; ++i) tally.norm_error += (got[i] - r[i]) * (*by_norm)[static_cast<std::size_t>(at + i)];
-      if (range != nullptr && carried.empty()) range->add_part({r, static_cast<std::size_t>(part)}, event.scale, noise);
+    }
+    if (range != nullptr) {
+      const double* const sizes = !event.has_exact() ? nullptr : event.sent.empty() ? read_block(event.exact, at, part, exact) : event.sent.data() + at;
+      add_range(*range, event, {got, sizes, carried.empty() ? nullptr : carried.data() + at, part, noise, carried_noise});
     }
     if (!carried.empty()) sum_squares(got, inverse, carried.data() + at, part, tally.carried_error2, tally.carried2);
   }
+  if (range != nullptr) {
+    range->reach(event.most_sent * inverse);
+    if (tally.overflowed > 0) range->reach(range->infinite_from() * inverse);  // at this scale it did, by its own rounding
+    pass_lost_ |= tally.flushed > 0, step_lost_ |= tally.flushed > 0;
+  }
+  tally.unscaled2 = tally.exact2 * inverse * inverse;
   tally.loss_error /= loss_weight_;
   if (!std::isfinite(tally.loss_error)) tally.loss_error = 0;  // what is not finite has its own report
   tally.norm_error *= event.phase == Phase::backward ? inverse / loss_weight_ : share_;

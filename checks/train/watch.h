@@ -11,6 +11,7 @@
 #include "checks/models/fp64_tape.h"
 #include "checks/train/event.h"
 #include "checks/train/gradient_range.h"
+#include "checks/train/noise.h"
 #include "src/amp/tensor_stats.h"
 
 namespace ampcheck::checks::train {
@@ -26,6 +27,7 @@ struct Tally {
   std::int64_t flushed = 0;     ///< of these, zeros for what is smaller than the smallest subnormal
   std::int64_t overflowed = 0;  ///< elements that are not finite where the exact value is
   double error2 = 0, exact2 = 0;            ///< sums of squares of the local error and of the exact values, of finite elements
+  double unscaled2 = 0;                     ///< sum of squares of the exact values without scale
   double carried_error2 = 0, carried2 = 0;  ///< the same against the fp64 run, gradients without their scale
   std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that did not move
   /// forward, with both shadows: how far the error made here moves the loss, to first order: the sum over the elements of error times fp64
@@ -42,6 +44,7 @@ struct Tally {
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
   double local_error() const;    ///< relative, in the 2-norm
   double carried_error() const;
+  Sizes sizes() const;
 };
 
 /// Which tensor: "linear_1.backward dweight", "linear_1.backward cast of dx".
@@ -105,7 +108,9 @@ class Watch final : public Observer {
   const std::map<TensorKey, Tally>& of_run() const { return of_run_; }
   /// In their order; no more than kMostFaults.
   const std::vector<FaultEvent>& faults() const { return faults_; }
-  /// Gradients that this run keeps in 16 bits: their exact values, of the fp64 run where there is one. By TensorKey::str().
+  /// Gradients that this run keeps in 16 bits, between ranks too: by element the smaller of the exact value and the fp64 run's, as far as they
+  /// are known. What a pass has flushed earlier is missing in its exact values: from there on the fp64 run's alone, and of what is
+  /// flushed itself no more than this scale flushes. By TensorKey::str().
   const std::map<std::string, GradientRange>& ranges() const { return ranges_; }
 
   static constexpr std::size_t kMostFaults = 64;
@@ -117,6 +122,8 @@ class Watch final : public Observer {
   struct Known;
   Known& place_of(const Event& event);
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
+  struct Block;
+  void add_range(GradientRange& range, const Event& event, const Block& block) const;
 
   bool exact_;
   Sampling sampling_;
@@ -126,6 +133,7 @@ class Watch final : public Observer {
   bool keeps_errors_ = false;
   std::vector<LocalError> errors_;  ///< of the step
   double loss_weight_ = 1, share_ = 1;
+  bool pass_lost_ = false, step_lost_ = false;  ///< a gradient was flushed in this backward pass, or in any of the step
   std::string logits_;  ///< the call whose output a cross-entropy reads
   const models::StepRecord* carried_ = nullptr;
   /// Where what belongs to a tensor is, found once: steps name the same tensors in the same order.

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/train/loss_rounding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace ampcheck::checks::train {
+
+namespace {
+
+class LossRounding {
+ public:
+  LossRounding(const models::StepRecord& record, Dtype dtype) : record_(record), dtype_(dtype) {
+    for (const models::RecordedCall& call : record.calls) producers_[call.output] = &call;
+  }
+
+  double sum() {
+    std::set<int> read;
+    for (const models::RecordedCall& call : record_.calls)
+      for (const auto& [name, id] : call.inputs) read.insert(written(id));
+    double out = 0;
+    for (const models::RecordedCall& call : record_.calls)
+      if (!read.contains(call.output)) out += at(call.output);  // of what is no loss the cotangent is zero
+    return out;
+  }
+
+ private:
+  /// The tensor itself of one that was reshaped.
+  int written(int id) const {
+    for (auto from = record_.moved.find(id); from != record_.moved.end(); from = record_.moved.find(id)) id = from->second;
+    return id;
+  }
+
+  /// Under autocast to 16 bits; data and parameters are in fp32 where nothing casts them.
+  bool is_fp32(int id) const {
+    const auto found = producers_.find(id);
+    if (found == producers_.end()) return true;
+    const models::RecordedCall& call = *found->second;
+    const OpSignature& signature = models::op_of_call(call.call.op).signature;
+    if (signature.cast == CastPolicy::lower_precision_fp || signature.cast == CastPolicy::fp32) return signature.cast == CastPolicy::fp32;
+    return std::any_of(call.inputs.begin(), call.inputs.end(), [&](const auto& input) { return signature.input(input.first)->has_gradient() && is_fp32(written(input.second)); });
+  }
+
+  double at(int id) {
+    if (!seen_.insert(id).second) return 0;
+    const std::vector<double>&values = record_.values[static_cast<std::size_t>(id)], &cotangents = record_.cotangents[static_cast<std::size_t>(id)];
+    double moved = 0;
+    for (std::size_t i = 0; i < cotangents.size(); ++i) moved += std::fabs(cotangents[i] * values[i]);
+    if (!is_fp32(id)) return moved * format(dtype_).unit_roundoff();
+    if (!producers_.contains(id)) return moved * kFp32.unit_roundoff();
+    const models::RecordedCall& call = *producers_.at(id);
+    const OpSignature& signature = models::op_of_call(call.call.op).signature;
+    std::size_t terms = 1;  // of one element
+    double out = 0;
+    for (const auto& [name, input] : call.inputs) {
+      if (!signature.input(name)->has_gradient()) continue;
+      terms = std::max(terms, record_.values[static_cast<std::size_t>(input)].size() / std::max<std::size_t>(values.size(), 1));
+      out += at(written(input));
+    }
+    return out + moved * static_cast<double>(terms) * kFp32.unit_roundoff();
+  }
+
+  const models::StepRecord& record_;
+  Dtype dtype_;
+  std::map<int, const models::RecordedCall*> producers_;
+  std::set<int> seen_;
+};
+
+}  // namespace
+
+double loss_rounding(const models::StepRecord& record, Dtype dtype) { return LossRounding(record, dtype).sum(); }
+
+}  // namespace ampcheck::checks::train

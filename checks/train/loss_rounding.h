@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far rounding alone may move the loss of one and the same weights: what a loss in low precision may differ from the fp64 run's even where
+// the runs of all seeds have come to the same loss.
+#pragma once
+
+#include "checks/models/fp64_tape.h"
+#include "src/dtype.h"
+
+namespace ampcheck::checks::train {
+
+/// To first order, |cotangent| times |value| times unit roundoff, summed: of each number that the loss is computed from, as a run in `dtype`
+/// stores it, and of what autocast's fp32 ops make of them (a result of n numbers is rounded n times at most, in any order). Earlier layers
+/// are left out: an error there is one of the training, which the spread of seeds bounds. In units of what `record`'s cotangents are of.
+double loss_rounding(const models::StepRecord& record, Dtype dtype);
+
+}  // namespace ampcheck::checks::train
