@@ -141,7 +141,9 @@ struct OpSignature {
   PrecisionContract precision = {};
   LaunchContract launch = {};
   RangeContract range = {};
-  CastPolicy cast = CastPolicy::lower_precision_fp;
+  /// The operator of torch that it is ("layer_norm"): autocast's lists have its policy, per device (src/amp/autocast_tables.h).
+  std::string torch_op = {};
+  CastPolicy cast = CastPolicy::lower_precision_fp;  ///< of an op that is none of torch's
   /// False for extents or attributes outside the op's domain (a window larger than the image); null: always true.
   std::function<bool(const Dims&, const Attributes&)> valid = nullptr;
   bool forward_mode = false;  ///< it has a jvp, and formulas record theirs

@@ -182,7 +182,7 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   const std::string path = record("--dtype fp16 --scaler none"), page = folder_.path() + "/run.html";
   const ProgramResult text = ampcheck("trace " + path + " -o html:" + page);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  for (const char* word : {"mlp in fp16, scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16",
+  for (const char* word : {"mlp in fp16, autocast cuda (torch 2.15.0), scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16",
                            "cancels: of its inputs' accuracy, bits                      mean          most", "Casts in a backward pass: 6 fp16 to fp32, 1 fp32 to fp16; of the 19 tensors that it writes: 11 fp16, 8 fp32"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
   const std::string csv = ampcheck("trace --csv " + path).out;
   EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);

@@ -11,6 +11,7 @@
 #include "checks/op_def.h"
 #include "checks/regimes.h"
 #include "checks/train/optimizer_choice.h"
+#include "src/amp/autocast_tables.h"
 #include "src/device.h"
 #include "src/dtype.h"
 #include "src/rounding.h"
@@ -61,6 +62,7 @@ struct TrainChoices {
   bool nesterov = false, fused = false, keep_low_precision_grads = false;
   checks::train::Weights weights = checks::train::Weights::fp32;
   std::optional<Dtype> moments = {};
+  std::optional<AutocastDevice> autocast = {};   ///< whose lists
   int steps = 50, accumulate = 1, ranks = 1;
   bool sharded = false;                          ///< over the ranks
   bool tree = false, divide_after = false;       ///< order of the sum over ranks; pre-divide otherwise

@@ -17,7 +17,7 @@ OpDef attention_op() {
       .dims = {{"B", {2, 1, 3}}, {"H", {2, 3, 1}}, {"T", {5, 33, 17}}, {"E", {7, 16, 65}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "B H", .row_independent = {"o", "dq", "dk", "dv"}},
-      .cast = CastPolicy::lower_precision_fp,
+      .torch_op = "scaled_dot_product_attention",
   };
   op.kernel = kernels::attention_kernel();
   using reference::Attention;

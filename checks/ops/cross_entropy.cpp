@@ -17,7 +17,7 @@ OpDef cross_entropy_op() {
       .dims = {{"N", {5, 64, 2}}, {"C", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"loss", "dx"}},
-      .cast = CastPolicy::fp32,
+      .torch_op = "cross_entropy_loss",
       .valid = [](const Dims& dims, const Attributes&) { return dims.at("C") > 0 || dims.at("N") == 0; },
   };
   op.kernel = kernels::cross_entropy_kernel();

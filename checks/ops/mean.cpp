@@ -15,7 +15,7 @@ OpDef mean_op() {
       .attributes = {{"axis", -1.0, {0.0}}},
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
-      .cast = CastPolicy::promote,
+      .torch_op = "mean",
   };
   op.kernel = kernels::mean_kernel();
   op.forms = {{"mean", [](reference::FormulaCall& call) {

@@ -15,7 +15,7 @@ OpDef sum_op() {
       .attributes = {{"axis", -1.0, {0.0}}},
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
-      .cast = CastPolicy::fp32,
+      .torch_op = "sum",
   };
   op.kernel = kernels::sum_kernel();
   op.forms = {{"sum", [](reference::FormulaCall& call) {

@@ -42,6 +42,7 @@ std::string recipe_of(const Trainer& trainer) {
   if (!o.rule.schedule.empty()) out += " lr_schedule " + o.rule.schedule;
   if (o.rule.ranks > 1) out += fmt::format(" ranks {} reduce {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
+  if (o.autocast != AutocastDevice::cuda) out += std::string(" autocast ") + name(o.autocast);
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!trainer.net().layers.empty()) out += " layers " + trainer.net().layers;
   return out;
