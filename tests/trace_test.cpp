@@ -25,7 +25,7 @@ TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
   const ProgramResult run = ampcheck("train --model mlp --data digits --dtype fp16 --scaler none --steps 30 --shadow both --seed 1");
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
   EXPECT_TRUE(run.err.empty()) << "no moving line off a terminal: " << run.err;
-  EXPECT_EQ(run.out.find("step  1/30  loss 2."), 0u) << run.out;
+  EXPECT_EQ(run.out.find("mlp in fp16, autocast cuda (torch 2.15.0), scaler none, seed 1\nstep  1/30  loss 2."), 0u) << run.out;
   EXPECT_TRUE(contains(run.out, "step 30/30"));
   for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:", "scale   ", "try     --scaler torch"}) EXPECT_TRUE(contains(run.out, word)) << word << run.out;
 }
