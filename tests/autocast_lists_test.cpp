@@ -167,7 +167,13 @@ TEST_F(AutocastOfTrain, ACheckpointGoesOnUnderItsListAlone) {
   EXPECT_LE(ampcheck(run + "3 --autocast cpu --resume " + saved).exit_code, 1);
   const ProgramResult other = ampcheck(run + "3 --resume " + saved);
   EXPECT_EQ(other.exit_code, 2);
-  EXPECT_TRUE(contains(other.err, "'autocast cpu'")) << other.err;
+  EXPECT_TRUE(contains(other.err, "got a run with 'autocast cpu', want 'default autocast'")) << other.err;
+  ASSERT_LE(ampcheck(run + "2 --save " + saved).exit_code, 1);
+  EXPECT_TRUE(contains(ampcheck(run + "3 --autocast cpu --resume " + saved).err, "got a run with 'default autocast', want 'autocast cpu'"));
+  const std::string another = read_text(net());
+  std::ofstream(net()) << std::string(another).replace(another.find("16"), 2, "24");
+  EXPECT_TRUE(contains(ampcheck(run.substr(0, run.find(folder_.path())) + folder_.path() + "/net.toml --steps 3 --resume " + saved).err,
+                       "got a run with 'layers linear:layer1::16:1', want 'layers linear:layer1::24:1'"));
 }
 
 /// A trace of before the list was written followed CUDA's.
