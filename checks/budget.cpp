@@ -8,7 +8,9 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <new>
 #include <numeric>
+#include <stdexcept>
 
 #include "checks/case_reference.h"
 #include "checks/sampled.h"
@@ -88,9 +90,15 @@ std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enoug
   if (op.forms.empty()) {
     times = kWhole;
   } else if (times * all < static_cast<double>(enough)) {  // recording may list elements: not where the inputs alone are too large
-    const Recorded record = recorded(op, call);
-    all += record.bytes;
-    if (!record.by_rows) times = kWhole, balls = record.balls;
+    try {
+      const Recorded record = recorded(op, call);
+      all += record.bytes;
+      if (!record.by_rows) times = kWhole, balls = record.balls;
+    } catch (const std::bad_alloc&) {  // a list of elements of its own
+      return std::int64_t{1} << 62;
+    } catch (const std::length_error&) {
+      return std::int64_t{1} << 62;
+    }
   }
   return static_cast<std::int64_t>(std::min(std::max(times * all, balls) + 64 * kMiB, 0x1p62));
 }

@@ -21,9 +21,10 @@ inline reference::Form binary_form(std::string name, reference::Expr (*formula)(
   return {std::move(name), [=](reference::FormulaCall& call) { call.output("z", formula(call["x"], call["y"])); }};
 }
 
-/// An elementwise op y = f(x) over [N, D]. To be completed: kernel and forms.
-inline OpDef unary_op(std::string name, std::string summary, CastPolicy cast) {
+/// An elementwise op y = f(x) over [N, D], torch's of that name unless given. To be completed: kernel and forms.
+inline OpDef unary_op(std::string name, std::string summary, std::string torch_op = {}) {
   OpDef op;
+  if (torch_op.empty()) torch_op = name;
   op.signature = {
       .name = std::move(name),
       .summary = std::move(summary),
@@ -32,15 +33,16 @@ inline OpDef unary_op(std::string name, std::string summary, CastPolicy cast) {
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"y", "dx"}},
-      .cast = cast,
+      .torch_op = std::move(torch_op),
   };
   return op;
 }
 
-/// An elementwise op z = f(x, y) over [N, D], whose rows do not mix: the definition that checks/ops/add.cpp writes out. To be
-/// completed: kernel and forms.
+/// An elementwise op z = f(x, y) over [N, D], torch's of that name, whose rows do not mix: the definition that checks/ops/add.cpp writes out.
+/// To be completed: kernel and forms.
 inline OpDef binary_op(std::string name, std::string summary) {
   OpDef op;
+  std::string torch_op = name;
   op.signature = {
       .name = std::move(name),
       .summary = std::move(summary),
@@ -49,7 +51,7 @@ inline OpDef binary_op(std::string name, std::string summary) {
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"z", "dx", "dy"}},
-      .cast = CastPolicy::promote,
+      .torch_op = std::move(torch_op),
   };
   return op;
 }

@@ -125,6 +125,8 @@ AttributeValue parse_attribute(std::string_view text, const Field& field, const 
   const auto end = std::from_chars(field.value.data(), field.value.data() + field.value.size(), value);
   if (end.ec != std::errc{} || end.ptr != field.value.data() + field.value.size())
     fail(text, field.at, "got '" + std::string(field.value) + "' for " + spec.name + ", want a number");
+  if (!std::isfinite(value) || (spec.whole && value != std::floor(value)))
+    fail(text, field.at, "got '" + std::string(field.value) + "' for " + spec.name + ", want a " + (spec.whole ? "whole" : "finite") + " number");
   return value;
 }
 

@@ -74,6 +74,7 @@ struct AttributeSpec {
   std::string name;
   AttributeValue default_value;
   std::vector<AttributeValue> other_values = {};
+  bool whole = false;  ///< takes whole numbers alone
 
   /// Whether indices may hold its value: named after an index, as ignore_index and padding_idx are.
   bool is_sentinel() const { return name.find("index") != std::string::npos || name.find("idx") != std::string::npos; }
@@ -141,7 +142,9 @@ struct OpSignature {
   PrecisionContract precision = {};
   LaunchContract launch = {};
   RangeContract range = {};
-  CastPolicy cast = CastPolicy::lower_precision_fp;
+  /// The operator of torch that it is ("layer_norm"): autocast's lists have its policy, per device (src/amp/autocast_tables.h).
+  std::string torch_op = {};
+  CastPolicy cast = CastPolicy::lower_precision_fp;  ///< of an op that is none of torch's
   /// False for extents or attributes outside the op's domain (a window larger than the image); null: always true.
   std::function<bool(const Dims&, const Attributes&)> valid = nullptr;
   bool forward_mode = false;  ///< it has a jvp, and formulas record theirs

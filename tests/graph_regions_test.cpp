@@ -13,6 +13,8 @@
 namespace ampcheck::checks::train {
 namespace {
 
+constexpr AutocastDevice kList = AutocastDevice::cuda;  // whose regions a graph follows unless told otherwise
+
 using models::Tape;
 using models::Var;
 
@@ -34,19 +36,31 @@ struct Step {
   void add_mean(Var y) { graph.add_loss(models::mean_all(graph, graph.to(y, Dtype::fp32)), 1); }
 };
 
+/// How often a weight was cast.
+class Casts final : public Observer {
+ public:
+  bool wants(std::string_view) const override { return true; }
+  bool wants_exact(std::string_view) const override { return false; }
+  bool see(const Event& e) override {
+    weights += e.cast && e.phase == Phase::forward && e.tensor == "weight" ? 1 : 0;
+    return all_finite(e.got);
+  }
+  int weights = 0;
+};
+
 TEST(GraphRegions, OpsRunInTheRegionThatIsOpen) {
   Step run;
-  const Autocast outer(AutocastDevice::cpu, autocast_in(Dtype::bf16));
+  const Autocast outer(kList, autocast_in(Dtype::bf16));
   const Var low = models::linear(run.graph, "a", input(run.graph), 8);
   EXPECT_EQ(run.dtype_of(low), Dtype::bf16);
   Var off, other;
   {
-    const Autocast region(AutocastDevice::cpu, {.enabled = false});
+    const Autocast region(kList, {.enabled = false});
     EXPECT_EQ(run.dtype_of(models::unary(run.graph, "relu", low)), Dtype::bf16) << "a region that is off leaves inputs as they are";
     off = models::linear(run.graph, "b", low, 8);
     EXPECT_EQ(run.dtype_of(off), Dtype::fp32) << "the wider of bf16 and the fp32 weight";
     {
-      const Autocast inner(AutocastDevice::cpu, autocast_in(Dtype::fp16));
+      const Autocast inner(kList, autocast_in(Dtype::fp16));
       other = models::linear(run.graph, "a", off, 8);
       EXPECT_EQ(run.dtype_of(other), Dtype::fp16) << "the weight's cast to bf16 is not taken for fp16";
     }
@@ -54,7 +68,7 @@ TEST(GraphRegions, OpsRunInTheRegionThatIsOpen) {
   }
   EXPECT_THROW(
       {
-        const Autocast region(AutocastDevice::cpu, {.enabled = false});
+        const Autocast region(kList, {.enabled = false});
         models::mul(run.graph, low, run.graph.reshape(low, {8, 4}));
       },
       Error);
@@ -67,11 +81,13 @@ TEST(GraphRegions, OpsRunInTheRegionThatIsOpen) {
 }
 
 TEST(GraphRegions, WithoutARegionEverythingIsFp32) {
-  Step run;
+  Step run({.autocast = AutocastDevice::cpu});
   EXPECT_EQ(run.dtype_of(models::linear(run.graph, "a", input(run.graph), 8)), Dtype::fp32);
   const Autocast unknown(AutocastDevice::cpu, {.dtype = Dtype::fp32});
   EXPECT_FALSE(unknown.warning().empty());
-  EXPECT_EQ(run.dtype_of(models::linear(run.graph, "a", input(run.graph), 8)), Dtype::fp32);
+  const Autocast of_others(kList, autocast_in(Dtype::fp16));
+  EXPECT_EQ(run.dtype_of(models::linear(run.graph, "a", input(run.graph), 8)), Dtype::fp32) << "this graph follows CPU's regions";
+  EXPECT_FALSE(run.graph.used_autocast());
 }
 
 TEST(GraphRegions, NoGradKeepsNothingAndStopsGradients) {
@@ -108,17 +124,91 @@ TEST(GraphRegions, NoGradKeepsNothingAndStopsGradients) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], exact.at("trained.weight")[i], 8 * 0x1p-24) << i;
 }
 
-/// torch keeps a weight's cast that was made under no_grad for calls that want a gradient, which then never arrives.
-TEST(GraphRegions, ACastMadeUnderNoGradIsNotServedToOthers) {
-  Step run;
-  const Autocast region(AutocastDevice::cpu, autocast_in(Dtype::bf16));
+/// A cast of a weight under no_grad serves calls that want a gradient, which arrives.
+TEST(GraphRegions, AWeightCastFirstUnderNoGradHasItsGradient) {
+  Casts seen;
+  Step run({.observer = &seen});
+  const Autocast region(kList, autocast_in(Dtype::bf16));
   {
     const NoGrad no_grad;
     models::linear(run.graph, "a", input(run.graph), 8);
   }
+  EXPECT_EQ(seen.weights, 1);
   run.add_mean(models::linear(run.graph, "a", input(run.graph), 8));
+  EXPECT_EQ(seen.weights, 1);
   run.graph.backward(1, 1);
   EXPECT_TRUE(run.grad("a.weight").defined());
+}
+
+/// autocast's cache: what it keeps of a graph's casts, and until when.
+TEST(GraphRegions, CastsOfWeightsLiveAsLongAsTheOutermostRegion) {
+  Casts seen;
+  Step run({.observer = &seen});
+  const auto linear = [&] { return models::linear(run.graph, "a", input(run.graph), 8); };
+  {
+    const Autocast outer(kList, autocast_in(Dtype::bf16));
+    linear();
+    {
+      const Autocast inner(kList, autocast_in(Dtype::bf16));
+      linear();
+    }
+    run.add_mean(linear());
+    EXPECT_EQ(seen.weights, 1) << "an inner region ends, and the cast is kept";
+    EXPECT_EQ(cached_casts(), 2u) << "weight and bias";
+    {
+      const Autocast uncached(kList, {.dtype = Dtype::bf16, .cache_enabled = false});
+      linear();
+    }
+    EXPECT_EQ(seen.weights, 2);
+    const InferenceMode inference;
+    linear();
+    EXPECT_EQ(seen.weights, 3) << "what is made there cannot serve others";
+  }
+  EXPECT_EQ(cached_casts(), 0u);
+  run.parameters.find("a.weight")->value.span<float>()[0] = 8;
+  const Autocast next(kList, autocast_in(Dtype::bf16));
+  const Var y = linear();
+  run.add_mean(y);
+  EXPECT_EQ(seen.weights, 4) << "another region, another cast, also in one graph";
+  run.graph.backward(1, 1);
+  EXPECT_NE(to_doubles(run.graph.view(y)), to_doubles(run.graph.view(run.graph.output_of("linear_1")))) << "it sees the update between the regions";
+  EXPECT_TRUE(run.grad("a.weight").defined());
+}
+
+TEST(GraphRegions, ACastThatIsAskedForIsNotKept) {
+  Casts seen;
+  Step run({.observer = &seen});
+  const Autocast region(kList, autocast_in(Dtype::bf16));
+  const Var w = run.graph.parameter("a.weight", {8, 8}, 0, 1);
+  EXPECT_NE(run.graph.to(w, Dtype::bf16).id, run.graph.to(w, Dtype::bf16).id);
+  EXPECT_EQ(cached_casts(), 0u);
+}
+
+/// As torch: an update inside a region is not seen until it ends, in no graph.
+TEST(GraphRegions, TheCacheIsOneForAllGraphs) {
+  ParameterSet parameters("regions", 1);
+  models::Recordings recordings;
+  Casts seen;
+  const auto forward = [&] {
+    Graph graph(parameters, recordings, {.observer = &seen});
+    const Var y = models::linear(graph, "a", input(graph), 8);
+    graph.add_loss(models::mean_all(graph, graph.to(y, Dtype::fp32)), 1);
+    graph.backward(1, 1);
+    return to_doubles(graph.view(y));
+  };
+  std::vector<double> first;
+  {
+    const Autocast region(kList, autocast_in(Dtype::bf16));
+    first = forward();
+    parameters.find("a.weight")->value.span<float>()[0] = 8;
+    parameters.clear_grads();
+    EXPECT_EQ(forward(), first);
+    EXPECT_EQ(seen.weights, 1) << "a cast that the cache had was not written, and nobody is told that it was";
+    EXPECT_TRUE(parameters.find("a.weight")->grad.defined()) << "the second graph has its own way back to the weight";
+    EXPECT_EQ(stale_casts(), 1u);
+  }
+  const Autocast region(kList, autocast_in(Dtype::bf16));
+  EXPECT_NE(forward(), first);
 }
 
 TEST(GraphRegions, InferenceTensorsAreRefusedWhereABackwardWouldNeedThem) {
@@ -144,12 +234,12 @@ TEST(GraphRegions, InferenceTensorsAreRefusedWhereABackwardWouldNeedThem) {
 TEST(GraphRegions, CustomFwdWithCastInputsRunsTheOpInThatDtypeAndItsBackwardToo) {
   for (const bool casts : {false, true}) {
     Step run;
-    const Autocast region(AutocastDevice::cpu, autocast_in(Dtype::fp16));
+    const Autocast region(kList, autocast_in(Dtype::fp16));
     const Var low = models::linear(run.graph, "a", input(run.graph), 8);
     Var y;
     {
-      const CustomForward forward(AutocastDevice::cpu, casts ? std::optional(Dtype::fp32) : std::nullopt);
-      EXPECT_EQ(autocast_state(AutocastDevice::cpu).enabled, !casts);
+      const CustomForward forward(kList, casts ? std::optional(Dtype::fp32) : std::nullopt);
+      EXPECT_EQ(autocast_state(kList).enabled, !casts);
       y = models::unary(run.graph, "gelu", run.graph.to(low, forward.input_dtype(run.dtype_of(low))));
     }
     EXPECT_EQ(run.dtype_of(y), casts ? Dtype::fp32 : Dtype::fp16);
@@ -165,7 +255,7 @@ TEST(GraphRegions, GradientsStayInLowPrecisionOnRequest) {
     GraphOptions options;
     options.keep_low_precision_grads = keep;
     auto run = std::make_unique<Step>(options);
-    const Autocast region(AutocastDevice::cpu, autocast_in(Dtype::fp16));
+    const Autocast region(kList, autocast_in(Dtype::fp16));
     const Var h = models::layer_norm(run->graph, "n", models::linear(run->graph, "a", input(run->graph), 8));
     run->add_mean(models::unary(run->graph, "tanh", h));
     run->graph.backward(256, 256);

@@ -25,7 +25,7 @@ TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
   const ProgramResult run = ampcheck("train --model mlp --data digits --dtype fp16 --scaler none --steps 30 --shadow both --seed 1");
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
   EXPECT_TRUE(run.err.empty()) << "no moving line off a terminal: " << run.err;
-  EXPECT_EQ(run.out.find("step  1/30  loss 2."), 0u) << run.out;
+  EXPECT_EQ(run.out.find("mlp in fp16, autocast cuda (torch 2.15.0), scaler none, seed 1\nstep  1/30  loss 2."), 0u) << run.out;
   EXPECT_TRUE(contains(run.out, "step 30/30"));
   for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:", "scale   ", "try     --scaler torch"}) EXPECT_TRUE(contains(run.out, word)) << word << run.out;
 }
@@ -182,7 +182,7 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   const std::string path = record("--dtype fp16 --scaler none"), page = folder_.path() + "/run.html";
   const ProgramResult text = ampcheck("trace " + path + " -o html:" + page);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  for (const char* word : {"mlp in fp16, scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16",
+  for (const char* word : {"mlp in fp16, autocast cuda (torch 2.15.0), scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16",
                            "cancels: of its inputs' accuracy, bits                      mean          most", "Casts in a backward pass: 6 fp16 to fp32, 1 fp32 to fp16; of the 19 tensors that it writes: 11 fp16, 8 fp32"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
   const std::string csv = ampcheck("trace --csv " + path).out;
   EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);

@@ -59,6 +59,7 @@ class TrainingRun : public ::testing::Test {
     options.net.loss = run.at("loss_name").get<std::string>();
     options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
     const std::string mode = run.at("mode").get<std::string>();
+    options.autocast = AutocastDevice::cpu;  // where torch ran it
     options.dtype = mode == "bf16" ? Dtype::bf16 : mode.starts_with("fp16") ? Dtype::fp16 : Dtype::fp32;
     options.scaler.enabled = !run.at("scaler").is_null();
     if (options.scaler.enabled) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "reference/certify.h"
+#include "src/float_format.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
@@ -92,6 +93,9 @@ std::string text_of(const Certified& result, const Style& style) {
   if (result.lessons.empty()) return out;
   out += fmt::format("  {}The same difference in  best step   best error   with step 1e-6{}\n", style.bold, style.reset);
   for (const reference::DifferenceLesson& lesson : result.lessons) out += "  " + lesson_text(lesson);
+  const double u = kFp32.unit_roundoff();
+  out += fmt::format("  In fp32 every value of f is off by up to {} of itself, and the difference divides that by the step: {} of f at 1e-6,\n"
+                     "  whatever the derivative. A larger step meets the curvature of f; the best one lies between.\n", scientific(u), percent(u / 1e-6));
   return out;
 }
 

@@ -279,6 +279,7 @@ constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const c
                                  Named<const char*>{"both", "both"}};
 constexpr std::array kTrainDtypes = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16}, Named<Dtype>{"bf16", Dtype::bf16}};
 
+constexpr std::array kAutocastLists = {Named<AutocastDevice>{"cuda", AutocastDevice::cuda}, Named<AutocastDevice>{"cpu", AutocastDevice::cpu}};
 constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
 constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
 
@@ -321,6 +322,8 @@ void add_train_options(CLI::App* verb, Options& o) {
   };
   each(verb, "--model", "M", "mlp (default), conv, transformer or tutorial", [&t](const std::string& s) { t.model = choose("--model", s, kModels); });
   add_net_options(verb, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
+  each(verb, "--autocast", "LIST", "whose list says which ops it runs in which dtype: cuda (default, on the CPU too, which stands for a GPU) or cpu",
+       [&t](const std::string& s) { t.autocast = choose("--autocast", s, kAutocastLists); });
   each(verb, "--scaler", "RULE", "loss scale: torch (GradScaler's; default for fp16), apex, deepspeed, megatron, flax, jmp, keras, ... or none", [&t](const std::string& s) { t.scaler = s; });
   above_zero("--init-scale", "first loss scale (the rule's own; torch's 65536)", t.init_scale);
   number("--growth-interval", "clean steps after which the scale grows (the rule's own; torch's 2000)", t.growth_interval);

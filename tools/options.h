@@ -11,6 +11,7 @@
 #include "checks/op_def.h"
 #include "checks/regimes.h"
 #include "checks/train/optimizer_choice.h"
+#include "src/amp/autocast_tables.h"
 #include "src/device.h"
 #include "src/dtype.h"
 #include "src/rounding.h"
@@ -62,6 +63,7 @@ struct TrainChoices {
   bool nesterov = false, fused = false, keep_low_precision_grads = false;
   checks::train::Weights weights = checks::train::Weights::fp32;
   std::optional<Dtype> moments = {};
+  std::optional<AutocastDevice> autocast = {};   ///< whose lists
   int steps = 50, accumulate = 1, ranks = 1;
   int spread_seeds = -1;                         ///< negative: the usual number
   bool sharded = false;                          ///< over the ranks

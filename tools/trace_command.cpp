@@ -216,7 +216,7 @@ std::string moves_text(const Trace& trace) {
 }
 
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
-  std::string out = fmt::format("{}{} in {}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, trace.model, trace.dtype, trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
+  std::string out = fmt::format("{}{}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables), trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
   if (trace.steps.empty()) return out;
   const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();  // bf16 needs no loss scale

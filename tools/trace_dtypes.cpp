@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "checks/op_def.h"
+#include "src/amp/autocast_tables.h"
 #include "tools/trace_file.h"
 
 namespace ampcheck::tools {
@@ -71,14 +72,15 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
       if (cast->op == t->op) (cast->dtype == Dtype::fp32 ? call.widened : call.narrowed).push_back(cast);
     casts.clear();
   }
+  const AutocastDevice list = trace.autocast == name(AutocastDevice::cpu) ? AutocastDevice::cpu : AutocastDevice::cuda;
   for (const Call& call : calls) {
     const TracedTensor& y = *call.output;
     const checks::OpDef* const op = op_of_call(y.op);
     const auto reader = narrowed.find(y.source);
     if (y.dtype != Dtype::fp32) continue;
-    const CastPolicy policy = op != nullptr ? op->signature.cast : CastPolicy::promote;  // a library's op has no list to stand in
+    const CastPolicy policy = op != nullptr ? cast_policy(list, op->signature) : CastPolicy::promote;  // a library's op has no list to stand in
     const std::string back = reader == narrowed.end() ? "" : reader->second->op + " reads it in " + name(reader->second->dtype);
-    if (policy == CastPolicy::promote) {
+    if (policy == CastPolicy::promote || policy == CastPolicy::unlisted) {  // by its inputs alone
       if (!call.widened.empty()) out.push_back({"widened", y.op, "runs in fp32 and widens " + inputs_text(call.widened) + ", because another input is fp32"});
       else if (y.elements > 1) out.push_back({"fp32", y.op, "runs in fp32: nothing casts what it reads back"});
       if (!back.empty()) out.push_back({"narrowed", y.op, "has a result in fp32; " + back});

@@ -103,7 +103,7 @@ void StepFlushes::add(const TracedTensor& t) {
 }
 
 std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
-  Json out = {{"schema", "ampcheck.trace_summary/1"}, {"model", trace.model}, {"dtype", trace.dtype}, {"scaler", trace.scaler}, {"seed", trace.seed}, {"local_shadow", trace.local}, {"carried_shadow", trace.carried},
+  Json out = {{"schema", "ampcheck.trace_summary/1"}, {"model", trace.model}, {"dtype", trace.dtype}, {"autocast", trace.autocast}, {"autocast_tables", trace.autocast_tables}, {"scaler", trace.scaler}, {"seed", trace.seed}, {"local_shadow", trace.local}, {"carried_shadow", trace.carried},
               {"steps_wanted", trace.steps_wanted}, {"torn", trace.torn}, {"steps", Json::array()}, {"tensors", Json::array()}};
   std::map<int, StepFlushes> flushes = flushes_by_step(trace);
   for (const TracedStep& s : trace.steps) out["steps"].push_back(step_json(s, flushes[s.step]));

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "src/amp/autocast_tables.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "tools/json.h"
@@ -106,12 +107,18 @@ void take_line(Trace& trace, const Json& j, Whole& whole) {
   } else {
     if (j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
     trace.model = j.at("model"), trace.dtype = name(dtype_of(j)), trace.scaler = j.at("scaler");
+    trace.autocast = j.value("autocast", trace.dtype == "fp32" ? "none" : "cuda");  // traces that do not say it are of that list
+    trace.autocast_tables = j.value("autocast_tables", kAutocastTablesVersion);
     trace.seed = j.at("seed"), trace.steps_wanted = j.at("steps");
     trace.local = j.at("local"), trace.carried = j.at("carried");
   }
 }
 
 }  // namespace
+
+std::string net_in(const std::string& model, const std::string& dtype, const std::string& autocast, const std::string& tables) {
+  return model + " in " + dtype + (autocast == "none" ? ", no autocast" : ", autocast " + autocast + " (" + tables + ")");
+}
 
 std::string TracedTensor::name() const {
   std::string out = op;

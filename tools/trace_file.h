@@ -84,7 +84,7 @@ struct TracedGradient {
 };
 
 struct Trace {
-  std::string path, model, dtype, scaler;
+  std::string path, model, dtype, autocast, autocast_tables, scaler;
   std::uint64_t seed = 0;
   bool local = false, carried = false;
   int steps_wanted = 0;
@@ -94,6 +94,9 @@ struct Trace {
   std::vector<TracedMove> moves;
   bool torn = false;  ///< the last line was not whole: the run was cut off
 };
+
+/// "mlp in fp16, autocast cuda (torch 2.15.0)": how headings begin.
+std::string net_in(const std::string& model, const std::string& dtype, const std::string& autocast, const std::string& tables);
 
 /// EnvironmentError if there is no such file, Error with file and line for what is no trace.
 Trace read_trace(const std::string& path);

@@ -186,7 +186,7 @@ std::string trace_html(const Trace& trace) {
   const std::vector<TracedSum> sums = summed(trace);
   std::string out = fmt::format("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>ampcheck trace: {} in {}</title><style>{}</style></head><body>",
                                 escaped(trace.model), trace.dtype, kStyle);
-  out += fmt::format("<h1>{} in {}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>", escaped(trace.model), trace.dtype, escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
+  out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>", escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)), escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
                      trace.torn ? "; the run was cut off" : "");
   if (trace.steps.empty()) return out + "<p>No whole step.</p></body></html>\n";
   out += loss_section(trace);

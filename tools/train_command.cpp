@@ -62,11 +62,12 @@ void choose_scaler(const TrainChoices& chosen, TrainOptions& out) {
   if (interval >= 0) out.scale_rule->window = interval;
 }
 
+void refuse(bool when, const char* flag, const char* want) {
+  if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it, want " + want);
+}
+
 /// Choices that this run would not use.
 void require_used(const TrainChoices& chosen, const TrainOptions& out) {
-  const auto refuse = [](bool when, const char* flag, const char* want) {
-    if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it, want " + want);
-  };
   const char* const scaler = "a --scaler";
   refuse(!out.scaler.enabled && chosen.init_scale >= 0, "--init-scale", scaler);
   refuse(!out.scaler.enabled && chosen.growth_interval >= 0, "--growth-interval", scaler);
@@ -86,6 +87,7 @@ TrainOptions train_options(const Options& options) {
     for (const checks::OpDef* op : net.own->own_ops) require_certified(*op);
   out.net = std::move(net.options), out.own_net = std::move(net.own), out.seed = options.first_seed;
   out.dtype = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
+  out.autocast = chosen.autocast.value_or(out.autocast);
   choose_scaler(chosen, out);
   require_used(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer, .lr = chosen.lr, .momentum = chosen.momentum, .weight_decay = chosen.weight_decay, .nesterov = chosen.nesterov,
@@ -119,6 +121,12 @@ std::string step_line(const StepResult& s, int steps, const std::optional<Place>
   out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
   if (worst) out += "   worst: " + place_text(*worst);
   return out;
+}
+
+/// What is run, above its steps.
+std::string heading(const Trainer& trainer) {
+  const TrainOptions& o = trainer.options();
+  return fmt::format("{}, scaler {}, seed {}\n", net_in(trainer.net().name, name(o.dtype), trainer.autocast_list(), kAutocastTablesVersion), scaler_name(o), o.seed);
 }
 
 /// What a difference of the losses is compared with.
@@ -221,7 +229,7 @@ Json fault_json(const FaultEvent& fault) {
 
 Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, double seconds) {
   const TrainOptions& o = trainer.options();
-  Json out = {{"schema", "ampcheck.train/1"}, {"model", trainer.net().name}, {"dtype", name(o.dtype)}, {"scaler", scaler_name(o)}, {"seed", o.seed},
+  Json out = {{"schema", "ampcheck.train/1"}, {"model", trainer.net().name}, {"dtype", name(o.dtype)}, {"autocast", trainer.autocast_list()}, {"autocast_tables", kAutocastTablesVersion}, {"scaler", scaler_name(o)}, {"seed", o.seed},
               {"device", o.stream ? "cuda" : "cpu"}, {"local_shadow", o.shadows.local}, {"carried_shadow", o.shadows.carried}, {"seconds", seconds}, {"steps", Json::array()}};
   for (const StepResult& s : steps) {
     Json entry = {{"step", s.step}, {"loss", json_number(s.loss)}, {"scale", json_number(s.scale)}, {"found_inf", s.found_inf}, {"stepped", s.stepped}, {"scale_after", json_number(s.scale_after)},
@@ -298,6 +306,7 @@ ExitCode train_command(const Options& options) {
   const std::unique_ptr<Trainer> made = as_usage([&] { return std::make_unique<Trainer>(wanted); });
   Trainer& trainer = *made;
   as_usage([&] { trainer.prepare(); });
+  refuse(options.train.autocast && std::string_view(trainer.autocast_list()) == "none", "--autocast", "--dtype fp16 or bf16, or a layer with a region of its own");
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
   std::vector<StepResult> steps;
@@ -322,6 +331,7 @@ ExitCode train_command(const Options& options) {
   const int ring_steps = options.train.ring < 0 ? kRingSteps : options.train.ring;
   std::optional<FaultRing> ring;
   if (trace && ring_steps > 0 && (sampling.every > 1 || sampling.from > 0)) ring.emplace(ring_steps);
+  if (!options.json) write_stdout(heading(trainer));
   // A step of a large net with its shadows may take longer than an interrupt waits.
   InterruptGuard guard([done = &done_steps, count] { write_stderr(fmt::format("\nampcheck: interrupted after {} of {} steps\n", done->load(), count)); });
   std::string whole;  // what of a sampled trace is whole

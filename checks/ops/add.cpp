@@ -22,7 +22,8 @@ OpDef add_op() {
       .precision = {.math = own_math()},
       // Row i of the result depends on row i of the inputs only.
       .launch = {.row_dim = "N", .row_independent = {"z", "dx", "dy"}},
-      .cast = CastPolicy::promote,
+      // Autocast casts its inputs as torch's lists say of this operator; an op that torch does not have says .cast instead.
+      .torch_op = "add",
   };
   op.kernel = kernels::add_kernel();
   op.forms = {{"sum", [](reference::FormulaCall& call) { call.output("z", reference::add(call["x"], call["y"])); }}};

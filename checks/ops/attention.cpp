@@ -13,11 +13,12 @@ OpDef attention_op() {
       .inputs = {{.name = "q", .dims = "B H T E"}, {.name = "k", .dims = "B H T E"}, {.name = "v", .dims = "B H T E"}},
       .outputs = {{.name = "o"}},
       .saved = {{"lse", TypeRule::fp32}},
-      .attributes = {{"causal", 1.0, {0.0}}},
+      .attributes = {{"causal", 1.0, {0.0}, true}},
       .dims = {{"B", {2, 1, 3}}, {"H", {2, 3, 1}}, {"T", {5, 33, 17}}, {"E", {7, 16, 65}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "B H", .row_independent = {"o", "dq", "dk", "dv"}},
-      .cast = CastPolicy::lower_precision_fp,
+      .torch_op = "scaled_dot_product_attention",
+      .valid = [](const Dims&, const Attributes& attributes) { return attributes.integer("causal") == 0 || attributes.integer("causal") == 1; },
   };
   op.kernel = kernels::attention_kernel();
   using reference::Attention;

@@ -13,11 +13,11 @@ OpDef cross_entropy_op() {
       .inputs = {{.name = "x", .dims = "N C"},
                  {.name = "target", .dims = "N", .role = Role::target, .type = TypeRule::i64, .index_dim = "C"}},
       .outputs = {{.name = "loss", .type = TypeRule::fp32}},
-      .attributes = {{"label_smoothing", 0.0, {0.1, 0.5}}, {"ignore_index", -100.0, {1.0}}},
+      .attributes = {{"label_smoothing", 0.0, {0.1, 0.5}}, {"ignore_index", -100.0, {1.0}, true}},
       .dims = {{"N", {5, 64, 2}}, {"C", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"loss", "dx"}},
-      .cast = CastPolicy::fp32,
+      .torch_op = "cross_entropy_loss",
       .valid = [](const Dims& dims, const Attributes&) { return dims.at("C") > 0 || dims.at("N") == 0; },
   };
   op.kernel = kernels::cross_entropy_kernel();

@@ -13,11 +13,11 @@ OpDef embedding_op() {
       .inputs = {{.name = "weight", .dims = "V D"},
                  {.name = "index", .dims = "N", .role = Role::index, .type = TypeRule::i64, .index_dim = "V"}},
       .outputs = {{.name = "y"}},
-      .attributes = {{"padding_idx", -1.0, {1.0}}},
+      .attributes = {{"padding_idx", -1.0, {1.0}, true}},
       .dims = {{"V", {11, 50, 3}}, {"D", {7, 129, 1025}}, {"N", {5, 64, 7}}},
       .precision = {.math = own_math()},
       .launch = {.accumulates = {"dweight"}, .row_dim = "N", .row_independent = {"y"}},
-      .cast = CastPolicy::promote,
+      .torch_op = "embedding",
       .valid = [](const Dims& dims, const Attributes&) { return dims.at("V") > 0 || dims.at("N") == 0; },
   };
   op.kernel = kernels::embedding_kernel();

@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef exp_op() {
-  OpDef op = unary_op("exp", "y = exp(x)", CastPolicy::fp32);
+  OpDef op = unary_op("exp", "y = exp(x)");
   op.kernel = kernels::exp_kernel();
   op.forms = {unary_form("exp", "x", "y", reference::exp_formula)};
   return op;

@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef gelu_op() {
-  OpDef op = unary_op("gelu", "y = x/2 (1 + erf(x / sqrt(2)))", CastPolicy::promote);
+  OpDef op = unary_op("gelu", "y = x/2 (1 + erf(x / sqrt(2)))");
   op.kernel = kernels::gelu_kernel();
   op.forms = {unary_form("erf", "x", "y", reference::gelu),
               unary_form("erf, g (cdf + x pdf)", "x", "y", reference::gelu_usual_adjoint),

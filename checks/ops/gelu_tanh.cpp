@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef gelu_tanh_op() {
-  OpDef op = unary_op("gelu_tanh", "y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))", CastPolicy::promote);
+  OpDef op = unary_op("gelu_tanh", "y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))", "gelu");
   op.kernel = kernels::gelu_tanh_kernel();
   op.forms = {unary_form("tanh", "x", "y", reference::gelu_tanh),
               unary_form("tanh, usual adjoint", "x", "y", reference::gelu_tanh_usual_adjoint),

@@ -19,7 +19,7 @@ OpDef layer_norm_op() {
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"y", "dx"}},
-      .cast = CastPolicy::fp32,
+      .torch_op = "layer_norm",
   };
   op.kernel = kernels::layer_norm_kernel();
   using reference::Expr;

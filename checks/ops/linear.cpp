@@ -17,7 +17,7 @@ OpDef linear_op() {
       .dims = {{"N", {5, 33, 2}}, {"K", {7, 65, 1025}}, {"M", {3, 129, 17}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"y", "dx"}},
-      .cast = CastPolicy::lower_precision_fp,
+      .torch_op = "linear",
   };
   op.kernel = kernels::linear_kernel();
   op.forms = {{"product", [](reference::FormulaCall& call) {

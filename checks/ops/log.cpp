@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef log_op() {
-  OpDef op = unary_op("log", "y = log(x), the natural logarithm", CastPolicy::fp32);
+  OpDef op = unary_op("log", "y = log(x), the natural logarithm");
   op.signature.inputs[0].domain = Domain::positive;
   op.kernel = kernels::log_kernel();
   op.forms = {unary_form("log", "x", "y", reference::log_formula)};

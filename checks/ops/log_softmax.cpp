@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef log_softmax_op() {
-  OpDef op = unary_op("log_softmax", "y = x - log(sum(exp(x))) along the last axis", CastPolicy::fp32);
+  OpDef op = unary_op("log_softmax", "y = x - log(sum(exp(x))) along the last axis");
   op.kernel = kernels::log_softmax_kernel();
   op.forms = {unary_form("x - m - log l", "x", "y", reference::log_softmax),
               unary_form("g - exp(y) sum g", "x", "y", reference::log_softmax_usual_adjoint),

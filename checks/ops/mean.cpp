@@ -12,10 +12,11 @@ OpDef mean_op() {
       .summary = "y = sum(x) / n along one axis",
       .inputs = {{.name = "x", .dims = "N D"}},
       .outputs = {{.name = "y"}},
-      .attributes = {{"axis", -1.0, {0.0}}},
+      .attributes = {{"axis", -1.0, {0.0}, true}},
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
-      .cast = CastPolicy::promote,
+      .torch_op = "mean",
+      .valid = [](const Dims&, const Attributes& attributes) { return attributes.integer("axis") == -1 || attributes.integer("axis") == 0; },
   };
   op.kernel = kernels::mean_kernel();
   op.forms = {{"mean", [](reference::FormulaCall& call) {

@@ -15,7 +15,7 @@ OpDef mse_loss_op() {
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"dx", "dtarget"}},
-      .cast = CastPolicy::fp32,
+      .torch_op = "mse_loss",
   };
   op.kernel = kernels::mse_loss_kernel();
   op.forms = {{"mean of squares", [](reference::FormulaCall& call) {

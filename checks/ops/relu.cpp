@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef relu_op() {
-  OpDef op = unary_op("relu", "y = max(x, 0)", CastPolicy::promote);
+  OpDef op = unary_op("relu", "y = max(x, 0)");
   op.kernel = kernels::relu_kernel();
   op.forms = {unary_form("where", "x", "y", reference::relu)};
   return op;

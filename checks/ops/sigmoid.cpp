@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef sigmoid_op() {
-  OpDef op = unary_op("sigmoid", "y = 1 / (1 + exp(-x))", CastPolicy::promote);
+  OpDef op = unary_op("sigmoid", "y = 1 / (1 + exp(-x))");
   op.kernel = kernels::sigmoid_kernel();
   op.forms = {unary_form("direct", "x", "y", reference::sigmoid_formula),
               unary_form("by tanh", "x", "y", reference::sigmoid_by_tanh),

@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef silu_op() {
-  OpDef op = unary_op("silu", "y = x sigmoid(x)", CastPolicy::promote);
+  OpDef op = unary_op("silu", "y = x sigmoid(x)");
   op.kernel = kernels::silu_kernel();
   op.forms = {unary_form("x s", "x", "y", reference::silu),
               unary_form("g s (1 + x (1 - s))", "x", "y", reference::silu_usual_adjoint),

@@ -15,7 +15,7 @@ OpDef softmax_op() {
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"y", "dx"}},
-      .cast = CastPolicy::fp32,
+      .torch_op = "softmax",
   };
   op.kernel = kernels::softmax_kernel();
   const auto form = [](reference::Expr (*formula)(reference::Expr)) {

@@ -12,10 +12,11 @@ OpDef sum_op() {
       .summary = "y = sum(x) along one axis",
       .inputs = {{.name = "x", .dims = "N D"}},
       .outputs = {{.name = "y"}},
-      .attributes = {{"axis", -1.0, {0.0}}},
+      .attributes = {{"axis", -1.0, {0.0}, true}},
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
-      .cast = CastPolicy::fp32,
+      .torch_op = "sum",
+      .valid = [](const Dims&, const Attributes& attributes) { return attributes.integer("axis") == -1 || attributes.integer("axis") == 0; },
   };
   op.kernel = kernels::sum_kernel();
   op.forms = {{"sum", [](reference::FormulaCall& call) {

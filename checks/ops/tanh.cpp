@@ -7,7 +7,7 @@
 namespace ampcheck::checks {
 
 OpDef tanh_op() {
-  OpDef op = unary_op("tanh", "y = tanh(x)", CastPolicy::promote);
+  OpDef op = unary_op("tanh", "y = tanh(x)");
   op.kernel = kernels::tanh_kernel();
   op.forms = {unary_form("g (1 - y^2)", "x", "y", reference::tanh_formula),
               unary_form("g (1 - y) (1 + y)", "x", "y", reference::tanh_product_adjoint),

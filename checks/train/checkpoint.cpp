@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <sstream>
 
 #include "src/error.h"
@@ -47,23 +46,26 @@ std::string recipe_of(const Trainer& trainer) {
   if (o.rule.ranks > 1) out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
   if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds) out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
+  if (o.autocast != AutocastDevice::cuda) out += std::string(" autocast ") + name(o.autocast);
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!net.layers.empty()) out += " layers " + net.layers;
   return out;
 }
 
-/// The setting at which two recipes part, with its value in each.
+/// The setting at which two recipes part, with its value in each. What is as usual is written in neither.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
-  const auto words = [](const std::string& text) {
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  const auto settings = [](const std::string& text) {  // settings and values in turn; last the layers of a net, word by word
     std::istringstream in(text);
-    return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+    Settings out;
+    for (std::string name, value; (name == "layers" || in >> name) && in >> value;) out.emplace_back(name, value);
+    return out;
   };
-  const std::vector<std::string> theirs = words(a), ours = words(b);
+  const Settings theirs = settings(a), ours = settings(b);
   const auto at = static_cast<std::size_t>(std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end()).first - theirs.begin());
-  const auto shown = [at](const std::vector<std::string>& of) {
-    const std::size_t setting = at - at % 2;  // settings and values in turn
-    return setting + 1 < of.size() ? of[setting] + " " + of[setting + 1] : std::string("nothing more");
-  };
+  const auto has = [](const Settings& in, const std::string& name) { return std::any_of(in.begin(), in.end(), [&](const auto& s) { return s.first == name; }); };
+  const std::string& name = at < theirs.size() && (at >= ours.size() || !has(ours, theirs[at].first) || theirs[at].first == ours[at].first) ? theirs[at].first : ours[at].first;
+  const auto shown = [&](const Settings& in) { return at < in.size() && in[at].first == name ? name + " " + in[at].second : "default " + name; };
   return {shown(theirs), shown(ours)};
 }
 

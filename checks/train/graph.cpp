@@ -18,9 +18,11 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// The dtype in which an op of floating inputs of these dtypes runs. Policies without a rule leave them as they are; kernels take one dtype.
+/// The dtype in which an op of floating inputs of these dtypes runs: that of its dtype argument where the policy sets one, as it widens before it
+/// computes. Policies without a rule leave the inputs as they are; kernels take one dtype.
 Dtype autocast_dtype(CastPolicy policy, const AutocastState& state, const std::vector<Dtype>& inputs) {
-  return promoted_dtype(decide_casts(policy, state, inputs).inputs);
+  const CastDecision decision = decide_casts(policy, state, inputs);
+  return decision.dtype.value_or(promoted_dtype(decision.inputs));
 }
 
 std::string joined(const std::vector<Dtype>& dtypes) {
@@ -174,16 +176,19 @@ void Graph::keep(Entry entry) {
 }
 
 /// The cast that `entry` describes, from entry.from.
-int Graph::put_cast(Entry entry, Dtype to) {
-  const int id = entry.from, out = entry.to = push(converted(slot(id).view, to), slot(id).view.shape, slot(id).needs_grad);
+int Graph::put_cast(Entry entry, Tensor value, CastFrom from) {
+  const int id = entry.from, out = entry.to = push(std::move(value), slot(id).view.shape, slot(id).needs_grad);
+  const Dtype to = slot(out).view.dtype;
   entry.kind = Entry::Kind::cast;
   slot(out).cast_of = id;
-  if (watched(entry.name) || options_.fault) {
+  if (from != CastFrom::cache && (watched(entry.name) || options_.fault)) {
     Tensor held;
     const TensorView exact = exact_of_cast(slot(id).view, to, held);
     slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, exact, finite(id));
   }
-  keep(std::move(entry));
+  if (from == CastFrom::made) return keep(std::move(entry)), out;
+  slot(out).needs_grad = slot(id).needs_grad;  // under no_grad too: it may serve calls that want gradients
+  entries_.push_back(std::move(entry));
   return out;
 }
 
@@ -191,22 +196,24 @@ models::Var Graph::to(Var x, Dtype dtype) {
   const MemoryScope scope(options_.memory);
   if (slot(x.id).view.dtype == dtype) return x;
   const Parameter* const parameter = slot(x.id).parameter;
-  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]), parameter != nullptr ? parameter->name.substr(0, parameter->name.rfind('.')) : "", "x")};
+  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]), parameter != nullptr ? parameter->name.substr(0, parameter->name.rfind('.')) : "", "x", false)};
 }
 
-int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label) {
+int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label, bool by_autocast) {
   if (slot(id).view.dtype == to) return id;
-  // A cast that no gradient passes serves no call that wants one.
-  const bool cached = slot(id).parameter != nullptr && grad_enabled() && autocast_state(device()).cache_enabled;
-  if (const auto known = casts_.find({id, to}); cached && known != casts_.end()) return known->second;
   Entry entry;
   entry.from = id;
   entry.name = op;
   entry.layer = layer;
   entry.label = label;
-  const int out = put_cast(std::move(entry), to);
-  if (cached) casts_[{id, to}] = out;
-  return out;
+  const bool weight = slot(id).parameter != nullptr;
+  const CastSource source{.tensor = slot(id).memory, .requires_grad = weight, .is_leaf = weight};
+  if (!by_autocast || !keeps_cast(device(), source, to)) return put_cast(std::move(entry), converted(slot(id).view, to), CastFrom::made);
+  CastFrom from = CastFrom::cache;
+  Tensor kept = autocast_cast(device(), source, to, [&] { return from = CastFrom::made_for_cache, converted(slot(id).view, to); });
+  int& known = casts_.try_emplace({id, to}, -1).first->second;
+  if (known < 0 || slot(known).memory.data() != kept.data()) known = put_cast(std::move(entry), std::move(kept), from);
+  return known;
 }
 
 int Graph::as_integer(int id) {
@@ -229,16 +236,18 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
   for (const auto& [name, id] : call.inputs)
     if (op.signature.input(name)->type == TypeRule::storage) dtypes.push_back(slot(id).view.dtype);
   const AutocastState state = autocast_state(device());
-  const Dtype storage = autocast_dtype(op.signature.cast, state, dtypes);
+  const CastPolicy policy = cast_policy(device(), op.signature);
+  used_autocast_ |= state.enabled;
+  const Dtype storage = autocast_dtype(policy, state, dtypes);
   const std::vector<Dtype>& taken = op.signature.precision.storage;
   if (std::find(taken.begin(), taken.end(), storage) == taken.end())
     throw Error("[graph] op '" + op.signature.name + "', got " + ampcheck::name(storage) + ", want " + joined(taken) + ", which it declares (custom_fwd's cast_inputs, or a region of autocast that is off, widen)");
   std::vector<std::pair<std::string, int>> out;
   for (const auto& [name, id] : call.inputs) {
     const TypeRule rule = op.signature.input(name)->type;
-    const bool keeps = rule == TypeRule::parameter && (!state.enabled || op.signature.cast != CastPolicy::lower_precision_fp);
+    const bool keeps = rule == TypeRule::parameter && (!state.enabled || policy != CastPolicy::lower_precision_fp);
     const Dtype wanted = keeps ? (storage == Dtype::fp32 ? Dtype::fp32 : slot(id).view.dtype) : dtype_of(rule, storage);
-    out.emplace_back(name, is_float(wanted) ? cast(id, wanted, call.name, layer, name) : as_integer(id));
+    out.emplace_back(name, is_float(wanted) ? cast(id, wanted, call.name, layer, name, state.enabled) : as_integer(id));
   }
   return out;
 }

@@ -6,7 +6,8 @@
 // A gradient that several ops contribute to is the sum in the tensor's dtype, rounded at each addition, last op first (as torch
 // accumulates).
 //
-// Outside of autocast an op runs in the widest of its inputs' dtypes. What is called under NoGrad, or from what needs no gradient, keeps nothing for
+// Outside of autocast an op runs in the widest of its inputs' dtypes. In a region torch's lists decide, and its cache keeps the casts of weights:
+// until the outermost region ends, one cast serves all uses, in other graphs too, and sees no update of its weight (src/amp/autocast.h). What is called under NoGrad, or from what needs no gradient, keeps nothing for
 // a backward; what is made under InferenceMode is refused by calls that would.
 //
 // gradients() puts the backward itself on record, so that what is computed from gradients has gradients too: a gradient penalty.
@@ -38,6 +39,7 @@ struct GraphOptions {
   std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
   int step = 0, rank = 0;              ///< as events name them
   bool keep_low_precision_grads = false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
+  AutocastDevice autocast = AutocastDevice::cuda;  ///< whose regions and lists its calls follow, wherever they run: the host stands for a GPU
   kernels::Stream* stream = nullptr;   ///< where kernels run; null: on the host, at once
   TensorMemory* memory = nullptr;      ///< where tensors lie; null: in the stream's, or the host's
 };
@@ -57,7 +59,9 @@ class Graph final : public models::Tape {
   Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) override;
   Var to(Var x, Dtype dtype) override;
   Dtype dtype(Var x) const override { return slots_[static_cast<std::size_t>(x.id)].view.dtype; }
-  AutocastDevice device() const override { return options_.stream != nullptr ? AutocastDevice::cuda : AutocastDevice::cpu; }
+  AutocastDevice device() const override { return options_.autocast; }
+  /// Whether a call so far ran in an enabled region.
+  bool used_autocast() const { return used_autocast_; }
   const Shape& shape(Var x) const override { return slots_[static_cast<std::size_t>(x.id)].view.shape; }
   void add_loss(Var value, double weight) override;
 
@@ -85,6 +89,7 @@ class Graph final : public models::Tape {
   /// For tests and reports: the tensors by number, and their gradients after backward().
   std::size_t size() const { return slots_.size(); }
   const TensorView& view(Var x) const { return slots_[static_cast<std::size_t>(x.id)].view; }
+  bool requires_grad(Var x) const { return slots_[static_cast<std::size_t>(x.id)].needs_grad; }
   const Tensor& grad(Var x) const { return slots_[static_cast<std::size_t>(x.id)].grad; }
   /// The var that the latest call of that name ("linear_1") wrote.
   Var output_of(const std::string& call) const;
@@ -125,8 +130,10 @@ class Graph final : public models::Tape {
   int push(Tensor memory, const Shape& shape, bool needs_grad);
   /// Keeps what a backward of its output needs, if any is wanted.
   void keep(Entry entry);
-  int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label);
-  int put_cast(Entry entry, Dtype to);
+  /// `by_autocast`: not asked for by the caller, so that the cache may keep it.
+  int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label, bool by_autocast);
+  enum class CastFrom { made, made_for_cache, cache };
+  int put_cast(Entry entry, Tensor value, CastFrom from);
   int as_integer(int id);
   std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call, const std::string& layer);
   std::string layer_of(const models::RecordedCall& call) const;
@@ -158,13 +165,13 @@ class Graph final : public models::Tape {
   std::vector<Entry> entries_;
   std::map<std::string, int> counts_;
   std::map<std::string, int> parameter_slots_;
-  std::map<std::pair<int, Dtype>, int> casts_;  ///< of parameters: one cast serves all its uses, as autocast's cache does
+  std::map<std::pair<int, Dtype>, int> casts_;  ///< of parameters: the latest that autocast's cache gave
   std::map<std::string, int> outputs_;
   std::vector<std::pair<int, double>> losses_;
   float loss_ = 0;
   std::int64_t launches_before_ = 0;  ///< of the stream, when the graph began
   double scale_ = 1, gradient_scale_ = 1;  ///< of backward(), of gradients()
-  bool freed_ = false;
+  bool freed_ = false, used_autocast_ = false;
 };
 
 }  // namespace ampcheck::checks::train

@@ -279,7 +279,7 @@ void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
     case call: return record_call_backward(index, cotangents);
     case cast: {
       entry.name = forward.name + "_backward", entry.layer = forward.layer, entry.label = "grad_" + forward.label;
-      const int from = forward.from, out = put_cast(std::move(entry), slot(forward.from).view.dtype);
+      const int from = forward.from, out = put_cast(std::move(entry), converted(slot(g).view, slot(from).view.dtype), CastFrom::made);
       return accumulate(cotangents, from, out);
     }
     case add: {

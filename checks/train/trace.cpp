@@ -143,7 +143,7 @@ std::optional<std::string> cut_after_step(const std::string& path, int next) {
 std::string head_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   std::string out;
-  put(out, "{\"schema\":\"ampcheck.trace/1\",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed));
+  put(out, "{\"schema\":\"ampcheck.trace/1\",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"autocast\":\"", trainer.autocast_list(), "\",\"autocast_tables\":\"", kAutocastTablesVersion, "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed));
   return out;
 }
 

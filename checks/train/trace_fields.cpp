@@ -9,6 +9,8 @@ constexpr TraceField kRun[] = {
     {"schema", "text", "ampcheck.trace/1; another number means another format"},
     {"model", "text", "mlp, conv, transformer, tutorial, or the name of your own net"},
     {"dtype", "text", "of autocast: fp16, bf16, or fp32 without autocast"},
+    {"autocast", "text", "whose lists of ops autocast followed: cuda, cpu, or none where no region was open"},
+    {"autocast_tables", "text", "the release that has these lists: torch 2.15.0"},
     {"scaler", "text", "rule that moves the loss scale (torch, apex, ...), or none"},
     {"seed", "number", "of weights, batches and generated data"},
     {"steps", "steps", "how many are meant"},

@@ -110,12 +110,13 @@ void Trainer::prepare() {
   if (optimizer_ || sharded_) return;
   models::Recordings recordings;
   GraphOptions once;
-  once.stream = stream_.get();
+  once.stream = stream_.get(), once.autocast = options_.autocast;
   Graph graph(parameters_, recordings, once);
   {  // in the run's dtypes, which an op may not take
     const Autocast region(graph.device(), autocast_in(options_.dtype));
     net_.forward(graph, 0);
   }
+  own_regions_ = options_.dtype == Dtype::fp32 && graph.used_autocast();
   if (stream_) stream_->wait();
   if (!graph.trains()) throw Error("[train] net, got none of its " + std::to_string(parameters_.all().size()) + " parameters with a gradient, want one to train: a layer with weights that is not under no_grad");
   if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
@@ -196,7 +197,7 @@ float Trainer::add_penalty(Graph& graph, float seed) {
 void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   GraphOptions options;
   if (told) options.observer = watch_.get(), options.fault = options_.fault;
-  options.step = step_, options.rank = number, options.stream = stream_.get(), options.keep_low_precision_grads = options_.keep_low_precision_grads;
+  options.step = step_, options.rank = number, options.stream = stream_.get(), options.autocast = options_.autocast, options.keep_low_precision_grads = options_.keep_low_precision_grads;
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
   rank.loss = 0, rank.grad_norm = 0;

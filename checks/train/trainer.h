@@ -27,6 +27,7 @@ struct TrainOptions {
   NetOptions net;
   std::optional<Net> own_net = {};  ///< instead of `net`
   Dtype dtype = Dtype::fp16;  ///< of autocast; fp32: no autocast
+  AutocastDevice autocast = AutocastDevice::cuda;  ///< GraphOptions::autocast
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
@@ -125,6 +126,9 @@ class Trainer {
   const Verdict& verdict() const { return verdict_; }
   void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, std::vector<double> roundings, Verdict verdict);
 
+  /// "none": no region of autocast is open at any call of the net (known from prepare() on); or "cuda", "cpu": whose lists it follows.
+  const char* autocast_list() const { return options_.dtype == Dtype::fp32 && !own_regions_ ? "none" : ampcheck::name(options_.autocast); }
+
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
 
@@ -162,6 +166,7 @@ class Trainer {
   std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
   Verdict verdict_;
+  bool own_regions_ = false;  ///< the net opens regions of autocast itself
 };
 
 }  // namespace ampcheck::checks::train

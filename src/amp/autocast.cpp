@@ -7,6 +7,7 @@
 
 #include "src/amp/blocks.h"
 #include "src/amp/error.h"
+#include "src/amp/grad_mode.h"
 
 namespace ampcheck {
 
@@ -15,6 +16,7 @@ namespace {
 struct ThreadState {
   std::array<AutocastState, kAutocastDevices> states;
   int nesting = 0;
+  std::uint64_t outermost = 0;  ///< number of the region that is not inside another, here or where this thread's regions come from
   ThreadState() {
     for (int device = 0; device < kAutocastDevices; ++device)
       states[static_cast<std::size_t>(device)].dtype = default_autocast_dtype(static_cast<AutocastDevice>(device));
@@ -33,9 +35,11 @@ struct Cached {
   Tensor source, cast;
 };
 
+/// By the outermost region that they were made in, which shares them with all threads that were handed it.
 struct Cache {
   std::mutex mutex;
-  std::map<std::pair<const void*, Dtype>, Cached> casts;
+  std::map<std::uint64_t, std::map<std::pair<const void*, Dtype>, Cached>> regions;  ///< those that are open
+  std::uint64_t next = 0;
 };
 
 Cache& cache() {
@@ -80,24 +84,28 @@ Autocast::Autocast(AutocastDevice device, const AutocastOptions& options) : devi
     state.enabled = false;
   }
   state_of(device) = state;
-  ++thread_state().nesting;
+  if (thread_state().nesting++ > 0) return;
+  const std::lock_guard lock(cache().mutex);
+  cache().regions[thread_state().outermost = ++cache().next];
 }
 
 Autocast::~Autocast() {
-  if (--thread_state().nesting == 0) clear_autocast_cache();
   state_of(device_) = before_;
+  if (--thread_state().nesting > 0) return;
+  const std::lock_guard lock(cache().mutex);
+  cache().regions.erase(thread_state().outermost);
 }
 
-AutocastSnapshot::AutocastSnapshot() : states_(thread_state().states), nesting_(thread_state().nesting) {}
+AutocastSnapshot::AutocastSnapshot() : states_(thread_state().states), nesting_(thread_state().nesting), outermost_(thread_state().outermost) {}
 
 AutocastPropagation::AutocastPropagation(const AutocastSnapshot& snapshot) {
   thread_state().states = snapshot.states_;
-  thread_state().nesting = snapshot.nesting_;
+  thread_state().nesting = snapshot.nesting_, thread_state().outermost = snapshot.outermost_;
 }
 
 AutocastPropagation::~AutocastPropagation() {
   thread_state().states = before_.states_;
-  thread_state().nesting = before_.nesting_;
+  thread_state().nesting = before_.nesting_, thread_state().outermost = before_.outermost_;
 }
 
 CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs, std::optional<Dtype> dtype,
@@ -170,42 +178,68 @@ Tensor cast_tensor(const Tensor& tensor, Dtype dtype) {
   return cast;
 }
 
-Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype) {
+bool keeps_cast(AutocastDevice device, const CastSource& source, Dtype dtype) {
   const AutocastState& state = state_of(device);
-  const bool keep = state.enabled && state.cache_enabled && dtype == state.dtype && source.tensor.dtype() == Dtype::fp32 &&
-                    source.requires_grad && source.is_leaf && !source.is_view;
-  if (!keep) return cast_tensor(source.tensor, dtype);
-  const std::lock_guard lock(cache().mutex);
-  Cached& entry = cache().casts[{source.tensor.data(), dtype}];
-  if (!entry.cast.defined()) entry = {source.tensor, cast_tensor(source.tensor, dtype)};
-  return entry.cast;
+  return state.enabled && state.cache_enabled && dtype == state.dtype && source.tensor.dtype() == Dtype::fp32 && source.requires_grad &&
+         source.is_leaf && !source.is_view && !inference_mode() && source.tensor.count() > 0;  // without elements an address names no tensor
 }
+
+Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype, const std::function<Tensor()>& make) {
+  const std::pair<const void*, Dtype> key{source.tensor.data(), dtype};
+  const bool kept = keeps_cast(device, source, dtype);
+  const auto find = [&]() -> Cached* {
+    const auto region = cache().regions.find(thread_state().outermost);
+    return region == cache().regions.end() ? nullptr : &region->second[key];  // else it ended before a thread that was handed it
+  };
+  if (kept) {
+    const std::lock_guard lock(cache().mutex);
+    if (const Cached* entry = find(); entry != nullptr && entry->cast.defined()) return entry->cast;
+  }
+  Tensor cast = make ? make() : cast_tensor(source.tensor, dtype);
+  if (!kept) return cast;
+  const std::lock_guard lock(cache().mutex);
+  Cached* const entry = find();
+  if (entry == nullptr) return cast;
+  if (!entry->cast.defined()) *entry = {source.tensor, std::move(cast)};
+  return entry->cast;
+}
+
+namespace {
+
+template <class Visit>
+void each_cached(const Visit& visit) {
+  const std::lock_guard lock(cache().mutex);
+  for (const auto& [region, casts] : cache().regions)
+    for (const auto& [key, entry] : casts)
+      if (entry.cast.defined()) visit(entry);
+}
+
+}  // namespace
 
 void clear_autocast_cache() {
   const std::lock_guard lock(cache().mutex);
-  cache().casts.clear();
+  for (auto& [region, casts] : cache().regions) casts.clear();
 }
 
 std::size_t cached_casts() {
-  const std::lock_guard lock(cache().mutex);
-  return cache().casts.size();
+  std::size_t count = 0;
+  each_cached([&](const Cached&) { ++count; });
+  return count;
 }
 
 std::int64_t cached_cast_bytes() {
-  const std::lock_guard lock(cache().mutex);
   std::int64_t total = 0;
-  for (const auto& [key, entry] : cache().casts) total += entry.cast.count() * bytes(entry.cast.dtype());
+  each_cached([&](const Cached& entry) { total += entry.cast.count() * bytes(entry.cast.dtype()); });
   return total;
 }
 
 std::size_t stale_casts() {
-  const std::lock_guard lock(cache().mutex);
   std::size_t stale = 0;
-  for (const auto& [key, entry] : cache().casts) {
+  each_cached([&](const Cached& entry) {
     const Tensor now = cast_tensor(entry.source, entry.cast.dtype());
     const auto size = static_cast<std::size_t>(now.count()) * static_cast<std::size_t>(bytes(now.dtype()));
     stale += std::memcmp(now.data(), entry.cast.data(), size) != 0;
-  }
+  });
   return stale;
 }
 

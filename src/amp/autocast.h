@@ -2,13 +2,14 @@
 // torch.autocast: regions, the cast decision for an op's arguments, the weight-cast cache, custom_fwd and custom_bwd.
 //
 // What cannot go wrong here and does in torch: a region is a scope, so it cannot be closed out of order or entered twice (both leave
-// autocast on in torch); the cache's key holds the dtype (torch serves an inner region the outer dtype's weight); a thread
-// that was handed its region does not clear a cache that is in use elsewhere.
+// autocast on in torch); the cache's key holds the dtype (torch serves an inner region the outer dtype's weight); no thread clears what is cached
+// for another's region that is still open (torch has one cache for all threads, so that how often a weight is cast depends on their timing).
 // What stays as in torch: a cached cast does not see an in-place update of its weight until the cache is cleared; stale_casts() tells.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,6 +67,7 @@ class AutocastSnapshot {
   friend class AutocastPropagation;
   std::array<AutocastState, kAutocastDevices> states_;
   int nesting_;
+  std::uint64_t outermost_;
 };
 
 /// Makes a snapshot this thread's state for the scope.
@@ -126,9 +128,13 @@ struct CastSource {
 /// The tensor in another dtype, rounded to nearest even; the tensor itself if it has it.
 Tensor cast_tensor(const Tensor& tensor, Dtype dtype);
 
-/// The same through the cache, which keeps the cast if: the target is the region's dtype, the source is fp32, requires a gradient,
-/// is a leaf and no view, and the cache is enabled. The cache is shared by all threads and cleared when a thread's outermost region ends.
-Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype);
+/// Whether the cache keeps its cast to `dtype`: in an enabled region of that dtype with its cache on, of an fp32 leaf that requires a gradient
+/// and is no view, outside of InferenceMode.
+bool keeps_cast(AutocastDevice device, const CastSource& source, Dtype dtype);
+/// The same through the cache, if it keeps this cast: until the outermost region ends, for all threads that were handed it. `make`: casts what is
+/// not there; null: cast_tensor.
+Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype, const std::function<Tensor()>& make = nullptr);
+/// For all threads, as in torch.
 void clear_autocast_cache();
 std::size_t cached_casts();
 /// Bytes held by cached casts.

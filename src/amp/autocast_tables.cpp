@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <unordered_map>
+
+#include "src/op_signature.h"
 
 namespace ampcheck {
 
@@ -74,15 +77,20 @@ constexpr std::array<List, 3> kCpu = {{{CastPolicy::lower_precision_fp, kCpuLowe
                                        {CastPolicy::fp32, kCpuFp32},
                                        {CastPolicy::promote, kCpuPromote}}};
 
-/// Composites observed to give another dtype in a region than their arguments have (CPU).
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kComposites = {{{"chain_matmul", "mm"},
-                                                                                       {"hstack", "cat"},
-                                                                                       {"linalg_multi_dot", "mm"},
-                                                                                       {"linalg_pinv", "matmul"},
-                                                                                       {"lstm_cell", "linear"},
-                                                                                       {"multi_head_attention_forward", "linear"},
-                                                                                       {"rnn_relu_cell", "linear"},
-                                                                                       {"rnn_tanh_cell", "linear"}}};
+struct Composite {
+  std::string_view op, inner;
+};
+/// Observed to give another dtype in a region than their arguments have.
+constexpr std::array<Composite, 8> kCpuComposites = {{{"chain_matmul", "mm"},
+                                                      {"hstack", "cat"},
+                                                      {"linalg_multi_dot", "mm"},
+                                                      {"linalg_pinv", "matmul"},
+                                                      {"lstm_cell", "linear"},
+                                                      {"multi_head_attention_forward", "linear"},
+                                                      {"rnn_relu_cell", "linear"},
+                                                      {"rnn_tanh_cell", "linear"}}};
+/// By its source: nll_loss of a log_softmax that is asked for the logits' own dtype.
+constexpr std::array<Composite, 1> kCudaComposites = {{{"cross_entropy_loss", "nll_loss"}}};
 
 template <class Visit>
 void each_word(std::string_view text, const Visit& visit) {
@@ -134,16 +142,29 @@ Dtype default_autocast_dtype(AutocastDevice device) {
 }
 
 CastPolicy cast_policy(AutocastDevice device, std::string_view op) {
-  CastPolicy exact = CastPolicy::unlisted, base = CastPolicy::unlisted;
-  bool agree = true;
-  each_listed(device, [&](CastPolicy policy, std::string_view listed) {
-    if (listed == op) exact = policy;
-    if (base_of(listed) != op) return;
-    agree = agree && (base == CastPolicy::unlisted || base == policy);
-    base = policy;
-  });
-  if (exact != CastPolicy::unlisted) return exact;
-  return agree ? base : CastPolicy::unlisted;
+  static const std::array<std::unordered_map<std::string_view, CastPolicy>, kAutocastDevices> kPolicies = [] {
+    std::array<std::unordered_map<std::string_view, CastPolicy>, kAutocastDevices> all;
+    for (int i = 0; i < kAutocastDevices; ++i) {
+      std::unordered_map<std::string_view, CastPolicy> exact, bases;
+      each_listed(static_cast<AutocastDevice>(i), [&](CastPolicy policy, std::string_view listed) {
+        exact[listed] = policy;
+        const auto [base, fresh] = bases.try_emplace(base_of(listed), policy);
+        if (base->second != policy) base->second = CastPolicy::unlisted;  // its overloads disagree
+      });
+      exact.merge(bases);  // which keeps what an operator says itself
+      all[static_cast<std::size_t>(i)] = std::move(exact);
+    }
+    return all;
+  }();
+  const auto& policies = kPolicies[static_cast<std::size_t>(device)];
+  const auto found = policies.find(op);
+  return found == policies.end() ? CastPolicy::unlisted : found->second;
+}
+
+CastPolicy cast_policy(AutocastDevice device, const OpSignature& op) {
+  if (op.torch_op.empty()) return op.cast;
+  const std::string_view inner = inherits_casts_of(device, op.torch_op);
+  return cast_policy(device, inner.empty() ? std::string_view(op.torch_op) : inner);
 }
 
 std::vector<std::string_view> listed_ops(AutocastDevice device, CastPolicy policy) {
@@ -156,10 +177,12 @@ std::vector<std::string_view> listed_ops(AutocastDevice device, CastPolicy polic
 }
 
 std::string_view inherits_casts_of(AutocastDevice device, std::string_view op) {
-  if (device != AutocastDevice::cpu || cast_policy(device, op) != CastPolicy::unlisted) return "";
-  for (const auto& [composite, inner] : kComposites)
-    if (composite == op) return inner;
-  return "";
+  if (cast_policy(device, op) != CastPolicy::unlisted) return "";
+  const auto inner = [op](const auto& composites) {
+    const auto found = std::find_if(composites.begin(), composites.end(), [op](const Composite& c) { return c.op == op; });
+    return found == composites.end() ? std::string_view() : found->inner;
+  };
+  return device == AutocastDevice::cpu ? inner(kCpuComposites) : inner(kCudaComposites);
 }
 
 }  // namespace ampcheck

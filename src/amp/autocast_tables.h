@@ -11,6 +11,8 @@
 
 namespace ampcheck {
 
+struct OpSignature;
+
 /// The torch whose lists these are. Print it beside every answer: lists change between releases.
 inline constexpr char kAutocastTablesVersion[] = "torch 2.15.0";
 
@@ -26,8 +28,10 @@ Dtype default_autocast_dtype(AutocastDevice device);
 CastPolicy cast_policy(AutocastDevice device, std::string_view op);
 /// The listed operators of a device with this policy, sorted.
 std::vector<std::string_view> listed_ops(AutocastDevice device, CastPolicy policy);
-/// An unlisted operator made of others: the listed one that it inherits its casts from (CPU); "" if none is known.
+/// An unlisted operator made of others: the listed one that it inherits its casts from; "" if none is known.
 /// From such an op low-precision arithmetic comes although no list names it.
 std::string_view inherits_casts_of(AutocastDevice device, std::string_view op);
+/// Policy of an op definition: that of torch's operator which it is, or of the one which that inherits it from; none of torch's: its own.
+CastPolicy cast_policy(AutocastDevice device, const OpSignature& op);
 
 }  // namespace ampcheck
