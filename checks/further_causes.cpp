@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checks/bias.h"
+#include "checks/error_field.h"
 #include "checks/form_comparison.h"
 #include "checks/odds.h"
 #include "checks/places.h"
@@ -414,6 +415,8 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
   const Standing rows(run, wrong);
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
+  for (const auto& hypothesis : {transposed, zero_where, outer_product})
+    if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
   if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);
