@@ -8,9 +8,11 @@
 #include <optional>
 
 #include "checks/case_run.h"
+#include "checks/factor_origin.h"
 #include "checks/file_tensors.h"
 #include "checks/form_comparison.h"
 #include "checks/odds.h"
+#include "checks/places.h"
 #include "checks/real_tensors.h"
 #include "reference/replay.h"
 #include "src/elements.h"
@@ -29,48 +31,6 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// How many different indices elements have, and the smallest.
-struct Marks {
-  std::int64_t count = 0, first = 0;
-  template <class F>
-  Marks(std::int64_t extent, const std::vector<std::int64_t>& elements, F index) : first(extent) {
-    std::vector<char> seen(static_cast<std::size_t>(extent), 0);
-    for (const std::int64_t i : elements) {
-      const std::int64_t at = index(i);
-      count += !seen[static_cast<std::size_t>(at)], seen[static_cast<std::size_t>(at)] = 1, first = std::min(first, at);
-    }
-  }
-};
-
-/// Where the failed elements stand: last column, tail of a vector width, one row, last row.
-std::string place(const Comparison& comparison, const Shape& shape) {
-  if (shape.rank == 0) return "";
-  const std::int64_t width = shape.last(), rows = width > 0 ? shape.count() / width : 0;
-  const Marks columns(width, comparison.outside, [&](std::int64_t i) { return i % width; }), failed_rows(rows, comparison.outside, [&](std::int64_t i) { return i / width; });
-  if (rows > 1 && comparison.outside.size() == 1) return "";  // one element is in some row and column
-  if (width > 1 && columns.count == 1 && columns.first == width - 1) return "only in the last column: the tail of each row";
-  for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})
-    if (width > vector && width % vector != 0 && columns.first >= width / vector * vector)
-      return "only after the last full vector of " + std::to_string(vector) + ": the tail of each row";
-  if (width > 1 && columns.count == 1) return "only in column " + std::to_string(columns.first);
-  if (rows > 1 && failed_rows.count == 1) return failed_rows.first == rows - 1 ? "only in the last row" : "only in row " + std::to_string(failed_rows.first);
-  // Most of what lies beyond, and nothing before.
-  const std::int64_t first = comparison.outside.front();
-  if (first >= 1024 && 2 * std::ssize(comparison.outside) > shape.count() - first)
-    return fmt::format("only from element {} on{}", first, (first & (first - 1)) == 0 || first % 65535 == 0 ? ": an index or grid overflows" : "");
-  for (int axis = 0; axis + 1 < shape.rank && shape.rank > 2; ++axis) {
-    std::int64_t inner = 1;
-    for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    const std::int64_t at = comparison.outside.front() / inner % shape[axis];
-    const bool one = shape[axis] > 1 && std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t i) { return i / inner % shape[axis] == at; });
-    if (!one) continue;
-    if (axis == shape.rank - 2) return at == shape[axis] - 1 ? "only in the last row of each plane" : fmt::format("only in row {} of each plane", at);
-    return at == shape[axis] - 1 ? fmt::format("only at the last index of axis {}", axis) : fmt::format("only at index {} of axis {}", at, axis);
-  }
-  if (rows > 2 && failed_rows.first == 1 && failed_rows.count == rows - 1) return "in every row but the first";
-  return "";
-}
-
 /// got / want of the wrong elements, where it is one number for all of them.
 struct Factor {
   double value = 1;
@@ -85,7 +45,18 @@ Factor factor_of(const std::vector<double>& ratios, Dtype dtype) {
   return {middle, median(spread) <= 2 * u * std::fabs(middle), std::fabs(middle - 1) > std::min(1e-3, 64 * u)};
 }
 
+/// Enough digits to know it by: of what is near 1, those of the difference.
+std::string rounded_text(double factor) {
+  if (std::fabs(factor) < 0.1) return fmt::format("{:.4g}", factor);
+  const double scale = std::fabs(factor - 1) > 1e-3 ? 1e4 : 1e6;
+  return number_text(std::round(factor * scale) / scale);
+}
+
 }  // namespace
+
+bool all_zero(const std::vector<double>& got) {
+  return std::all_of(got.begin(), got.end(), [](double v) { return v == 0; });
+}
 
 bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
   constexpr std::size_t kFewest = 16;  // fewer may agree by chance
@@ -99,7 +70,7 @@ bool off_by_one_factor(const Comparison& comparison, const Interval& interval, c
   return factor.constant && std::fabs(factor.value - 1) > 64 * format(interval.dtype).unit_roundoff();
 }
 
-std::string likely_cause(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+std::string likely_cause(const OpCall& call, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
   std::vector<double> ratios;
   std::int64_t zeros = 0, nans = 0, infinite = 0;
   for (const std::int64_t i : comparison.outside) {
@@ -121,12 +92,12 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
   else if (zero_due && all > 0) what = "not zero where exactly zero is due";
   else if (nans == all) what = "NaN: unwritten, or 0/0 or inf-inf on the way";
   else if (infinite == all) what = "infinite: an overflow on the way";
-  else if (zeros == all) what = "written as zero";
+  else if (zeros == all) what = all_zero(got) ? "all of it is zero" : "written as zero";
   else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) == all)) {  // one number is off by some factor anyway
     const Factor factor = factor_of(ratios, interval.dtype);
-    const double scale = std::fabs(factor.value - 1) > 1e-3 ? 1e4 : 1e6;
-    if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";
-    else if (factor.constant && factor.clear) what = "off by a constant factor of " + number_text(std::round(factor.value * scale) / scale);
+    if (factor.constant && factor.value == 0) what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
+    else if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";
+    else if (factor.constant && factor.clear) what = "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, call, comparison, interval, got);
   }
   const std::string where = place(comparison, interval.shape);
   if (what.empty()) return where;

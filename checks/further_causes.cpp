@@ -10,8 +10,10 @@
 #include <set>
 
 #include "checks/bias.h"
+#include "checks/error_field.h"
 #include "checks/form_comparison.h"
 #include "checks/odds.h"
+#include "checks/places.h"
 #include "checks/row_part.h"
 #include "reference/replay.h"
 #include "src/error.h"
@@ -281,9 +283,6 @@ struct Variable {
   const std::vector<double>* values;
 };
 
-/// log2 of n over k, the bits by which chance does not pick these elements.
-double bits_of_choice(std::size_t n, std::size_t k) { return log_choose(static_cast<double>(n), static_cast<double>(k)) / std::log(2.0); }
-
 /// What the kernel has at the wrong elements, if it is one number, or a tensor itself.
 std::string plateau(const WrongTensor& wrong, const std::vector<Variable>& variables) {
   std::set<double> values;
@@ -416,6 +415,8 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
   const Standing rows(run, wrong);
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
     if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
+  for (const auto& hypothesis : {transposed, zero_where, outer_product})
+    if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
   if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);
@@ -449,7 +450,7 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
     const auto replayed = run.replayed.find(subjects[k].tensor->name);
     if (code == "AC101" && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none) continue;
     const WrongTensor wrong = wrong_tensor(run, subjects[k], pass);
-    if (wrong.comparison.outside.empty()) continue;
+    if (wrong.comparison.outside.empty() || (code == "AC101" && wrong.got.size() > 1 && all_zero(wrong.got))) continue;
     std::string words;
     try {
       if (code == "AC408") {

@@ -99,7 +99,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   for (const std::int64_t i : comparison.outside) any_non_finite |= !std::isfinite(values[static_cast<std::size_t>(i)]);
   check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
   if (run.accumulates(tensor.name)) check.code = "AC408";
-  check.cause = likely_cause(comparison, interval, values);
+  check.cause = likely_cause(run.call, comparison, interval, values);
   {  // of which some are none: not left to the explaining
     const bool plainly = check.code == "AC101";
     AtKink kink = at_kink(run, tensor, pass, values, unexplained, interval);
@@ -133,7 +133,8 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.code = "AC305", check.cause = words, check.verdict = find_code("AC305")->verdict;
     return;
   }
-  const Replayed cause = replayed_cause(whole, rows ? &*rows : nullptr);
+  const bool zero = values.size() > 1 && all_zero(values);
+  const Replayed cause = zero ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);
   if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
   else if (cause.kind == Replayed::Kind::narrowed) check.code = "AC302", check.cause = cause.words;
   else if (cause.kind != Replayed::Kind::none) check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;

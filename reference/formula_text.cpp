@@ -8,6 +8,7 @@
 
 #include "reference/formula_functions.h"
 #include "reference/formula_resolve.h"
+#include "reference/node_text.h"
 
 namespace ampcheck::reference {
 
@@ -249,7 +250,7 @@ class Evaluator {
   Expr name(const FormulaTerm& term) const {
     if (const Expr found = scope_.values[slot(term)]; found.defined()) return found;
     if (const auto found = facts_.integers.find(term.text); found != facts_.integers.end())
-      return indicator(graph(), facts_.integer_shapes.at(term.text), found->second);
+      return named(indicator(graph(), facts_.integer_shapes.at(term.text), found->second), term.text);
     if (const auto found = facts_.numbers.find(term.text); found != facts_.numbers.end()) return constant(graph(), found->second);
     if (const auto found = facts_.extents.find(term.text); found != facts_.extents.end())
       return constant(graph(), static_cast<double>(found->second));
@@ -423,7 +424,7 @@ class Evaluator {
         for (std::int64_t i = 0; i < n; ++i) values.push_back(i == at);
     else
       for (std::int64_t i = 0; i < n; ++i) values.push_back(i);
-    return indicator(graph(), shape, std::move(values));
+    return named(indicator(graph(), shape, std::move(values)), term.text + "(" + (hot ? index : formula_.term(term.args[0]).text) + ")");
   }
 
   /// gather: rows of [V, D] at each index; scatter_add: rows of [index..., D] added up at each index of [rows, D].

@@ -7,6 +7,11 @@
 
 namespace ampcheck::reference {
 
+Expr named(Expr indicator, const std::string& name) {
+  const_cast<Node&>(indicator.graph->node(indicator.id)).name = name;
+  return indicator;
+}
+
 bool silent(const Graph& graph, const Node& node) {
   if (moves_nothing(node.primitive)) return true;
   return node.primitive == Primitive::take && graph.node(node.args[0]).shape.count() == node.shape.count();
@@ -34,6 +39,8 @@ const char* infix(Primitive p) {
     case Primitive::sub: return " - ";
     case Primitive::mul: return " * ";
     case Primitive::div: return " / ";
+    case Primitive::less: return " < ";
+    case Primitive::less_equal: return " <= ";
     default: return nullptr;
   }
 }
@@ -44,7 +51,7 @@ std::string text_at(const Graph& graph, int id, const NodeNames& names, int dept
   switch (node.primitive) {
     case Primitive::input: return node.name;
     case Primitive::constant: return node.name.empty() || is_decimal(node.name) ? fmt::format("{}", node.value) : node.name;
-    case Primitive::indicator: return "mask";
+    case Primitive::indicator: return node.name.empty() ? "mask" : node.name;
     case Primitive::stored: return node.name;
     default: break;
   }

@@ -72,6 +72,7 @@ TEST(CustomOps, AForwardThatIsOffByLittleIsToldOfForms) {
   const ProgramResult much = testing::ampcheck("check " + kFolder + "windows.so window_sum_one_further --dtype fp32");
   EXPECT_EQ(much.exit_code, 1) << much.out;
   EXPECT_FALSE(contains(much.out, "another algebra")) << much.out;
+  EXPECT_TRUE(contains(much.out, "the condition (arange(T) - 4) < arange(S)")) << much.out;
 }
 
 TEST(CustomOps, TheOnlyOpOfALibraryNeedsNoName) {

@@ -45,7 +45,7 @@ if(AMPCHECK_SANITIZE)
 endif()
 file(GLOB AMPCHECK_SELDOM CONFIGURE_DEPENDS checks/ops/*.cpp checks/zoo/*.cpp checks/dump*.cpp checks/launcher*.cpp checks/shrink*.cpp checks/gate_rules.cpp
   checks/plugin_descriptor.cpp checks/contract.cpp checks/further_causes.cpp checks/another_activation.cpp checks/formula_change.cpp checks/diagnosis.cpp
-  checks/visible.cpp checks/compare_builds.cpp checks/file_tensors.cpp checks/coverage.cpp checks/budget.cpp checks/planted.cpp checks/real_tensors.cpp
+  checks/places.cpp checks/factor_origin.cpp checks/error_field.cpp checks/visible.cpp checks/compare_builds.cpp checks/file_tensors.cpp checks/coverage.cpp checks/budget.cpp checks/planted.cpp checks/real_tensors.cpp
   checks/second_order.cpp checks/forward_mode.cpp checks/declared_range.cpp checks/regime_cases.cpp checks/models/*_net.cpp checks/models/nets.cpp
   checks/train/net_toml.cpp checks/train/diagnosis.cpp checks/train/checkpoint.cpp checks/train/facts*.cpp checks/train/memory.cpp checks/train/net.cpp
   reference/formula*.cpp reference/difference_lessons.cpp src/toml_file.cpp src/op_call.cpp src/op_signature.cpp)
