@@ -94,7 +94,8 @@ std::string likely_cause(const OpCall& call, const Comparison& comparison, const
   else if (infinite == all) what = "infinite: an overflow on the way";
   else if (zeros == all) what = all_zero(got) ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last full vector or block" : "written as zero";
   else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) == all)) {  // one number is off by some factor anyway
-    const Factor factor = factor_of(ratios, interval.dtype);
+    Factor factor = factor_of(ratios, interval.dtype);
+    factor.constant = factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, comparison, interval, got));  // long sums spread it too
     if (factor.constant && factor.value == 0) what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
     else if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";
     else if (factor.constant && factor.clear) what = "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, call, comparison, interval, got);

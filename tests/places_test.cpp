@@ -65,6 +65,26 @@ TEST(FactorCause, IsNamedByTheExtentThatItComesFrom) {
   }
 }
 
+/// The sums of a long row spread the ratios, by less than tells them from another number.
+TEST(FactorCause, IsNamedBehindLongSums) {
+  const auto cause = [](double even, double odd) {
+    OpDef op = *find_op("layer_norm");
+    op.kernel.backward = [=, backward = op.kernel.backward](const kernels::KernelCall& call) {
+      backward(call);
+      std::vector<double> dx = to_doubles(call.at("dx"));
+      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= i % 2 == 0 ? even : odd;
+      round_values(kFp32, RoundingMode{}, dx, dx);
+      from_doubles(dx, call.at("dx"));
+    };
+    const CaseResult result = run_case(op, parse_call("layer_norm(x=fp32[3,1000],seed=1)", op.signature), {});
+    const CheckResult* const check = deciding_check(result);
+    return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
+  };
+  const double root = std::sqrt(1000.0);
+  EXPECT_TRUE(cause(root, root).starts_with("off by a constant factor of 31.6228, which is sqrt(1000), 1000 being D")) << cause(root, root);
+  EXPECT_FALSE(contains(cause(root, 2 * root), "constant factor")) << cause(root, 2 * root);
+}
+
 /// Near one of them, or one that several are, or none of the whole tensor.
 TEST(FactorCause, IsNotNamedWhereNothingTellsWhichItIs) {
   EXPECT_EQ(origin_of("fp32[5,7]", std::sqrt(7.0) * (1 + 0x1p-16)), "");
