@@ -125,7 +125,7 @@ int relations_probe(const OpCall& call);
 /// Likely cause of a failed comparison, in words; empty if nothing fits.
 std::string likely_cause(const OpCall& call, const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
 
-/// Whether all numbers are zero: any change of a formula that leaves nothing gives them.
+/// Whether there are several numbers and all are zero: any change of a formula that leaves nothing gives them.
 bool all_zero(const std::vector<double>& got);
 
 /// Whether the wrong elements are all wrong by one factor: the errors of sums have either sign and no common size.

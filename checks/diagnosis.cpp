@@ -55,7 +55,7 @@ std::string rounded_text(double factor) {
 }  // namespace
 
 bool all_zero(const std::vector<double>& got) {
-  return std::all_of(got.begin(), got.end(), [](double v) { return v == 0; });
+  return got.size() > 1 && std::all_of(got.begin(), got.end(), [](double v) { return v == 0; });
 }
 
 bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
@@ -92,9 +92,10 @@ std::string likely_cause(const OpCall& call, const Comparison& comparison, const
   else if (zero_due && all > 0) what = "not zero where exactly zero is due";
   else if (nans == all) what = "NaN: unwritten, or 0/0 or inf-inf on the way";
   else if (infinite == all) what = "infinite: an overflow on the way";
-  else if (zeros == all) what = all_zero(got) ? "all of it is zero" : "written as zero";
+  else if (zeros == all) what = all_zero(got) ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last full vector or block" : "written as zero";
   else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) == all)) {  // one number is off by some factor anyway
-    const Factor factor = factor_of(ratios, interval.dtype);
+    Factor factor = factor_of(ratios, interval.dtype);
+    factor.constant = factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, comparison, interval, got));  // long sums spread it too
     if (factor.constant && factor.value == 0) what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
     else if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";
     else if (factor.constant && factor.clear) what = "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, call, comparison, interval, got);
@@ -236,12 +237,15 @@ std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const 
   if (tensor.shape.count() > kLargestReplay || run.accumulates(tensor.name)) return "";
   std::int64_t longest = 128;
   for (const auto& [symbol, extent] : run.call.dims) longest = std::max(longest, extent);
-  for (const Scope& scope : scopes_of(run, 0, tensor, pass))
+  for (const Scope& scope : scopes_of(run, 0, tensor, pass)) {
+    const auto without = [&](int dropped) {
+      std::vector<double> values = reference::replay(*scope.recording->graph, scope.leaves, {scope.target}, {reference::SumOrder::sequential, nullptr, dropped}).front();
+      round_values(format(tensor.dtype), RoundingMode{}, values, values);
+      return values;
+    };
     for (const int dropped : {-1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}) {
       if (dropped > longest) break;
-      std::vector<double> values =
-          reference::replay(*scope.recording->graph, scope.leaves, {scope.target}, {reference::SumOrder::sequential, nullptr, dropped}).front();
-      round_values(format(tensor.dtype), RoundingMode{}, values, values);
+      const std::vector<double> values = without(dropped);
       // Nine of ten wrong elements reproduced to an ulp of storage, or to what rounding may do and a quarter of their error, and wrong in
       // the replay too: chance does not do that.
       std::int64_t same = 0, besides = -std::ssize(comparison.outside);
@@ -255,8 +259,10 @@ std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const 
         same += !admits(interval, at, value) && (wrote == value || (std::isnan(wrote) && std::isnan(value)) || rounded || ulp_distance(format(tensor.dtype), wrote, value) <= 1);
       }
       if (10 * same < 9 * static_cast<std::int64_t>(comparison.outside.size())) continue;
-      return dropped < 0 ? "a sum leaves out its last term" : "a sum leaves out what follows the last full vector of " + std::to_string(dropped);
+      if (dropped > 0) return "a sum leaves out what follows the last full vector of " + std::to_string(dropped);
+      return without(4) == values ? "a sum leaves out its last term, or what follows its last full vector" : "a sum leaves out its last term";  // one term is all that follows
     }
+  }
   return "";
 }
 

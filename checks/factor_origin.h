@@ -14,4 +14,7 @@ namespace ampcheck::checks {
 /// storage's roundings; empty if there is none, or too many to say which. `factor`: about the ratio.
 std::string factor_origin(double factor, const OpCall& call, const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
 
+/// Whether nine of ten wrong elements are wrong by this factor, each to within its roundings and an eighth of its error.
+bool wrong_by_factor(double factor, const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
+
 }  // namespace ampcheck::checks

@@ -450,7 +450,7 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
     const auto replayed = run.replayed.find(subjects[k].tensor->name);
     if (code == "AC101" && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none) continue;
     const WrongTensor wrong = wrong_tensor(run, subjects[k], pass);
-    if (wrong.comparison.outside.empty() || (code == "AC101" && wrong.got.size() > 1 && all_zero(wrong.got))) continue;
+    if (wrong.comparison.outside.empty() || (code == "AC101" && all_zero(wrong.got))) continue;
     std::string words;
     try {
       if (code == "AC408") {

@@ -7,6 +7,7 @@
 #include "checks/case_run.h"
 #include "checks/form_comparison.h"
 #include "checks/kinks.h"
+#include "checks/places.h"
 #include "checks/row_part.h"
 #include "src/elements.h"
 #include "src/rounding.h"
@@ -82,7 +83,7 @@ Replayed confirmed(const Replayed& before, const Wrong& wrong) {
 Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
   std::vector<Replayed>& known = whole.run.replayed[whole.tensor.name];
   if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
-  const bool one_factor = whole.one_factor();
+  const bool one_factor = whole.one_factor() || on_regular_lines(whole.comparison, whole.interval.shape);
   Replayed out = known.empty() ? Replayed() : confirmed(known.back(), rows != nullptr ? *rows : whole);
   if (out.kind == Replayed::Kind::none && rows != nullptr) out = replays(*rows, one_factor);
   constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
@@ -133,8 +134,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.code = "AC305", check.cause = words, check.verdict = find_code("AC305")->verdict;
     return;
   }
-  const bool zero = values.size() > 1 && all_zero(values);
-  const Replayed cause = zero ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);
+  const Replayed cause = all_zero(values) ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);
   if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
   else if (cause.kind == Replayed::Kind::narrowed) check.code = "AC302", check.cause = cause.words;
   else if (cause.kind != Replayed::Kind::none) check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;

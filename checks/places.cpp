@@ -43,14 +43,24 @@ class Patterns {
 
   std::string words() const {
     constexpr std::size_t kFewest = 3;   // two always lie on some line
-    constexpr double kFewestBits = 8;
     if (wrong_.size() < kFewest || bits_of_choice(static_cast<std::size_t>(count_), wrong_.size()) < kFewestBits) return "";
     for (const auto& pattern : {&Patterns::lines, &Patterns::by_diagonal, &Patterns::elements, &Patterns::tile})
       if (const std::string found = (this->*pattern)(); !found.empty()) return found;
     return "";
   }
 
+  /// Of lines, each counts once: what goes wrong in a row may go wrong in all of it.
+  bool regular() const {
+    const Marks rows(grid_.rows, wrong_, [&](std::int64_t i) { return grid_.row(i); }), columns(grid_.columns, wrong_, [&](std::int64_t i) { return grid_.column(i); });
+    const bool one_way = rows.step > 1 || columns.step > 1;
+    const Marks& marks = columns.step > 1 ? columns : rows;
+    const std::int64_t of = columns.step > 1 ? grid_.columns : grid_.rows;
+    return one_way && bits_of_choice(static_cast<std::size_t>(of), static_cast<std::size_t>(marks.count)) >= kFewestBits && !lines().empty();
+  }
+
  private:
+  static constexpr double kFewestBits = 8;
+
   template <class F>
   bool holds(F in) const {
     if (!std::all_of(wrong_.begin(), wrong_.end(), in)) return false;
@@ -116,6 +126,8 @@ class Patterns {
 }  // namespace
 
 double bits_of_choice(std::size_t n, std::size_t k) { return log_choose(static_cast<double>(n), static_cast<double>(k)) / std::log(2.0); }
+
+bool on_regular_lines(const Comparison& comparison, const Shape& shape) { return shape.rank > 0 && !comparison.outside.empty() && Patterns(comparison, Grid(shape)).regular(); }
 
 std::string place(const Comparison& comparison, const Shape& shape) {
   if (shape.rank == 0) return "";

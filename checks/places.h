@@ -12,6 +12,9 @@ namespace ampcheck::checks {
 /// the right ones.
 std::string place(const Comparison& comparison, const Shape& shape);
 
+/// Whether they are every k-th row or column, of so many that no sum of few digits goes wrong just there.
+bool on_regular_lines(const Comparison& comparison, const Shape& shape);
+
 /// log2 of n over k, the bits by which chance does not pick these elements.
 double bits_of_choice(std::size_t n, std::size_t k);
 

@@ -65,6 +65,26 @@ TEST(FactorCause, IsNamedByTheExtentThatItComesFrom) {
   }
 }
 
+/// The sums of a long row spread the ratios, by less than tells them from another number.
+TEST(FactorCause, IsNamedBehindLongSums) {
+  const auto cause = [](double even, double odd) {
+    OpDef op = *find_op("layer_norm");
+    op.kernel.backward = [=, backward = op.kernel.backward](const kernels::KernelCall& call) {
+      backward(call);
+      std::vector<double> dx = to_doubles(call.at("dx"));
+      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= i % 2 == 0 ? even : odd;
+      round_values(kFp32, RoundingMode{}, dx, dx);
+      from_doubles(dx, call.at("dx"));
+    };
+    const CaseResult result = run_case(op, parse_call("layer_norm(x=fp32[3,1000],seed=1)", op.signature), {});
+    const CheckResult* const check = deciding_check(result);
+    return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
+  };
+  const double root = std::sqrt(1000.0);
+  EXPECT_TRUE(cause(root, root).starts_with("off by a constant factor of 31.6228, which is sqrt(1000), 1000 being D")) << cause(root, root);
+  EXPECT_FALSE(contains(cause(root, 2 * root), "constant factor")) << cause(root, 2 * root);
+}
+
 /// Near one of them, or one that several are, or none of the whole tensor.
 TEST(FactorCause, IsNotNamedWhereNothingTellsWhichItIs) {
   EXPECT_EQ(origin_of("fp32[5,7]", std::sqrt(7.0) * (1 + 0x1p-16)), "");
@@ -123,8 +143,25 @@ TEST(PlaceCause, SaysNoMoreThanTheNumbersDo) {
   const auto last = [](const std::string& x, std::int64_t column) { return cause_of(x, [column](std::int64_t, std::int64_t c, double due) { return c == column ? 1.3 * due : due; }); };
   EXPECT_EQ(last("fp32[5,3]", 2), "off by a constant factor of 1.3; only in the last column");
   EXPECT_EQ(last("fp32[5,9]", 8), "off by a constant factor of 1.3; only in the last column: the tail of each row");
-  EXPECT_EQ(cause_of("fp32[5,7]", [](std::int64_t, std::int64_t, double) { return 0.0; }), "all of it is zero");
+  EXPECT_EQ(cause_of("fp32[5,7]", [](std::int64_t, std::int64_t, double) { return 0.0; }), "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last full vector or block");
   EXPECT_EQ(cause_of("fp32[3,3]", [](std::int64_t r, std::int64_t c, double due) { return r == c && r < 2 ? 1.3 * due : due; }).find("diagonal"), std::string::npos);
+}
+
+/// Sums of few digits do not spare three columns of four.
+TEST(PlaceCause, EveryFourthColumnIsNoShortAccumulator) {
+  OpDef op = *find_op("layer_norm");
+  op.kernel.backward = [backward = op.kernel.backward](const kernels::KernelCall& call) {
+    backward(call);
+    std::vector<double> dx = to_doubles(call.at("dx"));
+    for (std::size_t i = 1; i < dx.size(); i += 4) dx[i] *= 1 + 0x1p-7;
+    round_values(kFp32, RoundingMode{}, dx, dx);
+    from_doubles(dx, call.at("dx"));
+  };
+  const CaseResult result = run_case(op, parse_call("layer_norm(x=fp32[3,1024],seed=1)", op.signature), {});
+  const CheckResult* const check = deciding_check(result);
+  ASSERT_NE(check, nullptr);
+  EXPECT_EQ(check->code, "AC101");
+  EXPECT_TRUE(contains(check->cause, "only in every 4th column from 1 on")) << check->cause;
 }
 
 }  // namespace
