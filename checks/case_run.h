@@ -129,6 +129,9 @@ std::string likely_cause(const Comparison& comparison, const Interval& interval,
 bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);
 
 /// The one change of a form that gives the tensor as the kernel wrote it; Kind::none if there is none. `only`: no other change than that of
+/// What an accumulating buffer seems to have got instead of what it held plus the gradient, in words; empty if nothing fits.
+std::string added_otherwise(const Comparison& comparison, const Interval& interval, const std::vector<double>& held, const std::vector<double>& got);
+
 /// these words is tried.
 Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
                              const Interval& interval, const std::string& only = "");
