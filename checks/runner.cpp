@@ -234,6 +234,20 @@ void convict_unseen_outputs(std::vector<CaseResult>& cases) {
     }
 }
 
+/// What kernels printed, an op a line; a crash says it in its cause.
+std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
+  std::map<std::string, std::pair<std::int64_t, std::string>> seen;
+  for (const CaseResult& result : cases)
+    for (const CheckResult& check : result.checks) {
+      if (check.name != kPrinted) continue;
+      auto& [count, first] = seen[result.op];
+      if (count++ == 0) first = fmt::format("in '{}' {}", result.name, check.note);
+    }
+  std::vector<std::string> out;
+  for (const auto& [op, all] : seen) out.push_back(fmt::format("{}: printed in {} case{}; {}", op, all.first, all.first == 1 ? "" : "s", all.second));
+  return out;
+}
+
 CaseResult not_run(const Case& item, const std::string& why) {
   CaseResult out;
   out.name = item.call.str(item.op->signature), out.op = item.op->signature.name, out.plugin = item.op->plugin;
@@ -386,6 +400,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
   for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : other_subgradients(report.cases)) report.notes.push_back(std::move(note));
+  for (std::string& note : printed_by(report.cases)) report.notes.push_back(std::move(note));
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;
