@@ -287,6 +287,7 @@ void check_relations(CaseRun& run, const LaunchResult& forward, const BackwardRu
   if (!check_repeats_and_poison(run, forward, backward.tensors, backward.result)) return;
   check_homogeneity(run, backward.tensors, backward.result);
   check_row_independence(run, forward, backward.tensors, backward.result);
+  check_batch_invariance(run, forward, backward);
 }
 
 }  // namespace ampcheck::checks

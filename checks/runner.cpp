@@ -401,6 +401,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : other_subgradients(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : printed_by(report.cases)) report.notes.push_back(std::move(note));
+  for (std::string& note : batch_variances(report.cases)) report.notes.push_back(std::move(note));
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;
