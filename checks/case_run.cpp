@@ -137,7 +137,7 @@ LaunchTensors CaseRun::refilled(const LaunchTensors& tensors, const std::vector<
 
 void CaseRun::note_memory(const LaunchResult& result, const std::string& where) {
   for (const std::string& name : result.overrun)
-    add_relation("guards " + name, "AC402", 1, 1, "bytes around '" + name + "' or in its stride gaps changed during " + where);
+    add_relation("guards " + name, "AC402", 1, 1, where + " wrote outside of '" + name + "': " + result.overrun_where.at(name));
   for (const std::string& name : result.clobbered)
     add_relation("inputs unchanged " + name, "AC403", 1, 1, "'" + name + "' holds other bits after " + where);
 }

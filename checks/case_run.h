@@ -112,6 +112,10 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
 
 /// Every exact relation of the op (poison, repeats, homogeneity, row independence), at the probe of relations_probe().
 void check_relations(CaseRun& run, const LaunchResult& forward, const BackwardRun& backward);
+/// The rows of a case with the number of rows and the place that they have among the others, and alone: checks/batch_invariance.cpp.
+void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const BackwardRun& backward);
+/// What it saw of kernels that do not declare batch invariance, an op a line.
+std::vector<std::string> batch_variances(const std::vector<CaseResult>& cases);
 /// Adds a judged tensor to a replay's tensors: got, want and the ends of the interval. Nothing without a dump.
 void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass);
 
@@ -127,6 +131,9 @@ std::string likely_cause(const OpCall& call, const Comparison& comparison, const
 
 /// Whether there are several numbers and all are zero: any change of a formula that leaves nothing gives them.
 bool all_zero(const std::vector<double>& got);
+
+/// What an accumulating buffer seems to have got instead of what it held plus the gradient, in words; empty if nothing fits.
+std::string added_otherwise(const Comparison& comparison, const Interval& interval, const std::vector<double>& held, const std::vector<double>& got);
 
 /// Whether the wrong elements are all wrong by one factor: the errors of sums have either sign and no common size.
 bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got);

@@ -70,6 +70,29 @@ bool off_by_one_factor(const Comparison& comparison, const Interval& interval, c
   return factor.constant && std::fabs(factor.value - 1) > 64 * format(interval.dtype).unit_roundoff();
 }
 
+std::string added_otherwise(const Comparison& comparison, const Interval& interval, const std::vector<double>& held, const std::vector<double>& got) {
+  struct Instead {
+    double of_held, of_gradient;
+    const char* words;
+  };
+  static constexpr Instead kAll[] = {{0, 1, "the buffer holds the gradient alone: it was overwritten, not added to"},
+                                     {1, 0, "the buffer holds what it held: nothing was added"},
+                                     {1, 2, "the buffer holds what it held and the gradient twice: it was added two times"},
+                                     {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"},
+                                     {1, -1, "the buffer holds what it held less the gradient: it was subtracted"}};
+  for (const Instead& instead : kAll) {
+    const bool fits = std::ranges::all_of(comparison.outside, [&](std::int64_t at) {
+      const auto i = static_cast<std::size_t>(at);
+      const double gradient = interval.value[i] - held[i], v = instead.of_held * held[i] + instead.of_gradient * gradient, r = 2 * interval.radius[i];  // added two times, rounded twice
+      double ends[2] = {v - r, v + r};
+      round_ends(interval.dtype, ends);
+      return got[i] >= ends[0] && got[i] <= ends[1];
+    });
+    if (fits) return instead.words;
+  }
+  return "";
+}
+
 std::string likely_cause(const OpCall& call, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
   std::vector<double> ratios;
   std::int64_t zeros = 0, nans = 0, infinite = 0;

@@ -100,7 +100,8 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   for (const std::int64_t i : comparison.outside) any_non_finite |= !std::isfinite(values[static_cast<std::size_t>(i)]);
   check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
   if (run.accumulates(tensor.name)) check.code = "AC408";
-  check.cause = likely_cause(run.call, comparison, interval, values);
+  check.cause = check.code == "AC408" ? added_otherwise(comparison, interval, run.held(tensor), values) : "";
+  if (check.cause.empty()) check.cause = likely_cause(run.call, comparison, interval, values);
   {  // of which some are none: not left to the explaining
     const bool plainly = check.code == "AC101";
     AtKink kink = at_kink(run, tensor, pass, values, unexplained, interval);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/launch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -117,6 +119,27 @@ std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
   return changed;
 }
 
+std::string GuardedTensor::where_outside(const GuardedTensor& before) const {
+  const GuardedTensor expected = before.clone();
+  copy_elements(view_, expected.view_);
+  std::int64_t last = 0, first_behind = -1, first_between = -1, first_before = -1, counts[3] = {};
+  for (int i = 0; i < view_.shape.rank; ++i) last += (view_.shape[i] - 1) * view_.strides[i];
+  const auto start = static_cast<std::byte*>(view_.data) - bytes().data();
+  const std::int64_t end = start + (view_.count() == 0 ? 0 : (last + 1) * ampcheck::bytes(view_.dtype));
+  for (std::size_t k = 0; k < bytes().size(); ++k) {
+    if (bytes()[k] == expected.bytes()[k]) continue;
+    const auto at = static_cast<std::int64_t>(k);
+    std::int64_t& first = at < start ? first_before : at < end ? first_between : first_behind;
+    if (++counts[at < start ? 0 : at < end ? 1 : 2] == 1) first = at;
+  }
+  std::string out;
+  const auto say = [&](std::int64_t count, const std::string& where) { out += count == 0 ? "" : fmt::format("{}{} byte{} {}", out.empty() ? "" : "; ", count, count == 1 ? "" : "s", where); };
+  say(counts[0], fmt::format("before its first element, the farthest {} bytes before it", start - first_before));
+  say(counts[1], fmt::format("in the gaps of its strides, the first {} bytes from its first element", first_between - start));
+  say(counts[2], fmt::format("behind its last element, the first {}", first_behind == end ? "right behind it" : fmt::format("after {} others", first_behind - end)));
+  return out;
+}
+
 std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b) {
   const TensorView &x = a.view(), &y = b.view();
   const std::int64_t n = x.count();
@@ -193,13 +216,18 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
     }
   }
 
-  for (const auto& [name, tensor] : out.written)
-    if (tensor.changed_outside(tensors.write.at(name)) > 0) out.overrun.push_back(name);
+  const auto look_around = [&out](const std::string& name, const GuardedTensor& after, const GuardedTensor& before) {
+    if (after.changed_outside(before) == 0) return;
+    out.overrun.push_back(name);
+    out.overrun_where[name] = after.where_outside(before);
+  };
+  for (const auto& [name, tensor] : out.written) look_around(name, tensor, tensors.write.at(name));
   for (const auto& [name, tensor] : read) {
     const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&, input = std::string_view(name)](const auto& p) { return p.second == input; });
     const GuardedTensor& before = tensors.read.at(name);
-    if (overwritten ? tensor.changed_outside(before) > 0 : !tensor.same_bytes(before)) (overwritten ? out.overrun : out.clobbered).push_back(name);
-    else if (!overwritten && copies != nullptr) copies->of[name] = {before, tensor};
+    if (overwritten) look_around(name, tensor, before);
+    else if (!tensor.same_bytes(before)) out.clobbered.push_back(name);
+    else if (copies != nullptr) copies->of[name] = {before, tensor};
   }
   for (const auto& [name, from] : tensors.in_place) out.written[name] = read.at(from).clone();
   return out;

@@ -35,6 +35,8 @@ class GuardedTensor {
   GuardedTensor clone() const;
   /// Bytes outside the elements differ from those of `before`: number of such bytes.
   std::int64_t changed_outside(const GuardedTensor& before) const;
+  /// Where they lie, in words: before, behind or between the elements, and how far.
+  std::string where_outside(const GuardedTensor& before) const;
   bool same_bytes(const GuardedTensor& other) const;
 
  private:
@@ -52,6 +54,7 @@ std::uint64_t poison(Dtype dtype, int which);
 struct LaunchResult {
   std::map<std::string, GuardedTensor> written;  ///< outputs, saved tensors or gradients after the call
   std::vector<std::string> overrun;              ///< tensors around which guard bytes changed
+  std::map<std::string, std::string> overrun_where;  ///< of these, in words
   std::vector<std::string> clobbered;            ///< inputs whose bytes changed
 };
 

@@ -278,10 +278,11 @@ class Reader {
   void read_rows() {
     const TomlNode* const node = root_.find("rows");
     if (node == nullptr) return;
-    const TomlSection section(file_, *node, "rows", {"dim", "of"});
+    const TomlSection section(file_, *node, "rows", {"dim", "of", "batch_invariant"});
     note("row_dim", node->place, nullptr);
     out_.op.row_dim = out_.keep(required(section, "dim", "the symbol of the rows"));
     mark(section.texts("of"), AC_ROW_INDEPENDENT, section.place("of"), "rows");
+    if (section.flag("batch_invariant")) out_.op.flags |= AC_OP_BATCH_INVARIANT;
   }
 
   void read_accumulates() { mark(root_.texts("accumulates"), AC_ACCUMULATES, root_.place("accumulates"), "accumulates"); }

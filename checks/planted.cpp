@@ -20,7 +20,7 @@ using Row = std::vector<float>;
 enum class Twist {
   // Faults of the backward of softmax.
   sign, missing_factor, dropped_tail, bf16_accumulation, unwritten_last, nan_rows_unwritten, overrun, clobbers_cotangent,
-  alternating_order, stale_maximum, ignores_strides, nonlinear,
+  alternating_order, stale_maximum, ignores_strides, nonlinear, order_by_batch, order_by_place,
   // Correct variants.
   reversed_order, kahan, online, by_lse,
 };
@@ -36,7 +36,7 @@ float sum(const Row& terms, Twist twist, bool flip) {
   float s = 0, carry = 0;
   const std::size_t n = terms.size();
   for (std::size_t i = 0; i < n; ++i) {
-    const bool backwards = twist == Twist::reversed_order || (twist == Twist::alternating_order && flip);
+    const bool backwards = twist == Twist::reversed_order || flip;
     const float t = terms[backwards ? n - 1 - i : i];
     if (twist == Twist::kahan) {
       const float y = t - carry, next = s + y;
@@ -108,10 +108,11 @@ void forward(const KernelCall& call, Twist twist) {
 
 void backward(const KernelCall& call, Twist twist) {
   static std::atomic<int> calls{0};
-  const bool flip = ++calls % 2 == 0;
+  const bool odd_call = ++calls % 2 == 0;
   const TensorView &dx = call.at("dx"), &dy = call.at("dy");
   const std::vector<Row> x = rows_of(call.at("x")), g = rows_of(dy, twist == Twist::ignores_strides);
   for (std::size_t r = 0; r < x.size(); ++r) {
+    const bool flip = (twist == Twist::alternating_order && odd_call) || (twist == Twist::order_by_batch && x.size() > 3) || (twist == Twist::order_by_place && r % 2 == 1);
     const Row y = softmax_row(x[r], twist, nullptr);
     const std::size_t n = y.size();
     Row products(n), out(n);
@@ -141,6 +142,11 @@ PlantedOp softmax_with(const std::string& variant, Twist twist, const std::strin
   out.op.kernel.forward = [twist](const KernelCall& call) { forward(call, twist); };
   out.op.kernel.backward = [twist](const KernelCall& call) { backward(call, twist); };
   return out;
+}
+
+PlantedOp batch_invariant(PlantedOp planted) {
+  planted.op.signature.launch.batch_invariant = true;
+  return planted;
 }
 
 /// An op whose gradient accumulates by contract, but whose kernel overwrites; the sum over rows of a broadcast bias.
@@ -193,11 +199,14 @@ std::span<const PlantedOp> planted_ops() {
       softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call", "AC404"),
       softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", "AC405"),
       softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
+      batch_invariant(softmax_with("order_by_batch", Twist::order_by_batch, "sums backwards where there are more than three rows, though declared batch invariant", "AC409")),
+      batch_invariant(softmax_with("order_by_place", Twist::order_by_place, "sums every second row backwards, though declared batch invariant", "AC409")),
       softmax_with("nonlinear", Twist::nonlinear, "a factor 1 + |g| 2^-25, too small for the interval", "AC407"),
       overwriting_accumulator(),
       loses_range(),
       softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", ""),
       softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),
+      batch_invariant(softmax_with("one_order", Twist::reversed_order, "correct: sums backwards, whatever the number of rows", "")),
       softmax_with("online", Twist::online, "correct: one pass with running rescaling", ""),
       softmax_with("by_lse", Twist::by_lse, "correct: exp(x - lse)", ""),
   });

@@ -135,7 +135,7 @@ class OpReader {
     signature_.name = name_of(op_.name, "name", place_);
     place_ = place_.in("'" + signature_.name + "'");
     signature_.summary = one_line(op_.summary, "summary", place_);
-    require_flags(op_.flags, AC_OP_STRIDED | AC_OP_SERIAL, place_);
+    require_flags(op_.flags, AC_OP_STRIDED | AC_OP_SERIAL | AC_OP_BATCH_INVARIANT, place_);
     if ((op_.devices & ~std::uint32_t{AC_ON_CPU | AC_ON_CUDA}) != 0) place_.fail("devices, got " + std::to_string(op_.devices) + ", want AC_ON_CPU, AC_ON_CUDA or both");
     read_dims();
     read_inputs();
@@ -370,6 +370,9 @@ class OpReader {
     launch.row_dim = text(op_.row_dim, kMostName, "row_dim", place_);
     for (const std::string& symbol : row_symbols(signature_)) require_dim(symbol, "row_dim", place_);
     if (launch.row_dim.empty() && !launch.row_independent.empty()) place_.fail("row_dim, got none, want the symbol of the rows that '" + launch.row_independent.front() + "' is independent along");
+    launch.batch_invariant = (op_.flags & AC_OP_BATCH_INVARIANT) != 0;
+    if (launch.batch_invariant && launch.row_independent.empty()) place_.fail("batch_invariant, got it without rows, want outputs or gradients that are row-independent");
+    if (launch.batch_invariant && signature_.precision.atomics) place_.fail("batch_invariant, got it beside atomics, want one of them: atomics leave the order of sums free");
   }
 
   void read_kinks() {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exact relations: what must hold bit for bit, whatever the rounding.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -132,8 +134,7 @@ Scaling compare_scaled(const TensorView& base, const TensorView& scaled, double 
     }
     for (std::int64_t i = 0; failed > 0 && out.where.empty(); ++i)
       if (judged(from[i], to[i]) && to[i] != factor * from[i])
-        out.where = "element " + std::to_string(start + i) + ": " + std::to_string(from[i]) + " becomes " + std::to_string(to[i]) +
-                    " when the cotangent is scaled by " + std::to_string(factor);
+        out.where = fmt::format("element {}: {:.9g} becomes {:.9g} when the cotangent is scaled by {}, want {:.9g}", start + i, from[i], to[i], factor, factor * from[i]);
     out.compared += compared, out.failed += failed;
   }
   return out;
@@ -286,6 +287,7 @@ void check_relations(CaseRun& run, const LaunchResult& forward, const BackwardRu
   if (!check_repeats_and_poison(run, forward, backward.tensors, backward.result)) return;
   check_homogeneity(run, backward.tensors, backward.result);
   check_row_independence(run, forward, backward.tensors, backward.result);
+  check_batch_invariance(run, forward, backward);
 }
 
 }  // namespace ampcheck::checks

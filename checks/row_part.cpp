@@ -12,17 +12,7 @@ namespace {
 
 constexpr std::int64_t kElements = 512;
 
-/// Rows [first, first + count) of `all`.
-struct Rows {
-  std::int64_t first, count, all;
-};
-
-std::vector<double> taken(const std::vector<double>& values, const Rows& rows) {
-  const auto width = static_cast<std::ptrdiff_t>(values.size()) / rows.all;
-  return {values.begin() + rows.first * width, values.begin() + (rows.first + rows.count) * width};
-}
-
-Numbers taken(const Numbers& values, const Rows& rows) {
+Numbers taken(const Numbers& values, const RowRange& rows) {
   const std::size_t width = values.size() / static_cast<std::size_t>(rows.all), n = width * static_cast<std::size_t>(rows.count);
   Numbers out{reference::make_channel(static_cast<std::int64_t>(n)), n};
   std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(width) * rows.first, n, out.begin());
@@ -30,7 +20,7 @@ Numbers taken(const Numbers& values, const Rows& rows) {
 }
 
 /// Which rows: the first, unless they are wrong less than half as often as all are.
-Rows chosen(const Comparison& comparison, std::int64_t width, std::int64_t all) {
+RowRange chosen(const Comparison& comparison, std::int64_t width, std::int64_t all) {
   const std::int64_t least = width >= 2 * kElements ? 1 : 2;  // rows that are matrices, one of them
   const std::int64_t count = std::max(least, (kElements + width - 1) / width), windows = all / count;
   if (windows < 2) return {0, all, all};
@@ -41,7 +31,7 @@ Rows chosen(const Comparison& comparison, std::int64_t width, std::int64_t all) 
   return {(std::max_element(wrong.begin(), wrong.end()) - wrong.begin()) * count, count, all};
 }
 
-Interval taken(const Interval& interval, const Rows& rows, const Shape& shape) {
+Interval taken(const Interval& interval, const RowRange& rows, const Shape& shape) {
   Interval out{interval.form, interval.dtype, shape, taken(interval.value, rows), taken(interval.radius, rows), taken(interval.low, rows), taken(interval.high, rows), {}};
   const auto width = std::ssize(interval.how) / rows.all;
   if (!interval.how.empty()) out.how.assign(interval.how.begin() + rows.first * width, interval.how.begin() + (rows.first + rows.count) * width);
@@ -49,7 +39,7 @@ Interval taken(const Interval& interval, const Rows& rows, const Shape& shape) {
 }
 
 /// The values of every cotangent in these rows; nothing where one has neither rows nor the same elements.
-std::optional<NamedValues> cotangents_of(CaseRun& run, RowPart& part, const Rows& rows) {
+std::optional<NamedValues> cotangents_of(CaseRun& run, RowPart& part, const RowRange& rows) {
   NamedValues out;
   for (const auto& [name, node] : part.run->reference.recording().cotangents) {
     const auto given = run.reference.cotangents().find(name);
@@ -81,22 +71,28 @@ bool same_values(RowPart& part, Pass pass) {
 
 }  // namespace
 
+bool RowCase::take(CaseRun& whole, const RowRange& rows) {
+  const OpSignature& signature = whole.op.signature;
+  call = with_rows(signature, whole.call, rows.count);
+  if (!misplaced_rows(signature, whole.call).empty() || (signature.valid && !signature.valid(call.dims, call.attributes))) return false;
+  NamedValues inputs;
+  for (const TensorSpec& spec : signature.inputs)
+    if (whole.call.has(spec)) inputs[spec.name] = has_rows(signature, spec) ? taken(whole.reference.inputs().at(spec.name), rows) : whole.reference.inputs().at(spec.name);
+  run = std::make_unique<CaseRun>(whole.op, call, whole.options, std::move(inputs));
+  return true;
+}
+
 std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
   const OpSignature& signature = run.op.signature;
   const auto& by_row = signature.launch.row_independent;
   if (pass == Pass::jvp || comparison.outside.empty() || std::find(by_row.begin(), by_row.end(), tensor.name) == by_row.end() || run.accumulates(tensor.name)) return nullptr;
   const std::int64_t all = rows_of(signature, run.call);
-  if (all < 2 || tensor.shape.count() % all != 0 || !misplaced_rows(signature, run.call).empty()) return nullptr;
+  if (all < 2 || tensor.shape.count() % all != 0) return nullptr;
   const std::int64_t width = tensor.shape.count() / all;
-  const Rows rows = width == 0 ? Rows{0, all, all} : chosen(comparison, width, all);
+  const RowRange rows = width == 0 ? RowRange{0, all, all} : chosen(comparison, width, all);
   if (rows.count == all) return nullptr;
   auto part = std::make_unique<RowPart>();
-  part->call = with_rows(signature, run.call, rows.count);
-  if (signature.valid && !signature.valid(part->call.dims, part->call.attributes)) return nullptr;
-  NamedValues inputs;
-  for (const TensorSpec& spec : signature.inputs)
-    if (run.call.has(spec)) inputs[spec.name] = has_rows(signature, spec) ? taken(run.reference.inputs().at(spec.name), rows) : run.reference.inputs().at(spec.name);
-  part->run = std::make_unique<CaseRun>(run.op, part->call, run.options, std::move(inputs));
+  if (!part->take(run, rows)) return nullptr;
   for (const auto* list : {&part->run->outputs, &part->run->gradients})
     for (const Written& written : *list)
       if (written.name == tensor.name) part->tensor = written;

@@ -6,13 +6,24 @@
 #include <memory>
 
 #include "checks/case_run.h"
+#include "checks/rows.h"
 
 namespace ampcheck::checks {
 
-/// Neighbouring rows of a wrong tensor as a case of their own.
-struct RowPart {
+/// Neighbouring rows of a case as a case of their own.
+struct RowCase {
   OpCall call;                   ///< that of the case, with fewer rows
-  std::unique_ptr<CaseRun> run;  ///< at their inputs and cotangents; nothing is launched there
+  std::unique_ptr<CaseRun> run;  ///< at their inputs; holds on to `call`
+
+  RowCase() = default;
+  RowCase(const RowCase&) = delete;
+  RowCase& operator=(const RowCase&) = delete;
+  /// False where rows do not lie in front, or the op takes no case of so few.
+  bool take(CaseRun& whole, const RowRange& rows);
+};
+
+/// Rows of a wrong tensor, with their cotangents; nothing is launched there.
+struct RowPart : RowCase {
   Written tensor;
   std::vector<double> got;
   Interval interval;

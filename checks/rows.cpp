@@ -24,6 +24,11 @@ std::int64_t rows_of(const OpSignature& signature, const OpCall& call) {
   return rows;
 }
 
+std::vector<double> taken(const std::vector<double>& values, const RowRange& rows) {
+  const auto width = static_cast<std::ptrdiff_t>(values.size()) / rows.all;
+  return {values.begin() + rows.first * width, values.begin() + (rows.first + rows.count) * width};
+}
+
 std::string misplaced_rows(const OpSignature& signature, const OpCall& call) {
   const std::vector<std::string> rows = row_symbols(signature);
   for (const TensorSpec& spec : signature.inputs) {

@@ -20,6 +20,14 @@ bool has_rows(const OpSignature& signature, const TensorSpec& spec);
 /// How many rows a call has; 0 where the contract names none.
 std::int64_t rows_of(const OpSignature& signature, const OpCall& call);
 
+/// Rows [first, first + count) of `all`.
+struct RowRange {
+  std::int64_t first, count, all;
+};
+
+/// The elements of these rows, of a tensor that has them all.
+std::vector<double> taken(const std::vector<double>& values, const RowRange& rows);
+
 /// Why a call cannot be taken apart by rows, in words; empty if every input has them in front or not at all.
 std::string misplaced_rows(const OpSignature& signature, const OpCall& call);
 

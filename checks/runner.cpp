@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -119,17 +120,55 @@ void settle_contract(std::vector<CheckResult>& checks) {
     if (check.code.starts_with("AC30")) check.code = "AC101", check.verdict = Verdict::bug, check.cause.clear();
 }
 
+/// The tensors that a case lays out in memory.
+std::vector<std::string> laid_out(const CaseRun& run) {
+  const bool expanded = run.call.layout.starts_with("expanded");  // cotangents alone can be
+  std::vector<std::string> out;
+  for (const TensorSpec& spec : run.op.signature.inputs)
+    if (run.call.has(spec) && !expanded) out.push_back(spec.name);
+  for (const Written& output : run.outputs) {
+    if (!expanded) out.push_back(output.name);
+    if (!output.saved) out.push_back(gradient_name(output.name));
+  }
+  for (const Written& gradient : run.gradients)
+    if (!expanded) out.push_back(gradient.name);
+  return out;
+}
+
+/// Whose layout it takes to be wrong, each tensor tried with it alone.
+std::string layout_words(const OpDef& op, const OpCall& call, const RunOptions& options, const std::vector<std::string>& tensors) {
+  const std::string kind = call.layout.substr(0, call.layout.find(':'));
+  const auto wrong_with = [&](const std::string& tensor) {
+    OpCall alone = call;
+    alone.layout = kind + ":" + tensor;
+    const CaseResult result = run_case(op, alone, options);
+    return std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& check) { return check.code == "AC406" || wrong_value(check); });
+  };
+  std::vector<std::string> found;
+  if (kind.size() < call.layout.size()) found = {call.layout.substr(kind.size() + 1)};
+  else std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(found), wrong_with);
+  if (found.empty()) return fmt::format("the values are right where all is dense, and where one tensor alone is {}: it takes two", kind);
+  std::string names = "'" + found.front() + "'";
+  for (std::size_t i = 1; i < found.size(); ++i) names += (i + 1 == found.size() ? " or '" : ", '") + found[i] + "'";
+  if (found.size() == 1) return fmt::format("'{}' is taken for dense, or read with another tensor's strides: right where all is dense, wrong where it alone is {}", found.front(), kind);
+  return fmt::format("right where all is dense, wrong where {} alone is {}: each is taken for dense, or one is read with the other's strides", names, kind);
+}
+
 /// Wrong only in this layout: the strides are to blame, not the arithmetic.
-void settle_layout(const OpDef& op, const OpCall& call, const RunOptions& options, std::vector<CheckResult>& checks) {
+void settle_layout(CaseRun& run) {
+  const OpCall& call = run.call;
+  std::vector<CheckResult>& checks = run.checks;
   if (call.layout == "dense" || std::none_of(checks.begin(), checks.end(), wrong_value)) return;
   OpCall dense = call;
   dense.layout = "dense";
-  RunOptions values = options;
-  values.relations = false;
-  const CaseResult result = run_case(op, dense, values);
+  RunOptions values = run.options;
+  values.relations = false, values.explain = false;
+  const CaseResult result = run_case(run.op, dense, values);
   if (std::any_of(result.checks.begin(), result.checks.end(), wrong_value)) return;
+  values.first = true;
+  const std::string words = !run.options.first ? layout_words(run.op, call, values, laid_out(run)) : "";
   for (CheckResult& check : checks)
-    if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict;
+    if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict, check.cause = words;
 }
 
 /// A low accumulator is a property of the kernel: if most failing cases of an op whose causes were looked for are wrong in ways
@@ -200,6 +239,20 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
   return notes;
 }
 
+/// What kernels printed, an op a line; a crash says it in its cause.
+std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
+  std::map<std::string, std::pair<std::int64_t, std::string>> seen;
+  for (const CaseResult& result : cases)
+    for (const CheckResult& check : result.checks) {
+      if (check.name != kPrinted) continue;
+      auto& [count, first] = seen[result.op];
+      if (count++ == 0) first = fmt::format("in '{}' {}", result.name, check.note);
+    }
+  std::vector<std::string> out;
+  for (const auto& [op, all] : seen) out.push_back(fmt::format("{}: printed in {} case{}; {}", op, all.first, all.first == 1 ? "" : "s", all.second));
+  return out;
+}
+
 CaseResult not_run(const Case& item, const std::string& why) {
   CaseResult out;
   out.name = item.call.str(item.op->signature), out.op = item.op->signature.name, out.plugin = item.op->plugin;
@@ -240,7 +293,7 @@ bool contract_explains(const std::vector<CheckResult>& checks) {
 
 void conclude(CaseRun& run, CaseResult& result) {
   settle_contract(run.checks);
-  settle_layout(run.op, run.call, run.options, run.checks);
+  settle_layout(run);
   quote_causes(run.checks);
   result.checks = std::move(run.checks);
   for (const CheckResult& check : result.checks)
@@ -373,6 +426,8 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
   for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : other_subgradients(report.cases)) report.notes.push_back(std::move(note));
+  for (std::string& note : printed_by(report.cases)) report.notes.push_back(std::move(note));
+  for (std::string& note : batch_variances(report.cases)) report.notes.push_back(std::move(note));
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;

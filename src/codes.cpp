@@ -121,6 +121,12 @@ const std::vector<CodeText>& code_texts() {
        "A gradient declared as accumulating does not equal what its buffer held plus the gradient.",
        "Add to the buffer, or declare that it is overwritten.",
        "add.overwrites(x=bf16[5,7],seed=1)"},
+      {"AC409", Verdict::structural, "rows follow from their number or place",
+       "A few rows alone, forward and backward, have other bits than the same rows among the others, though the contract names the output as\n"
+       "row-independent and the kernel as batch invariant. Each may be right within rounding: another order of sums is enough.",
+       "Take tiles, splits of long sums and vector widths from the length of a row, never from the number of rows, and sum every row alike,\n"
+       "the last ones of a block too. Without the promise (batch_invariant) the order of sums is free, and this is a note.",
+       "softmax.order_by_batch(x=fp32[5,7],seed=1)"},
       {"AC501", Verdict::crash, "the kernel threw or crashed",
        "The call did not return normally.", "Replay the case under a debugger.", nullptr,
        "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"

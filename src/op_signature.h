@@ -112,6 +112,7 @@ struct LaunchContract {
   std::vector<std::string> accumulates = {};  ///< outputs or gradients that are added to what their buffer holds
   std::string row_dim = {};              ///< symbols of the leading axes whose elements are independent rows, as "N" or "B H"; empty: none
   std::vector<std::string> row_independent = {};          ///< outputs and gradients for which that holds
+  bool batch_invariant = false;          ///< their bits depend neither on the number of rows nor on a row's place: the order of sums is fixed
   std::vector<std::pair<std::string, std::string>> in_place = {};  ///< (output, input): the output overwrites the input
   bool strided = true;                   ///< takes any strides; otherwise dense row-major only
 };

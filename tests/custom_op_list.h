@@ -79,6 +79,10 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"fp8.so", "fp8_matmul", ""},
     {"fp8.so", "fp8_matmul_14_bits", "AC301", "accumulates in"},
     {"fp8.so", "fp8_matmul_next_scale", "AC101", "scale_b of the next index"},
+    {"centered_rows.so", "centered_rows", ""},
+    {"centered_rows.so", "centered_rows_by_batch", "AC409", "the number of rows decides"},
+    {"centered_rows.so", "centered_rows_by_place", "AC409", "a row's place decides"},
+    {"centered_rows.so", "centered_rows_in_any_order", ""},
     {"windows.so", "window_sum", ""},
     {"windows.so", "window_sum_one_further", "AC101"},                                  // class 32: one key too many is seen
     {"windows.so", "scale_by_blocks", ""},

@@ -75,6 +75,18 @@ TEST_P(Hostile, IsPinnedToItsCase) {
   EXPECT_GT(elsewhere, 10);
 }
 
+TEST(Isolation, WhatIsPrintedIsSaidOfItsOwnOp) {
+  const ProgramResult run = testing::ampcheck("check " + kHostile + " prints leaves_a_child --regimes quick --jobs 1 --json");
+  const json report = json::parse(run.out);
+  std::string notes;
+  for (const json& note : report.at("notes")) notes += note.get<std::string>() + "\n";
+  EXPECT_TRUE(contains(notes, "prints: printed in ")) << notes;
+  EXPECT_TRUE(contains(notes, "the kernel printed: <script> [31mhello")) << notes;
+  EXPECT_FALSE(contains(notes, "leaves_a_child: printed")) << notes;
+  for (const json& c : report.at("cases"))
+    EXPECT_FALSE(c.at("op") == "leaves_a_child" && contains(c.dump(), "printed")) << c.dump();
+}
+
 TEST(Isolation, ACrashIsReplayedWithoutEndingTheProgram) {
   const ProgramResult run = testing::ampcheck("replay " + kHostile + " 'segfault(x=fp32[17,7],seed=1)'");
   EXPECT_EQ(run.exit_code, 1) << run.err;

@@ -111,7 +111,7 @@ class BeyondValues : public ::testing::TestWithParam<PlantedOp> {};
 std::vector<PlantedOp> relation_faults() {
   std::vector<PlantedOp> out;
   for (const char* name : {"nan_rows_unwritten", "overrun", "clobbers_cotangent", "alternating_order", "stale_maximum",
-                           "ignores_strides", "nonlinear"})
+                           "ignores_strides", "nonlinear", "order_by_batch", "order_by_place"})
     out.push_back(planted(std::string("softmax.") + name));
   return out;
 }

@@ -155,6 +155,8 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"sample extent, got 5, want 1 to 16777216, a multiple of 2", [](D& d) { d.dims[0].multiple_of = 2; }},
       {"multiple_of, least and most, got -1", [](D& d) { d.dims[0].multiple_of = -1; }},
       {"row_dim, got 'K', want one of the dims", [](D& d) { d.op.row_dim = "K"; }},
+      {"batch_invariant, got it beside atomics", [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.contract.atomics = 1; }},
+      {"batch_invariant, got it without rows", [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.inputs[0].flags = 0; }},
       {"row_dim, got none", [](D& d) { d.op.row_dim = nullptr; }},
       {"other_values, got count 1 and a null pointer", [](D& d) { d.attributes[0].other_values = nullptr; }},
       {"default_value, got a number that is not finite", [](D& d) { d.attributes[0].default_value = NAN; }},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "checks/case_run.h"
 #include "checks/planted.h"
 #include "checks/real_tensors.h"
 #include "checks/runner.h"
@@ -170,6 +171,74 @@ TEST(Relations, RowIndependenceSeesWhatOnlyOtherDataShows) {
   }
   EXPECT_TRUE(with_normal.empty());
   EXPECT_EQ(with_spike, std::set<std::string>{"AC405"});
+}
+
+/// Two kernels whose every number is right: in an order of sums that follows from the number of rows, and from a row's place.
+TEST(Relations, RowsAloneKeepTheirBitsWhereThatIsPromised) {
+  for (const auto& [name, why] : {std::pair{"softmax.order_by_batch", "the number of rows decides"}, std::pair{"softmax.order_by_place", "a row's place decides"}, std::pair{"softmax.one_order", ""}})
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      OpDef op = op_named(name);
+      OpCall call = call_of(op, "normal", Dtype::fp32);
+      call.dims = {{"N", 12}, {"D", 67}}, call.seed = seed;
+      const bool right = std::string(why).empty();
+      RunOptions values;
+      values.relations = false;
+      EXPECT_FALSE(convicts(run_case(op, call, values).verdict)) << name;
+      const CaseResult promised = run_case(op, call, {});
+      const CheckResult* const check = check_named(promised, "batch_invariance dx");
+      ASSERT_NE(check, nullptr) << name;
+      EXPECT_EQ(check->compared, (1 + 3) * 67) << name;
+      EXPECT_EQ(promised.code, right ? "" : "AC409") << name;
+      EXPECT_NE(check->cause.find(why), std::string::npos) << check->cause;
+      EXPECT_TRUE(seen(promised, "batch_invariance y").holds) << name;
+      op.signature.launch.batch_invariant = false;  // then it is a note
+      const CaseResult free = run_case(op, call, {});
+      EXPECT_FALSE(convicts(free.verdict)) << name;
+      EXPECT_EQ(batch_variances({free}).empty(), right) << name;
+      const CheckResult* const noted = check_named(free, "batch_invariance dx");
+      ASSERT_NE(noted, nullptr) << name;
+      EXPECT_TRUE(noted->compared == 67 || noted->compared == 3 * 67) << name;
+      EXPECT_EQ(noted->note.empty(), right) << noted->note;
+    }
+}
+
+/// The gradient of a mean over rows follows from how many there are.
+TEST(Relations, RowsAloneAreNotComparedWhereTheFormulaCountsThem) {
+  OpDef op = op_named("mse_loss");
+  op.signature.launch.batch_invariant = true;
+  const CaseResult result = run_case(op, call_of(op, "normal", Dtype::fp32), {});
+  EXPECT_FALSE(convicts(result.verdict)) << result.code;
+  EXPECT_EQ(check_named(result, "batch_invariance dx"), nullptr);
+}
+
+/// What is not added is said: the gradient alone, twice, or nothing.
+TEST(Relations, SayHowABufferIsAddedTo) {
+  const OpDef& op = op_named("add.overwrites");
+  const CaseResult result = run_case(op, call_of(op, "normal", Dtype::fp32), {});
+  const CheckResult* const check = check_named(result, "backward dx probe 0");
+  ASSERT_NE(check, nullptr);
+  EXPECT_EQ(check->code, "AC408");
+  EXPECT_NE(check->cause.find("the gradient alone"), std::string::npos) << check->cause;
+}
+
+TEST(Relations, SayWhoseLayoutIsWrong) {
+  const OpDef& op = op_named("softmax.ignores_strides");
+  for (const char* layout : {"last2", "padded", "padded:dy"}) {
+    OpCall call = call_of(op, "normal", Dtype::fp32);
+    call.layout = layout;
+    const CaseResult result = run_case(op, call, {});
+    const CheckResult* const check = check_named(result, "backward dx probe 0");
+    ASSERT_NE(check, nullptr);
+    EXPECT_EQ(check->code, "AC406") << layout;
+    EXPECT_NE(check->cause.find("'dy' is taken for dense"), std::string::npos) << check->cause;
+  }
+}
+
+TEST(Relations, SayWhereMemoryIsOverrun) {
+  const OpDef& op = op_named("softmax.overrun");
+  const CaseResult result = run_case(op, call_of(op, "normal", Dtype::fp32), {});
+  ASSERT_NE(check_named(result, "guards dx"), nullptr);
+  EXPECT_NE(check_named(result, "guards dx")->cause.find("4 bytes behind its last element, the first right behind it"), std::string::npos) << check_named(result, "guards dx")->cause;
 }
 
 /// Dense tensors of 16 bits are compared as codes, others as numbers: both find the same elements, of a fault and of a correct kernel.

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +118,7 @@ class WorkerPool::Worker {
 
   Answer ask(const std::string& case_name, const checks::How& how, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
     const std::string line = std::string{how.sampled ? kSampled : kWhole, how.values ? kReduced : how.power ? kMeasured : how.explain ? kExplained : how.first ? kFirst : kJudged} + case_name + "\n";
+    printed_before_ = output_size();
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
     const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
     bool told = false;
@@ -138,18 +140,30 @@ class WorkerPool::Worker {
 
   /// Why it is no more; what it printed last.
   std::string obituary() const {
-    std::string out = end_text(status_);
+    const std::string text = printed();
+    return end_text(status_) + (text.empty() ? "" : "; it had printed: " + text);
+  }
+
+  /// The end of what was printed since the case began: an earlier one may be of another op.
+  std::string printed() const {
     std::string text(kShownOutput, '\0');
-    const off_t size = lseek(output_.get(), 0, SEEK_END), from = std::max<off_t>(0, size - static_cast<off_t>(kShownOutput));
+    const off_t size = output_size(), from = std::max<off_t>(printed_before_, size - static_cast<off_t>(kShownOutput));
+    if (size <= from) return "";
+    text.resize(static_cast<std::size_t>(size - from));
     const ssize_t got = pread(output_.get(), text.data(), text.size(), from);
     text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     while (!text.empty() && text.back() == '\n') text.pop_back();
     for (char& c : text)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-    return text.empty() ? out : out + "; it had printed: " + text;
+    return text;
   }
 
  private:
+  off_t output_size() const {
+    struct stat at{};
+    return fstat(output_.get(), &at) == 0 ? at.st_size : 0;
+  }
+
   /// True once a whole reply is there, and takes its length off.
   bool read_some(std::string& reply) {
     char buffer[1 << 16];
@@ -194,6 +208,7 @@ class WorkerPool::Worker {
   Descriptor requests_, replies_, output_;
   pid_t pid_ = 0;
   int status_ = 0;
+  off_t printed_before_ = 0;  ///< size of the output when the case began
   bool closed_ = false;
 };
 
@@ -245,6 +260,11 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
     try {
       CaseResult result = from_wire(reply);
       if (result.name != case_name) throw Error("[worker] got the result of another case");
+      if (const std::string text = worker->printed(); !text.empty()) {
+        CheckResult printed;
+        printed.name = checks::kPrinted, printed.note = "the kernel printed: " + text;
+        result.checks.push_back(std::move(printed));
+      }
       give(std::move(worker));
       return result;
     } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -91,6 +92,7 @@ ExitCode worker_main(int argc, char** argv) {
     } catch (const checks::Interrupted&) {
     }
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
+    std::fflush(nullptr);  // what the kernel printed belongs to this case
     if (!result) end_by_terminate();
     std::string reply(sizeof(std::uint64_t), '\0');
     reply += wire_text(*result);

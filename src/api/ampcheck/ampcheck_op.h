@@ -253,7 +253,8 @@ typedef struct ac_double_backward {
 
 enum {
   AC_OP_STRIDED = 1u, /* the kernel takes any strides; otherwise all tensors are dense and row-major */
-  AC_OP_SERIAL = 2u   /* not re-entrant: one call at a time */
+  AC_OP_SERIAL = 2u,  /* not re-entrant: one call at a time */
+  AC_OP_BATCH_INVARIANT = 4u /* what is AC_ROW_INDEPENDENT keeps its bits whatever the number of rows, and wherever a row stands */
 };
 enum { AC_ON_CPU = 1u, AC_ON_CUDA = 2u };
 

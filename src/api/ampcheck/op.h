@@ -254,6 +254,8 @@ class Op {
   }
   /// Row i of these outputs and gradients depends on row i of the inputs alone; rows lie along the leading axes: "N", "B H".
   Op& rows(const char* symbols, std::vector<std::string> of) { return op_.row_dim = symbols, rows_ = std::move(of), *this; }
+  /// The bits of these rows depend neither on how many rows there are nor on where a row stands: their sums have one order.
+  Op& batch_invariant() { return op_.flags |= AC_OP_BATCH_INVARIANT, *this; }
   /// These outputs or gradients are added to what their buffers hold.
   Op& accumulates(std::vector<std::string> of) { return accumulates_ = std::move(of), *this; }
 
