@@ -54,7 +54,7 @@ class TraceWorst : public ::testing::Test {
 TEST_F(TraceWorst, WhatACompressionHookFlushesStandsFirst) {
   record("--ranks 8 --compress fp16 --dtype fp32 --loss-weight 1e-4 --steps 3");
   EXPECT_TRUE(contains(train_, "where   layer1.weight all_reduce grad: ")) << train_;
-  EXPECT_TRUE(contains(train_, "try     --compress bf16")) << train_;
+  EXPECT_TRUE(contains(train_, "try     --scaler torch")) << train_;
   const std::string table = first_table();
   EXPECT_LT(table.find("layer1.weight all_reduce grad"), table.find("backward")) << table;
   const std::string steps = text_.substr(text_.find("worst tensor"));

@@ -6,13 +6,15 @@
 #include <map>
 #include <set>
 
+#include "src/amp/autocast_tables.h"
+
 namespace ampcheck::checks::train {
 
 namespace {
 
 class LossRounding {
  public:
-  LossRounding(const models::StepRecord& record, Dtype dtype) : record_(record), dtype_(dtype) {
+  LossRounding(const models::StepRecord& record, Dtype dtype, AutocastDevice list) : record_(record), dtype_(dtype), list_(list) {
     for (const models::RecordedCall& call : record.calls) producers_[call.output] = &call;
   }
 
@@ -39,7 +41,9 @@ class LossRounding {
     if (found == producers_.end()) return true;
     const models::RecordedCall& call = *found->second;
     const OpSignature& signature = models::op_of_call(call.call.op).signature;
-    if (signature.cast == CastPolicy::lower_precision_fp || signature.cast == CastPolicy::fp32) return signature.cast == CastPolicy::fp32;
+    const CastPolicy policy = cast_policy(list_, signature);
+    if (policy == CastPolicy::lower_precision_fp) return false;
+    if (policy != CastPolicy::promote && policy != CastPolicy::unlisted) return true;
     return std::any_of(call.inputs.begin(), call.inputs.end(), [&](const auto& input) { return signature.input(input.first)->has_gradient() && is_fp32(written(input.second)); });
   }
 
@@ -64,12 +68,13 @@ class LossRounding {
 
   const models::StepRecord& record_;
   Dtype dtype_;
+  AutocastDevice list_;
   std::map<int, const models::RecordedCall*> producers_;
   std::set<int> seen_;
 };
 
 }  // namespace
 
-double loss_rounding(const models::StepRecord& record, Dtype dtype) { return LossRounding(record, dtype).sum(); }
+double loss_rounding(const models::StepRecord& record, Dtype dtype, AutocastDevice list) { return LossRounding(record, dtype, list).sum(); }
 
 }  // namespace ampcheck::checks::train

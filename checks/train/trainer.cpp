@@ -178,7 +178,7 @@ void Trainer::run_fp64(StepResult& result) {
   result.fp64_loss = losses.front();
   if (options_.rule.grad_penalty > 0) result.fp64_grad_norm = reference_.front()->grad_norm();
   double rounding = 0;  // the records' cotangents are of a rank's share of the weighted loss
-  for (const models::StepRecord& record : reference_.front()->records()) rounding += loss_rounding(record, options_.dtype) / (options_.rule.loss_weight * options_.rule.ranks);
+  for (const models::StepRecord& record : reference_.front()->records()) rounding += loss_rounding(record, options_.dtype, options_.autocast) / (options_.rule.loss_weight * options_.rule.ranks);
   keep_last(roundings_, rounding);
   result.rounding = mean_of(roundings_);
   if (losses.size() < 2) return;
