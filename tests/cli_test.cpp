@@ -396,6 +396,48 @@ TEST(Cli, APatternWithADotReachesThePlantedFaults) {
   EXPECT_EQ(ampcheck("list --planted no_such").exit_code, 4);
 }
 
+TEST(Cli, NoReportReplacesAnotherOrALink) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/out", same = folder.path() + "/./out", link = folder.path() + "/link";
+  const ProgramResult both = ampcheck("check add --dtype bf16 --shapes first -o json:" + file + " -o junit:" + same);
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_TRUE(contains(both.err, "want a file of its own for each report")) << both.err;
+  EXPECT_FALSE(std::filesystem::exists(file)) << "nothing was run";
+  std::filesystem::create_symlink(file, link);
+  EXPECT_EQ(ampcheck("check add --dtype bf16 --shapes first -o json:" + link + " -o junit:" + folder.path() + "/other").exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(json::parse(read_text(file)).at("schema"), "ampcheck.check/1");
+}
+
+TEST(Cli, AttributesOutsideTheirDomainAreUsageErrors) {
+  for (const char* name : {"sum(x=bf16[2,2],axis=7)", "mean(x=bf16[2,2],axis=nan)", "conv2d(x=bf16[1,1,4,4],weight=bf16[1,1,3,3],stride=1.5)", "attention(q=bf16[1,1,2,2],causal=2)",
+                           "cross_entropy(x=bf16[2,2],label_smoothing=inf)", "max_pool2d(x=bf16[1,1,4,4],kernel=1.5)"}) {
+    const ProgramResult run = ampcheck(std::string("check '") + name + "'");
+    EXPECT_EQ(run.exit_code, 2) << name << run.out << run.err;
+    EXPECT_FALSE(contains(run.err, "error of ampcheck itself")) << run.err;
+  }
+  EXPECT_EQ(ampcheck("check 'sum(x=bf16[2,2],axis=0)' 'cross_entropy(x=bf16[2,2],label_smoothing=0.25)'").exit_code, 0);
+}
+
+TEST(Cli, WhatNobodyJudgedIsSaid) {
+  const std::string blind = "'sum.without_last(x=bf16[2,65537],seed=1)'";
+  EXPECT_TRUE(contains(ampcheck("check " + blind).out, "note: sum.without_last forward y: every interval would accept both 0 and twice the value, so nobody judged it (AC202)")) << "all of it is blind";
+  EXPECT_FALSE(contains(ampcheck("check 'sum(x=bf16[5,7],seed=1)'").out, "nobody judged it"));
+  const ProgramResult none = ampcheck("check softmax --dtype bf16 --shapes N=0,D=0");
+  EXPECT_TRUE(contains(none.out, "Nothing to judge: ")) << none.out;
+  EXPECT_FALSE(contains(none.out, "All clear"));
+}
+
+TEST(Cli, TheJudgesOwnWantOfMemoryConvictsNobody) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer reserves more memory than the test allows";
+#endif
+  const ProgramResult run = ampcheck("check 'softmax(x=fp32[2048,4096],seed=1)' --jobs 1 --memory 100GB", "ulimit -v 600000;");
+  EXPECT_EQ(run.exit_code, 4) << run.out << run.err;
+  EXPECT_TRUE(contains(run.out, "SKIPPED")) << run.out;
+  EXPECT_FALSE(contains(run.out, "CRASH")) << run.out;
+}
+
 TEST(Cli, ExplainDoctorVersionSpeakJson) {
   EXPECT_EQ(json::parse(ampcheck("explain AC101 --json").out).at("codes").at(0).at("verdict"), "BUG");
   EXPECT_GE(json::parse(ampcheck("explain --json").out).at("codes").size(), 10u);

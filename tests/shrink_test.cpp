@@ -155,6 +155,33 @@ TEST(ShrinkValues, SaysNothingElse) {
   EXPECT_EQ(values_of(square_but("y", [](const auto&, auto&) {}), "squared(x=fp32[2,7],seed=1)"), "");
 }
 
+/// A saved statistic that nothing explains is outvoted by the tensors that a short accumulator explains, in the explained cases and in those like
+/// them. Planted: as many tensors unexplained as explained.
+TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
+  const OpDef& op = softmax();
+  std::vector<Case> cases;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) cases.push_back({&op, parse_call("softmax(x=bf16[5,7],seed=" + std::to_string(seed) + ")", op.signature)});
+  const auto report = [&](std::size_t unexplained) {
+    RunOptions options;
+    options.brief = true;
+    options.run = [&](const OpDef& of, const OpCall& call, const How& how) {
+      CaseResult out = outcome(of, call, true, how.explain ? "AC301" : "AC101");
+      for (std::size_t k = 0; k < 7; ++k) {
+        CheckResult check = out.checks.front();
+        check.name = "backward d" + std::to_string(k) + " probe 0", check.failed = 1;
+        if (k < unexplained) check.code = "AC101", check.verdict = Verdict::bug;
+        else if (how.explain) check.cause = "accumulates in bf16";
+        out.checks.push_back(check);
+      }
+      out.checks.front().failed = 1, out.checks.front().cause = how.explain ? "accumulates in bf16" : "";
+      return out;
+    };
+    return run_cases(cases, options);
+  };
+  for (const CaseResult& result : report(1).cases) EXPECT_EQ(result.verdict, Verdict::precision_contract) << result.name;
+  EXPECT_EQ(std::ranges::count(report(5).cases, Verdict::bug, &CaseResult::verdict), 10) << "then what it explains is chance";
+}
+
 /// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance explains.
 TEST(Brief, SaysWhatTheCasesSayByThemselves) {
   for (const char* name : {"softmax.bf16_accumulation", "softmax.dropped_tail", "softmax"}) {

@@ -61,6 +61,15 @@ void write_to(const std::string& open_as, int flags, const std::string& path, st
   }
 }
 
+/// A link stays one: what it points to is written, there or not yet.
+std::string behind_links(const std::filesystem::path& path) {
+  constexpr int kMost = 40;  // as the system follows
+  std::filesystem::path out = path;
+  std::error_code none;
+  for (int i = 0; i < kMost && std::filesystem::is_symlink(out, none); ++i) out = out.parent_path() / std::filesystem::read_symlink(out, none);
+  return out.string();
+}
+
 }  // namespace
 
 void write_stdout(std::string_view text) {
@@ -74,8 +83,7 @@ void close_stdout() {
 void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
 
 void write_file(const std::string& name, std::string_view text) {
-  std::error_code none;
-  const std::string path = std::filesystem::is_symlink(name, none) ? std::filesystem::weakly_canonical(name, none).string() : name;  // the link stays
+  const std::string path = behind_links(name);
   if (written_directly(path)) {
     write_to(path, O_WRONLY, path, text);
     return;
