@@ -197,7 +197,7 @@ bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vecto
   return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr);
 }
 
-double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, double enough) {
+double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, const reference::RadiusTest& enough) {
   Evaluated& of = form_at(form);
   return evaluator(of, pass, reference::Radii::uniform).of->radius_at(node_of(of, pass, name), at, enough);
 }

@@ -70,7 +70,7 @@ class CaseReference {
   /// blocks, or there is no such bound.
   bool stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part);
   /// Inside that stream: a sharper bound for element `at` of the part, see BallEvaluator::radius_at().
-  double radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, double enough);
+  double radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, const reference::RadiusTest& enough);
   /// The balls of some elements of a tensor, where they can be evaluated without the others: see BallEvaluator::columns().
   std::optional<reference::Ball> columns(std::size_t form, Pass pass, const std::string& name, std::span<const std::int64_t> columns);
   /// Into how many rows streams of a form divide the tensors whose elements follow from their own row alone.

@@ -303,12 +303,14 @@ std::optional<std::vector<std::int64_t>> left_open(ByRows& of, std::size_t form,
   const auto got = [&](std::int64_t i) { return of.got[k].part(at + i, 1, of.room).front(); };
   const auto far = [&](std::int64_t i) { return !settled(got(i), ball.v[first + i], 0, dtype); };  // at whatever radius
   if (const auto found = std::find_if(open.begin(), open.end(), far); any && found != open.end()) return std::vector{*found};
-  std::erase_if(open, [&](std::int64_t i) {
+  const auto settles = [&](std::int64_t i) {
     if (far(i)) return false;
-    const double value = ball.v[first + i], number = got(i), enough = std::fabs(value) / 2;  // far from zero
-    const double radius = of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i, enough);
-    return (radius == 0 && number == value) || settled(number, value, radius, dtype);
-  });
+    const double value = ball.v[first + i], number = got(i);
+    const auto enough = [&](double radius) { return (radius == 0 && number == value) || settled(number, value, radius, dtype); };
+    return enough(of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i, enough));
+  };
+  if (any) return std::find_if_not(open.begin(), open.end(), settles) == open.end() ? std::vector<std::int64_t>{} : open;
+  std::erase_if(open, settles);
   return open;
 }
 

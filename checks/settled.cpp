@@ -130,15 +130,19 @@ bool codes_hold(const std::uint16_t* codes, const double* value, const double* r
 /// Lists what of a block does not hold, until that is more than `most`.
 template <int kShift, bool kRadii>
 void list_codes(const std::uint16_t* codes, const double* value, const double* radius, std::size_t n, const CodesTest& test, std::size_t most, std::vector<std::int64_t>& out) {
-  constexpr std::size_t kBlock = 128;
+  constexpr std::size_t kBlock = 128, kPart = 16;  // in a block that does not hold, few elements are to blame
   const auto hold = [&](std::size_t from, std::size_t count) HWY_ATTR {
     return normal_codes(codes + from, count, test) && codes_hold<kShift, kRadii>(codes + from, value + from, kRadii ? radius + from : nullptr, count, test);
   };
   for (std::size_t start = 0; start < n && out.size() <= most; start += kBlock) {
     const std::size_t end = std::min(n, start + kBlock);
     if (HWY_LIKELY(hold(start, end - start))) continue;
-    for (std::size_t k = start; k < end; ++k)
-      if (!hold(k, 1)) out.push_back(static_cast<std::int64_t>(k));
+    for (std::size_t part = start; part < end; part += kPart) {
+      const std::size_t part_end = std::min(end, part + kPart);
+      if (hold(part, part_end - part)) continue;
+      for (std::size_t k = part; k < part_end; ++k)
+        if (!hold(k, 1)) out.push_back(static_cast<std::int64_t>(k));
+    }
   }
 }
 

@@ -88,6 +88,8 @@ bool measure(Ball& ball);
 
 Extremes extremes_of(std::span<const double> values);
 
+/// Whether a bound of one element's radius is sharp enough for what is asked.
+using RadiusTest = std::function<bool(double radius)>;
 /// Takes a part of a target: its first element's row-major index in the whole tensor, and the balls.
 using BallSink = std::function<void(Expr target, std::int64_t first, const Ball& part)>;
 
@@ -131,8 +133,8 @@ class BallEvaluator {
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
   bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
   /// Radii::uniform, inside a sink: a bound of the radius of element `at` of the part that is handed over, from that element's own
-  /// operands: as far back as it takes to come below `enough`, or as they are at hand.
-  double radius_at(Expr target, std::int64_t at, double enough) const;
+  /// operands: as far back as it takes to pass `enough` (null: nothing does), or as they are at hand.
+  double radius_at(Expr target, std::int64_t at, const RadiusTest& enough) const;
   /// The balls of some elements of a target of one axis that is a sum over rows, evaluated from these columns of the leaves alone. Nothing where
   /// its columns do not follow from their own.
   std::optional<Ball> columns(Expr target, std::span<const std::int64_t> columns) const;

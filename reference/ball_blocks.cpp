@@ -413,6 +413,23 @@ bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
   return hn::GetLane(hn::MaxOfLanes(i, radius)) < __builtin_bit_cast(std::int64_t, 0x1p100);
 }
 
+/// The least lowest_bit() of a run: that of a number without mantissa bits is the number itself, that of zero infinite.
+double LowestBit(const double* v, std::int64_t n) {
+  const D d;
+  const I i;
+  const auto one = hn::Set(i, 1), infinite = hn::Set(i, kInfinite), mantissa = hn::Set(i, 0xfffffffffffff);
+  hn::Vec<I> least[2] = {infinite, infinite};
+  for_magnitudes(v, n, [&](int k, hn::Vec<I> size) HWY_ATTR {
+    const auto bare = hn::Eq(hn::And(size, mantissa), hn::Zero(i));
+    const auto rest = hn::IfThenElse(bare, hn::Zero(i), hn::And(size, hn::Sub(size, one)));
+    auto bit = hn::BitCast(i, hn::Sub(hn::BitCast(d, size), hn::BitCast(d, rest)));
+    bit = hn::IfThenElse(hn::Lt(size, infinite), bit, hn::Zero(i));
+    bit = hn::IfThenElse(hn::Eq(size, hn::Zero(i)), infinite, bit);
+    least[k] = hn::Min(least[k], bit);  // they are not negative: as whole numbers they order alike
+  });
+  return __builtin_bit_cast(double, hn::GetLane(hn::MinOfLanes(i, hn::Min(least[0], least[1]))));
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ampcheck::reference
@@ -426,6 +443,7 @@ HWY_EXPORT(AddTerms);
 HWY_EXPORT(SettleChain);
 HWY_EXPORT(SumRun);
 HWY_EXPORT(Measure);
+HWY_EXPORT(LowestBit);
 
 void evaluate_block(const RuleContext& context, Primitive primitive, int n, std::span<const BlockIn> in, BlockOut out) {
   HWY_DYNAMIC_DISPATCH(Evaluate)(context, primitive, n, in, out);
@@ -435,6 +453,7 @@ void settle_chain(const RuleContext& context, int n, const double* v, const Sums
   HWY_DYNAMIC_DISPATCH(SettleChain)(context, n, v, sums, r);
 }
 void sum_run(const double* v, const double* r, std::int64_t n, SumState& out) { HWY_DYNAMIC_DISPATCH(SumRun)(v, r, n, out); }
+double lowest_bit(const double* v, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(LowestBit)(v, n); }
 Extremes extremes_of(std::span<const double> values) {
   Extremes out;
   HWY_DYNAMIC_DISPATCH(Measure)(values.data(), nullptr, static_cast<std::int64_t>(values.size()), out);

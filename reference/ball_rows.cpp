@@ -132,15 +132,17 @@ class BallEvaluator::Pass {
     }
   }
 
-  double radius_at(std::size_t id, std::int64_t at, double enough) {
+  double radius_at(std::size_t id, std::int64_t at, const RadiusTest& enough) {
     const Ball& out = *handed_;
     double best = out.all.relative * std::fabs(out.v[at]) + (out.r ? out.r[at] : out.all.absolute);
     if (grain(id) != Grain::row || of_.fresh_[id]) return best;
-    for (int depth = 1; depth <= kDeepest && !(best < enough); depth *= 2) {  // most need not go far
+    // Neighbours need to go about as far: start where the last one ended.
+    for (int depth = enough ? std::clamp(went_, 1, kDeepest) : kDeepest; depth <= kDeepest && !(enough && enough(best)); depth *= 2) {
       known_.clear();
       const std::optional<ElementBound> sharper = result_at(id, out.shape, at, depth);
-      if (!sharper) break;
+      if (!sharper) continue;  // what is gone may follow from what is there
       best = std::min(best, sharper->radius.at(std::fabs(sharper->v)));
+      went_ = depth;
     }
     return best;
   }
@@ -324,7 +326,9 @@ class BallEvaluator::Pass {
   /// An element of a part, from those of its operands.
   std::optional<ElementBound> result_at(std::size_t id, const Shape& shape, std::int64_t at, int depth) {
     const Node& node = of_.graph_.node(static_cast<int>(id));
-    if (node.args.empty() || !elementwise(node.primitive)) return std::nullopt;
+    if (node.args.empty()) return std::nullopt;
+    if (moves_nothing(node.primitive) && node.shape == of_.graph_.node(node.args[0]).shape) return operand_at(static_cast<std::size_t>(node.args[0]), node.shape.rank, at, depth + 1);
+    if (!elementwise(node.primitive)) return std::nullopt;
     for (const auto& [key, element] : known_)
       if (key == std::pair(id, at)) return element;
     const BroadcastPlan& plan = plan_of(id, shape);
@@ -337,9 +341,15 @@ class BallEvaluator::Pass {
       if (!operand) return std::nullopt;
       in[k] = *operand;
     }
-    const ElementBound out = element_result(of_.context_of(id), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
+    const ElementBound out = element_result(rules_of(id), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
     known_.emplace_back(std::pair(id, at), out);
     return out;
+  }
+
+  const RuleContext& rules_of(std::size_t id) {
+    if (rules_.empty()) rules_.resize(runs_.size());
+    if (!rules_[id]) rules_[id] = of_.context_of(id);
+    return *rules_[id];
   }
 
   /// The map of the rows from `row` on, counted from the first of them.
@@ -524,6 +534,8 @@ class BallEvaluator::Pass {
   std::vector<std::int64_t> listed_;  ///< its rows, where they are no neighbours
   const Ball* handed_ = nullptr;
   static constexpr int kDeepest = 8;  ///< operations that radius_at() goes back
+  std::vector<std::optional<RuleContext>> rules_;  ///< of nodes that it met
+  int went_ = 1;                      ///< how far the last radius_at() went
   std::vector<std::pair<std::pair<std::size_t, std::int64_t>, ElementBound>> known_;  ///< of one radius_at()
   std::vector<std::optional<BroadcastPlan>> plans_;  ///< of its results, for parts of `planned_` rows
   std::int64_t planned_ = 0;
@@ -534,7 +546,7 @@ class BallEvaluator::Pass {
   std::vector<RowStep> group_;
 };
 
-double BallEvaluator::radius_at(Expr target, std::int64_t at, double enough) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at, enough); }
+double BallEvaluator::radius_at(Expr target, std::int64_t at, const RadiusTest& enough) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at, enough); }
 
 void BallEvaluator::forget() {
   for (std::size_t id = 0; id < balls_.size(); ++id)

@@ -124,6 +124,9 @@ inline double lowest_bit(double v) {
   return v == 0 ? kInfinity : (size < kInfinity ? bit : 0.0);
 }
 
+/// The least of a run of n.
+double lowest_bit(const double* v, std::int64_t n);
+
 /// Tensor-wide bounds of the product chain (R4) for the plain mode.
 void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out);
 /// Far enough from both ends of the range that no rule of the full mode could add anything.

@@ -89,6 +89,18 @@ void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int
   out.flags[at] = flags;
 }
 
+/// In four chains, so that no sum waits for the last one.
+SumState sum_of_sums(const Ball& x, std::int64_t begin, std::int64_t end) {
+  constexpr int kChains = 4;
+  double value[kChains] = {}, terms[kChains] = {}, mass[kChains] = {}, base[kChains] = {};
+  std::int64_t i = begin;
+  for (; i + kChains <= end; i += kChains)
+    for (int k = 0; k < kChains; ++k) value[k] += x.v[i + k], terms[k] += x.terms[i + k], mass[k] += x.mass[i + k], base[k] += x.base[i + k];
+  for (; i < end; ++i) value[0] += x.v[i], terms[0] += x.terms[i], mass[0] += x.mass[i], base[0] += x.base[i];
+  const auto all = [](const double* v) { return (v[0] + v[1]) + (v[2] + v[3]); };
+  return {all(value), all(terms), all(mass), all(base)};
+}
+
 }  // namespace
 
 void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool full, bool wants_sum, Ball& out) {
@@ -102,7 +114,9 @@ void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool fu
       double grid = 0;
       if (base == 0 && c.grid) {
         grid = kInfinity;
-        for (std::int64_t i = 0; i < a.n && mass <= 0x1p24 * grid; ++i) grid = std::fmin(grid, lowest_bit(x.v[o * a.n + i]));
+        constexpr std::int64_t kBlock = 64;  // most grids are too fine from the start
+        for (std::int64_t i = 0; i < a.n && mass <= 0x1p24 * grid; i += kBlock)
+          grid = std::min(grid, lowest_bit(x.v.get() + o * a.n + i, std::min(kBlock, a.n - i)));
         if (!(mass <= 0x1p24 * grid)) grid = 0;
       }
       store(c, value, terms, mass, base, grid, o, wants_sum, out);
@@ -111,11 +125,9 @@ void evaluate_sum(const RuleContext& c, const Node& node, const Ball& x, bool fu
     }
     if (a.inner == 1) {  // a row of terms that are sums themselves, in registers
       const std::int64_t begin = o * a.n, end = begin + a.n;
-      double value = 0, terms = 0, mass = 0, base = 0, grid = kInfinity;
-      for (std::int64_t i = begin; i < end; ++i) {
-        value += x.v[i], terms += x.terms[i], mass += x.mass[i], base += x.base[i];
-        grid = x.grid[i] < grid ? x.grid[i] : grid;
-      }
+      const auto [value, terms, mass, base] = sum_of_sums(x, begin, end);
+      double grid = kInfinity;
+      for (std::int64_t i = begin; i < end; ++i) grid = x.grid[i] < grid ? x.grid[i] : grid;
       store(c, value, terms, mass, base, grid, o, wants_sum, out);
       if (full) range_of_sum(x, begin, 1, a.n, mass, o, out);
       continue;

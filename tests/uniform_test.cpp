@@ -29,8 +29,8 @@ std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass
       ASSERT_NEAR(v, want.v[first + i], 1e-12 * part.range.largest) << where << " value of " << names[which] << " at " << first + i;
       const double bound = part.all.relative * std::fabs(v) + (part.r ? part.r[i] : part.all.absolute);
       ASSERT_LE(r, bound) << where << " radius of " << names[which] << " at " << first + i;
-      const double sharper = reference.radius_at(form, pass, names[which], i, 0);
-      const double far_enough = reference.radius_at(form, pass, names[which], i, bound / 2);
+      const double sharper = reference.radius_at(form, pass, names[which], i, {});
+      const double far_enough = reference.radius_at(form, pass, names[which], i, [&](double radius) { return radius < bound / 2; });
       ASSERT_LE(sharper, far_enough) << where << " at " << first + i;
       ASSERT_TRUE(far_enough < bound / 2 || far_enough == sharper) << where << " at " << first + i;
       ASSERT_LE(r, sharper) << where << " radius at its own operands of " << names[which] << " at " << first + i;
