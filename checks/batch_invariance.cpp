@@ -186,7 +186,12 @@ void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const Bac
       if (leaks || seen.compared == 0 || (seen.failed > 0 && !run.op.forms.empty() && follows_from_number(run, backward, alone->rows, name))) continue;
       std::string why = seen.failed > 0 ? words(*alone, seen, whole, name) : "";
       if (promised && seen.failed > 0) why += what_decides(run, backward, alone->rows.first + seen.first * count / seen.compared, all, name);
-      run.add_relation(kRelation + name, "AC409", seen.compared, promised ? seen.failed : 0, why);
+      std::vector<Element> first;
+      if (promised && seen.failed > 0) {
+        const std::int64_t at = whole.count() / all * alone->rows.first + seen.first;
+        first = {broken(whole.dtype, whole.shape, at, bits_at(whole, at), bits_at(*alone->written(name), seen.first))};
+      }
+      run.add_relation(kRelation + name, "AC409", seen.compared, promised ? seen.failed : 0, why, std::move(first));
       if (promised || seen.failed == 0) continue;
       const auto check = std::find_if(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) { return c.name == kRelation + name; });
       if (check->note.empty()) check->note = why;

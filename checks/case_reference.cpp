@@ -197,6 +197,18 @@ bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vecto
   return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr);
 }
 
+std::vector<double> CaseReference::values(Pass pass, const std::string& name) {
+  std::vector<double> out;
+  const auto take = [&](std::size_t, std::int64_t first, const reference::Ball& part) {
+    out.resize(std::max(out.size(), static_cast<std::size_t>(first + part.count())));
+    std::copy_n(part.v.get(), part.count(), out.begin() + first);
+  };
+  if (stream_uniform(0, pass, {name}, take)) return out;
+  const reference::Ball& whole = ball(0, pass, name);
+  out.assign(whole.v.get(), whole.v.get() + whole.count());
+  return out;
+}
+
 double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, const reference::RadiusTest& enough) {
   Evaluated& of = form_at(form);
   return evaluator(of, pass, reference::Radii::uniform).of->radius_at(node_of(of, pass, name), at, enough);

@@ -69,6 +69,8 @@ class CaseReference {
   /// As stream() over all rows, with one radius for all elements of a part (Ball::all), which bounds theirs. False: not by
   /// blocks, or there is no such bound.
   bool stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part);
+  /// The values of a tensor by the first form, without keeping what they follow from where it goes by rows.
+  std::vector<double> values(Pass pass, const std::string& name);
   /// Inside that stream: a sharper bound for element `at` of the part, see BallEvaluator::radius_at().
   double radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, const reference::RadiusTest& enough);
   /// The balls of some elements of a tensor, where they can be evaluated without the others: see BallEvaluator::columns().

@@ -210,12 +210,13 @@ CheckResult& CaseRun::add(CheckResult check) {
   return checks.back();
 }
 
-void CaseRun::add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause) {
+void CaseRun::add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause,
+                           std::vector<Element> worst) {
   // One line a relation: repeated breaks of the same one add up.
   for (CheckResult& known : checks)
     if (known.name == name) {
       known.compared += compared, known.failed += failed;
-      if (failed > 0 && known.code.empty()) known.code = code, known.cause = cause, known.verdict = find_code(code)->verdict;
+      if (failed > 0 && known.code.empty()) known.code = code, known.cause = cause, known.verdict = find_code(code)->verdict, known.worst = std::move(worst);
       return;
     }
   CheckResult check;
@@ -228,7 +229,7 @@ void CaseRun::add_relation(const std::string& name, const std::string& code, std
     if (spec.name == tensor && call.has(spec)) check.dtype = call.dtype(spec);
   check.compared = compared;
   check.failed = failed;
-  if (failed > 0) check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict;
+  if (failed > 0) check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict, check.worst = std::move(worst);
   checks.push_back(std::move(check));
 }
 

@@ -76,8 +76,9 @@ class CaseRun {
 
   /// Records a check; a finding keeps the worst elements it was given.
   CheckResult& add(CheckResult check);
-  /// A check that only says what went wrong, for relations.
-  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause);
+  /// A check that only says what went wrong, for relations; `worst`: elements that break it (see broken()).
+  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause,
+                    std::vector<Element> worst = {});
 
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;

@@ -266,4 +266,16 @@ Element element_of(const Interval& interval, std::int64_t at, double got, std::u
   return out;
 }
 
+Element broken(Dtype dtype, const Shape& shape, std::int64_t i, std::uint64_t got_bits, std::uint64_t want_bits) {
+  const auto value = [&](std::uint64_t bits) { return is_float(dtype) ? decode_scalar(format(dtype), bits) : static_cast<double>(static_cast<std::int64_t>(bits)); };
+  Element out;
+  out.index = index_of(shape, i);
+  out.got = value(got_bits), out.got_bits = got_bits;
+  out.want = value(want_bits), out.want_bits = want_bits;
+  out.ulp = is_float(dtype) ? ulp_distance(format(dtype), out.got, out.want) : INFINITY;
+  out.low = out.high = out.want;
+  out.interval_from = "bit for bit";
+  return out;
+}
+
 }  // namespace ampcheck::checks

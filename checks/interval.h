@@ -93,6 +93,9 @@ double excess_ratio(const Interval& interval, std::int64_t i, double got);
 /// A reader's view of one element.
 Element element_of(const Interval& interval, std::int64_t i, double got, std::uint64_t got_bits);
 
+/// The same where only the bits of `want` are right: element `i` of a tensor of this dtype and shape.
+Element broken(Dtype dtype, const Shape& shape, std::int64_t i, std::uint64_t got_bits, std::uint64_t want_bits);
+
 /// Distance of two numbers in ulps of a format, counted in representable steps; infinite if one is not finite.
 double ulp_distance(const FloatFormat& format, double a, double b);
 

@@ -16,10 +16,12 @@ namespace ampcheck::checks {
 
 namespace {
 
-std::string first_difference(const GuardedTensor& a, const GuardedTensor& b) {
-  for (std::int64_t i = 0; i < a.view().count(); ++i)
-    if (bits_at(a.view(), i) != bits_at(b.view(), i)) return "first at element " + std::to_string(i) + " of " + a.view().shape.str();
-  return "";
+/// Elements `first` to `last` that have other bits in `b`, up to three.
+std::vector<Element> first_differences(const TensorView& a, const TensorView& b, std::int64_t first, std::int64_t last) {
+  std::vector<Element> out;
+  for (std::int64_t i = first; i < last && out.size() < 3; ++i)
+    if (bits_at(a, i) != bits_at(b, i)) out.push_back(broken(a.dtype, a.shape, i, bits_at(b, i), bits_at(a, i)));
+  return out;
 }
 
 /// Number of elements that differ between two runs; recorded under the relation's name.
@@ -28,9 +30,10 @@ std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResul
   std::int64_t all = 0;
   for (const auto& [name, tensor] : a.written) {
     const GuardedTensor& other = b.written.at(name);
-    const std::int64_t changed = differing(tensor, other);
-    run.add_relation(relation + " " + name, code, tensor.view().count(), changed,
-                     changed ? words + ": " + first_difference(tensor, other) : "");
+    const std::int64_t changed = differing(tensor, other), count = tensor.view().count();
+    std::vector<Element> first = changed ? first_differences(tensor.view(), other.view(), 0, count) : std::vector<Element>();
+    const std::string cause = changed ? fmt::format("{}: first at element {} of {}", words, Shape(std::span<const std::int64_t>(first.front().index)).str(), tensor.view().shape.str()) : "";
+    run.add_relation(relation + " " + name, code, count, changed, cause, std::move(first));
     all += changed;
   }
   return all;
@@ -71,6 +74,7 @@ constexpr std::int64_t kPart = 4096;  ///< elements that stay in cache between t
 struct Scaling {
   std::int64_t compared = 0, failed = 0;
   std::string where;  ///< of the first difference
+  std::vector<Element> first = {};
 };
 
 /// A factor, plus or minus a power of two, on codes of a dense tensor of 16 bits: the exponent moves and the sign changes.
@@ -133,8 +137,10 @@ Scaling compare_scaled(const TensorView& base, const TensorView& scaled, double 
       compared += counts, failed += to[i] != factor * from[i] ? counts : 0;
     }
     for (std::int64_t i = 0; failed > 0 && out.where.empty(); ++i)
-      if (judged(from[i], to[i]) && to[i] != factor * from[i])
+      if (judged(from[i], to[i]) && to[i] != factor * from[i]) {
+        out.first = {broken(scaled.dtype, scaled.shape, start + i, bits_at(scaled, start + i), encode_scalar(f, factor * from[i]))};
         out.where = fmt::format("element {}: {:.9g} becomes {:.9g} when the cotangent is scaled by {}, want {:.9g}", start + i, from[i], to[i], factor, factor * from[i]);
+      }
     out.compared += compared, out.failed += failed;
   }
   return out;
@@ -189,7 +195,7 @@ void check_homogeneity(CaseRun& run, const LaunchTensors& base, const LaunchResu
     for (const Written& gradient : run.gradients) {
       if (run.accumulates(gradient.name)) continue;
       const Scaling seen = compare_scaled(first.written.at(gradient.name).view(), result.written.at(gradient.name).view(), factor);
-      run.add_relation("homogeneity " + gradient.name, "AC407", seen.compared, seen.failed, seen.where);
+      run.add_relation("homogeneity " + gradient.name, "AC407", seen.compared, seen.failed, seen.where, seen.first);
     }
   }
 }
@@ -263,7 +269,8 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
       if (!stays(row)) continue;
       const std::int64_t failed = differing_in_row(a, b, row, width);
       run.add_relation("row_independence " + name, "AC405", width, failed,
-                       failed ? "row " + std::to_string(row) + " of '" + name + "' changes with other rows" : "");
+                       failed ? "row " + std::to_string(row) + " of '" + name + "' changes with other rows" : "",
+                       failed ? first_differences(a, b, row * width, (row + 1) * width) : std::vector<Element>());
       if (kept == rows - 1) return;
     }
   };

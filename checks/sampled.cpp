@@ -177,9 +177,9 @@ class Sampled {
 
   /// Whether the formula gives the same rows with fewer beside them: it mixes no rows, and does not count them.
   bool rows_alone(const Written& sampled, Pass pass) {
-    const Interval all = run_->reference.interval(0, pass, sampled.name, sampled.dtype), fewer = fewer_->reference.interval(0, pass, sampled.name, sampled.dtype);
+    const std::vector<double> all = run_->reference.values(pass, sampled.name), fewer = fewer_->reference.values(pass, sampled.name);
     const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
-    return fewer.value.count <= all.value.count && std::equal(fewer.value.begin(), fewer.value.end(), all.value.begin(), same);
+    return fewer.size() <= all.size() && std::equal(fewer.begin(), fewer.end(), all.begin(), same);
   }
 
   /// At dense cotangents: zeros hide what depends on the number of rows.

@@ -81,11 +81,15 @@ bool BallEvaluator::needs_all_rows(const std::vector<Expr>& targets) const {
 }
 
 /// Kept for later streams: of what does not follow from a leaf that changes between them, the nodes that meet one that
-/// does, where recomputing them would cost more than reading them back.
+/// does, where recomputing them would cost more than reading them back, unless they are much larger than the inputs (the scores
+/// of a long attention are: kept, they would be most of a check's memory).
 void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
   const std::vector<char> now = need(targets, false), all = need(targets_, false);
   std::vector<char> changes(balls_.size(), 0), wanted(balls_.size(), 0);
   std::vector<int> cost(balls_.size(), 0);  // of recomputing a part, in cheap nodes; 0: it is there anyway
+  std::int64_t inputs = 0;
+  for (std::size_t id = 0; id < balls_.size(); ++id)
+    if (const Node& node = graph_.node(static_cast<int>(id)); all[id] && node.primitive == Primitive::input) inputs += node.shape.count();
   for (std::size_t id = 0; id < balls_.size(); ++id) {
     changes[id] = varies_[id];
     if (given_[id]) continue;
@@ -99,7 +103,8 @@ void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
   }
   for (std::size_t id = balls_.size(); id-- > 0;) {
     const Node& node = graph_.node(static_cast<int>(id));
-    if (wanted[id] && !changes[id] && !given_[id] && (cost[id] == 0 || cost[id] > 2)) {
+    const bool large = rows_.grain[id] == Grain::row && node.shape.count() > 3 * inputs;
+    if (wanted[id] && !changes[id] && !given_[id] && !large && (cost[id] == 0 || cost[id] > 2)) {
       keep_[id] |= now[id];
       continue;
     }

@@ -262,6 +262,7 @@ std::string element_lines(const CheckResult& check) {
 
 std::string where_line(const CheckResult& check) {
   if (check.failed == 0) return "";
+  if (check.code == "AC402" || check.code == "AC403") return fmt::format("  where   {} launch{}\n", grouped(check.failed), check.failed == 1 ? "" : "es");  // counted where it happened
   std::string out = fmt::format("  where   {} of {} elements", grouped(check.failed), grouped(check.compared));
   const std::size_t listed = std::min<std::size_t>(check.worst.size(), 4);
   if (listed > 1) out += ", among them";
