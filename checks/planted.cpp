@@ -20,7 +20,7 @@ using Row = std::vector<float>;
 enum class Twist {
   // Faults of the backward of softmax.
   sign, missing_factor, dropped_tail, bf16_accumulation, unwritten_last, nan_rows_unwritten, overrun, clobbers_cotangent,
-  alternating_order, stale_maximum, ignores_strides, nonlinear, order_by_batch, order_by_place,
+  alternating_order, stale_maximum, ignores_strides, nonlinear, order_by_batch, order_by_place, order_by_neighbour,
   // Correct variants.
   reversed_order, kahan, online, by_lse,
 };
@@ -112,7 +112,8 @@ void backward(const KernelCall& call, Twist twist) {
   const TensorView &dx = call.at("dx"), &dy = call.at("dy");
   const std::vector<Row> x = rows_of(call.at("x")), g = rows_of(dy, twist == Twist::ignores_strides);
   for (std::size_t r = 0; r < x.size(); ++r) {
-    const bool flip = (twist == Twist::alternating_order && odd_call) || (twist == Twist::order_by_batch && x.size() > 3) || (twist == Twist::order_by_place && r % 2 == 1);
+    const bool flip = (twist == Twist::alternating_order && odd_call) || (twist == Twist::order_by_batch && x.size() > 3) || (twist == Twist::order_by_place && r % 2 == 1) ||
+                      (twist == Twist::order_by_neighbour && r > 0 && !x[r - 1].empty() && x[r - 1][0] > 0);
     const Row y = softmax_row(x[r], twist, nullptr);
     const std::size_t n = y.size();
     Row products(n), out(n);
@@ -198,6 +199,7 @@ std::span<const PlantedOp> planted_ops() {
       softmax_with("clobbers_cotangent", Twist::clobbers_cotangent, "overwrites the cotangent", "AC403"),
       softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call", "AC404"),
       softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", "AC405"),
+      softmax_with("order_by_neighbour", Twist::order_by_neighbour, "sums backwards where the row before starts with a positive number", "AC405"),
       softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
       batch_invariant(softmax_with("order_by_batch", Twist::order_by_batch, "sums backwards where there are more than three rows, though declared batch invariant", "AC409")),
       batch_invariant(softmax_with("order_by_place", Twist::order_by_place, "sums every second row backwards, though declared batch invariant", "AC409")),

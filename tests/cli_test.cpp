@@ -99,6 +99,7 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"check 'softmax(x=fp32[3])'", "too few extents"},
       {"check --seeds -3", "want a whole number"},
       {"check --shapes first,", "want"},
+      {"check relu --real only --shapes N=3", "[--shapes] got shapes beside '--real only'"},
       {"check --shapes 64,8", "or extents of your own as N=64,D=1025"},
       {"check softmax add --shapes rosw=64", "[--shapes] got 'rosw', want a dimension of what is selected: N, D"},
       {"list 'soft*' --cases --shapes n=64", "[--shapes] got 'n' (did you mean 'N'?), want a dimension of what is selected: N, D"},
@@ -232,6 +233,17 @@ TEST(Cli, AnInterruptedZooPrintsTheScoreSoFar) {
   EXPECT_LT(run.seconds, 15) << "a long case does not hold it up";
   const bool slow = contains(run.err, "interrupted after 0 runs");  // a sanitizer's build, on a busy machine
   EXPECT_TRUE(slow || contains(run.out, "torch allclose")) << run.out;
+}
+
+TEST(Cli, CertifyAndReplaySayWhatAnInterruptCutOff) {
+  const ProgramResult certify = shell("$AMPCHECK certify --json --samples 100000 & pid=$!\n(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  EXPECT_EQ(certify.exit_code, 130) << certify.err;
+  EXPECT_TRUE(contains(certify.err, "interrupted after ") && contains(certify.err, " of 25 ops")) << certify.err;
+  const json report = json::parse(certify.out);
+  EXPECT_TRUE(report.at("interrupted") == true && report.at("certified") == false) << "what was not certified is not";
+  const ProgramResult replay = shell("$AMPCHECK replay 'softmax(x=bf16[3000,4097],seed=1)' -j 1 & pid=$!\n(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  EXPECT_EQ(replay.exit_code, 130) << replay.err;
+  EXPECT_TRUE(contains(replay.err, "interrupted before the case was judged")) << replay.err;
 }
 
 TEST(Cli, ALongCaseDoesNotHoldUpTheEnd) {

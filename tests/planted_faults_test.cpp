@@ -111,7 +111,7 @@ class BeyondValues : public ::testing::TestWithParam<PlantedOp> {};
 std::vector<PlantedOp> relation_faults() {
   std::vector<PlantedOp> out;
   for (const char* name : {"nan_rows_unwritten", "overrun", "clobbers_cotangent", "alternating_order", "stale_maximum",
-                           "ignores_strides", "nonlinear", "order_by_batch", "order_by_place"})
+                           "ignores_strides", "nonlinear", "order_by_batch", "order_by_place", "order_by_neighbour"})
     out.push_back(planted(std::string("softmax.") + name));
   return out;
 }
@@ -122,13 +122,16 @@ TEST_P(BeyondValues, ValuesAloneSeeNothing) {
   RunOptions values_only;
   values_only.relations = false;
   std::int64_t compared = 0;
-  for (const OpCall& call : quick_cases(entry.op)) {
-    if (call.layout != "dense") continue;
-    const CaseResult result = run_case(entry.op, call, values_only);
-    EXPECT_EQ(failed_value(result), "") << entry.what;
-    for (const CheckResult& check : result.checks)
-      if (is_value(check)) compared += check.compared;
-  }
+  // A row shifted by another one's maximum shows in values too where the two lie far apart: in one of the standard cases.
+  const bool few = entry.op.signature.name == "softmax.stale_maximum";
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
+    for (const OpCall& call : cases_of(entry.op.signature, dtype, few ? CaseSet::quick : CaseSet::standard, kSeed)) {
+      if (call.layout != "dense") continue;
+      const CaseResult result = run_case(entry.op, call, values_only);
+      EXPECT_EQ(failed_value(result), "") << entry.what;
+      for (const CheckResult& check : result.checks)
+        if (is_value(check)) compared += check.compared;
+    }
   EXPECT_GT(compared, 10000);
 }
 

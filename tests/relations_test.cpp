@@ -234,6 +234,34 @@ TEST(Relations, SayWhoseLayoutIsWrong) {
   }
 }
 
+/// Like an interval's findings: which elements, with the bits that were due and those that came.
+TEST(Relations, ShowTheElementsThatBreakThem) {
+  struct Broken {
+    const char *op, *check;
+  };
+  for (const Broken& broken : {Broken{"softmax.alternating_order", "repeats dx"}, Broken{"softmax.unwritten_last", "poison dx"}, Broken{"softmax.stale_maximum", "row_independence y"},
+                               Broken{"softmax.nonlinear", "homogeneity dx"}, Broken{"softmax.order_by_batch", "batch_invariance dx"}}) {
+    const OpDef& op = op_named(broken.op);
+    std::int64_t shown = 0;
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      OpCall call = call_of(op, "normal", Dtype::fp32);
+      call.dims = {{"N", 5}, {"D", 257}}, call.seed = seed;
+      const CaseResult result = run_case(op, call, {});
+      const CheckResult* const check = check_named(result, broken.check);
+      if (check == nullptr || check->failed == 0) continue;
+      ASSERT_FALSE(check->worst.empty()) << result.name << " " << broken.check;
+      for (const Element& element : check->worst) {
+        EXPECT_EQ(element.index.size(), 2u) << result.name;
+        EXPECT_NE(element.got_bits, element.want_bits) << result.name;
+        EXPECT_EQ(element.interval_from, "bit for bit") << result.name;
+        EXPECT_TRUE(std::isnan(element.want) || (element.low == element.want && element.high == element.want)) << result.name;
+        ++shown;
+      }
+    }
+    EXPECT_GT(shown, 0) << broken.op << " " << broken.check;
+  }
+}
+
 TEST(Relations, SayWhereMemoryIsOverrun) {
   const OpDef& op = op_named("softmax.overrun");
   const CaseResult result = run_case(op, call_of(op, "normal", Dtype::fp32), {});

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "reference/certify.h"
 #include "src/float_format.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/json.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
@@ -129,21 +131,38 @@ Json json_of(const Certified& result) {
 
 ExitCode certify_command(const Options& options) {
   const Style style = stdout_style();
+  const std::vector<const checks::OpDef*> chosen = select_ops(options);
+  for (const checks::OpDef* op : chosen)
+    if (op->forms.empty()) throw UsageError("[certify] got '" + op->signature.name + "', which has no formula, want an op with one (ampcheck explain formula)");
+  std::mutex mutex;  // what an interrupt reads while the next op is at work
   Json ops = Json::array();
   double digits = HUGE_VAL;
   bool all_hold = true;
-  bool first = true;
-  for (const checks::OpDef* op : select_ops(options)) {
-    if (op->forms.empty()) throw UsageError("[certify] got '" + op->signature.name + "', which has no formula, want an op with one (ampcheck explain formula)");
+  std::size_t done = 0;
+  const auto json = [&](bool interrupted) {
+    Json out = {{"schema", "ampcheck.certify/1"}, {"digits", json_number(digits)}, {"certified", all_hold && !interrupted}, {"ops", ops}};
+    if (interrupted) out["interrupted"] = true;
+    return json_text(out);
+  };
+  const auto stopped = [&] {
+    const std::lock_guard lock(mutex);
+    if (options.json) write_stdout(json(true));
+    write_stderr(fmt::format("ampcheck: interrupted after {} of {} ops{}\n", done, chosen.size(), done == 0 ? "" : fmt::format("; those agree to {:.0f} digits and more", std::floor(digits))));
+  };
+  InterruptGuard guard(stopped);
+  for (const checks::OpDef* op : chosen) {
     const Certified result = certify_op(*op, options);
+    if (guard.interrupted()) break;
+    const std::lock_guard lock(mutex);
     digits = std::min(digits, result.certificate.digits);
     all_hold = all_hold && result.holds();
     if (options.json) ops.push_back(json_of(result));
-    else write_stdout((first ? "" : "\n") + text_of(result, style));  // as they come: each may take seconds
-    first = false;
+    else write_stdout((done == 0 ? "" : "\n") + text_of(result, style));  // as they come: each may take seconds
+    ++done;
   }
-  if (options.json)
-    write_stdout(json_text({{"schema", "ampcheck.certify/1"}, {"digits", json_number(digits)}, {"certified", all_hold}, {"ops", std::move(ops)}}));
+  guard.finish();
+  if (guard.interrupted()) stopped(), end_by_signal();
+  if (options.json) write_stdout(json(false));
   return all_hold ? ExitCode::passed : ExitCode::findings;
 }
 

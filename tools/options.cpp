@@ -589,6 +589,8 @@ Options parse_options(int argc, char** argv, std::optional<std::string>& help) {
       throw UsageError(error.what());
     }
   }
+  if (options.real == RealTensors::only && options.shapes.kind != ShapeFilter::Kind::all)
+    throw UsageError("[--shapes] got shapes beside '--real only', want one of the two: tensors of real runs have the shapes they have");
   for (std::string& word : options.words)
     if (word.starts_with(" ")) word.erase(0, 1);
   return options;

@@ -16,6 +16,7 @@
 #include "tools/interrupt.h"
 #include "tools/isolation.h"
 #include "tools/json.h"
+#include "tools/output.h"
 #include "tools/plugins.h"
 #include "tools/reports.h"
 #include "tools/selection.h"
@@ -99,16 +100,24 @@ ExitCode replay_command(const Options& options) {
   run.jobs = options.jobs;
   run.relations = options.relations;
   run.power = true;
+  const auto stopped = [&] { write_stderr(fmt::format("ampcheck: interrupted before the case was judged{}\n", options.save.empty() ? "" : "; its inputs alone are saved")); };
+  InterruptGuard guard(stopped);
+  run.cancel = guard.flag();
   checks::Dump dump;
   Report report;
   const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
-  const auto isolated = options.save.empty() ? isolated_run(options) : nullptr;  // tensors are saved from this process
+  const auto isolated = options.save.empty() ? isolated_run(options, run.cancel) : nullptr;  // tensors are saved from this process
   const bool sampled = checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
   if (sampled && !options.save.empty()) throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
   if (!options.save.empty()) save_as(options.save, item.call.str(item.op->signature), inputs_of(item));
-  report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled, .power = true})
-                         : sampled ? checks::run_sampled(*item.op, item.call, run)
-                                   : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+  try {
+    report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled, .power = true})
+                           : sampled ? checks::run_sampled(*item.op, item.call, run)
+                                     : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+  } catch (const checks::Interrupted&) {
+  }
+  guard.finish();
+  if (guard.interrupted()) stopped(), end_by_signal();
   checks::say_where_visible(*item.op, item.call, report.cases.front());
   const CaseResult& result = report.cases.front();
   report.seconds = result.seconds;
