@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <new>
 
@@ -43,6 +44,21 @@ std::string read_bytes(const std::string& path, const std::string& what) {
     at += static_cast<std::size_t>(got);
   }
   return out;
+}
+
+std::uint32_t crc32(std::string_view bytes) {
+  static constexpr std::array<std::uint32_t, 256> kTable = [] {
+    std::array<std::uint32_t, 256> out{};
+    for (std::uint32_t i = 0; i < out.size(); ++i) {
+      std::uint32_t c = i;
+      for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? 0xedb88320u ^ (c >> 1) : c >> 1;
+      out[i] = c;
+    }
+    return out;
+  }();
+  std::uint32_t c = 0xffffffffu;
+  for (const char byte : bytes) c = kTable[(c ^ static_cast<unsigned char>(byte)) & 0xff] ^ (c >> 8);
+  return ~c;
 }
 
 std::string quoted_text(std::string_view text) {

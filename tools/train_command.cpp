@@ -15,6 +15,7 @@
 #include "checks/train/diagnosis.h"
 #include "checks/train/fault_ring.h"
 #include "checks/train/net_toml.h"
+#include "checks/train/trace_record.h"
 #include "src/amp/error.h"
 #include "src/file_bytes.h"
 #include "src/parallel.h"
@@ -268,10 +269,11 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
 /// Outputs do not replace each other.
 void require_apart(const TrainChoices& chosen) {
   std::error_code none;
-  const std::string &save = chosen.save, &record = chosen.record;
-  if (save.empty() || record.empty() || (std::filesystem::exists(save, none) && !std::filesystem::is_regular_file(save, none))) return;
-  if (std::filesystem::equivalent(save, record, none) || std::filesystem::weakly_canonical(save, none) == std::filesystem::weakly_canonical(record, none))
-    throw UsageError("[--save] got '" + save + "', which is the trace, want another file");
+  const std::string& save = chosen.save;
+  if (save.empty() || chosen.record.empty() || (std::filesystem::exists(save, none) && !std::filesystem::is_regular_file(save, none))) return;
+  for (const std::string& record : {chosen.record, checks::train::statistics_path(chosen.record)})
+    if (std::filesystem::equivalent(save, record, none) || std::filesystem::weakly_canonical(save, none) == std::filesystem::weakly_canonical(record, none))
+      throw UsageError("[--save] got '" + save + "', which is the trace, want another file");
 }
 
 /// A file that is there is replaced only by one of its kind: it may be a library, data, or anything else.
@@ -289,6 +291,9 @@ void require_own_kind(const TrainChoices& chosen) {
   constexpr std::string_view kTrace = "{\"schema\":\"ampcheck.trace/";
   const std::string trace = start_of(chosen.record, kTrace.size()), checkpoint = start_of(chosen.save, 9);
   if (!trace.empty() && trace != kTrace) throw UsageError("[--record] got '" + chosen.record + "', which is there and no trace, want a new file or an old trace");
+  const std::string beside = chosen.record.empty() || checks::train::statistics_inline(chosen.record) ? "" : checks::train::statistics_path(chosen.record);
+  const std::string statistics = start_of(beside, kRecordMagic.size());
+  if (!statistics.empty() && statistics != kRecordMagic) throw UsageError("[--record] got '" + chosen.record + "', whose statistics go to '" + beside + "', which is there and holds none, want another name");
   // safetensors: eight bytes of length, then JSON.
   if (!checkpoint.empty() && (checkpoint.size() < 9 || checkpoint[8] != '{' || checkpoint[7] != '\0')) throw UsageError("[--save] got '" + chosen.save + "', which is there and no checkpoint, want a new file or an old checkpoint");
 }
