@@ -302,6 +302,8 @@ TEST(TraceRecords, ComeBackAsTheyWere) {
   for (std::size_t size = 0; size < record.size(); ++size) EXPECT_THROW(checks::train::read_record(std::string_view(record).substr(0, size)), Error) << size;
   EXPECT_THROW(checks::train::read_record(record + "x"), Error);
   EXPECT_EQ(crc32("123456789"), 0xcbf43926u) << "the check value of CRC-32";
+  EXPECT_EQ(crc32("The quick brown fox jumps over the lazy dog"), 0x414fa339u);
+  EXPECT_EQ(crc32(""), 0u);
 }
 
 }  // namespace
