@@ -16,7 +16,9 @@
 #include "src/amp/error.h"
 #include "src/amp/grad_mode.h"
 #include "src/rounding.h"
+#include "tests/golden_coverage.h"
 #include "tests/goldens.h"
+#include "tools/torch_differences.h"
 
 namespace ampcheck {
 namespace {
@@ -502,39 +504,20 @@ const std::vector<Play>& plays() {
   return all;
 }
 
-/// Facts that nothing of ours can be held against, and why.
-const std::map<std::string, std::string>& left_out() {
-  static const std::map<std::string, std::string> reasons = {
-      {"region/exit_order_swapped", "a scope cannot be left out of order"},
-      {"region/same_object_twice", "a region object cannot be entered twice"},
-      {"region/decorator", "Python's decorator; a scope in the function does it"},
-      {"region/unsupported", "devices and warnings of this machine; the CPU dtype rule is tested by hand"},
-      {"bypass/inplace_and_out", "texts of native errors; that the calls bypass autocast is tested by hand"},
-      {"cache/nested_other_dtype", "torch's fault, which our key does not have; tested by hand"},
-      {"custom/cast_containers", "Python containers"},
-      {"gradcheck/fp64_in_region", "torch's gradcheck"}};
-  return reasons;
+/// Facts that nothing of ours can be held against.
+std::set<std::string> left_out() {
+  std::set<std::string> names;
+  const std::string begin = "/facts[";
+  for (const tools::TorchDifference& d : tools::torch_differences())
+    if (const std::string where = d.where; where.starts_with(begin)) names.insert(where.substr(begin.size(), where.size() - begin.size() - 1));
+  return names;
 }
 
-/// Every leaf of a golden with its path. A number's decimal text beside its bits ("hex") is no leaf of its own.
-void each_leaf(Golden& golden, const std::string& path, const std::function<void(Golden&, const std::string&)>& visit) {
-  if (!golden.is_object() && !golden.is_list()) return visit(golden, path);
-  for (std::size_t i = 0; i < golden.items.size(); ++i) {
-    const std::string key = golden.is_object() ? golden.keys[i] : std::to_string(i);
-    if (key == "value" && golden.contains("hex")) continue;
-    each_leaf(golden.items[i], path + "/" + key, visit);
-  }
-}
-
-/// Another value of the same kind: a dtype for a dtype, a number for a number.
-void change(Golden& leaf) {
-  using Kind = Golden::Kind;
-  if (leaf.kind == Kind::boolean) leaf.truth = !leaf.truth;
-  else if (leaf.kind == Kind::number) leaf.value += 1;
-  else if (!leaf.is_text()) leaf.kind = Kind::text, leaf.text = "something";
-  else if (leaf.text.starts_with("0x") || leaf.text.starts_with("-0x") || leaf.text == "inf") leaf.text = "0x1.5p+3";
-  else leaf.text = leaf.text == "int32" ? "uint8" : leaf.text.starts_with("float") || leaf.text.starts_with("bfloat") || leaf.text.starts_with("int") ? "int32" : "not " + leaf.text;
-}
+const tests::Played played_facts("autocast_cpu.json", "facts", [](const Golden& fact) {
+  const auto play = std::find_if(plays().begin(), plays().end(), [&](const Play& p) { return fact.at("name").text.starts_with(p.begins); });
+  ASSERT_NE(play, plays().end()) << fact.at("name").text;
+  EXPECT_EQ(play->differences(fact), "");
+});
 
 TEST(AutocastFacts, EachIsPlayedOrLeftOutWithAReason) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "autocast_cpu.json");
@@ -549,10 +532,10 @@ TEST(AutocastFacts, EachIsPlayedOrLeftOutWithAReason) {
     if (play == plays().end()) continue;
     EXPECT_EQ(play->differences(fact), "");
     Golden changed = fact;
-    each_leaf(changed.items[static_cast<std::size_t>(std::find(changed.keys.begin(), changed.keys.end(), "result") - changed.keys.begin())], "", [&](Golden& leaf, const std::string& path) {
+    tests::each_leaf(changed.items[static_cast<std::size_t>(std::find(changed.keys.begin(), changed.keys.end(), "result") - changed.keys.begin())], "", [&](Golden& leaf, const std::string& path) {
       if (std::any_of(play->unread.begin(), play->unread.end(), [&](const std::string& part) { return (path + "/").find(part) != std::string::npos; })) return;
       const Golden before = leaf;
-      change(leaf);
+      tests::change(leaf);
       bool seen = true;
       try {
         seen = !play->differences(changed).empty();
@@ -566,7 +549,7 @@ TEST(AutocastFacts, EachIsPlayedOrLeftOutWithAReason) {
     EXPECT_EQ(cached_casts(), 0u);
   }
   for (const Play& play : plays()) EXPECT_TRUE(used.contains(play.begins)) << play.begins << ", got no such fact";
-  for (const auto& [name_of, reason] : left_out()) EXPECT_TRUE(used.contains(name_of)) << name_of << ", got no such fact";
+  for (const std::string& name_of : left_out()) EXPECT_TRUE(used.contains(name_of)) << name_of << ", got no such fact";
   EXPECT_GT(leaves, 700);
 }
 
@@ -582,9 +565,9 @@ TEST(AutocastFacts, AFactThatIsReadInPartIsSeen) {
     return d.text();
   };
   std::set<std::string> unseen;
-  each_leaf(fact, "", [&](Golden& leaf, const std::string& path) {
+  tests::each_leaf(fact, "", [&](Golden& leaf, const std::string& path) {
     const Golden before = leaf;
-    change(leaf);
+    tests::change(leaf);
     if (in_part(fact).empty()) unseen.insert(path);
     leaf = before;
   });

@@ -198,7 +198,7 @@ TEST(TraceFormat, TheListNamesItAndAWordNearItIsKnown) {
   std::set<std::string> topics;
   const json listed = json::parse(ampcheck("explain --json").out);
   for (const json& topic : listed["topics"]) topics.insert(topic["name"]);
-  EXPECT_EQ(topics, (std::set<std::string>{"formula", "dump", "trace"}));
+  EXPECT_EQ(topics, (std::set<std::string>{"formula", "dump", "trace", "torch"}));
   EXPECT_TRUE(contains(ampcheck("explain trase").err, "did you mean 'trace'"));
   EXPECT_EQ(ampcheck("explain xyzzyxyzzy").exit_code, 2);
 }

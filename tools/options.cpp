@@ -411,7 +411,7 @@ void describe(CLI::App& app, Options& o) {
   add_format_options(formats, o);
 
   CLI::App* explain = add_verb(app, o, "explain", "What a finding code means and what to do");
-  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads; trace: what --record writes");
+  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads; trace: what --record writes; torch: what of torch is not repeated");
 
   CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
   fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(1, 2);
