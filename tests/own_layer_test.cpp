@@ -263,7 +263,6 @@ TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {
   const struct { const char *arguments, *want; } cases[] = {{"--weights low", "Attempting to unscale FP16 gradients."},
                                                             {"--keep-low-precision-grads", "Attempting to unscale FP16 gradients."},
                                                             {"--weights master --dtype fp32", "got dtype fp32, want fp16 or bf16"},
-                                                            {"--weights master --ranks 2 --sharded", "got sharded ranks, want whole ones"},
                                                             {"--weights bf16", "got 'bf16', want fp32, master, low"}};
   for (const auto& c : cases) EXPECT_TRUE(contains(refused(c.arguments), c.want)) << c.arguments;
   EXPECT_EQ(ampcheck("train --steps 2 --weights low --dtype bf16 --clip-norm 1 --scaler torch").exit_code, 0) << "bf16 gradients are unscaled and clipped";
