@@ -311,6 +311,13 @@ TEST(Ranks, ShardedAreTheSameBits) {
   }
 }
 
+/// Hexadecimal digits; a NaN is a NaN.
+std::string exactly(const std::vector<double>& values) {
+  std::string out;
+  for (const double v : values) out += std::isnan(v) ? "nan " : fmt::format("{:a} ", v);
+  return out;
+}
+
 /// The same of weights in 16 bits, with a master of each shard or without, and of gradients that stay in 16 bits: scaled until each rank's optimizer
 /// divides. Of every optimizer, through skipped steps.
 TEST(Ranks, ShardedInSixteenBitsAreTheSameBits) {
@@ -326,19 +333,19 @@ TEST(Ranks, ShardedInSixteenBitsAreTheSameBits) {
         std::vector<StepResult> whole, parts;
         const std::vector<double> want = weights_after(options, 8, &whole);
         options.sharding.on = true;
-        EXPECT_EQ(weights_after(options, 8, &parts), want);
+        EXPECT_EQ(exactly(weights_after(options, 8, &parts)), exactly(want));
         for (std::size_t i = 0; i < whole.size(); ++i) {
-          EXPECT_EQ(parts[i].loss, whole[i].loss) << i;
+          EXPECT_EQ(exactly({parts[i].loss}), exactly({whole[i].loss})) << i;
           EXPECT_EQ(parts[i].stepped, whole[i].stepped) << i;
           EXPECT_EQ(parts[i].found_inf, whole[i].found_inf) << i;
           EXPECT_EQ(parts[i].scale_after, whole[i].scale_after) << i;
-          EXPECT_EQ(parts[i].norms, whole[i].norms) << i;
+          EXPECT_EQ(exactly(parts[i].norms), exactly(whole[i].norms)) << i;
           EXPECT_EQ(parts[i].updates.stagnant, whole[i].updates.stagnant) << i;
           EXPECT_EQ(parts[i].updates.copy_stagnant, whole[i].updates.copy_stagnant) << i;
           EXPECT_FALSE(parts[i].ranks_disagree) << i;
         }
         EXPECT_TRUE(low.dtype != Dtype::fp16 || !options.scaler.enabled || whole.back().skips > 0);
-        EXPECT_TRUE(whole.back().stepped);
+        EXPECT_LT(whole.back().skips, 8);
       }
 }
 
