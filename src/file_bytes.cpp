@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <new>
 
@@ -43,6 +44,29 @@ std::string read_bytes(const std::string& path, const std::string& what) {
     at += static_cast<std::size_t>(got);
   }
   return out;
+}
+
+std::uint32_t crc32(std::string_view bytes) {
+  // [k][byte]: what a byte does to the sum of which k bytes follow, so that eight are taken at once.
+  static constexpr auto kTables = [] {
+    std::array<std::array<std::uint32_t, 256>, 8> out{};
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      std::uint32_t c = i;
+      for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? 0xedb88320u ^ (c >> 1) : c >> 1;
+      out[0][i] = c;
+    }
+    for (std::size_t k = 1; k < out.size(); ++k)
+      for (std::size_t i = 0; i < 256; ++i) out[k][i] = out[0][out[k - 1][i] & 0xff] ^ (out[k - 1][i] >> 8);
+    return out;
+  }();
+  std::uint32_t c = 0xffffffffu;
+  for (; bytes.size() >= 8; bytes.remove_prefix(8)) {
+    const std::uint64_t word = take<std::uint64_t>(bytes) ^ c;
+    c = 0;
+    for (std::size_t k = 0; k < 8; ++k) c ^= kTables[7 - k][word >> (8 * k) & 0xff];
+  }
+  for (const char byte : bytes) c = kTables[0][(c ^ static_cast<unsigned char>(byte)) & 0xff] ^ (c >> 8);
+  return ~c;
 }
 
 std::string quoted_text(std::string_view text) {

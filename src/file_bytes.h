@@ -37,6 +37,9 @@ void put(std::string& out, T value) {
   out.append(bytes, sizeof(T));
 }
 
+/// The CRC-32 of zip, PNG and Python's zlib.crc32.
+std::uint32_t crc32(std::string_view bytes);
+
 /// A text of a file as a message shows it: in single quotes, control characters as '?', at most 80 bytes.
 std::string quoted_text(std::string_view text);
 

@@ -11,6 +11,7 @@
 #include "src/amp/grad_scaler.h"
 #include "src/amp/lr_schedule.h"
 #include "src/amp/optimizers.h"
+#include "tests/golden_coverage.h"
 #include "tests/goldens.h"
 
 namespace ampcheck {
@@ -32,32 +33,35 @@ std::string clip(const Golden& entry, std::vector<Parameter*>& all, Tensor& norm
   return "";
 }
 
-TEST(ClipGoldens, EveryCall) {
-  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
-  for (const Golden& entry : golden.at("clipping")) {
-    SCOPED_TRACE(entry.at("name").text);
-    const Golden& grads = entry.at("grads_in");
-    std::vector<Parameter> params(grads.size());
-    std::vector<Parameter*> all;
-    for (std::size_t i = 0; i < grads.size(); ++i) {
-      if (!grads[i].is_null()) params[i].grad = tests::tensor_of(grads[i]);
-      all.push_back(&params[i]);
-    }
-    Tensor norm;
-    const std::string error = clip(entry, all, norm);
-    const Golden* want = entry.find("error");
-    EXPECT_EQ(error, want == nullptr ? "" : want->at("type").text + ": " + want->at("message").text);
-    if (const Golden* total = entry.find("total_norm")) {
-      EXPECT_TRUE(same_tensor(norm, *total));
-    }
-    for (std::size_t i = 0; i < grads.size(); ++i) {
-      const Golden& out = entry.at("grads_out")[i];
-      EXPECT_EQ(params[i].grad.defined(), !out.is_null());
-      if (!out.is_null()) {
-        EXPECT_TRUE(same_tensor(params[i].grad, out)) << "gradient " << i;
-      }
+void play_clip(const Golden& entry) {
+  SCOPED_TRACE(entry.at("name").text);
+  const Golden& grads = entry.at("grads_in");
+  std::vector<Parameter> params(grads.size());
+  std::vector<Parameter*> all;
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].is_null()) params[i].grad = tests::tensor_of(grads[i]);
+    all.push_back(&params[i]);
+  }
+  Tensor norm;
+  const std::string error = clip(entry, all, norm);
+  const Golden* want = entry.find("error");
+  EXPECT_EQ(error, want == nullptr ? "" : want->at("type").text + ": " + want->at("message").text);
+  if (const Golden* total = entry.find("total_norm")) {
+    EXPECT_TRUE(same_tensor(norm, *total));
+  }
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    const Golden& out = entry.at("grads_out")[i];
+    EXPECT_EQ(params[i].grad.defined(), !out.is_null());
+    if (!out.is_null()) {
+      EXPECT_TRUE(same_tensor(params[i].grad, out)) << "gradient " << i;
     }
   }
+}
+const tests::Played played_clip("optimizers.json", "clipping", play_clip);
+
+TEST(ClipGoldens, EveryCall) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& entry : golden.at("clipping")) play_clip(entry);
 }
 
 TEST(Clip, NormsAndBoundsByHand) {

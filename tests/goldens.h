@@ -31,7 +31,7 @@ struct Golden {
   const Golden* find(std::string_view key) const;
   /// Throws std::runtime_error if absent.
   const Golden& at(std::string_view key) const;
-  const Golden& operator[](std::size_t i) const { return items[i]; }
+  const Golden& operator[](std::size_t i) const { return items.at(i); }
   std::size_t size() const { return items.size(); }
   auto begin() const { return items.begin(); }
   auto end() const { return items.end(); }

@@ -14,6 +14,7 @@
 #include "src/amp/error.h"
 #include "src/amp/lr_schedule.h"
 #include "src/parallel.h"
+#include "tests/golden_coverage.h"
 #include "tests/golden_optimizers.h"
 #include "tests/goldens.h"
 
@@ -94,6 +95,7 @@ double replay_reference(const Golden& trajectory, std::int64_t& equal, std::int6
       copy_elements(parameter.value.view(), copy.view());
       before.push_back(copy);
       parameter.grad = tensor_of(trajectory.at("grads")[i].at(parameter.name));
+      EXPECT_EQ(parameter.grad.dtype(), parameter.value.dtype());
     }
     optimizer->step();
     const Golden& step = trajectory.at("steps")[i];
@@ -127,34 +129,36 @@ TEST(OptimizerGoldens, ReferenceTrajectories) {
   RecordProperty("tensors", static_cast<int>(all));
 }
 
-TEST(OptimizerGoldens, TrajectoriesInFp64) {
-  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
-  for (const Golden& trajectory : golden.at("trajectories")) {
-    SCOPED_TRACE(trajectory.at("name").text);
-    std::vector<Parameter> params = parameters_of(trajectory.at("init"));
-    for (Parameter& parameter : params) parameter.value = widened(parameter.value);
-    const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params));
-    std::vector<std::vector<double>> bound(params.size()), before(params.size());
-    for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
-      for (std::size_t k = 0; k < params.size(); ++k) {
-        params[k].grad = widened(tensor_of(trajectory.at("grads")[i].at(params[k].name)));
-        before[k] = to_doubles(params[k].value.view());
-        bound[k].resize(before[k].size());
+void play_in_fp64(const Golden& trajectory) {
+  SCOPED_TRACE(trajectory.at("name").text);
+  std::vector<Parameter> params = parameters_of(trajectory.at("init"));
+  for (Parameter& parameter : params) parameter.value = widened(parameter.value);
+  const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params));
+  std::vector<std::vector<double>> bound(params.size()), before(params.size());
+  for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
+    for (std::size_t k = 0; k < params.size(); ++k) {
+      params[k].grad = widened(tensor_of(trajectory.at("grads")[i].at(params[k].name)));
+      before[k] = to_doubles(params[k].value.view());
+      bound[k].resize(before[k].size());
+    }
+    optimizer->step();
+    for (std::size_t k = 0; k < params.size(); ++k) {
+      const Golden& want = trajectory.at("fp64_params")[i].at(params[k].name);
+      if (!has_root(trajectory)) {
+        ASSERT_TRUE(same_tensor(params[k].value, want)) << params[k].name << " step " << i;
       }
-      optimizer->step();
-      for (std::size_t k = 0; k < params.size(); ++k) {
-        const Golden& want = trajectory.at("fp64_params")[i].at(params[k].name);
-        if (!has_root(trajectory)) {
-          ASSERT_TRUE(same_tensor(params[k].value, want)) << params[k].name << " step " << i;
-        }
-        const std::vector<double> got = to_doubles(params[k].value.view()), torch = to_doubles(tensor_of(want).view());
-        for (std::size_t e = 0; e < got.size(); ++e) {
-          bound[k][e] += after_sqrt(got[e] - before[k][e], std::max(std::fabs(got[e]), std::fabs(before[k][e])), 0x1p-53);
-          ASSERT_LE(std::fabs(got[e] - torch[e]), bound[k][e]) << params[k].name << "[" << e << "] step " << i;
-        }
+      const std::vector<double> got = to_doubles(params[k].value.view()), torch = to_doubles(tensor_of(want).view());
+      for (std::size_t e = 0; e < got.size(); ++e) {
+        bound[k][e] += after_sqrt(got[e] - before[k][e], std::max(std::fabs(got[e]), std::fabs(before[k][e])), 0x1p-53);
+        ASSERT_LE(std::fabs(got[e] - torch[e]), bound[k][e]) << params[k].name << "[" << e << "] step " << i;
       }
     }
   }
+}
+
+TEST(OptimizerGoldens, TrajectoriesInFp64) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& trajectory : golden.at("trajectories")) play_in_fp64(trajectory);
 }
 
 /// Planted: a learning rate that is wrong by a thousandth, which no loss curve shows.
@@ -183,55 +187,102 @@ TEST(OptimizerGoldens, PlantedFaultsLeaveTheBound) {
   }
 }
 
+/// Between fp32 numbers, as the record counts: the most of any element.
+double ulps_apart(const Tensor& a, const Golden& b) {
+  const Tensor other = tensor_of(b);
+  const auto place = [](float v) {
+    const auto bits = std::bit_cast<std::uint32_t>(v);
+    const auto magnitude = static_cast<double>(bits & 0x7fffffffu);
+    return bits >> 31 != 0 ? -magnitude : magnitude;
+  };
+  double most = 0;
+  for (std::size_t i = 0; i < a.span<float>().size(); ++i) most = std::max(most, std::fabs(place(a.span<float>()[i]) - place(other.span<float>()[i])));
+  return most;
+}
+
+/// torch's fused kernels, in their own order of operations, bit by bit; and how far they are from the plain ones.
+void play_fused(const Golden& trajectory) {
+  const Golden* fused = trajectory.find("fused");
+  if (fused == nullptr) return;  // torch has no fused RMSprop
+  SCOPED_TRACE(trajectory.at("name").text);
+  std::vector<Parameter> params = parameters_of(trajectory.at("init"));
+  const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params), true);
+  bool equal = true;
+  for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
+    for (Parameter& parameter : params) parameter.grad = tensor_of(trajectory.at("grads")[i].at(parameter.name));
+    optimizer->step();
+    const Golden &plain = trajectory.at("steps")[i].at("params"), &want = fused->contains("params") ? fused->at("params")[i] : plain;
+    double apart = 0;
+    for (const Parameter& parameter : params) {
+      ASSERT_TRUE(same_tensor(parameter.value, want.at(parameter.name))) << parameter.name << " step " << i;
+      apart = std::max(apart, ulps_apart(parameter.value, plain.at(parameter.name)));
+    }
+    EXPECT_EQ(apart, real(fused->at("max_ulp_per_step")[i])) << "step " << i;
+    equal = equal && apart == 0;
+  }
+  EXPECT_EQ(equal, fused->at("bitwise_equal_params").truth);
+}
+
 TEST(OptimizerGoldens, FusedTrajectoriesAreBitEqual) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
-  for (const Golden& trajectory : golden.at("trajectories")) {
-    const Golden* fused = trajectory.find("fused");
-    if (fused == nullptr) continue;  // torch has no fused RMSprop
-    SCOPED_TRACE(trajectory.at("name").text);
-    std::vector<Parameter> params = parameters_of(trajectory.at("init"));
-    const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params), true);
-    for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
-      for (Parameter& parameter : params) parameter.grad = tensor_of(trajectory.at("grads")[i].at(parameter.name));
-      optimizer->step();
-      const Golden& want = fused->contains("params") ? fused->at("params")[i] : trajectory.at("steps")[i].at("params");
-      for (const Parameter& parameter : params)
-        ASSERT_TRUE(same_tensor(parameter.value, want.at(parameter.name))) << parameter.name << " step " << i;
+  for (const Golden& trajectory : golden.at("trajectories")) play_fused(trajectory);
+}
+
+/// torch's multi-tensor implementation has the bits of its plain one: what is held against the one is held against the other.
+void play_foreach(const Golden& trajectory) {
+  EXPECT_TRUE(trajectory.at("foreach").at("bitwise_equal_params").truth);
+  for (const Golden& apart : trajectory.at("foreach").at("max_ulp_per_step")) EXPECT_EQ(real(apart), 0);
+  EXPECT_FALSE(trajectory.at("foreach").contains("params"));
+}
+
+TEST(OptimizerGoldens, ForeachIsThePlainTrajectory) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
+  for (const Golden& trajectory : golden.at("trajectories")) play_foreach(trajectory);
+}
+
+/// torch's fused kernels skip on exactly 1; ours on anything but 0. Both rules are played.
+void play_found_inf(const Golden& entry) {
+  for (const SkipRule rule : {SkipRule::torch_exactly_one, SkipRule::nonzero}) {
+    const double found = real(entry.at("found_inf"));
+    SCOPED_TRACE(entry.at("class").text + " found_inf " + std::to_string(found));
+    Parameter parameter{"p", tensor_of(entry.at("before").at("param"))};
+    parameter.grad = tensor_of(entry.at("grad_in"));
+    const auto optimizer = tests::make_optimizer(entry.at("class").text, entry.at("args"), {&parameter}, true, rule);
+    const Golden& before = entry.at("before").at("state");
+    for (std::size_t i = 0; i < before.size(); ++i)
+      if (before[i].is_object()) optimizer->state(0)[before.keys[i]] = tensor_of(before[i]);
+    optimizer->found_inf = static_cast<float>(found);
+    if (!entry.at("grad_scale").is_null()) optimizer->grad_scale = static_cast<float>(real(entry.at("grad_scale")));
+    optimizer->step();
+    // Where ours skips and torch's does not, nothing may have moved, the step counter included.
+    const bool ours_skips = rule == SkipRule::nonzero && found != 0.0;
+    const Golden& want = ours_skips ? entry.at("before") : entry.at("after");
+    EXPECT_TRUE(same_tensor(parameter.value, want.at("param")));
+    EXPECT_TRUE(same_tensor(parameter.grad, ours_skips ? entry.at("grad_in") : entry.at("grad_out")));
+    const Golden& state = want.at("state");
+    for (std::size_t i = 0; i < state.size(); ++i)
+      if (state[i].is_object()) {
+        EXPECT_TRUE(same_tensor(optimizer->state(0).at(state.keys[i]), state[i])) << state.keys[i];
+      }
+    if (rule == SkipRule::torch_exactly_one) {
+      EXPECT_EQ(optimizer->updates() == 0, entry.at("skipped").truth);
     }
   }
 }
 
-/// torch's fused kernels skip on exactly 1; ours on anything but 0. Both rules are played.
 TEST(OptimizerGoldens, FusedFoundInf) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "optimizers.json");
-  for (const Golden& entry : golden.at("fused_found_inf"))
-    for (const SkipRule rule : {SkipRule::torch_exactly_one, SkipRule::nonzero}) {
-      const double found = real(entry.at("found_inf"));
-      SCOPED_TRACE(entry.at("class").text + " found_inf " + std::to_string(found));
-      Parameter parameter{"p", tensor_of(entry.at("before").at("param"))};
-      parameter.grad = tensor_of(entry.at("grad_in"));
-      const auto optimizer = tests::make_optimizer(entry.at("class").text, entry.at("args"), {&parameter}, true, rule);
-      const Golden& before = entry.at("before").at("state");
-      for (std::size_t i = 0; i < before.size(); ++i)
-        if (before[i].is_object()) optimizer->state(0)[before.keys[i]] = tensor_of(before[i]);
-      optimizer->found_inf = static_cast<float>(found);
-      if (!entry.at("grad_scale").is_null()) optimizer->grad_scale = static_cast<float>(real(entry.at("grad_scale")));
-      optimizer->step();
-      // Where ours skips and torch's does not, nothing may have moved, the step counter included.
-      const bool ours_skips = rule == SkipRule::nonzero && found != 0.0;
-      const Golden& want = ours_skips ? entry.at("before") : entry.at("after");
-      EXPECT_TRUE(same_tensor(parameter.value, want.at("param")));
-      EXPECT_TRUE(same_tensor(parameter.grad, ours_skips ? entry.at("grad_in") : entry.at("grad_out")));
-      const Golden& state = want.at("state");
-      for (std::size_t i = 0; i < state.size(); ++i)
-        if (state[i].is_object()) {
-          EXPECT_TRUE(same_tensor(optimizer->state(0).at(state.keys[i]), state[i])) << state.keys[i];
-        }
-      if (rule == SkipRule::torch_exactly_one) {
-        EXPECT_EQ(optimizer->updates() == 0, entry.at("skipped").truth);
-      }
-    }
+  for (const Golden& entry : golden.at("fused_found_inf")) play_found_inf(entry);
 }
+
+const tests::Played played_trajectory("optimizers.json", "trajectories", [](const Golden& trajectory) {
+  std::int64_t equal = 0, all = 0;
+  EXPECT_LE(replay_reference(trajectory, equal, all), 1.0);
+  play_in_fp64(trajectory);
+  play_fused(trajectory);
+  play_foreach(trajectory);
+});
+const tests::Played played_found_inf("optimizers.json", "fused_found_inf", play_found_inf);
 
 // By hand ---------------------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/run_program.h"
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -28,6 +29,12 @@ ProgramResult shell(const std::string& script) {
 }
 
 ProgramResult ampcheck(const std::string& arguments, const std::string& before) { return shell(before + " $AMPCHECK " + arguments); }
+
+std::string refused_training(const std::string& arguments) {
+  const ProgramResult run = ampcheck("train --steps 1 " + arguments);
+  EXPECT_EQ(run.exit_code, 2) << arguments << run.out;
+  return run.err;
+}
 
 TemporaryFolder::TemporaryFolder() {
   std::string name = (std::filesystem::temp_directory_path() / "ampcheck-XXXXXX").string();

@@ -14,6 +14,8 @@ struct ProgramResult {
 
 /// `ampcheck ARGUMENTS`, with shell quoting and redirection as written; `before` stands in front ("NO_COLOR=1").
 ProgramResult ampcheck(const std::string& arguments, const std::string& before = "");
+/// `ampcheck train --steps 1 ARGUMENTS`, which must be refused as wrong use (exit code 2): what it says.
+std::string refused_training(const std::string& arguments);
 /// A shell script in which $AMPCHECK is the program.
 ProgramResult shell(const std::string& script);
 

@@ -13,6 +13,7 @@
 #include "src/amp/error.h"
 #include "src/amp/sharded_grad_scaler.h"
 #include "src/amp/unscale.h"
+#include "tests/golden_coverage.h"
 #include "tests/golden_optimizers.h"
 #include "tests/goldens.h"
 
@@ -169,20 +170,29 @@ struct RankResult {
 };
 
 std::array<RankResult, 2> run_ranks(const Golden& entry, ShardedRule rule) {
+  struct Rank {
+    Parameter parameter;
+    std::unique_ptr<BlockOptimizer> optimizer;
+  };
+  // The record is read here: what does not stand in it stops no rank that the other waits for.
+  std::array<Rank, 2> ranks;
+  Golden args;
+  args.kind = Golden::Kind::object, args.keys = {"lr"}, args.items = {entry.at("lr")};
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ranks[rank].parameter = {"w", tests::tensor_of(entry.at("param_in"))};
+    ranks[rank].parameter.grad = tests::tensor_of(entry.at("ranks")[rank].at("grad_in"));
+    ranks[rank].optimizer = tests::make_optimizer(entry.at("optimizer").text, args, {&ranks[rank].parameter}, entry.at("fused").truth, rule == ShardedRule::torch ? SkipRule::torch_exactly_one : SkipRule::nonzero);
+    if (ranks[rank].parameter.value.dtype() != Dtype::fp32 || ranks[rank].parameter.grad.dtype() != Dtype::fp32 || !(ranks[rank].parameter.value.shape() == ranks[rank].parameter.grad.shape())) throw Error("[golden] got no fp32 parameter with its gradient");
+  }
+  GradScalerOptions options;
+  options.init_scale = real(entry.at("init_scale"));
+  const bool explicit_unscale = entry.at("explicit_unscale").truth;
   std::array<RankResult, 2> results;
   on_two_ranks([&](std::size_t rank, const AllReduceSum& all_reduce) {
-    Parameter parameter{"w", tests::tensor_of(entry.at("param_in"))};
-    Golden args;
-    args.keys = {"lr"};
-    args.items = {entry.at("lr")};
-    const auto optimizer = tests::make_optimizer(entry.at("optimizer").text, args, {&parameter}, entry.at("fused").truth,
-                                                 rule == ShardedRule::torch ? SkipRule::torch_exactly_one : SkipRule::nonzero);
-    GradScalerOptions options;
-    options.init_scale = real(entry.at("init_scale"));
+    auto& [parameter, optimizer] = ranks[rank];
     ShardedGradScaler scaler(options, all_reduce, rule);
     scaler.scale(Tensor(Dtype::fp32, {}));
-    parameter.grad = tests::tensor_of(entry.at("ranks")[rank].at("grad_in"));
-    if (entry.at("explicit_unscale").truth) scaler.unscale_(*optimizer);
+    if (explicit_unscale) scaler.unscale_(*optimizer);
     scaler.step(*optimizer);
     RankResult& result = results[rank];
     result.found = scaler.found_inf(*optimizer);
@@ -196,24 +206,27 @@ std::array<RankResult, 2> run_ranks(const Golden& entry, ShardedRule rule) {
   return results;
 }
 
+void play_two_ranks(const Golden& entry) {
+  SCOPED_TRACE(entry.at("name").text);
+  const auto results = run_ranks(entry, ShardedRule::torch);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const Golden& want = entry.at("ranks")[rank];
+    EXPECT_TRUE(same_tensor(results[rank].param, want.at("param")));
+    EXPECT_TRUE(same_tensor(results[rank].grad, want.at("grad_out")));
+    EXPECT_TRUE(same_number(static_cast<double>(results[rank].found.at(0)), real(want.at("found_inf")[0])));
+    EXPECT_EQ(results[rank].scale, real(want.at("scale")));
+    EXPECT_EQ(results[rank].tracker, static_cast<std::int32_t>(want.at("tracker").value));
+    // Fused Adam after an explicit unscale_ raises in Python once the parameters have moved (a shape [1] flag): no step counter.
+    if (want.contains("errors")) continue;
+    const Golden& state = want.at("state");
+    for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(same_tensor(results[rank].state.at(state.keys[i]), state[i])) << state.keys[i];
+  }
+}
+const tests::Played played_two_ranks("sharded_grad_scaler.json", "two_ranks", play_two_ranks);
+
 TEST(ShardedGoldens, TorchsRuleOnTwoRanks) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "sharded_grad_scaler.json");
-  for (const Golden& entry : golden.at("two_ranks")) {
-    SCOPED_TRACE(entry.at("name").text);
-    const auto results = run_ranks(entry, ShardedRule::torch);
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-      const Golden& want = entry.at("ranks")[rank];
-      EXPECT_TRUE(same_tensor(results[rank].param, want.at("param")));
-      EXPECT_TRUE(same_tensor(results[rank].grad, want.at("grad_out")));
-      EXPECT_TRUE(same_number(static_cast<double>(results[rank].found.at(0)), real(want.at("found_inf")[0])));
-      EXPECT_EQ(results[rank].scale, real(want.at("scale")));
-      EXPECT_EQ(results[rank].tracker, static_cast<std::int32_t>(want.at("tracker").value));
-      // Fused Adam after an explicit unscale_ raises in Python once the parameters have moved (a shape [1] flag): no step counter.
-      if (want.contains("errors")) continue;
-      const Golden& state = want.at("state");
-      for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(same_tensor(results[rank].state.at(state.keys[i]), state[i])) << state.keys[i];
-    }
-  }
+  for (const Golden& entry : golden.at("two_ranks")) play_two_ranks(entry);
 }
 
 /// Ours: ranks agree always, and nothing moves if any rank found something. torch's rule is the planted fault.
@@ -279,10 +292,8 @@ TEST(Sharded, RanksSkipTogetherOrNotAtAll) {
   EXPECT_NE(apart[0].scale, apart[1].scale);
 }
 
-TEST(ShardedGoldens, OneProcess) {
-  AMPCHECK_GOLDEN_OR_SKIP(golden, "sharded_grad_scaler.json");
+void play_one_process(const Golden& facts) {
   const AllReduceSum alone = [](float value) { return value; };
-  const Golden& facts = golden.at("one_process");
   const auto make = [&](double init, double growth, std::int32_t interval) {
     GradScalerOptions options;
     options.init_scale = init;
@@ -324,6 +335,12 @@ TEST(ShardedGoldens, OneProcess) {
   empty.update();
   EXPECT_EQ(empty.get_scale(), real(facts.at("no_gradients").at("scale")));
   EXPECT_EQ(empty.get_growth_tracker(), static_cast<std::int32_t>(facts.at("no_gradients").at("tracker").value));
+}
+const tests::Played played_one_process("sharded_grad_scaler.json", "one_process", play_one_process);
+
+TEST(ShardedGoldens, OneProcess) {
+  AMPCHECK_GOLDEN_OR_SKIP(golden, "sharded_grad_scaler.json");
+  play_one_process(golden.at("one_process"));
 }
 
 }  // namespace

@@ -2,16 +2,20 @@
 // `ampcheck explain trace` describes what is written: every key of real traces, and no other.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 
 #include "checks/models/layers.h"
 #include "checks/train/trace.h"
+#include "checks/train/trace_record.h"
+#include "src/file_bytes.h"
 #include "tests/fake_device.h"
 #include "tests/run_program.h"
 #include "tools/trace_file.h"
@@ -21,12 +25,25 @@ namespace {
 
 using nlohmann::json;
 
-/// What a trace's lines have and the description does not, or the other way round; adds the keys seen, by kind.
-std::string differences(const json& format, const std::string& trace, std::map<std::string, std::set<std::string>>& seen) {
+/// Which fields a record has, as its mask says.
+void add_fields(const json& format, const std::string& record, std::set<std::string>& seen) {
+  const auto mask = take<std::uint64_t>(std::string_view(record).substr(checks::train::kRecordHeader + 8));
+  const json& fields = format["record"]["fields"];
+  for (std::size_t bit = 0; bit < fields.size(); ++bit)
+    if ((mask >> bit & 1) != 0) seen.insert(fields[bit]["key"].get<std::string>());
+  EXPECT_EQ(mask >> fields.size(), 0u) << "a field that nobody described";
+}
+
+/// What a trace's lines have and the description does not, or the other way round; adds the keys seen, by kind. `path`: of the trace, whose
+/// records are looked at, too.
+std::string differences(const json& format, const std::string& trace, std::map<std::string, std::set<std::string>>& seen, const std::string& path = "") {
   std::string out;
+  const std::string statistics = path.empty() ? "" : read_text(checks::train::statistics_path(path));
   std::istringstream lines(trace);
   for (std::string line; std::getline(lines, line);) {
     const json j = json::parse(line);
+    if (j.contains("record")) add_fields(format, tools::bytes_of_hex(j["record"]), seen["record"]);
+    if (j.contains("at") && !statistics.empty()) add_fields(format, statistics.substr(j["at"][0], j["at"][1]), seen["record"]);
     int kinds = 0;
     for (const json& kind : format["lines"]) {
       if (!j.contains(kind["has"].get<std::string>())) continue;
@@ -68,6 +85,22 @@ std::string trace_on_a_device(bool late) {
   return std::string(trace.text());
 }
 
+/// A subnormal number in the place of a normal one, which no right op writes.
+std::string trace_of_a_lost_number() {
+  using namespace checks::train;
+  TrainOptions options;
+  options.net = {.model = "tutorial", .batch = 4, .width = 4};
+  Trainer trainer(options);
+  TraceWriter trace(trainer, 1);
+  Tensor got(Dtype::fp16, {1});
+  *static_cast<std::uint16_t*>(got.data()) = 1;
+  const std::vector<double> exact = {1};
+  Event e;
+  e.op = "relu_1", e.tensor = "y", e.got = got.view(), e.exact = view_of(exact, {1});
+  trace.tensor(e, {Phase::forward, false, Dtype::fp16, "relu_1", "", "y"}, {}, FaultRole::none, TensorStats(Dtype::fp16));
+  return std::string(trace.text());
+}
+
 TEST(TraceFormat, WhatTheHostPutsIntoADevicesMemoryLateIsNamed) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/run.trace";
@@ -91,11 +124,13 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
   EXPECT_EQ(format["schema"], "ampcheck.trace_format/1");
   std::map<std::string, std::set<std::string>> seen;
   for (const char* arguments : {"--steps 2", "--steps 2 --ranks 2 --shadow carried --dtype bf16", "--steps 1 --grad-penalty 0.1", "--steps 2 --shadow off --clip-norm 1", "--steps 3 --lr 3000 --shadow local",
-                                "--steps 2 --optimizer adam --lr 1e-4 --weights master --moments fp16", "--steps 1 --optimizer adam --weights low --scaler none"}) {
+                                "--steps 2 --optimizer adam --lr 1e-4 --weights master --moments fp16", "--steps 1 --optimizer adam --weights low --scaler none",
+                                "--steps 2 --scaler none --loss-weight 1e-4", "--steps 15 --dtype bf16 --lr 0.5"}) {
     EXPECT_LE(ampcheck("train --record " + path + " " + arguments).exit_code, 1);
-    EXPECT_EQ(differences(format, read_text(path), seen), "") << arguments;
+    EXPECT_EQ(differences(format, read_text(path), seen, path), "") << arguments;
   }
   EXPECT_EQ(differences(format, trace_on_a_device(true), seen), "");
+  EXPECT_EQ(differences(format, trace_of_a_lost_number(), seen), "");
   const std::string text = ampcheck("explain trace").out;
   for (const json& kind : format["lines"]) {
     std::set<std::string> described;
@@ -106,7 +141,13 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
     }
     EXPECT_EQ(described, seen[kind["kind"]]) << "no run has it";
   }
-  const std::string before = "as a device would have it):\n", examples = text.substr(text.find(before) + before.size());
+  std::set<std::string> described;
+  for (const json& field : format["record"]["fields"]) {
+    EXPECT_TRUE(described.insert(field["key"]).second) << field;
+    EXPECT_TRUE(contains(text, "\n  " + field["key"].get<std::string>() + " ")) << field;
+  }
+  EXPECT_EQ(described, seen["record"]) << "no run has it";
+  const std::string before = "as a device would have it):\n", tail = text.substr(text.find(before) + before.size()), examples = tail.substr(0, tail.find("\n\n") + 1);
   std::istringstream shown(examples);
   std::string example;
   for (const json& kind : format["lines"]) {
@@ -118,8 +159,8 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
   json line = format["lines"][1]["example"];
   line["novelty"] = 1;
   EXPECT_EQ(differences(format, line.dump() + "\n", seen), "tensor has novelty; ");
-  line.erase("novelty"), line.erase("amax");
-  EXPECT_EQ(differences(format, line.dump() + "\n", seen), "no amax; ");
+  line.erase("novelty"), line.erase("scale");
+  EXPECT_EQ(differences(format, line.dump() + "\n", seen), "no scale; ");
 }
 
 TEST(TraceFormat, TheReaderInTheTextReadsAWholeAndATornTrace) {
@@ -129,14 +170,22 @@ TEST(TraceFormat, TheReaderInTheTextReadsAWholeAndATornTrace) {
   std::ofstream script(folder.path() + "/read.py");
   std::istringstream lines(text.substr(text.find("  import json")));
   for (std::string line; std::getline(lines, line) && !line.empty();) script << line.substr(2) << "\n";
-  script << "print(len(steps), len(tensors), tensors[-1]['step'])\n";
+  script << "print(len(steps), len(tensors), tensors[-1]['step'], sum(t['elements'] for t in tensors), sum(sum(t['exponents'][1]) for t in tensors if 'exponents' in t), sum(sum(t.get('ulps', [])) for t in tensors))\n"
+            "print(*('%.17g' % t.get(k, 0) for t in tensors for k in ('amax', 'local_error', 'bias', 'range_least')))\n";
   script.close();
   ASSERT_LE(ampcheck("train --steps 5 --every 50 --ring 3 --scaler none --lr 8 --batch 16 --record " + path).exit_code, 1);
   const auto both = [&](const char* what) {
     const tools::Trace trace = tools::read_trace(path);
     const ProgramResult run = shell("cd '" + folder.path() + "' && python3 read.py");
+    std::int64_t elements = 0, exponents = 0, ulps = 0;
+    std::string values;
+    for (const auto& t : trace.tensors) {
+      elements += t.elements;
+      exponents = std::accumulate(t.exponents.begin(), t.exponents.end(), exponents), ulps = std::accumulate(t.ulps.begin(), t.ulps.end(), ulps);
+      for (const double v : {t.amax, t.local_error.value_or(0), t.bias.value_or(0), t.range ? t.range->amin : 0}) values += fmt::format("{}{:.17g}", values.empty() ? "" : " ", v);
+    }
     std::ostringstream want;
-    want << trace.steps.size() << " " << trace.tensors.size() << " " << trace.tensors.back().step << "\n";
+    want << trace.steps.size() << " " << trace.tensors.size() << " " << trace.tensors.back().step << " " << elements << " " << exponents << " " << ulps << "\n" << values << "\n";
     EXPECT_EQ(run.out, want.str()) << what << run.err;
   };
   both("whole");
@@ -149,7 +198,7 @@ TEST(TraceFormat, TheListNamesItAndAWordNearItIsKnown) {
   std::set<std::string> topics;
   const json listed = json::parse(ampcheck("explain --json").out);
   for (const json& topic : listed["topics"]) topics.insert(topic["name"]);
-  EXPECT_EQ(topics, (std::set<std::string>{"formula", "dump", "trace"}));
+  EXPECT_EQ(topics, (std::set<std::string>{"formula", "dump", "trace", "torch"}));
   EXPECT_TRUE(contains(ampcheck("explain trase").err, "did you mean 'trace'"));
   EXPECT_EQ(ampcheck("explain xyzzyxyzzy").exit_code, 2);
 }

@@ -134,13 +134,15 @@ TEST_F(TraceFile, ALongRunIsSampledUnlessToldOtherwise) {
   EXPECT_EQ(steps("100").size(), 100u) << "a short run is recorded whole";
 }
 
-/// Lines of tensors of some steps, as they stand in the file.
+/// Lines of tensors of some steps, with the length and the checksum of their statistics, wherever these stand.
 std::string tensor_lines(const std::string& path, int first, int last) {
   std::ifstream file(path);
   std::string out;
   for (std::string line; std::getline(file, line);) {
-    const json j = json::parse(line);
-    if (j.contains("seq") && j["step"] >= first && j["step"] <= last) out += line + "\n";
+    json j = json::parse(line);
+    if (!j.contains("seq") || j["step"] < first || j["step"] > last) continue;
+    j["at"].erase(0);
+    out += j.dump() + "\n";
   }
   return out;
 }
@@ -234,10 +236,29 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   ASSERT_NE(again, std::string::npos);
   joined.erase(again, longer.size());
   EXPECT_EQ(whole.substr(whole.find('\n')), joined.substr(joined.find('\n')));
+  EXPECT_TRUE(!read_text(at + "whole.trace.bin").empty() && read_text(at + "whole.trace.bin") == read_text(at + "half.trace.bin"));
   EXPECT_TRUE(contains(ampcheck("trace " + at + "half.trace").out, ": 6 of 6 steps"));
   const ProgramResult other = ampcheck("train --steps 6 --resume " + at + "half.st");
   EXPECT_EQ(other.exit_code, 2) << other.err;
   EXPECT_TRUE(contains(other.err, "got a run with 'optimizer adam', want 'optimizer sgd'")) << other.err;
+}
+
+/// The lines below the verdict are of the steps since the checkpoint, and say so; a whole run's say nothing.
+TEST_F(TraceFile, AResumedRunsSummarySaysOfWhichStepsItIs) {
+  const std::string at = folder_.path() + "/", common = "train --init-scale 4194304 --steps ";
+  const std::string whole = ampcheck(common + "6 --save " + at + "half.st").out, rest = ampcheck(common + "9 --resume " + at + "half.st").out;
+  const json all = json::parse(ampcheck(common + "9 --json").out), part = json::parse(ampcheck(common + "9 --json --resume " + at + "half.st").out);
+  EXPECT_FALSE(contains(whole, "since the checkpoint"));
+  EXPECT_TRUE(contains(whole, "\n  skipped ")) << whole;
+  EXPECT_TRUE(contains(rest, "\nOf steps 7 to 9, run since the checkpoint, alone:\n  ")) << rest;
+  const int skips = all["skips"];
+  const auto now = part["skipped"].size();
+  EXPECT_GT(skips, static_cast<int>(now));
+  EXPECT_EQ(part["skips"], skips);
+  EXPECT_TRUE(contains(rest, "\n  before  " + std::to_string(skips - static_cast<int>(now)) + " of steps 1 to 6 were skipped\n")) << rest;
+  EXPECT_FALSE(contains(rest, "nothing was skipped")) << rest;
+  EXPECT_EQ(part["of_steps"], json({6, 8}));
+  EXPECT_EQ(all["of_steps"], json({0, 8}));
 }
 
 /// Its loss scale first, too large, then right: the run left the fp64 run's loss before it was saved, and has done so when it goes on.

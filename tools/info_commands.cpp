@@ -15,6 +15,7 @@
 #include "tools/json.h"
 #include "tools/output.h"
 #include "tools/reports.h"
+#include "tools/torch_differences.h"
 #include "tools/trace_explain.h"
 #include "tools/user_tensors.h"
 
@@ -42,7 +43,8 @@ struct Topic {
 };
 constexpr Topic kTopics[] = {{"formula", "the language of formulas in text", "ampcheck.formula/1", [] { return std::string(reference::formula_language()); }},
                              {"dump", "what check --dump reads", "ampcheck.dump/1", dump_text},
-                             {"trace", "the file that train --record writes, field by field", "ampcheck.trace_format/1", trace_format_text, trace_format_json}};
+                             {"trace", "the file that train --record writes, field by field", "ampcheck.trace_format/1", trace_format_text, trace_format_json},
+                             {"torch", "what of PyTorch's recorded behaviour is not repeated, and why", "ampcheck.torch_differences/1", torch_text, torch_json}};
 
 std::vector<std::string> topic_names() {
   std::vector<std::string> out;

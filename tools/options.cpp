@@ -351,7 +351,7 @@ void add_train_options(CLI::App* verb, Options& o) {
   above_zero("--clip-value", "largest magnitude of a gradient's element, after unscaling", t.clip_value);
   above_zero("--loss-weight", "the loss times this is differentiated, as in an average over many tokens or ranks (1)", t.loss_weight);
   number("--grad-penalty", "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP recipe (0)", t.grad_penalty);
-  verb->add_option("--record", t.record, "write a trace of every tensor (ampcheck trace FILE shows it)")->type_name("FILE");
+  verb->add_option("--record", t.record, "write a trace of every tensor, FILE and FILE.bin (ampcheck trace FILE shows it)")->type_name("FILE");
   verb->add_option("--save", t.save, "write a checkpoint at the end, a safetensors file")->type_name("FILE");
   verb->add_option("--resume", t.resume, "go on from a checkpoint, bit for bit; --steps counts from the start of the run")->type_name("FILE");
   whole("--every", "look at every N-th step alone (1; with --record and more than 100 steps 50, which costs some per cent)", t.every);
@@ -411,7 +411,7 @@ void describe(CLI::App& app, Options& o) {
   add_format_options(formats, o);
 
   CLI::App* explain = add_verb(app, o, "explain", "What a finding code means and what to do");
-  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads; trace: what --record writes");
+  explain->add_option("CODE", o.words, "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads; trace: what --record writes; torch: what of torch is not repeated");
 
   CLI::App* fresh = add_verb(app, o, "new", "Write an example to begin with: ampcheck new op NAME");
   fresh->add_option("WHAT", o.words, "op NAME: a kernel of your own with its formula, in a folder NAME")->required()->expected(1, 2);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <cmath>
 
+#include "checks/train/trace_record.h"
 #include "src/error.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
@@ -218,6 +219,7 @@ std::string moves_text(const Trace& trace) {
 std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, const Style& style) {
   std::string out = fmt::format("{}{}, scaler {}, seed {}: {} of {} steps, {} tensors{}{}\n", style.bold, net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables), trace.scaler, trace.seed, trace.steps.size(), trace.steps_wanted,
                                 grouped(std::ssize(trace.tensors)), trace.torn ? "; the last line is cut off" : "", style.reset);
+  if (trace.missing) out += missing_text(*trace.missing) + "\n";
   if (trace.steps.empty()) return out;
   const ScaleWindows windows = trace.dtype == name(Dtype::fp16) ? scale_windows(trace) : ScaleWindows();  // bf16 needs no loss scale
   return out + "\n" + ops_table(sums, style) + loss_text(trace, sums, style) + gradients_text(trace, style) + cancellation_text(sums, style) + decisions_text(sums) + parameters_table(sums, style) + scales_table(windows, style) + time_table(trace, windows, style) + faults_text(trace) + casts_text(trace) + dtypes_text(trace) + moves_text(trace);
@@ -229,7 +231,8 @@ ExitCode trace_command(const Options& options) {
   require_readable(options.words.front());
   for (const ReportFile& report : options.reports) {
     std::error_code none;
-    if (std::filesystem::is_regular_file(report.path, none) && std::filesystem::equivalent(report.path, options.words.front(), none)) throw UsageError("[-o] got '" + report.path + "', which is the trace, want another file");
+    for (const std::string& own : {options.words.front(), checks::train::statistics_path(options.words.front())})
+      if (std::filesystem::is_regular_file(report.path, none) && std::filesystem::equivalent(report.path, own, none)) throw UsageError("[-o] got '" + report.path + "', which is the trace, want another file");
     require_writable(report.path);
   }
   const Trace trace = [&] {
@@ -244,7 +247,8 @@ ExitCode trace_command(const Options& options) {
     write_file(report.path, report.format == ReportFile::Format::html ? trace_html(trace) : report.format == ReportFile::Format::csv ? trace_csv(trace) : trace_json(trace, sums));
   if (options.csv) write_stdout(trace_csv(trace));
   else write_stdout(options.json ? trace_json(trace, sums) : text_of(trace, sums, stdout_style()));
-  return trace.steps.empty() ? ExitCode::nothing_ran : ExitCode::passed;
+  if (trace.missing && (options.json || options.csv)) write_stderr("ampcheck: " + missing_text(*trace.missing) + "\n");
+  return trace.steps.empty() ? ExitCode::nothing_ran : trace.missing ? ExitCode::incomplete : ExitCode::passed;
 }
 
 }  // namespace ampcheck::tools

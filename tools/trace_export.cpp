@@ -105,6 +105,7 @@ void StepFlushes::add(const TracedTensor& t) {
 std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
   Json out = {{"schema", "ampcheck.trace_summary/1"}, {"model", trace.model}, {"dtype", trace.dtype}, {"autocast", trace.autocast}, {"autocast_tables", trace.autocast_tables}, {"scaler", trace.scaler}, {"seed", trace.seed}, {"local_shadow", trace.local}, {"carried_shadow", trace.carried},
               {"steps_wanted", trace.steps_wanted}, {"torn", trace.torn}, {"steps", Json::array()}, {"tensors", Json::array()}};
+  if (const auto& m = trace.missing) out["statistics_missing"] = {{"file", m->path}, {"first_step", m->first_step}, {"last_step", m->last_step}, {"steps", m->steps}, {"tensors", m->tensors}, {"from_byte", m->from}, {"cut_off", m->cut_off}};
   std::map<int, StepFlushes> flushes = flushes_by_step(trace);
   for (const TracedStep& s : trace.steps) out["steps"].push_back(step_json(s, flushes[s.step]));
   for (const TracedSum& s : sums) out["tensors"].push_back(tensor_json(s));

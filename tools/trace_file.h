@@ -93,13 +93,31 @@ struct Trace {
   std::vector<TracedGradient> gradients;
   std::vector<TracedMove> moves;
   bool torn = false;  ///< the last line was not whole: the run was cut off
+  /// Statistics that lines name and that are not in the other file: their steps have no tensors here.
+  struct Missing {
+    std::string path;             ///< of the other file
+    int first_step = 0, last_step = 0;
+    std::int64_t steps = 0, tensors = 0;
+    std::int64_t from = 0;        ///< its first byte that is not as written
+    bool cut_off = true;          ///< all of them lie behind the file's end; no: some are there and damaged
+  };
+  std::optional<Missing> missing;
 };
+
+/// A record as a line has it that names no other file. Error if it is no text of hexadecimal digits.
+std::string bytes_of_hex(const std::string& text);
+
+/// "statistics of 2 steps (97 tensors, steps 5 to 6) are missing: 'run.trace.bin' ends at byte 1,234".
+std::string missing_text(const Trace::Missing& missing);
 
 /// "mlp in fp16, autocast cuda (torch 2.15.0)": how headings begin.
 std::string net_in(const std::string& model, const std::string& dtype, const std::string& autocast, const std::string& tables);
 
-/// EnvironmentError if there is no such file, Error with file and line for what is no trace.
+/// EnvironmentError if there is no such file, Error with file and line for what is no trace, and with the name of the file of statistics if a
+/// line wants it and it is not there, or nothing that is named is in it.
 Trace read_trace(const std::string& path);
+/// The same of a trace in memory; `statistics`: of the file beside it, none: there is no such file. `path` is for messages.
+Trace parse_trace(std::string_view text, std::optional<std::string_view> statistics, const std::string& path);
 
 /// All of a tensor over the run: counts added, extremes, errors as root of the mean square, exponents added, bias over all elements.
 struct TracedSum {

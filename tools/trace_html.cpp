@@ -188,6 +188,7 @@ std::string trace_html(const Trace& trace) {
                                 escaped(trace.model), trace.dtype, kStyle);
   out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>", escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)), escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
                      trace.torn ? "; the run was cut off" : "");
+  if (trace.missing) out += "<p>" + escaped(missing_text(*trace.missing)) + "</p>";
   if (trace.steps.empty()) return out + "<p>No whole step.</p></body></html>\n";
   out += loss_section(trace);
   const std::vector<const TracedSum*> worst = worst_first(sums);

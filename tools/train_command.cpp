@@ -15,6 +15,7 @@
 #include "checks/train/diagnosis.h"
 #include "checks/train/fault_ring.h"
 #include "checks/train/net_toml.h"
+#include "checks/train/trace_record.h"
 #include "src/amp/error.h"
 #include "src/file_bytes.h"
 #include "src/parallel.h"
@@ -176,7 +177,8 @@ std::string advice(const Trainer& trainer, const Diagnosis& d, const std::vector
     return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(std::ldexp(1.0, d.scale.overflows_at - 1)), d.skipped.size(), d.skipped.size() == 1 ? " was" : "s were");
   if (optimizer.weights == Weights::low && 2 * d.updates.with_grad_stagnant > d.updates.with_grad)
     return fmt::format("--weights master: {} of the elements with a gradient did not move", share_of(d.updates.with_grad_stagnant, d.updates.with_grad));
-  if (d.left_at && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
+  const bool all_known = steps.front().step == 0;  // of a resumed run nobody knows what vanished before
+  if (d.left_at && all_known && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
   if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && scaler && d.scale.known && d.scale.best > 0 && first_scale(trainer.options()) != std::ldexp(1.0, d.scale.best)) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
   return "";
 }
@@ -195,6 +197,7 @@ std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
 
 std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps, const Style& style) {
   std::string out = fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
+  const std::size_t begin = out.size();
   const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
   if (d.producer) line("fault", fmt::format("step {}: {} made finite values non-finite", d.producer->step + 1, d.producer->where.str()));
   if (d.killer) line("killed", fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));
@@ -210,9 +213,12 @@ std::string summary(const Trainer& trainer, const Diagnosis& d, const std::vecto
     for (std::size_t i = 0; i < std::min<std::size_t>(d.skipped.size(), 8); ++i) list += fmt::format(" {}", d.skipped[i] + 1);
     line("skipped", fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), list, d.skipped.size() > 8 ? " ..." : ""));
   }
+  if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0) line("before", fmt::format("{} of steps 1 to {} were skipped", before, steps.front().step));
   if (d.disagreed_at) line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not", *d.disagreed_at + 1));
   const std::string next = advice(trainer, d, steps);
   if (!next.empty()) line("try", next);
+  // A checkpoint knows losses, scale and skips of the steps before it, not their tensors.
+  if (steps.front().step > 0 && out.size() > begin) out.insert(begin, fmt::format("Of steps {} to {}, run since the checkpoint, alone:\n", steps.front().step + 1, steps.back().step + 1));
   return out;
 }
 
@@ -242,7 +248,9 @@ Json json_of(const Trainer& trainer, const Diagnosis& d, const std::vector<StepR
     if (s.spread) entry["spread"] = json_number(*s.spread);
     out["steps"].push_back(std::move(entry));
   }
+  out["of_steps"] = {steps.front().step, steps.back().step};  // what follows but for left_at and skips: a resumed run knows no tensors from before
   out["left_at"] = d.left_at ? Json(*d.left_at) : Json();
+  out["skips"] = steps.back().skips;
   out["skipped"] = d.skipped;
   out["ranks_disagree_at"] = d.disagreed_at ? Json(*d.disagreed_at) : Json();
   out["vanished_share"] = d.vanished_share;
@@ -268,10 +276,11 @@ std::string write_ring(FaultRing& ring, const Trainer& trainer, const StepResult
 /// Outputs do not replace each other.
 void require_apart(const TrainChoices& chosen) {
   std::error_code none;
-  const std::string &save = chosen.save, &record = chosen.record;
-  if (save.empty() || record.empty() || (std::filesystem::exists(save, none) && !std::filesystem::is_regular_file(save, none))) return;
-  if (std::filesystem::equivalent(save, record, none) || std::filesystem::weakly_canonical(save, none) == std::filesystem::weakly_canonical(record, none))
-    throw UsageError("[--save] got '" + save + "', which is the trace, want another file");
+  const std::string& save = chosen.save;
+  if (save.empty() || chosen.record.empty() || (std::filesystem::exists(save, none) && !std::filesystem::is_regular_file(save, none))) return;
+  for (const std::string& record : {chosen.record, checks::train::statistics_path(chosen.record)})
+    if (std::filesystem::equivalent(save, record, none) || std::filesystem::weakly_canonical(save, none) == std::filesystem::weakly_canonical(record, none))
+      throw UsageError("[--save] got '" + save + "', which is the trace, want another file");
 }
 
 /// A file that is there is replaced only by one of its kind: it may be a library, data, or anything else.
@@ -289,6 +298,9 @@ void require_own_kind(const TrainChoices& chosen) {
   constexpr std::string_view kTrace = "{\"schema\":\"ampcheck.trace/";
   const std::string trace = start_of(chosen.record, kTrace.size()), checkpoint = start_of(chosen.save, 9);
   if (!trace.empty() && trace != kTrace) throw UsageError("[--record] got '" + chosen.record + "', which is there and no trace, want a new file or an old trace");
+  const std::string beside = chosen.record.empty() || checks::train::statistics_inline(chosen.record) ? "" : checks::train::statistics_path(chosen.record);
+  const std::string statistics = start_of(beside, kRecordMagic.size());
+  if (!statistics.empty() && statistics != kRecordMagic) throw UsageError("[--record] got '" + chosen.record + "', whose statistics go to '" + beside + "', which is there and holds none, want another name");
   // safetensors: eight bytes of length, then JSON.
   if (!checkpoint.empty() && (checkpoint.size() < 9 || checkpoint[8] != '{' || checkpoint[7] != '\0')) throw UsageError("[--save] got '" + chosen.save + "', which is there and no checkpoint, want a new file or an old checkpoint");
 }

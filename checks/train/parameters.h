@@ -26,6 +26,7 @@ class ParameterSet {
   void set(const std::string& name, const Shape& shape, const std::vector<double>& values);
   Parameter* find(const std::string& name);
 
+  Dtype dtype() const { return dtype_; }
   std::deque<Parameter>& all() { return all_; }
   std::vector<Parameter*> pointers();
   void clear_grads();

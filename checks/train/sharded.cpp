@@ -25,7 +25,7 @@ struct ShardedRanks::AllReduce {
 };
 
 struct ShardedRanks::Rank {
-  Rank(const StepRule& rule, const GradScalerOptions& options, AllReduceSum sum) : parameters("shard", 0), scaler(options, std::move(sum)), choice(rule.optimizer), schedule_text(rule.schedule) {}
+  Rank(const StepRule& rule, Dtype weights, const GradScalerOptions& options, AllReduceSum sum) : parameters("shard", 0, weights), scaler(options, std::move(sum)), choice(rule.optimizer), schedule_text(rule.schedule) {}
   /// Once it has its parameters.
   void prepare() {
     optimizer = make_optimizer(choice, parameters.pointers());
@@ -57,7 +57,7 @@ ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const Grad
     : whole_(whole), rule_(rule), all_reduce_(std::make_unique<AllReduce>(static_cast<std::size_t>(rule.ranks))) {
   for (int r = 0; r < rule.ranks; ++r) {
     const auto believes = sharding.believes;
-    ranks_.push_back(std::make_unique<Rank>(rule, scaler, [this, r, believes](float own) {
+    ranks_.push_back(std::make_unique<Rank>(rule, whole.dtype(), scaler, [this, r, believes](float own) {
       const float agreed = all_reduce_->sum(static_cast<std::size_t>(r), own);
       return believes ? believes(r, own, agreed) : agreed;
     }));
@@ -85,10 +85,11 @@ void ShardedRanks::copy(bool gradients, bool to_whole) {
         shard.clear_grad();
         continue;
       }
-      if (gradients && !to_whole) shard.grad = Tensor::uninitialized(Dtype::fp32, {own.count});
+      if (gradients && !to_whole) shard.grad = Tensor::uninitialized(whole.grad.dtype(), {own.count});
       const Tensor &part = gradients ? shard.grad : shard.value, &all = gradients ? whole.grad : whole.value;
-      float *const here = part.span<float>().data(), *const there = all.span<float>().data() + own.from;
-      std::copy_n(to_whole ? here : there, own.count, to_whole ? there : here);
+      const std::int64_t size = bytes(part.dtype());
+      char *const here = static_cast<char*>(part.data()), *const there = static_cast<char*>(all.data()) + own.from * size;
+      if (own.count > 0) std::memcpy(to_whole ? there : here, to_whole ? here : there, static_cast<std::size_t>(own.count * size));
     }
 }
 

@@ -2,6 +2,7 @@
 // Parameters, gradients and optimizer state sharded over the ranks (torch's FSDP, DeepSpeed's ZeRO stage 3): a rank owns one stretch of each
 // parameter's elements. A step gathers the values for the forward and the backward, scatters the mean of the gradients, and unscales,
 // checks and updates each shard by itself, every rank with an optimizer and a ShardedGradScaler of its own, which agree on what was found.
+// Shards have the weights' dtype and the gradients theirs; fp32 masters of 16-bit weights are in the state of the optimizer that owns the shard.
 #pragma once
 
 #include <functional>

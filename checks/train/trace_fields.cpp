@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/train/trace_fields.h"
 
+#include "checks/train/trace_record.h"
+
 namespace ampcheck::checks::train {
 
 namespace {
 
 constexpr TraceField kRun[] = {
-    {"schema", "text", "ampcheck.trace/1; another number means another format"},
+    {"schema", "text", "ampcheck.trace/2; another number means another format"},
     {"model", "text", "mlp, conv, transformer, tutorial, or the name of your own net"},
     {"dtype", "text", "of autocast: fp16, bf16, or fp32 without autocast"},
     {"autocast", "text", "whose lists of ops autocast followed: cuda, cpu, or none where no region was open"},
@@ -30,40 +32,54 @@ constexpr TraceField kTensor[] = {
     {"from", "text", "of a cast: the dtype before; else empty"},
     {"source", "number", "forward: of the tensor that is cast, or of an op's output, in its graph (a reshape keeps it); else -1.\nA tensor that is cast twice has it twice"},
     {"scale", "factor", "that the numbers are multiplied by: the loss scale in backward until unscale, else 1"},
-    {"elements", "elements", "all of them: zero + inf + nan + the sum of \"exponents\""},
-    {"zero", "elements", "zeros of either sign"},
-    {"subnormal", "elements", "below the format's smallest normal number"},
-    {"inf", "elements", "infinite"},
-    {"nan", "elements", "NaN"},
-    {"amax", "value", "largest finite magnitude, with the scale in it"},
-    {"amin", "value", "smallest magnitude above zero; 0 if there is none"},
-    {"exponents", "elements", "[e, [n0, n1, ...]]: n0 magnitudes in [2^e, 2^(e+1)), n1 in the next, ...;\nan e below the format's smallest exponent holds all subnormal numbers"},
-    {"nonzero", "elements", "whose exact value is above its own rounding noise (2^-44 of the largest); 0: nothing exact is known"},
-    {"flushed", "elements", "of these, zeros for an exact value below the smallest subnormal number"},
-    {"overflowed", "elements", "not finite although the exact value is"},
-    {"local_error", "relative", "2-norm of (tensor - exact) by that of exact, exact being the formula in fp64 at the op's own inputs, of a\nnarrowing cast what was cast; null: unknown"},
-    {"subnormal_loss", "elements", "subnormal although the exact value is not"},
-    {"saturated", "elements", "at the largest finite number or infinite, the exact value being beyond it"},
-    {"bias", "ulp", "mean of tensor - exact in units of the last place; null: unknown"},
-    {"bias_z", "deviations", "bias by its standard error: beyond about 5 the rounding is not unbiased; null: unknown"},
-    {"ulps", "elements", "[equal, up to 1/2 ulp off, up to 1, 2, 4, ...]; empty: unknown"},
-    {"carried_error", "relative", "as local_error, against the fp64 run from the same weights; null: unknown"},
-    {"exact_rms", "value", "root mean square of the exact values at the op's own inputs, without the scale; absent: unknown, or zero", false},
-    {"fp64_rms", "value", "and of the fp64 run's. Below 2^-44 of the largest of its phase a tensor is zero by a symmetry, and what it holds is noise\n(without it: exact_rms below 2^-24 of the largest)", false},
-    {"range", "", "of a gradient in 16 bits, between ranks too, exact and without the scale: [smallest, largest, e, [n0, n1, ...], [p0, p1,\n...]]: n as in \"exponents\", p: how many of them are exact powers of two (left out where there are none); of each\nelement the smaller of the exact value and the fp64 run's. Which loss scales lose nothing follows from it: 2^s times a magnitude above 2^-25 and below 65520 is neither zero nor infinite in fp16\n(`ampcheck trace` wants half of 2^s to keep all, too)", false},
     {"by_gradient", "yes or no", "only true: a gradient by a gradient (--grad-penalty), in which the loss scale cancels", false},
     {"rank", "number", "of several ranks, which; absent: the first", false},
-    {"cancelled", "bits", "forward, with a local shadow: [mean, most] of one element in each row: bits of its inputs' accuracy that the op loses,\nlog2(sum |dy/dx x| / |y|): for a sum, the size of its terms against the sum's. \"inf\": all of it cancels", false},
-    {"loss_error", "loss", "forward, with both shadows: how far the error made here moves the loss, to first order: its product with the\nfp64 gradient of the loss by this tensor", false},
-    {"loss_reach", "loss", "the product of the two norms: the most that errors of this size could move it", false},
-    {"norm_error", "2-norm", "with both shadows: how far the error made here moves the norm of the loss's gradient by all parameters", false},
-    {"decisions", "", "logits of a cross-entropy, with the fp64 run: [rows, rows with another argmax, rows whose two largest are no further\napart than twice the largest error, smallest difference of the two largest, sum of these differences, sum of the\nlargest errors]", false},
-    {"intended", "elements", "optimizer: elements with a gradient; else 0"},
-    {"stagnant", "elements", "of these, those that stayed what they were: the update is below half a unit in their last place"},
-    {"copy_stagnant", "elements", "optimizer, with fp32 masters: those meant to move whose 16-bit copy stayed; absent: none", false},
-    {"second_moment_zero", "elements", "optimizer: the second moment is zero although the gradient is not: its square vanished; absent: none", false},
-    {"epsilon_zero", "elements", "optimizer: updated in a dtype in which eps is zero; absent: none", false},
     {"role", "text", "in a fault: producer (finite inputs, output not), propagator (neither), killer (inputs not finite, output\nfinite); else none"},
+    {"at", "bytes", "[offset, length, checksum] of its statistics in the file beside this one; checksum: CRC-32 of the record's payload", false},
+    {"record", "text", "instead of \"at\" where there is no such file (a trace to a pipe or a device): the record in hexadecimal digits", false},
+};
+
+constexpr RecordField kRecord[] = {
+    {"elements", RecordType::count, "elements", "all of them: zero + inf + nan + the sum of \"exponents\""},
+    {"zero", RecordType::count, "elements", "zeros of either sign"},
+    {"subnormal", RecordType::count, "elements", "below the format's smallest normal number"},
+    {"inf", RecordType::count, "elements", "infinite"},
+    {"nan", RecordType::count, "elements", "NaN"},
+    {"amax", RecordType::value, "value", "largest finite magnitude, with the scale in it"},
+    {"amin", RecordType::value, "value", "smallest magnitude above zero; absent: there is none"},
+    {"exponents", RecordType::histogram, "elements", "magnitudes by exponent; an exponent below the format's smallest holds all subnormal numbers"},
+    {"nonzero", RecordType::count, "elements", "whose exact value is above its own rounding noise (2^-44 of the largest); absent: nothing exact is known"},
+    {"flushed", RecordType::count, "elements", "of these, zeros for an exact value below the smallest subnormal number"},
+    {"overflowed", RecordType::count, "elements", "not finite although the exact value is"},
+    {"local_error", RecordType::value, "relative", "2-norm of (tensor - exact) by that of exact, exact being the formula in fp64 at the op's own inputs, of a\nnarrowing cast what was cast; absent: unknown"},
+    {"subnormal_loss", RecordType::count, "elements", "subnormal although the exact value is not"},
+    {"saturated", RecordType::count, "elements", "at the largest finite number or infinite, the exact value being beyond it"},
+    {"bias", RecordType::value, "ulp", "mean of tensor - exact in units of the last place; absent: unknown"},
+    {"bias_z", RecordType::value, "deviations", "bias by its standard error: beyond about 5 the rounding is not unbiased; absent: unknown"},
+    {"ulps", RecordType::counts, "elements", "[equal, up to 1/2 ulp off, up to 1, 2, 4, ...]; absent: unknown"},
+    {"carried_error", RecordType::value, "relative", "as local_error, against the fp64 run from the same weights; absent: unknown"},
+    {"exact_rms", RecordType::value, "value", "root mean square of the exact values at the op's own inputs, without the scale; absent: unknown, or zero"},
+    {"fp64_rms", RecordType::value, "value", "and of the fp64 run's. Below 2^-44 of the largest of its phase a tensor is zero by a symmetry, and what it holds is noise\n(without it: exact_rms below 2^-24 of the largest)"},
+    {"range_least", RecordType::value, "value", "of a gradient in 16 bits, between ranks too, exact and without the scale, of each element the smaller of the exact value\nand the fp64 run's: smallest magnitude"},
+    {"range_most", RecordType::value, "value", "and largest"},
+    {"range_exponents", RecordType::histogram, "elements", "and magnitudes by exponent. Which loss scales lose nothing follows from it: 2^s times a magnitude above 2^-25 and below 65520\nis neither zero nor infinite in fp16 (`ampcheck trace` wants half of 2^s to keep all, too)"},
+    {"range_powers", RecordType::counts, "elements", "of range_exponents' counts, those that are exact powers of two; absent: none"},
+    {"cancelled", RecordType::value, "bits", "forward, with a local shadow: mean, over one element in each row, of the bits of its inputs' accuracy that the op loses,\nlog2(sum |dy/dx x| / |y|): for a sum, the size of its terms against the sum's. Infinite: all of it cancels"},
+    {"most_cancelled", RecordType::value, "bits", "and the most of one element"},
+    {"loss_error", RecordType::value, "loss", "forward, with both shadows: how far the error made here moves the loss, to first order: its product with the\nfp64 gradient of the loss by this tensor"},
+    {"loss_reach", RecordType::value, "loss", "the product of the two norms: the most that errors of this size could move it"},
+    {"norm_error", RecordType::value, "2-norm", "with both shadows: how far the error made here moves the norm of the loss's gradient by all parameters"},
+    {"decisions", RecordType::count, "rows", "logits of a cross-entropy, with the fp64 run: all rows"},
+    {"flipped", RecordType::count, "rows", "with another argmax"},
+    {"undecided", RecordType::count, "rows", "whose two largest are no further apart than twice the largest error"},
+    {"least_margin", RecordType::value, "value", "smallest difference of the two largest"},
+    {"margins", RecordType::value, "value", "sum of these differences"},
+    {"radii", RecordType::value, "value", "sum of the largest errors"},
+    {"intended", RecordType::count, "elements", "optimizer: elements with a gradient"},
+    {"stagnant", RecordType::count, "elements", "of these, those that stayed what they were: the update is below half a unit in their last place"},
+    {"copy_stagnant", RecordType::count, "elements", "optimizer, with fp32 masters: those meant to move whose 16-bit copy stayed"},
+    {"second_moment_zero", RecordType::count, "elements", "optimizer: the second moment is zero although the gradient is not: its square vanished"},
+    {"epsilon_zero", RecordType::count, "elements", "optimizer: updated in a dtype in which eps is zero"},
 };
 
 constexpr TraceField kMove[] = {
@@ -110,5 +126,7 @@ constexpr TraceLine kLines[] = {
 }  // namespace
 
 std::span<const TraceLine> trace_lines() { return kLines; }
+
+std::span<const RecordField> record_fields() { return kRecord; }
 
 }  // namespace ampcheck::checks::train

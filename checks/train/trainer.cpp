@@ -54,7 +54,6 @@ void require_low_precision(const TrainOptions& o) {
     if (when) throw Error("[train] " + what + ", got " + got + ", want " + want);
   };
   refuse(o.dtype == Dtype::fp32, "dtype fp32", "fp16 or bf16");
-  refuse(o.sharding.on, "sharded ranks", "whole ones");
   if (o.dtype != Dtype::fp16 || !o.scaler.enabled) return;
   refuse(!c.is_fused(), "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "it fused, which divides by the scale itself, or no scaler");
 }
@@ -301,13 +300,14 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
 }
 
 void Trainer::unscale() {
+  for (Parameter* parameter : parameters_.pointers())  // what clips wants them unscaled first, as apex has it: in fp32
+    if (low_gradients() && !scaled_until_update() && parameter->grad.defined() && parameter->grad.dtype() == Dtype::fp16) parameter->grad = converted(parameter->grad.view(), Dtype::fp32);
   if (!sharded_) {
-    for (Parameter* parameter : parameters_.pointers())  // what clips wants them unscaled first, as apex has it: in fp32
-      if (low_gradients() && !scaled_until_update() && parameter->grad.defined() && parameter->grad.dtype() == Dtype::fp16) parameter->grad = converted(parameter->grad.view(), Dtype::fp32);
     if (scaler_->is_enabled() && !scaled_until_update()) scaler_->unscale_(*optimizer_);
     return;
   }
   sharded_->scatter_gradients();
+  if (scaled_until_update()) return;  // each rank's optimizer divides, once all ranks agree on what was found
   sharded_->unscale();
   sharded_->gather_gradients();  // for norms and the watch alone
 }
