@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "checks/sites.h"
 #include "reference/ball.h"
 #include "reference/certify.h"
 #include "reference/replay.h"
@@ -47,17 +48,6 @@ std::vector<Contribution> Coverage::contributions() const {
 }
 
 namespace {
-
-/// Nodes that a result needs: differentiating also records gradients of constants, which nobody asks for.
-std::vector<char> needed_nodes(const reference::Recording& recording) {
-  std::vector<char> needed(recording.graph->nodes().size(), 0);
-  for (const reference::Expr& node : recording.output_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
-  for (const reference::Expr& node : recording.gradient_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
-  for (std::size_t id = needed.size(); id-- > 0;)
-    for (const int arg : recording.graph->node(static_cast<int>(id)).args)
-      if (needed[id]) needed[static_cast<std::size_t>(arg)] = 1;
-  return needed;
-}
 
 /// Which sides of its conditions a case took: "where yes" and "where no" of every `where`, seen (1) or not (0).
 void see_branches(const reference::Recording& recording, const std::vector<char>& needed, const reference::Arithmetic& arithmetic,

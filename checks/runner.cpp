@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 
+#include "checks/aim.h"
 #include "checks/bias.h"
 #include "checks/black_box.h"
 #include "checks/budget.h"
@@ -357,12 +358,14 @@ CaseResult run_one(const Case& item, const How& how, const RunOptions& options) 
   return out;
 }
 
-Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
+Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
   constexpr std::size_t kFew = 3;  // explained as they are judged, not in a second run
+  constexpr std::size_t kFewOps = 3;  // of which a reader wants to know where they were aimed at
   const auto start = std::chrono::steady_clock::now();
   Budget budget(options);
   Report report;
   set_threads(options.jobs);
+  std::vector<Case> cases = chosen;
   std::vector<const OpDef*> ops;
   for (const Case& c : cases)
     if (std::find(ops.begin(), ops.end(), c.op) == ops.end()) ops.push_back(c.op);
@@ -381,37 +384,49 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   for (const Certificate& certificate : report.certificates) require_certified(certificate);
 
   const bool explained = options.explain && (!options.brief || cases.size() <= kFew);
-  std::vector<CaseResult> results(cases.size());
-  std::vector<char> ran(cases.size(), 0);
+  std::vector<CaseResult> results;
+  std::vector<char> ran;
   std::mutex mutex;
   std::size_t done = 0;
   std::map<std::string, Coverage> coverage;
-  // Where time may run out, cases start in this order, whichever thread takes them.
-  const std::vector<std::size_t> order = options.time_budget > 0 ? fair_order(cases) : std::vector<std::size_t>();
-  std::atomic<std::size_t> next = 0;
-  parallel_for(static_cast<std::int64_t>(cases.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) {
-      if (cancelled()) return;
-      const std::size_t i = order.empty() ? static_cast<std::size_t>(k) : order[next++];
-      const Budget::Share share = budget.share(cases[i]);
-      if (!share.refused.empty()) {
-        results[i] = not_run(cases[i], share.refused);
+  // Judges the cases from `first` on.
+  const auto judge_from = [&](std::size_t first) {
+    results.resize(cases.size()), ran.resize(cases.size(), 0);
+    // Where time may run out, cases start in this order, whichever thread takes them.
+    const std::vector<std::size_t> order = options.time_budget > 0 ? fair_order({cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end()}) : std::vector<std::size_t>();
+    std::atomic<std::size_t> next = 0;
+    parallel_for(static_cast<std::int64_t>(cases.size() - first), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t k = begin; k < end; ++k) {
+        if (cancelled()) return;
+        const std::size_t i = first + (order.empty() ? static_cast<std::size_t>(k) : order[next++]);
+        const Budget::Share share = budget.share(cases[i]);
+        if (!share.refused.empty()) {
+          results[i] = not_run(cases[i], share.refused);
+          const std::lock_guard lock(mutex);
+          ran[i] = 1, ++done, ++report.refused;
+          continue;
+        }
+        try {
+          results[i] = run_one(cases[i], {share.sampled, explained}, options);
+        } catch (const Interrupted&) {
+          return;
+        }
+        const Coverage seen = share.sampled ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
         const std::lock_guard lock(mutex);
-        ran[i] = 1, ++done, ++report.refused;
-        continue;
+        ran[i] = 1;
+        coverage[cases[i].op->signature.name].merge(seen);
+        if (options.progress) options.progress(++done, cases.size(), results[i]);
       }
-      try {
-        results[i] = run_one(cases[i], {share.sampled, explained}, options);
-      } catch (const Interrupted&) {
-        return;
-      }
-      const Coverage seen = share.sampled ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
-      const std::lock_guard lock(mutex);
-      ran[i] = 1;
-      coverage[cases[i].op->signature.name].merge(seen);
-      if (options.progress) options.progress(++done, cases.size(), results[i]);
-    }
-  });
+    });
+  };
+  judge_from(0);
+  std::vector<Aimed> aimed;
+  if (options.aim && !cancelled()) {
+    aimed = aimed_cases(cases, options.cancel);
+    for (const Aimed& one : aimed)
+      for (const OpCall& call : one.calls) cases.push_back({one.op, call});
+    judge_from(chosen.size());
+  }
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (ran[i]) report.cases.push_back(std::move(results[i]));
   report.notes = convict_unseen_outputs(report.cases);
@@ -424,6 +439,7 @@ Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
   for (const OpDef* op : ops)
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
+  for (std::string& note : aimed_notes(aimed, ops.size() <= kFewOps)) report.notes.push_back(std::move(note));
   for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : other_subgradients(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : printed_by(report.cases)) report.notes.push_back(std::move(note));
