@@ -74,11 +74,16 @@ class Target {
   std::map<std::string, Interval> intervals() {
     std::vector<reference::Expr> targets = recording().output_nodes();
     for (const reference::Expr& node : recording().gradient_nodes()) targets.push_back(node);
-    reference::BallEvaluator balls(*recording().graph, arithmetic_of(run_.op.signature, call_), targets);
-    for (const auto& [name, node] : recording().inputs) balls.set(node, inputs_.at(name));
-    for (const auto& [name, node] : recording().cotangents) balls.set(node, run_.reference.cotangents().at(name));
-    balls.run(targets);
-    return site_intervals(recording(), balls, [&](const std::string& name) { return dtype_of_written(name); });
+    return site_intervals(recording(), *balls_of(targets), [&](const std::string& name) { return dtype_of_written(name); });
+  }
+
+  /// Whether some element of a node is known to more than its rounding.
+  bool determined(int node) {
+    const auto balls = balls_of({recording().graph->at(node)});
+    const reference::Ball& ball = balls->result(recording().graph->at(node));
+    for (std::int64_t i = 0; i < ball.count(); ++i)
+      if (std::fabs(ball.v[i]) > (ball.r ? ball.r[i] : 0.0)) return true;
+    return false;
   }
 
   /// The middle one of a node's finite values.
@@ -92,6 +97,14 @@ class Target {
   }
 
  private:
+  std::unique_ptr<reference::BallEvaluator> balls_of(const std::vector<reference::Expr>& targets) {
+    auto out = std::make_unique<reference::BallEvaluator>(*recording().graph, arithmetic_of(run_.op.signature, call_), targets);
+    for (const auto& [name, node] : recording().inputs) out->set(node, inputs_.at(name));
+    for (const auto& [name, node] : recording().cotangents) out->set(node, run_.reference.cotangents().at(name));
+    out->run(targets);
+    return out;
+  }
+
   Dtype dtype_of_written(const std::string& name) const {
     for (const auto* list : {&run_.outputs, &run_.gradients})
       for (const Written& tensor : *list)
@@ -199,9 +212,9 @@ class Search {
   /// Moderate sizes first: of equals the first stays.
   void scan(const TensorSpec& spec) {
     const FloatFormat& type = target_.format_of(spec);
-    const int highest = type.max_exponent() - 1, lowest = std::ilogb(type.min_normal());
+    const int highest = type.max_exponent() - 1, lowest = std::ilogb(type.min_subnormal()) + 2, step = highest - lowest < 50 ? 1 : coarse_;
     found_ = best_;
-    for (int far = 0; far <= std::max(highest, -lowest) && found_ > enough_; far += far < 16 ? 1 : coarse_)
+    for (int far = 0; far <= std::max(highest, -lowest) && found_ > enough_; far += far < 16 ? 1 : step)
       for (const int exponent : {far, -far}) {
         if (exponent > highest || exponent < lowest || (far == 0 && exponent != far)) continue;
         const double size = std::ldexp(1.0, exponent);
@@ -281,7 +294,7 @@ void search(Target& target, const Site& site, Aim& out) {
     const double share = target.values().share(site, target.intervals());
     return share > 0 && std::isfinite(share) ? 1 / share : kInfinity;
   };
-  Search seek(target, side ? Search::Cost(distance) : Search::Cost(drowned), side ? 0 : 1 / kShows, side ? 0 : 1 / kPlain, side ? 2 : 8, side);
+  Search seek(target, side ? Search::Cost(distance) : Search::Cost(drowned), side ? 0 : 1 / kShows, side ? 0 : 1 / kPlain, side ? 2 : 4, side);
   const auto aims = seek.run();
   out.tried += seek.tried();
   if (aims) out.ranges.push_back(aimed_range(*aims));
@@ -317,17 +330,23 @@ void add_calls(const OpSignature& signature, OpCall call, const std::string& ran
   }
 }
 
-/// Whether a term is one that a kernel may get wrong: a shift that cancels is right whatever it is, and what is nothing but zero (behind a mask)
-/// is seen where the mask is.
+/// Whether a term is one that a kernel may get wrong: a shift that cancels is right whatever it is, its gradient is nothing but rounding, and what
+/// is zero throughout (behind a mask) is seen where the mask is.
 bool worth_aiming(const OpDef& op, const SiteCoverage::Known& known) {
   if (known.site.kind != Site::Kind::term) return true;
   OpCall call = known.at;
   call.range = "normal", call.cotangent = "mixed", call.layout = "dense";
   Target target(op, call);
   const std::optional<Site> site = found_again(target, known.site);
-  if (!site) return false;
-  const std::vector<double>& values = target.values().value(site->node);
-  return std::any_of(values.begin(), values.end(), [](double v) { return v != 0; }) && target.values().matters(*site);
+  return site && target.determined(site->node) && target.values().matters(*site);
+}
+
+/// Of a case that the reference cannot hold its own result says so.
+void look_if_possible(SiteCoverage& seen, const OpDef& op, const OpCall& call) {
+  try {
+    seen.look(op, call);
+  } catch (const std::exception&) {
+  }
 }
 
 void aim_at_kind(bool sides, SiteCoverage& seen, Aimed& out) {
@@ -345,7 +364,7 @@ void aim_at_kind(bool sides, SiteCoverage& seen, Aimed& out) {
     if (!aim.ranges.empty()) seen.saw(i);
     out.aims.push_back(std::move(aim));
   }
-  for (const OpCall& call : calls) seen.look(*out.op, call);
+  for (const OpCall& call : calls) look_if_possible(seen, *out.op, call);
   out.calls.insert(out.calls.end(), calls.begin(), calls.end());
 }
 
@@ -365,7 +384,7 @@ std::vector<Aimed> aimed_cases(const std::vector<Case>& cases, const std::atomic
       SiteCoverage seen;
       for (const Case* const item : of[k]) {
         if (cancel != nullptr && cancel->load()) return;
-        seen.look(*item->op, item->call);
+        look_if_possible(seen, *item->op, item->call);
       }
       aim_at_kind(true, seen, out[k]);
       aim_at_kind(false, seen, out[k]);

@@ -16,6 +16,7 @@
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/decide.h"
 #include "checks/declared_range.h"
 #include "checks/further_causes.h"
 #include "checks/kinks.h"
@@ -261,6 +262,18 @@ CaseResult not_run(const Case& item, const std::string& why) {
   return out;
 }
 
+/// Adds what is not among the cases yet; the number of those before.
+std::size_t add_decisions(const std::vector<Decision>& decided, std::vector<Case>& cases) {
+  const std::size_t before = cases.size();
+  const auto name = [](const Case& item) { return item.call.str(item.op->signature); };
+  for (const Decision& decision : decided)
+    for (const OpCall& call : decision.at) {
+      const Case item{decision.op, call};
+      if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) { return c.op == item.op && name(c) == name(item); })) cases.push_back(item);
+    }
+  return before;
+}
+
 /// A reference that is not what it says judges nothing. An op without gradients and further forms has nothing to certify.
 void require_certified(const Certificate& certificate) {
   if (certificate.points == 0 || certificate.digits >= reference::kCertifiedDigits) return;
@@ -427,9 +440,16 @@ Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
       for (const OpCall& call : one.calls) cases.push_back({one.op, call});
     judge_from(chosen.size());
   }
+  std::vector<Decision> decided;
+  if (options.brief && !cancelled()) {
+    decided = decisions(cases, results, options.cancel);
+    const std::size_t before = add_decisions(decided, cases);
+    judge_from(before);
+  }
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (ran[i]) report.cases.push_back(std::move(results[i]));
   report.notes = convict_unseen_outputs(report.cases);
+  for (std::string& note : decision_notes(decided, report.cases, ops.size() <= kFewOps)) report.notes.push_back(std::move(note));
   if (!cancelled()) say_where_visible(cases, report.cases);
   if (options.brief && !explained && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
