@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checks/aimed_range.h"
+#include "checks/coverage.h"
 #include "checks/runner.h"
 #include "checks/sites.h"
 
@@ -39,14 +40,19 @@ class SiteCoverage {
 
 /// What came of aiming at one site.
 struct Aim {
-  std::string words;  ///< of the site
-  bool side = false;  ///< of a condition; otherwise a term
+  enum class Kind { side, term, rounding } kind = Kind::side;  ///< of a condition; of a sum; a primitive's own
+  std::string words;  ///< of the site, or the primitive's name
   std::vector<std::string> ranges = {};  ///< data regimes that show it; none: not found
   std::int64_t tried = 0;                ///< data ranges that were looked at
 };
 
 /// Data regimes that show a site at the call's extents and attributes, two at most; and how many were looked at.
 Aim aim_at(const OpDef& op, const SiteCoverage::Known& known);
+/// The same for the rounding of a primitive, which shows where it is that share of some radius.
+Aim aim_at_rounding(const OpDef& op, const OpCall& call, reference::Primitive primitive, double enough);
+/// Whether a term is one that a kernel may get wrong: a shift that cancels is right whatever it is, its gradient is nothing but rounding, and what
+/// is zero throughout (behind a mask) is seen where the mask is.
+bool worth_aiming(const OpDef& op, const SiteCoverage::Known& known);
 
 /// Aims of one op in one storage type.
 struct Aimed {
@@ -60,6 +66,8 @@ struct Aimed {
 /// Looks at the cases of every op and storage type and makes the aimed ones: first for sides of conditions, then for the terms that these do not show
 /// either. In parallel; the result does not depend on the number of threads.
 std::vector<Aimed> aimed_cases(const std::vector<Case>& cases, const std::atomic<bool>* cancel);
+/// The same for primitives whose rounding no case made visible; `coverage`: by op, of all cases.
+std::vector<Aimed> aimed_at_roundings(const std::vector<Case>& cases, const std::map<std::string, Coverage>& coverage, const std::atomic<bool>* cancel);
 
 /// What is to be said of them, a line for each op and site; without `all` of those alone that were not found.
 std::vector<std::string> aimed_notes(const std::vector<Aimed>& aimed, bool all);

@@ -16,6 +16,11 @@ class Coverage {
     double& best = best_[primitive];
     best = share > best ? share : best;
   }
+  bool knows(const std::string& primitive) const { return best_.contains(primitive); }
+  double share(const std::string& primitive) const {
+    const auto found = best_.find(primitive);
+    return found == best_.end() ? 0.0 : found->second;
+  }
   void merge(const Coverage& other) {
     for (const auto& [primitive, share] : other.best_) see(primitive, share);
   }

@@ -435,10 +435,15 @@ Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
   judge_from(0);
   std::vector<Aimed> aimed;
   if (options.aim && !cancelled()) {
-    aimed = aimed_cases(cases, options.cancel);
-    for (const Aimed& one : aimed)
-      for (const OpCall& call : one.calls) cases.push_back({one.op, call});
-    judge_from(chosen.size());
+    const auto judge_aimed = [&](std::vector<Aimed> more) {
+      const std::size_t before = cases.size();
+      for (const Aimed& one : more)
+        for (const OpCall& call : one.calls) cases.push_back({one.op, call});
+      judge_from(before);
+      std::move(more.begin(), more.end(), std::back_inserter(aimed));
+    };
+    judge_aimed(aimed_cases(cases, options.cancel));
+    if (!cancelled()) judge_aimed(aimed_at_roundings(cases, coverage, options.cancel));
   }
   std::vector<Decision> decided;
   if (options.brief && !cancelled()) {

@@ -215,12 +215,4 @@ bool SiteValues::matters(const Site& term) {
   return false;
 }
 
-std::map<std::string, Interval> site_intervals(const reference::Recording& recording, const reference::BallEvaluator& balls,
-                                               const std::function<Dtype(const std::string&)>& dtype) {
-  std::map<std::string, Interval> out;
-  for (const auto* list : {&recording.outputs, &recording.gradients})
-    for (const auto& [name, node] : *list) out.emplace(name, interval_of(balls.result(node), dtype(name), recording.form, true));
-  return out;
-}
-
 }  // namespace ampcheck::checks

@@ -53,8 +53,4 @@ class SiteValues {
   reference::PlainEvaluator<reference::Fp64Policy> plain_;
 };
 
-/// Intervals of all outputs and gradients of the first form, at what `of` evaluates; wanted(name) is its dtype.
-std::map<std::string, Interval> site_intervals(const reference::Recording& recording, const reference::BallEvaluator& balls,
-                                               const std::function<Dtype(const std::string&)>& dtype);
-
 }  // namespace ampcheck::checks

@@ -5,11 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "checks/plugin.h"
 #include "checks/preimage.h"
 #include "src/error.h"
+#include "src/rounding.h"
 #include "tests/custom_op_list.h"
 #include "tests/run_program.h"
 
@@ -166,10 +170,11 @@ TEST(Aim, WhatDataReachesIsConvictedWithoutAim) {
   EXPECT_EQ(ampcheck("check " + kLibrary + "bend").exit_code, 0);
 }
 
-TEST(Aim, WhatNothingReachesIsSaid) {
+TEST(Aim, WhatNothingReachesIsSaid) {  // neither side of a condition nor a rounding that is none
   const ProgramResult run = ampcheck("check " + kLibrary + "window --dtype bf16");
   EXPECT_EQ(run.exit_code, 0) << run.out;
   EXPECT_TRUE(contains(run.out, "note: window: abs(x - 1237.5) < 2 is never the case at any data looked at, so nobody judged it there (bf16); ")) << run.out << "bf16 has no number in the window";
+  EXPECT_TRUE(contains(run.out, "note: window: the rounding of add, sub, mul makes less than 1 % of any interval at any data looked at (bf16); ")) << run.out << "x / 2 is exact";
 }
 
 TEST(Aim, ChosenCasesAreAllThatRun) {
@@ -184,6 +189,43 @@ std::vector<Case> standard_cases(const OpDef& op) {
   for (const Dtype storage : op.signature.precision.storage)
     for (OpCall& call : cases_of(op.signature, storage, CaseSet::standard, 1)) out.push_back({&op, std::move(call)});
   return out;
+}
+
+/// y = 1 + a + 1e-14 b^2, of which the kernel rounds b^2 to bf16 if it is `rough`. b has no gradient, which would show it.
+OpDef quiet_square(const char* name, bool rough) {
+  OpDef op;
+  op.signature = {.name = name, .inputs = {{.name = "a", .dims = "N D"}, {.name = "b", .dims = "N D", .differentiable = false}}, .outputs = {{.name = "y"}}, .dims = {{"N", {5, 16, 2}}, {"D", {7, 33, 129}}}, .precision = {.storage = {Dtype::fp32}}};
+  op.forms = {{"1 + a + 1e-14 b^2", [](reference::FormulaCall& c) { c.output("y", 1.0 + c["a"] + 1e-14 * square(c["b"])); }}};
+  op.kernel.forward = [rough](const kernels::KernelCall& call) {
+    const std::vector<double> a = to_doubles(call.at("a")), b = to_doubles(call.at("b"));
+    std::vector<double> y(a.size());
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const float squared = static_cast<float>(b[i]) * static_cast<float>(b[i]);
+      const float kept = rough ? static_cast<float>(decode_scalar(format(Dtype::bf16), encode_scalar(format(Dtype::bf16), squared))) : squared;
+      y[i] = 1 + static_cast<float>(a[i]) + 1e-14f * kept;
+    }
+    from_doubles(y, call.at("y"));
+  };
+  op.kernel.backward = [](const kernels::KernelCall& call) { from_doubles(to_doubles(call.at("dy")), call.at("da")); };
+  return op;
+}
+
+Report check_and_aim(const OpDef& op) {
+  RunOptions options;
+  options.aim = options.brief = true;
+  return run_cases(standard_cases(op), options);
+}
+
+TEST(Aim, ARoundingThatNeverCountsIsSoughtWhereItDoes) {
+  const OpDef right = quiet_square("quiet_square", false), rough = quiet_square("rough_square", true);
+  for (const Case& item : standard_cases(rough)) EXPECT_FALSE(convicts(run_case(rough, item.call, {}).verdict)) << item.call.str(rough.signature);
+  const Report clean = check_and_aim(right), found = check_and_aim(rough);
+  const auto failed = [](const Report& report) { return std::ranges::count_if(report.cases, [](const CaseResult& r) { return convicts(r.verdict); }); };
+  EXPECT_EQ(failed(clean), 0);
+  EXPECT_GT(failed(found), 0);
+  const auto told = [](const Report& report) { return std::ranges::count_if(report.notes, [](const std::string& note) { return contains(note, "the rounding of square makes less than 1 % of any interval in the usual cases; aimed ones have b from "); }); };
+  EXPECT_EQ(told(clean), 1) << fmt::format("{}", fmt::join(clean.notes, "\n"));
+  EXPECT_EQ(told(found), 1);
 }
 
 std::vector<std::string> names_of(const std::vector<Aimed>& aimed) {
