@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "checks/coverage.h"
+
 namespace ampcheck::checks {
 
 Target::Target(const OpDef& op, const OpCall& call) : call_(call), run_(op, call_, options_), values_(recording()) {
@@ -70,7 +72,7 @@ double Target::rounding_share(reference::Primitive primitive) {
   for (const reference::Expr& node : results()) {
     const reference::Ball &wide = all->result(node), &narrow = without->result(node);
     for (std::int64_t i = 0; i < wide.count() && wide.r; ++i)
-      if (wide.r[i] > 0 && std::isfinite(wide.r[i])) share = std::max(share, 1 - (narrow.r ? narrow.r[i] : 0.0) / wide.r[i]);
+      if (wide.r[i] > 0 && std::isfinite(wide.r[i]) && judged_by_interval(wide, i)) share = std::max(share, 1 - (narrow.r ? narrow.r[i] : 0.0) / wide.r[i]);
   }
   return share;
 }

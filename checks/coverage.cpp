@@ -41,6 +41,10 @@ double radius(const reference::Ball& ball, std::int64_t i) { return ball.r ? bal
 
 }  // namespace
 
+bool judged_by_interval(const reference::Ball& ball, std::int64_t i) {
+  return std::fabs(ball.v[i]) <= kFp32.max_finite() && (!ball.flags || (ball.flags[i] & (reference::kOverflowed | reference::kLeftRange)) == 0);
+}
+
 std::vector<Contribution> Coverage::contributions() const {
   std::vector<Contribution> out;
   for (const auto& [primitive, share] : best_) out.push_back({primitive, share});
@@ -83,7 +87,7 @@ void see_roundings(const reference::Recording& recording, const reference::Arith
     for (std::size_t t = 0; t < all.size(); ++t)
       for (std::int64_t i = 0; i < all[t].count(); ++i) {
         const double r = radius(all[t], i);
-        if (r > 0 && std::isfinite(r)) share = std::max(share, 1 - radius(without[t], i) / r);
+        if (r > 0 && std::isfinite(r) && judged_by_interval(all[t], i)) share = std::max(share, 1 - radius(without[t], i) / r);
       }
     out.see(reference::name(primitive), share);
   }

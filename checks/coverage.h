@@ -31,6 +31,9 @@ class Coverage {
   std::map<std::string, double> best_;
 };
 
+/// Whether the radius of an element decides: not where it left the compute type's range on the way.
+bool judged_by_interval(const reference::Ball& ball, std::int64_t i);
+
 /// Shares at one case; empty for cases too large to evaluate once more per primitive.
 Coverage coverage_of(const OpDef& op, const OpCall& call);
 

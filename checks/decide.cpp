@@ -155,4 +155,34 @@ std::vector<std::string> decision_notes(const std::vector<Decision>& decided, co
   return out;
 }
 
+std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) {
+  constexpr int kFewest = 8;
+  struct Seen {
+    int all = 0, blind = 0;
+    const CaseResult* first = nullptr;
+  };
+  std::map<std::pair<std::string, std::string>, Seen> seen;  // by op and output
+  const auto whole = [](const CheckResult& check) { return check.compared > 0 && check.blind == check.compared; };
+  for (const CaseResult& c : cases)
+    for (const CheckResult& check : c.checks)
+      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) {
+        Seen& at = seen[{c.op, subject_of(check)}];
+        ++at.all, at.blind += whole(check);
+        if (at.first == nullptr) at.first = &c;
+      }
+  std::vector<std::string> notes;
+  for (const auto& [key, at] : seen)
+    if (at.blind == at.all && at.all < kFewest)
+      notes.push_back(fmt::format("{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); ampcheck replay {}'{}' says where it is seen", key.first, key.second,
+                                  at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
+  for (CaseResult& c : cases)
+    for (CheckResult& check : c.checks) {
+      const auto found = seen.find({c.op, subject_of(check)});
+      if (found == seen.end() || found->second.all < kFewest || found->second.all != found->second.blind || !whole(check)) continue;
+      check.verdict = Verdict::ill_conditioned;
+      if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;
+    }
+  return notes;
+}
+
 }  // namespace ampcheck::checks

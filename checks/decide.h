@@ -26,4 +26,8 @@ std::vector<Decision> decisions(const std::vector<Case>& cases, const std::vecto
 /// What came of them, a line each; without `all` of those alone that are blind everywhere, or found wrong. `results`: of what was run.
 std::vector<std::string> decision_notes(const std::vector<Decision>& decided, const std::vector<CaseResult>& results, bool all);
 
+/// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody. A handful of cases may rightly all be
+/// blind (one element, a vanishing gradient): returns a note for each such output.
+std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases);
+
 }  // namespace ampcheck::checks

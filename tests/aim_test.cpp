@@ -261,8 +261,14 @@ TEST(Aim, ShiftsThatCancelAreNoTerms) {
 
 TEST(Aim, ThreadsChangeNothing) {
   const OpDef& op = custom_op({"aimed.so", "drowned", ""});
-  const auto with = [&](int jobs) { return ampcheck("check " + kLibrary + "'*' --jobs " + std::to_string(jobs) + " -o lines:/dev/stdout > /dev/null").out; };
-  EXPECT_EQ(with(1), with(4));
+  const testing::TemporaryFolder folder;
+  const auto with = [&](int jobs) {
+    ampcheck("check " + kLibrary + "'*' --jobs " + std::to_string(jobs) + " -o lines:" + folder.path() + "/lines");
+    return testing::read_text(folder.path() + "/lines");
+  };
+  const std::string one = with(1);
+  EXPECT_TRUE(contains(one, "range=aimed:")) << one.substr(0, 2000);
+  EXPECT_EQ(one, with(4));
   EXPECT_EQ(names_of(aimed_cases(standard_cases(op), nullptr)), names_of(aimed_cases(standard_cases(op), nullptr)));
 }
 
