@@ -178,7 +178,6 @@ Aim aim_at(const OpDef& op, const SiteCoverage::Known& known) {
   return out;
 }
 
-
 bool worth_aiming(const OpDef& op, const SiteCoverage::Known& known) {
   if (known.site.kind != Site::Kind::term) return true;
   Target target(op, ordinary(known.at));
