@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "checks/sites.h"
 #include "reference/ball.h"
 #include "reference/certify.h"
 #include "reference/replay.h"
@@ -40,6 +41,10 @@ double radius(const reference::Ball& ball, std::int64_t i) { return ball.r ? bal
 
 }  // namespace
 
+bool judged_by_interval(const reference::Ball& ball, std::int64_t i) {
+  return std::fabs(ball.v[i]) <= kFp32.max_finite() && (!ball.flags || (ball.flags[i] & (reference::kOverflowed | reference::kLeftRange)) == 0);
+}
+
 std::vector<Contribution> Coverage::contributions() const {
   std::vector<Contribution> out;
   for (const auto& [primitive, share] : best_) out.push_back({primitive, share});
@@ -47,17 +52,6 @@ std::vector<Contribution> Coverage::contributions() const {
 }
 
 namespace {
-
-/// Nodes that a result needs: differentiating also records gradients of constants, which nobody asks for.
-std::vector<char> needed_nodes(const reference::Recording& recording) {
-  std::vector<char> needed(recording.graph->nodes().size(), 0);
-  for (const reference::Expr& node : recording.output_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
-  for (const reference::Expr& node : recording.gradient_nodes()) needed[static_cast<std::size_t>(node.id)] = 1;
-  for (std::size_t id = needed.size(); id-- > 0;)
-    for (const int arg : recording.graph->node(static_cast<int>(id)).args)
-      if (needed[id]) needed[static_cast<std::size_t>(arg)] = 1;
-  return needed;
-}
 
 /// Which sides of its conditions a case took: "where yes" and "where no" of every `where`, seen (1) or not (0).
 void see_branches(const reference::Recording& recording, const std::vector<char>& needed, const reference::Arithmetic& arithmetic,
@@ -76,6 +70,27 @@ void see_branches(const reference::Recording& recording, const std::vector<char>
     for (std::int64_t i = 0; i < condition.shape().count(); ++i) (balls.result(condition).v[i] != 0 ? yes : no) = 1;
   out.see("branch yes", yes);
   out.see("branch no", no);
+}
+
+}  // namespace
+
+namespace {
+
+/// The largest share that the own rounding of each primitive has of a radius.
+void see_roundings(const reference::Recording& recording, const reference::Arithmetic& arithmetic, const NamedValues& inputs, const NamedValues& cotangents,
+                   const std::set<reference::Primitive>& used, Coverage& out) {
+  if (used.empty()) return;
+  const auto all = evaluate(recording, arithmetic, inputs, cotangents, {});
+  for (const reference::Primitive primitive : used) {
+    const auto without = evaluate(recording, arithmetic, inputs, cotangents, {true, static_cast<int>(primitive)});
+    double share = 0;
+    for (std::size_t t = 0; t < all.size(); ++t)
+      for (std::int64_t i = 0; i < all[t].count(); ++i) {
+        const double r = radius(all[t], i);
+        if (r > 0 && std::isfinite(r) && judged_by_interval(all[t], i)) share = std::max(share, 1 - radius(without[t], i) / r);
+      }
+    out.see(reference::name(primitive), share);
+  }
 }
 
 }  // namespace
@@ -99,21 +114,12 @@ Coverage coverage_of(const OpDef& op, const OpCall& call) {
   const NamedValues cotangents = run.cotangents(0);
   const reference::Arithmetic arithmetic = arithmetic_of(op.signature, call);
   see_branches(recording, needed, arithmetic, run.reference.inputs(), cotangents, out);
-  if (used.empty()) return out;
-  const auto all = evaluate(recording, arithmetic, run.reference.inputs(), cotangents, {});
-  for (const reference::Primitive primitive : used) {
-    const auto without = evaluate(recording, arithmetic, run.reference.inputs(), cotangents, {true, static_cast<int>(primitive)});
-    double share = 0;
-    for (std::size_t t = 0; t < all.size(); ++t)
-      for (std::int64_t i = 0; i < all[t].count(); ++i) {
-        const double r = radius(all[t], i);
-        if (r > 0 && std::isfinite(r)) share = std::max(share, 1 - radius(without[t], i) / r);
-      }
-    out.see(reference::name(primitive), share);
-  }
+  see_roundings(recording, arithmetic, run.reference.inputs(), cotangents, used, out);
+  // Sums of the small whole numbers of the first probe are exact: what rounds in those of full mantissas shows there.
+  std::erase_if(used, [&](reference::Primitive p) { return out.share(reference::name(p)) >= kVisibleShare; });
+  if (const int probe = relations_probe(call); probe != 0 && !used.empty()) see_roundings(recording, arithmetic, run.reference.inputs(), run.cotangents(probe), used, out);
   return out;
 }
-
 void calibrate(CaseRun& run, const LaunchResult& forward) {
   if (largest_tensor(run.op.signature, run.call) > kLargest || !run.reference.inputs_finite() || !run.reference.tame()) return;
   const reference::Recording& recording = run.reference.recording();

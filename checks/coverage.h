@@ -16,6 +16,11 @@ class Coverage {
     double& best = best_[primitive];
     best = share > best ? share : best;
   }
+  bool knows(const std::string& primitive) const { return best_.contains(primitive); }
+  double share(const std::string& primitive) const {
+    const auto found = best_.find(primitive);
+    return found == best_.end() ? 0.0 : found->second;
+  }
   void merge(const Coverage& other) {
     for (const auto& [primitive, share] : other.best_) see(primitive, share);
   }
@@ -25,6 +30,9 @@ class Coverage {
  private:
   std::map<std::string, double> best_;
 };
+
+/// Whether the radius of an element decides: not where it left the compute type's range on the way.
+bool judged_by_interval(const reference::Ball& ball, std::int64_t i);
 
 /// Shares at one case; empty for cases too large to evaluate once more per primitive.
 Coverage coverage_of(const OpDef& op, const OpCall& call);

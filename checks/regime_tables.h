@@ -75,6 +75,10 @@ struct CotangentRegime {
 };
 std::span<const CotangentRegime> cotangent_table();
 
+struct AimedInput;
+/// The number of element i of an input that is aimed (checks/aimed_range.h).
+double aimed_value(const Fill& fill, std::int64_t i, const AimedInput& aim);
+
 /// Inputs that the data regimes govern.
 inline bool is_data(const TensorSpec& spec) {
   return spec.role == Role::data || spec.role == Role::probability || spec.role == Role::log_probability;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "checks/aimed_range.h"
 #include "checks/cotangents.h"
 #include "checks/file_tensors.h"
 #include "checks/real_tensors.h"
@@ -271,7 +272,25 @@ void draw_kinks(const OpSignature& signature, const OpCall& call, const TensorSp
   }
 }
 
+/// An aimed input; of the others the values that they have in the regime "normal".
+std::vector<double> aimed_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+  for (const AimedInput& aim : parse_aimed_range(signature, call.range)) {
+    if (aim.input != spec.name) continue;
+    const Shape shape = call.shape(spec);
+    const Fill fill = fill_of(call.seed, spec.name + "/" + aimed_range({aim}) + shape.str(), shape, call.dtype(spec), 0);
+    std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
+    for (std::int64_t i = 0; i < fill.frame.count; ++i) values[static_cast<std::size_t>(i)] = into_domain(aimed_value(fill, i, aim), spec);
+    return values;
+  }
+  OpCall normal = call;
+  normal.range = "normal";
+  std::vector<double> values = base_values(signature, normal, spec);
+  draw_kinks(signature, normal, spec, values);
+  return values;
+}
+
 std::vector<double> generated_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
+  if (is_aimed_range(call.range)) return aimed_values(signature, call, spec);
   std::vector<double> values = base_values(signature, call, spec);
   if (!signature.kinks.empty()) draw_kinks(signature, call, spec, values);
   return values;
@@ -396,7 +415,8 @@ bool full_mantissas(const OpCall& call, int probe) {
 }
 
 void require_regimes(const OpSignature& signature, const OpCall& call) {
-  if (!is_real_range(call.range) && !is_file_range(call.range)) parse_range(call.range);
+  if (is_aimed_range(call.range)) parse_aimed_range(signature, call.range);
+  else if (!is_real_range(call.range) && !is_file_range(call.range)) parse_range(call.range);
   find_cotangent(call.cotangent);
   const std::size_t colon = call.layout.find(':');
   const std::string kind = call.layout.substr(0, colon);

@@ -9,12 +9,15 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 
+#include "checks/aim.h"
 #include "checks/bias.h"
 #include "checks/black_box.h"
 #include "checks/budget.h"
 #include "checks/case_run.h"
 #include "checks/coverage.h"
+#include "checks/decide.h"
 #include "checks/declared_range.h"
 #include "checks/further_causes.h"
 #include "checks/kinks.h"
@@ -207,38 +210,6 @@ void suggest_forms(std::vector<CaseResult>& cases) {
     }
 }
 
-/// ILL_CONDITIONED: an output that every case of a real selection leaves blind was judged by nobody. A handful of cases may rightly all be
-/// blind (one element, a vanishing gradient): returns a note for each such output.
-std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) {
-  constexpr int kFewest = 8;
-  struct Seen {
-    int all = 0, blind = 0;
-    const CaseResult* first = nullptr;
-  };
-  std::map<std::pair<std::string, std::string>, Seen> seen;  // by op and output
-  const auto whole = [](const CheckResult& check) { return check.compared > 0 && check.blind == check.compared; };
-  for (const CaseResult& c : cases)
-    for (const CheckResult& check : c.checks)
-      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) {
-        Seen& at = seen[{c.op, subject_of(check)}];
-        ++at.all, at.blind += whole(check);
-        if (at.first == nullptr) at.first = &c;
-      }
-  std::vector<std::string> notes;
-  for (const auto& [key, at] : seen)
-    if (at.blind == at.all && at.all < kFewest)
-      notes.push_back(fmt::format("{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); ampcheck replay {}'{}' says where it is seen", key.first, key.second,
-                                  at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
-  for (CaseResult& c : cases)
-    for (CheckResult& check : c.checks) {
-      const auto found = seen.find({c.op, subject_of(check)});
-      if (found == seen.end() || found->second.all < kFewest || found->second.all != found->second.blind || !whole(check)) continue;
-      check.verdict = Verdict::ill_conditioned;
-      if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;
-    }
-  return notes;
-}
-
 /// What kernels printed, an op a line; a crash says it in its cause.
 std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
   std::map<std::string, std::pair<std::int64_t, std::string>> seen;
@@ -357,77 +328,143 @@ CaseResult run_one(const Case& item, const How& how, const RunOptions& options) 
   return out;
 }
 
-Report run_cases(const std::vector<Case>& cases, const RunOptions& options) {
-  constexpr std::size_t kFew = 3;  // explained as they are judged, not in a second run
+namespace {
+
+std::vector<const OpDef*> ops_of(const std::vector<Case>& cases) {
+  std::vector<const OpDef*> out;
+  for (const Case& c : cases)
+    if (std::find(out.begin(), out.end(), c.op) == out.end()) out.push_back(c.op);
+  return out;
+}
+
+/// The cases of a run, their results, and what they saw; cases come to it as others show what for.
+class Judging {
+ public:
+  Judging(const std::vector<Case>& chosen, const RunOptions& options, Budget& budget, bool explained) : cases(chosen), options_(options), budget_(budget), explained_(explained) { judge_from(0); }
+
+  std::vector<Case> cases;
+  std::vector<CaseResult> results;  ///< of each case
+  std::vector<char> ran;
+  std::map<std::string, Coverage> coverage;
+  std::int64_t refused = 0;
+  std::vector<Aimed> aimed;
+  std::vector<Decision> decided;
+
+  bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
+
+  /// What the cases left unseen of the formulas, and the outputs that they left blind.
+  void go_on() {
+    const auto stops = [&] { return cancelled() || (options_.time_budget > 0 && refused > 0); };
+    if (options_.aim && !stops()) add(aimed_cases(cases, options_.cancel));
+    if (options_.aim && !stops()) add(aimed_at_roundings(cases, coverage, options_.cancel));
+    if (!options_.brief || stops()) return;
+    decided = decisions(cases, results, options_.cancel);
+    std::set<std::string> names;
+    for (const Case& item : cases) names.insert(name_of(item));
+    const std::size_t before = cases.size();
+    for (const Decision& decision : decided)
+      for (const OpCall& call : decision.at)
+        if (names.insert(name_of({decision.op, call})).second) cases.push_back({decision.op, call});
+    judge_from(before);
+  }
+
+ private:
+  static std::string name_of(const Case& item) { return item.op->plugin + " " + item.call.str(item.op->signature); }
+
+  void add(std::vector<Aimed> more) {
+    const std::size_t before = cases.size();
+    for (const Aimed& one : more)
+      for (const OpCall& call : one.calls) cases.push_back({one.op, call});
+    judge_from(before);
+    std::move(more.begin(), more.end(), std::back_inserter(aimed));
+  }
+
+  void judge_from(std::size_t first) {
+    results.resize(cases.size()), ran.resize(cases.size(), 0);
+    // Where time may run out, cases start in this order, whichever thread takes them.
+    const std::vector<std::size_t> order = options_.time_budget > 0 ? fair_order({cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end()}) : std::vector<std::size_t>();
+    std::atomic<std::size_t> next = 0;
+    parallel_for(static_cast<std::int64_t>(cases.size() - first), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t k = begin; k < end; ++k)
+        if (cancelled() || !judge(first + (order.empty() ? static_cast<std::size_t>(k) : order[next++]))) return;
+    });
+  }
+
+  /// False if the run was interrupted.
+  bool judge(std::size_t i) {
+    const Budget::Share share = budget_.share(cases[i]);
+    if (!share.refused.empty()) {
+      results[i] = not_run(cases[i], share.refused);
+      const std::lock_guard lock(mutex_);
+      ran[i] = 1, ++done_, ++refused;
+      return true;
+    }
+    try {
+      results[i] = run_one(cases[i], {share.sampled, explained_}, options_);
+    } catch (const Interrupted&) {
+      return false;
+    }
+    const Coverage seen = share.sampled ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
+    const std::lock_guard lock(mutex_);
+    ran[i] = 1;
+    coverage[cases[i].op->signature.name].merge(seen);
+    if (options_.progress) options_.progress(++done_, cases.size(), results[i]);
+    return true;
+  }
+
+  const RunOptions& options_;
+  Budget& budget_;
+  const bool explained_;
+  std::mutex mutex_;
+  std::size_t done_ = 0;
+};
+
+/// Certifies every op; throws Error where a reference may not judge.
+std::vector<Certificate> certify_all(const std::vector<const OpDef*>& ops, const std::atomic<bool>* cancel) {
+  std::vector<Certificate> out(ops.size());
+  parallel_for(static_cast<std::int64_t>(ops.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end) && !(cancel != nullptr && cancel->load()); ++i)
+      if (!ops[i]->forms.empty()) out[i] = certificate_of(*ops[i]);
+  });
+  for (const Certificate& certificate : out) require_certified(certificate);
+  return out;
+}
+
+}  // namespace
+
+Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
+  constexpr std::size_t kFew = 3;     // explained as they are judged, not in a second run
+  constexpr std::size_t kFewOps = 3;  // of which a reader wants to know where they were aimed at
   const auto start = std::chrono::steady_clock::now();
   Budget budget(options);
   Report report;
   set_threads(options.jobs);
-  std::vector<const OpDef*> ops;
-  for (const Case& c : cases)
-    if (std::find(ops.begin(), ops.end(), c.op) == ops.end()) ops.push_back(c.op);
-  const auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(); };
-
-  report.certificates.resize(ops.size());
-  report.coverage.resize(ops.size());
-  parallel_for(static_cast<std::int64_t>(ops.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end && !cancelled(); ++i) {
-      const OpSignature& signature = ops[static_cast<std::size_t>(i)]->signature;
-      if (!ops[static_cast<std::size_t>(i)]->forms.empty()) report.certificates[static_cast<std::size_t>(i)] = certificate_of(*ops[static_cast<std::size_t>(i)]);
-      report.coverage[static_cast<std::size_t>(i)].first = signature.name;
-    }
-  });
-
-  for (const Certificate& certificate : report.certificates) require_certified(certificate);
-
-  const bool explained = options.explain && (!options.brief || cases.size() <= kFew);
-  std::vector<CaseResult> results(cases.size());
-  std::vector<char> ran(cases.size(), 0);
-  std::mutex mutex;
-  std::size_t done = 0;
-  std::map<std::string, Coverage> coverage;
-  // Where time may run out, cases start in this order, whichever thread takes them.
-  const std::vector<std::size_t> order = options.time_budget > 0 ? fair_order(cases) : std::vector<std::size_t>();
-  std::atomic<std::size_t> next = 0;
-  parallel_for(static_cast<std::int64_t>(cases.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) {
-      if (cancelled()) return;
-      const std::size_t i = order.empty() ? static_cast<std::size_t>(k) : order[next++];
-      const Budget::Share share = budget.share(cases[i]);
-      if (!share.refused.empty()) {
-        results[i] = not_run(cases[i], share.refused);
-        const std::lock_guard lock(mutex);
-        ran[i] = 1, ++done, ++report.refused;
-        continue;
-      }
-      try {
-        results[i] = run_one(cases[i], {share.sampled, explained}, options);
-      } catch (const Interrupted&) {
-        return;
-      }
-      const Coverage seen = share.sampled ? Coverage() : coverage_of(*cases[i].op, cases[i].call);
-      const std::lock_guard lock(mutex);
-      ran[i] = 1;
-      coverage[cases[i].op->signature.name].merge(seen);
-      if (options.progress) options.progress(++done, cases.size(), results[i]);
-    }
-  });
+  const std::vector<const OpDef*> ops = ops_of(chosen);
+  report.certificates = certify_all(ops, options.cancel);
+  const bool explained = options.explain && (!options.brief || chosen.size() <= kFew);
+  Judging judging(chosen, options, budget, explained);
+  judging.go_on();
+  const std::vector<Case>& cases = judging.cases;
+  const auto cancelled = [&] { return judging.cancelled(); };
   for (std::size_t i = 0; i < cases.size(); ++i)
-    if (ran[i]) report.cases.push_back(std::move(results[i]));
+    if (judging.ran[i]) report.cases.push_back(std::move(judging.results[i]));
   report.notes = convict_unseen_outputs(report.cases);
+  for (std::string& note : decision_notes(judging.decided, report.cases, ops.size() <= kFewOps)) report.notes.push_back(std::move(note));
   if (!cancelled()) say_where_visible(cases, report.cases);
   if (options.brief && !explained && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
   if (explained || options.brief) suggest_forms(report.cases);
   if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
-  for (auto& [op, list] : report.coverage) list = coverage[op].contributions();
+  for (const OpDef* op : ops) report.coverage.emplace_back(op->signature.name, judging.coverage[op->signature.name].contributions());
   std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
   for (const OpDef* op : ops)
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
+  for (std::string& note : aimed_notes(judging.aimed, ops.size() <= kFewOps)) report.notes.push_back(std::move(note));
   for (std::string& note : untested_bias(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : other_subgradients(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : printed_by(report.cases)) report.notes.push_back(std::move(note));
   for (std::string& note : batch_variances(report.cases)) report.notes.push_back(std::move(note));
+  report.refused = judging.refused;
   report.interrupted = cancelled();
   report.seconds = seconds_since(start);
   return report;

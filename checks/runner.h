@@ -36,6 +36,8 @@ struct RunOptions {
   /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look for the smallest
   /// case that fails alike. Otherwise every failing case is explained by itself.
   bool brief = false;
+  /// Of run_cases: run further cases, aimed at what these leave unseen of an op's formula (checks/aim.h), for ops whose cases are chosen to see all of it.
+  bool aim = false;
   std::int64_t memory = 0;   ///< bytes that the cases that run at a time may take; 0: four fifths of what is available
   double time_budget = 0;    ///< seconds after which no further case starts; 0: none
   /// Called after each case from one thread at a time: number done, number of all.
@@ -79,8 +81,8 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
 /// Runs a case where and how it is to run: by options.run, on sampled rows, or here.
 CaseResult run_one(const Case& item, const How& how, const RunOptions& options);
 
-/// Judges cases in parallel; results stand in the order of the cases, whatever the number of jobs. Certifies each op
+/// Judges cases in parallel; results stand in the order of the cases, behind them those that options add, whatever the number of jobs. Certifies each op
 /// first.
-Report run_cases(const std::vector<Case>& cases, const RunOptions& options);
+Report run_cases(const std::vector<Case>& chosen, const RunOptions& options);
 
 }  // namespace ampcheck::checks

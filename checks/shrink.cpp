@@ -197,9 +197,11 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
 void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results, std::size_t most) {
   const ByName names = by_name(cases);
   std::vector<CaseResult*> chosen;
-  std::set<std::string> kinds;
-  for (CaseResult& result : results)
-    if (convicts(result.verdict) && result.unjudged() == 0 && chosen.size() < most && kinds.insert(result.op + " " + result.code + " " + subject(result)).second) chosen.push_back(&result);
+  std::set<std::string> kinds, ops;
+  for (CaseResult& result : results) {
+    if (!convicts(result.verdict) || result.unjudged() > 0 || !kinds.insert(result.op + " " + result.code + " " + subject(result)).second) continue;
+    if (ops.insert(result.op).second || chosen.size() < most) chosen.push_back(&result);  // reports show the first of each op
+  }
   parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
       CaseResult& result = *chosen[static_cast<std::size_t>(k)];

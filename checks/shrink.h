@@ -24,7 +24,8 @@ std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResu
 /// takes over for the others of the kind what most of them say.
 void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results);
 
-/// Notes the smallest case for the first failing case of each kind, at most `most` of them, and the few values that it takes.
+/// Notes the smallest case for the first failing case of each op and of each kind, of the latter until `most` are chosen, and the few values that it
+/// takes.
 void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results, std::size_t most = 10);
 
 }  // namespace ampcheck::checks

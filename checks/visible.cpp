@@ -28,6 +28,8 @@ double visible_share(CaseRun& run, const Written& tensor, Pass pass) {
   return seen.compared == 0 ? 0.0 : static_cast<double>(std::max<std::int64_t>(shown, 0)) / static_cast<double>(seen.compared);
 }
 
+}  // namespace
+
 double visible_share(const OpDef& op, const OpCall& call, const std::string& subject) {
   const RunOptions options;
   CaseRun run(op, call, options);
@@ -43,6 +45,8 @@ double visible_share(const OpDef& op, const OpCall& call, const std::string& sub
   }
   return most;
 }
+
+namespace {
 
 bool small(const OpSignature& signature, const OpCall& call) {
   return std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) { return !call.has(spec) || call.shape(spec).count() <= kMostElements; });

@@ -116,7 +116,9 @@ void pack(const MatmulSizes& s, const double* b, std::int64_t at, std::int64_t k
 }
 
 /// Continues `sums` by k terms: kRows rows of a, laid side by side as `packed_a` [k, kRows], times the columns.
-void tile(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
+using Tile = void (*)(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]);
+
+void tile_of_fours(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
   Four low[kRows], high[kRows];
 #pragma GCC unroll 6
   for (std::int64_t i = 0; i < kRows; ++i) low[i] = reinterpret_cast<const Four&>(sums[i][0]), high[i] = reinterpret_cast<const Four&>(sums[i][4]);
@@ -128,6 +130,26 @@ void tile(std::int64_t k, const double* packed_a, const double* packed_b, double
 #pragma GCC unroll 6
   for (std::int64_t i = 0; i < kRows; ++i) reinterpret_cast<Four&>(sums[i][0]) = low[i], reinterpret_cast<Four&>(sums[i][4]) = high[i];
 }
+
+#ifdef __x86_64__
+/// The same chains, and so the same bits, in half as many registers.
+__attribute__((target("avx512f"))) void tile_of_eights(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
+  using Eight = double __attribute__((vector_size(64), aligned(8), may_alias));
+  Eight all[kRows];
+#pragma GCC unroll 6
+  for (std::int64_t i = 0; i < kRows; ++i) all[i] = reinterpret_cast<const Eight&>(sums[i][0]);
+  for (std::int64_t p = 0; p < k; ++p, packed_a += kRows, packed_b += kColumns) {
+    const Eight row = reinterpret_cast<const Eight&>(packed_b[0]);
+#pragma GCC unroll 6
+    for (std::int64_t i = 0; i < kRows; ++i) all[i] += packed_a[i] * row;
+  }
+#pragma GCC unroll 6
+  for (std::int64_t i = 0; i < kRows; ++i) reinterpret_cast<Eight&>(sums[i][0]) = all[i];
+}
+Tile widest_tile() { return __builtin_cpu_supports("avx512f") ? tile_of_eights : tile_of_fours; }
+#else
+Tile widest_tile() { return tile_of_fours; }
+#endif
 
 }  // namespace
 
@@ -166,6 +188,7 @@ void plain_sums(const double* x, std::int64_t outer, std::int64_t n, std::int64_
 }
 
 void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double* out) {
+  static const Tile tile = widest_tile();
   const std::int64_t row_tiles = (s.n + kRows - 1) / kRows;
   std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kColumns * std::min(kDepth, s.k)));
   for (std::int64_t i = 0; i < s.n; ++i)

@@ -69,6 +69,9 @@ struct Contribution {
   double share = 0;      ///< largest share over elements and cases
 };
 
+/// A primitive whose largest share of a radius stays below this has not been seen to matter.
+inline constexpr double kVisibleShare = 0.01;
+
 struct CaseResult {
   std::string name;  ///< the OpCall's printed name: re-runs the case
   std::string op;

@@ -74,6 +74,12 @@ class Journal {
   std::chrono::steady_clock::time_point start_;
 };
 
+/// Whether the cases are all that an op has: then what they leave unseen is nobody's choice.
+bool takes_whole_ops(const Options& options) {
+  const bool named = std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) { return word.find('(') != std::string::npos; });
+  return !named && options.inputs.empty() && options.shapes.kind == ShapeFilter::Kind::all && options.real != RealTensors::only;
+}
+
 Report run(const Options& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
   ProgressLine progress;
   checks::RunOptions run;
@@ -81,6 +87,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   run.jobs = options.jobs;
   run.relations = options.relations;
   run.brief = true;
+  run.aim = takes_whole_ops(options);
   run.memory = options.memory, run.time_budget = options.time_budget;
   run.cancel = cancel;
   run.run = isolated_run(options, cancel);
@@ -136,8 +143,7 @@ bool drop_uncertified(Selection& selection) {
 
 /// Of the quick set always, of the standard one on request; nothing where cases are named or have a file's tensors.
 void say_what_is_left_out(const Options& options, Selection& selection) {
-  const bool named = std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) { return word.find('(') != std::string::npos; });
-  if (named || !options.inputs.empty() || options.shapes.kind != ShapeFilter::Kind::all || options.real == RealTensors::only || !(options.verbose || options.set == checks::CaseSet::quick)) return;
+  if (!takes_whole_ops(options) || !(options.verbose || options.set == checks::CaseSet::quick)) return;
   if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty()) selection.notes.push_back(std::move(text));
 }
 

@@ -40,9 +40,6 @@ std::string unjudged_share(std::int64_t unjudged, std::int64_t judged);
 /// 0, 1, 4 or 5, from the verdicts and from what did not run.
 ExitCode exit_code_of(const Report& report, std::size_t planned);
 
-/// A primitive whose largest share of a radius stays below this has not been seen to matter.
-inline constexpr double kVisibleShare = 0.01;
-
 std::string console_report(const Report& report, const RunFacts& facts, const Style& style);
 /// One failing case in at most 12 lines.
 std::string console_failure(const CaseResult& result, const RunFacts& facts, const Style& style);
