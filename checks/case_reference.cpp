@@ -245,6 +245,20 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
   return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
+Interval CaseReference::interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held) {
+  Evaluated& at = form_at(form);
+  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets_of(at.recording, pass), reference::Radii::each);
+  for (const auto& [key, node] : at.recording.inputs)
+    if (const auto radius = radii.find(key); radius != radii.end()) balls->set(node, inputs_.at(key), radius->second);
+  for (const auto& [key, node] : pass == Pass::jvp ? at.recording.tangents : at.recording.cotangents) {
+    if (pass == Pass::forward) break;
+    balls->borrow(node, pass == Pass::jvp ? tangents_.at(key) : cotangents_.at(key), ranges_.at(key));
+  }
+  const Expr node = node_of(at, pass, name);
+  balls->run({node});
+  return interval_of_part(form, pass, balls->result(node), dtype, held);
+}
+
 Leaves CaseReference::leaves(std::size_t form, Pass pass) {
   const reference::Recording& recording = form_at(form).recording;
   Leaves out;

@@ -84,6 +84,8 @@ class CaseReference {
   Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
   /// The interval if the contract allowed flushing of subnormals, evaluated anew.
   Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
+  /// The interval if every input were anywhere within these radii of its values; by input, of those that are not exact.
+  Interval interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held = {});
   /// Leaves of a form with their values, from which a pass is evaluated; at the kernel's own saved values these too.
   Leaves leaves(std::size_t form, Pass pass);
   /// The wider bounds for what lies outside of a form's interval (reference/regrouped.h); nothing where the contract fixes the order of sums, or

@@ -31,6 +31,14 @@ double part_of(Cotangents which, double g, const Random& weights, std::uint64_t 
   return g;
 }
 
+/// Of the numbers other than zero; 1 where there is none.
+double smallest_size(const std::vector<double>& values) {
+  double smallest = HUGE_VAL;
+  for (const double v : values)
+    if (v != 0) smallest = std::min(smallest, std::fabs(v));
+  return std::isfinite(smallest) ? smallest : 1.0;
+}
+
 std::pair<double, double> sum_of(const Interval& limit, const std::vector<std::size_t>& which) {
   double from = 0, to = 0;
   for (const std::size_t i : which) from += limit.low[i], to += limit.high[i];
@@ -62,10 +70,7 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
   for (auto& [name, values] : inputs) {
     const TensorSpec* const spec = run_.op.signature.input(name);
     if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
-    double smallest = HUGE_VAL;  // other than zero
-    for (const double v : values)
-      if (v != 0) smallest = std::min(smallest, std::fabs(v));
-    const double of_zero = zeros_by_one || !std::isfinite(smallest) ? 1.0 : smallest;
+    const double of_zero = zeros_by_one ? 1.0 : smallest_size(values);
     const Stream stream{name, hash_name(name), name == input_};
     for (std::size_t i = 0; i < values.size(); ++i) {
       double& v = values[i];
@@ -83,6 +88,29 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
   }
   there.set_cotangents(std::move(given));
   return there;
+}
+
+bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements, bool& decides) const {
+  constexpr double kFarthest = 3;  // nudges, of an element that is pushed
+  CaseReference here = moved([](const Stream&, std::size_t) { return 0.0; }, false, Cotangents::as_given);
+  NamedValues radii;
+  for (const auto& [name, values] : here.inputs()) {
+    const TensorSpec* const spec = run_.op.signature.input(name);
+    if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
+    const double of_zero = std::max(1.0, smallest_size(values));  // whichever way it is moved
+    for (const double v : values) radii[name].push_back(std::isfinite(v) ? kFarthest * nudge_ * (v != 0 ? std::fabs(v) : of_zero) : 0.0);
+  }
+  const std::size_t form = here.forms().front();
+  const Interval there = here.interval(form, pass_, tensor_.name, tensor_.dtype, held_);
+  const Interval around = here.interval_around(form, pass_, tensor_.name, tensor_.dtype, radii, held_);
+  const auto judged = [](const Interval& of, std::size_t i) { return (of.how.empty() || of.how[i] == Judgement::interval) && std::isfinite(of.value[i]) && std::isfinite(of.radius[i]); };
+  decides = true;
+  for (std::size_t i = 0; i < size(); ++i) decides &= judged(around, i) && !(around.radius[i] > kWide * std::fabs(around.value[i]) && around.radius[i] > kWider * declared_.radius[i]);
+  // What the inputs add is a quarter of what roundings leave open anyway, or less than a smooth gradient may move: then all limits meet.
+  return std::any_of(elements.begin(), elements.end(), [&](std::int64_t at) {
+    const auto i = static_cast<std::size_t>(at);
+    return judged(there, i) && judged(around, i) && around.radius[i] <= kWider * there.radius[i] + may_move(std::fabs(there.value[i])) / 4;
+  });
 }
 
 Interval KinkLimits::limit(CaseReference& there, const Written& tensor, std::span<const double> held) const {

@@ -26,6 +26,10 @@ class KinkLimits {
   std::size_t size() const { return low_.size(); }
   const std::string& input() const { return input_; }
 
+  /// Whether no nudge of add_pair() or pushed() can make one of these elements jump: one evaluation with all inputs anywhere within reach. `decides`:
+  /// whether no limit could be undecided() either. False says nothing.
+  bool surely_smooth(const std::vector<std::int64_t>& elements, bool& decides) const;
+
   /// Takes in the limits in a random direction and its opposite. `push`: the element of the input that moves farther than the others.
   void add_pair(const Random& random, std::uint64_t which, std::optional<std::size_t> push);
 

@@ -141,6 +141,18 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
   return excused(declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient, open > 0 ? " (so many elements tie that their sums were not compared one by one)" : "");
 }
 
+/// Whether some of the elements surely do not stand at a kink, for nudges of either size: most slips have nothing to do with one, and this says so
+/// in two evaluations.
+bool somewhere_smooth(const Suspect& of) {
+  for (const double nudge : {0x1p-40, 0x1p-19}) {
+    const KinkLimits limits(of.run, of.tensor, of.pass, of.interval, nudge);
+    bool decides = false;
+    if (!limits.usable() || !limits.surely_smooth(of.outside, decides)) return false;
+    if (decides) break;  // there are no larger nudges then
+  }
+  return true;
+}
+
 }  // namespace
 
 AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const std::vector<std::int64_t>& outside, const Interval& interval) {
@@ -152,6 +164,7 @@ AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector
     if (name == tensor.name) target = node;
   if (!target.defined() || !chooses(recording, target)) return {};
   const Suspect suspect{run, tensor, pass, got, interval, outside};
+  if (somewhere_smooth(suspect)) return {};
   // The small ones first: they move nothing else. Where a choice is made of a rounded sum, a few units of the compute type decide it.
   bool undecided = false;
   const AtKink small = nudged_kink(suspect, 0x1p-40, undecided);
