@@ -90,9 +90,12 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
   return there;
 }
 
-bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements, bool& decides) const {
+bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements) const {
   constexpr double kFarthest = 3;  // nudges, of an element that is pushed
-  CaseReference here = moved([](const Stream&, std::size_t) { return 0.0; }, false, Cotangents::as_given);
+  constexpr double kExact = 2;     // a radius beside that at inputs of few digits, of which some results are exact
+  const auto still = [](const Stream&, std::size_t) { return 0.0; };
+  const auto at_random = [random = Random(1, "kinks")](const Stream& stream, std::size_t i) { return 2 * random.uniform(stream.base * 0x10001 + i) - 1; };
+  CaseReference here = moved(still, false, Cotangents::as_given), nudged = moved(at_random, true, Cotangents::as_given);
   NamedValues radii;
   for (const auto& [name, values] : here.inputs()) {
     const TensorSpec* const spec = run_.op.signature.input(name);
@@ -100,16 +103,14 @@ bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements, bool& 
     const double of_zero = std::max(1.0, smallest_size(values));  // whichever way it is moved
     for (const double v : values) radii[name].push_back(std::isfinite(v) ? kFarthest * nudge_ * (v != 0 ? std::fabs(v) : of_zero) : 0.0);
   }
-  const std::size_t form = here.forms().front();
-  const Interval there = here.interval(form, pass_, tensor_.name, tensor_.dtype, held_);
-  const Interval around = here.interval_around(form, pass_, tensor_.name, tensor_.dtype, radii, held_);
+  const Interval there = limit(here, tensor_, held_), beside = limit(nudged, tensor_, held_);
+  const Interval around = here.interval_around(here.forms().front(), pass_, tensor_.name, tensor_.dtype, radii, held_);
   const auto judged = [](const Interval& of, std::size_t i) { return (of.how.empty() || of.how[i] == Judgement::interval) && std::isfinite(of.value[i]) && std::isfinite(of.radius[i]); };
-  decides = true;
-  for (std::size_t i = 0; i < size(); ++i) decides &= judged(around, i) && !(around.radius[i] > kWide * std::fabs(around.value[i]) && around.radius[i] > kWider * declared_.radius[i]);
-  // What the inputs add is a quarter of what roundings leave open anyway, or less than a smooth gradient may move: then all limits meet.
   return std::any_of(elements.begin(), elements.end(), [&](std::int64_t at) {
     const auto i = static_cast<std::size_t>(at);
-    return judged(there, i) && judged(around, i) && around.radius[i] <= kWider * there.radius[i] + may_move(std::fabs(there.value[i])) / 4;
+    if (!judged(there, i) || !judged(beside, i) || !judged(around, i)) return false;
+    const double size = std::fabs(there.value[i]), little = may_move(size) / 4;
+    return there.radius[i] <= kWide * size && beside.radius[i] <= kExact * there.radius[i] + little && around.radius[i] <= kWider * beside.radius[i] + little;
   });
 }
 

@@ -26,9 +26,9 @@ class KinkLimits {
   std::size_t size() const { return low_.size(); }
   const std::string& input() const { return input_; }
 
-  /// Whether no nudge of add_pair() or pushed() can make one of these elements jump: one evaluation with all inputs anywhere within reach. `decides`:
-  /// whether no limit could be undecided() either. False says nothing.
-  bool surely_smooth(const std::vector<std::int64_t>& elements, bool& decides) const;
+  /// Whether one of these elements surely stands at no kink: whatever the nudges of add_pair() and pushed() and roundings do, its choices stay as
+  /// they are, which one evaluation with every input anywhere within reach shows. False says nothing.
+  bool surely_smooth(const std::vector<std::int64_t>& elements) const;
 
   /// Takes in the limits in a random direction and its opposite. `push`: the element of the input that moves farther than the others.
   void add_pair(const Random& random, std::uint64_t which, std::optional<std::size_t> push);

@@ -20,6 +20,7 @@ namespace {
 
 using reference::Primitive;
 
+constexpr double kSmall = 0x1p-40;  ///< a nudge that moves nothing but choices
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kFewNudges = 8;     ///< of any gradient: each keeps its limits, and takes as long as judging it
 constexpr std::size_t kNudgedElements = 1 << 24;  ///< of a gradient, times its nudges beyond those
@@ -141,18 +142,6 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
   return excused(declared ? AtKink::Kind::undeclared : AtKink::Kind::subgradient, open > 0 ? " (so many elements tie that their sums were not compared one by one)" : "");
 }
 
-/// Whether some of the elements surely do not stand at a kink, for nudges of either size: most slips have nothing to do with one, and this says so
-/// in two evaluations.
-bool somewhere_smooth(const Suspect& of) {
-  for (const double nudge : {0x1p-40, 0x1p-19}) {
-    const KinkLimits limits(of.run, of.tensor, of.pass, of.interval, nudge);
-    bool decides = false;
-    if (!limits.usable() || !limits.surely_smooth(of.outside, decides)) return false;
-    if (decides) break;  // there are no larger nudges then
-  }
-  return true;
-}
-
 }  // namespace
 
 AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const std::vector<std::int64_t>& outside, const Interval& interval) {
@@ -164,10 +153,11 @@ AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector
     if (name == tensor.name) target = node;
   if (!target.defined() || !chooses(recording, target)) return {};
   const Suspect suspect{run, tensor, pass, got, interval, outside};
-  if (somewhere_smooth(suspect)) return {};
+  // Most slips have nothing to do with a kink, which is seen in a few evaluations; nudges take up to a hundred.
+  if (const KinkLimits limits(run, tensor, pass, interval, kSmall); limits.usable() && limits.surely_smooth(outside)) return {};
   // The small ones first: they move nothing else. Where a choice is made of a rounded sum, a few units of the compute type decide it.
   bool undecided = false;
-  const AtKink small = nudged_kink(suspect, 0x1p-40, undecided);
+  const AtKink small = nudged_kink(suspect, kSmall, undecided);
   return small.kind != AtKink::Kind::none || !undecided ? small : nudged_kink(suspect, 0x1p-19, undecided);
 }
 
