@@ -90,21 +90,33 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
   return there;
 }
 
-bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements) const {
+NamedValues KinkLimits::reach(const NamedValues& inputs) const {
   constexpr double kFarthest = 3;  // nudges, of an element that is pushed
-  constexpr double kExact = 2;     // a radius beside that at inputs of few digits, of which some results are exact
-  const auto still = [](const Stream&, std::size_t) { return 0.0; };
-  const auto at_random = [random = Random(1, "kinks")](const Stream& stream, std::size_t i) { return 2 * random.uniform(stream.base * 0x10001 + i) - 1; };
-  CaseReference here = moved(still, false, Cotangents::as_given), nudged = moved(at_random, true, Cotangents::as_given);
   NamedValues radii;
-  for (const auto& [name, values] : here.inputs()) {
+  for (const auto& [name, values] : inputs) {
     const TensorSpec* const spec = run_.op.signature.input(name);
     if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
     const double of_zero = std::max(1.0, smallest_size(values));  // whichever way it is moved
     for (const double v : values) radii[name].push_back(std::isfinite(v) ? kFarthest * nudge_ * (v != 0 ? std::fabs(v) : of_zero) : 0.0);
   }
+  return radii;
+}
+
+bool KinkLimits::decided(const std::vector<reference::Expr>& choices) const {
+  CaseReference here = moved([](const Stream&, std::size_t) { return 0.0; }, false, Cotangents::as_given);
+  const std::size_t form = here.forms().front();
+  std::vector<reference::Expr> nodes;  // of its own recording of the form, which is the same
+  for (const reference::Expr& choice : choices) nodes.push_back(here.recording(form).graph->at(choice.id));
+  return here.decided_around(form, pass_, nodes, reach(here.inputs()));
+}
+
+bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements) const {
+  constexpr double kExact = 2;     // a radius beside that at inputs of few digits, of which some results are exact
+  const auto still = [](const Stream&, std::size_t) { return 0.0; };
+  const auto at_random = [random = Random(1, "kinks")](const Stream& stream, std::size_t i) { return 2 * random.uniform(stream.base * 0x10001 + i) - 1; };
+  CaseReference here = moved(still, false, Cotangents::as_given), nudged = moved(at_random, true, Cotangents::as_given);
   const Interval there = limit(here, tensor_, held_), beside = limit(nudged, tensor_, held_);
-  const Interval around = here.interval_around(here.forms().front(), pass_, tensor_.name, tensor_.dtype, radii, held_);
+  const Interval around = here.interval_around(here.forms().front(), pass_, tensor_.name, tensor_.dtype, reach(here.inputs()), held_);
   const auto judged = [](const Interval& of, std::size_t i) { return (of.how.empty() || of.how[i] == Judgement::interval) && std::isfinite(of.value[i]) && std::isfinite(of.radius[i]); };
   return std::any_of(elements.begin(), elements.end(), [&](std::int64_t at) {
     const auto i = static_cast<std::size_t>(at);
