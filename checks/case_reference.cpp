@@ -257,6 +257,32 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
   return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
+std::unique_ptr<BallEvaluator> CaseReference::around(Evaluated& form, Pass pass, const std::vector<Expr>& targets, const NamedValues& radii) {
+  std::unique_ptr<BallEvaluator> balls = make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets, reference::Radii::each);
+  for (const auto& [key, node] : form.recording.inputs)
+    if (const auto radius = radii.find(key); radius != radii.end()) balls->set(node, inputs_.at(key), radius->second);
+  for (const auto& [key, node] : pass == Pass::jvp ? form.recording.tangents : form.recording.cotangents) {
+    if (pass == Pass::forward) break;
+    balls->borrow(node, pass == Pass::jvp ? tangents_.at(key) : cotangents_.at(key), ranges_.at(key));
+  }
+  balls->run(targets);
+  return balls;
+}
+
+Interval CaseReference::interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held) {
+  const Expr node = node_of(form_at(form), pass, name);
+  return interval_of_part(form, pass, around(form_at(form), pass, {node}, radii)->result(node), dtype, held);
+}
+
+bool CaseReference::decided_around(std::size_t form, Pass pass, const std::vector<Expr>& nodes, const NamedValues& radii) {
+  const std::unique_ptr<BallEvaluator> balls = around(form_at(form), pass, nodes, radii);
+  return std::all_of(nodes.begin(), nodes.end(), [&](Expr node) {
+    const reference::Ball& ball = balls->result(node);
+    const std::int64_t n = ball.count();
+    return !ball.flags && (!ball.r || std::all_of(ball.r.get(), ball.r.get() + n, [](double r) { return r == 0; }));
+  });
+}
+
 Leaves CaseReference::leaves(std::size_t form, Pass pass) {
   const reference::Recording& recording = form_at(form).recording;
   Leaves out;

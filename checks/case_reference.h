@@ -86,6 +86,10 @@ class CaseReference {
   Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
   /// The interval if the contract allowed flushing of subnormals, evaluated anew.
   Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
+  /// The interval if every input were anywhere within these radii of its values; by input, of those that are not exact.
+  Interval interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held = {});
+  /// Whether none of these nodes of the form has more than one value for such inputs.
+  bool decided_around(std::size_t form, Pass pass, const std::vector<reference::Expr>& nodes, const NamedValues& radii);
   /// Leaves of a form with their values, from which a pass is evaluated; at the kernel's own saved values these too.
   Leaves leaves(std::size_t form, Pass pass);
   /// The wider bounds for what lies outside of a form's interval (reference/regrouped.h); nothing where the contract fixes the order of sums, or
@@ -122,6 +126,7 @@ class CaseReference {
     }
   };
   Evaluated& form_at(std::size_t form);
+  std::unique_ptr<reference::BallEvaluator> around(Evaluated& form, Pass pass, const std::vector<reference::Expr>& targets, const NamedValues& radii);
   /// The evaluator of a pass, with whatever cotangents it had last.
   Evaluated::Balls& evaluator(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
   /// The same with all its leaves set.

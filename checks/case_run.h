@@ -54,6 +54,7 @@ class CaseRun {
   std::vector<CheckResult> checks;
   std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
   std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
+  std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are the others looked at so
   std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
   const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/further_causes.h found

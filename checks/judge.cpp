@@ -104,7 +104,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   if (check.cause.empty()) check.cause = likely_cause(run.call, comparison, interval, values);
   {  // of which some are none: not left to the explaining
     const bool plainly = check.code == "AC101";
-    AtKink kink = at_kink(run, tensor, pass, values, unexplained, interval);
+    AtKink kink = run.plainly_wrong.contains(tensor.name) ? AtKink() : at_kink(run, tensor, pass, values, unexplained, interval);
     if (!plainly && kink.kind != AtKink::Kind::subgradient) kink = {};  // then it is infinite, NaN or not added to first of all
     if (kink.kind == AtKink::Kind::no_subgradient) check.code = "AC204", check.cause = kink.words;
     if (kink.kind == AtKink::Kind::subgradient) check.code = "AC205", check.cause.clear(), check.note = kink.words, check.failed = 0, check.max_ratio = comparison.max_ratio;
@@ -113,6 +113,7 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     if (kink.kind == AtKink::Kind::no_subgradient && run.options.explain)
       if (const Replayed why = Wrong{run, tensor, pass, values, comparison, interval}.changed(); why.kind == Replayed::Kind::changed_formula) check.cause += "; " + why.words;
     if (kink.kind != AtKink::Kind::none) return;
+    run.plainly_wrong.insert(tensor.name);
   }
   if (!run.options.explain) {
     check.verdict = find_code(check.code)->verdict;
@@ -203,7 +204,7 @@ void drop_open(CaseRun& run, const Written& tensor, Pass pass, const Interval& i
 /// such. A tensor of which some elements stay wrong, `unexplained`, is judged as if nothing could be regrouped.
 bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held, const std::vector<double>& values, const Interval& interval,
                         Comparison& comparison, std::vector<std::int64_t>& unexplained) {
-  if (run.not_regrouped.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
+  if (run.not_regrouped.contains(tensor.name) || run.plainly_wrong.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
   Comparison left = comparison;
   for (const std::size_t form : run.reference.forms()) {
     const std::optional<reference::Regrouped> bound = run.reference.regrouped(form, pass, tensor.name, held);

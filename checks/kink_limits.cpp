@@ -31,6 +31,14 @@ double part_of(Cotangents which, double g, const Random& weights, std::uint64_t 
   return g;
 }
 
+/// Of the numbers other than zero; 1 where there is none.
+double smallest_size(const std::vector<double>& values) {
+  double smallest = HUGE_VAL;
+  for (const double v : values)
+    if (v != 0) smallest = std::min(smallest, std::fabs(v));
+  return std::isfinite(smallest) ? smallest : 1.0;
+}
+
 std::pair<double, double> sum_of(const Interval& limit, const std::vector<std::size_t>& which) {
   double from = 0, to = 0;
   for (const std::size_t i : which) from += limit.low[i], to += limit.high[i];
@@ -62,10 +70,7 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
   for (auto& [name, values] : inputs) {
     const TensorSpec* const spec = run_.op.signature.input(name);
     if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
-    double smallest = HUGE_VAL;  // other than zero
-    for (const double v : values)
-      if (v != 0) smallest = std::min(smallest, std::fabs(v));
-    const double of_zero = zeros_by_one || !std::isfinite(smallest) ? 1.0 : smallest;
+    const double of_zero = zeros_by_one ? 1.0 : smallest_size(values);
     const Stream stream{name, hash_name(name), name == input_};
     for (std::size_t i = 0; i < values.size(); ++i) {
       double& v = values[i];
@@ -83,6 +88,42 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
   }
   there.set_cotangents(std::move(given));
   return there;
+}
+
+NamedValues KinkLimits::reach(const NamedValues& inputs) const {
+  constexpr double kFarthest = 3;  // nudges, of an element that is pushed
+  NamedValues radii;
+  for (const auto& [name, values] : inputs) {
+    const TensorSpec* const spec = run_.op.signature.input(name);
+    if (spec == nullptr || !is_float(run_.call.dtype(*spec))) continue;
+    const double of_zero = std::max(1.0, smallest_size(values));  // whichever way it is moved
+    for (const double v : values) radii[name].push_back(std::isfinite(v) ? kFarthest * nudge_ * (v != 0 ? std::fabs(v) : of_zero) : 0.0);
+  }
+  return radii;
+}
+
+bool KinkLimits::decided(const std::vector<reference::Expr>& choices) const {
+  CaseReference here = moved([](const Stream&, std::size_t) { return 0.0; }, false, Cotangents::as_given);
+  const std::size_t form = here.forms().front();
+  std::vector<reference::Expr> nodes;  // of its own recording of the form, which is the same
+  for (const reference::Expr& choice : choices) nodes.push_back(here.recording(form).graph->at(choice.id));
+  return here.decided_around(form, pass_, nodes, reach(here.inputs()));
+}
+
+bool KinkLimits::surely_smooth(const std::vector<std::int64_t>& elements) const {
+  constexpr double kExact = 2;     // a radius beside that at inputs of few digits, of which some results are exact
+  const auto still = [](const Stream&, std::size_t) { return 0.0; };
+  const auto at_random = [random = Random(1, "kinks")](const Stream& stream, std::size_t i) { return 2 * random.uniform(stream.base * 0x10001 + i) - 1; };
+  CaseReference here = moved(still, false, Cotangents::as_given), nudged = moved(at_random, true, Cotangents::as_given);
+  const Interval there = limit(here, tensor_, held_), beside = limit(nudged, tensor_, held_);
+  const Interval around = here.interval_around(here.forms().front(), pass_, tensor_.name, tensor_.dtype, reach(here.inputs()), held_);
+  const auto judged = [](const Interval& of, std::size_t i) { return (of.how.empty() || of.how[i] == Judgement::interval) && std::isfinite(of.value[i]) && std::isfinite(of.radius[i]); };
+  return std::any_of(elements.begin(), elements.end(), [&](std::int64_t at) {
+    const auto i = static_cast<std::size_t>(at);
+    if (!judged(there, i) || !judged(beside, i) || !judged(around, i)) return false;
+    const double size = std::fabs(there.value[i]), little = may_move(size) / 4;
+    return there.radius[i] <= kWide * size && beside.radius[i] <= kExact * there.radius[i] + little && around.radius[i] <= kWider * beside.radius[i] + little;
+  });
 }
 
 Interval KinkLimits::limit(CaseReference& there, const Written& tensor, std::span<const double> held) const {

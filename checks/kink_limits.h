@@ -26,6 +26,13 @@ class KinkLimits {
   std::size_t size() const { return low_.size(); }
   const std::string& input() const { return input_; }
 
+  /// Whether one of these elements surely stands at no kink: whatever the nudges of add_pair() and pushed() and roundings do, its choices stay as
+  /// they are, which one evaluation with every input anywhere within reach shows. False says nothing.
+  bool surely_smooth(const std::vector<std::int64_t>& elements) const;
+
+  /// Whether no nudge can change any of these nodes of the first form, the choices that the gradient depends on.
+  bool decided(const std::vector<reference::Expr>& choices) const;
+
   /// Takes in the limits in a random direction and its opposite. `push`: the element of the input that moves farther than the others.
   void add_pair(const Random& random, std::uint64_t which, std::optional<std::size_t> push);
 
@@ -77,6 +84,8 @@ class KinkLimits {
   };
   template <class U>
   CaseReference moved(const U& u, bool zeros_by_one, Cotangents cotangents) const;
+  /// How far from these inputs add_pair() and pushed() go.
+  NamedValues reach(const NamedValues& inputs) const;
   Interval limit(CaseReference& there, const Written& tensor, std::span<const double> held = {}) const;
   void add(Interval limit);
   /// Whether two limits are apart by more than what a nudge moves a smooth gradient.

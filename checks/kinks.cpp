@@ -20,6 +20,8 @@ namespace {
 
 using reference::Primitive;
 
+constexpr double kSmall = 0x1p-40;  ///< a nudge that moves nothing but choices
+constexpr double kLarge = 0x1p-19;  ///< one that decides a choice between rounded sums
 constexpr int kNudges = 48;       ///< at most; two decide every element of an elementwise op
 constexpr int kFewNudges = 8;     ///< of any gradient: each keeps its limits, and takes as long as judging it
 constexpr std::size_t kNudgedElements = 1 << 24;  ///< of a gradient, times its nudges beyond those
@@ -28,21 +30,22 @@ constexpr std::size_t kSharing = 8;  ///< elements whose partners in a tie are l
 constexpr std::size_t kTries = 16;   ///< elements of any gradient that are pushed
 constexpr std::size_t kPushedElements = 1 << 18;  ///< of a gradient, times the elements of it that are pushed one at a time
 
-/// Whether a gradient depends on a choice: of an adjoint, these are its masks. Shifts that are held do not count.
-bool chooses(const reference::Recording& recording, reference::Expr target) {
+/// The choices that a gradient depends on: of an adjoint, these are its masks. Shifts that are held do not count.
+std::vector<reference::Expr> choices_of(const reference::Recording& recording, reference::Expr target) {
+  std::vector<reference::Expr> out;
   std::vector<char> needed(recording.graph->nodes().size(), 0);
   needed[static_cast<std::size_t>(target.id)] = 1;
   for (std::size_t id = needed.size(); id-- > 0;) {
     if (!needed[id]) continue;
     const reference::Node& node = recording.graph->node(static_cast<int>(id));
     switch (node.primitive) {
-      case Primitive::less: case Primitive::less_equal: case Primitive::equal: case Primitive::first_max: case Primitive::sign: return true;
+      case Primitive::less: case Primitive::less_equal: case Primitive::equal: case Primitive::first_max: case Primitive::sign: out.push_back(recording.graph->at(static_cast<int>(id))); break;
       case Primitive::stop_gradient: case Primitive::no_gradient: continue;
       default: break;
     }
     for (const int arg : node.args) needed[static_cast<std::size_t>(arg)] = 1;
   }
-  return false;
+  return out;
 }
 
 /// At most so many of them, evenly spread.
@@ -150,12 +153,16 @@ AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector
   reference::Expr target;
   for (const auto& [name, node] : nodes_of(recording, pass))
     if (name == tensor.name) target = node;
-  if (!target.defined() || !chooses(recording, target)) return {};
+  const std::vector<reference::Expr> choices = target.defined() ? choices_of(recording, target) : std::vector<reference::Expr>();
+  if (choices.empty()) return {};
   const Suspect suspect{run, tensor, pass, got, interval, outside};
+  // Most slips have nothing to do with a kink, which is seen in a few evaluations; nudges take up to a hundred.
+  if (const KinkLimits limits(run, tensor, pass, interval, kLarge); limits.decided(choices)) return {};
+  if (const KinkLimits limits(run, tensor, pass, interval, kSmall); limits.usable() && limits.surely_smooth(outside)) return {};
   // The small ones first: they move nothing else. Where a choice is made of a rounded sum, a few units of the compute type decide it.
   bool undecided = false;
-  const AtKink small = nudged_kink(suspect, 0x1p-40, undecided);
-  return small.kind != AtKink::Kind::none || !undecided ? small : nudged_kink(suspect, 0x1p-19, undecided);
+  const AtKink small = nudged_kink(suspect, kSmall, undecided);
+  return small.kind != AtKink::Kind::none || !undecided ? small : nudged_kink(suspect, kLarge, undecided);
 }
 
 std::vector<std::string> other_subgradients(const std::vector<CaseResult>& cases) {

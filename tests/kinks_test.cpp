@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "checks/kink_limits.h"
 #include "checks/op_list.h"
 #include "checks/runner.h"
 
@@ -46,6 +47,37 @@ TEST(Kinks, TheLastOfThreeThatTieHasWhatTheyShare) {
   const OpDef& wrong = *find_op("max_pool2d.ties_share_all");
   for (const char* name : {"max_pool2d.ties_share_all(x=fp16[2,3,5,7],kernel=3,range=integers9,seed=1)", "max_pool2d.ties_share_all(x=bf16[2,3,5,7],kernel=3,range=integers9,seed=1)"})
     EXPECT_EQ(run_case(wrong, parse_call(name, wrong.signature), {}).code, "AC204") << name;
+}
+
+// What is said without a nudge must never be said of a kink: of relu at zero, or of two that tie in a maximum.
+TEST(Kinks, WhereNothingTiesIsToldWithoutNudges) {
+  const struct {
+    const char* call;
+    std::vector<double> x;
+    std::vector<std::int64_t> kinks, smooth;
+  } kAll[] = {{"relu(x=fp32[1,4],cotangent=ones,seed=1)", {-1, 0, 0.5, 2}, {1}, {0, 2, 3}},
+              {"relu(x=fp32[1,4],cotangent=ones,seed=1)", {-1, 0x1p-149, 0.5, 2}, {}, {0, 1, 2, 3}},
+              {"max_pool2d(x=fp32[1,1,2,4],cotangent=ones,seed=1)", {3, 1, 5, 7, 3, 2, 6, 0.5}, {0, 4}, {1, 2, 3, 5, 6, 7}}};
+  for (const auto& [name, x, kinks, smooth] : kAll) {
+    const OpDef& op = *find_op(std::string(name).substr(0, std::string(name).find('(')));
+    const OpCall call = parse_call(name, op.signature);
+    const RunOptions options;
+    CaseRun run(op, call, options, {{"x", x}});
+    run.cotangents(0);
+    const Written& dx = run.gradients.front();
+    const std::size_t form = run.reference.forms().front();
+    const Interval declared = run.reference.interval(form, Pass::backward, dx.name, dx.dtype);
+    const KinkLimits limits(run, dx, Pass::backward, declared, 0x1p-40);
+    for (const std::int64_t i : kinks) EXPECT_FALSE(limits.surely_smooth({i})) << name << " " << i;
+    for (const std::int64_t i : smooth) EXPECT_TRUE(limits.surely_smooth({i})) << name << " " << i;
+    std::vector<reference::Expr> choices;
+    const auto& nodes = run.reference.recording(form).graph->nodes();
+    for (std::size_t id = 0; id < nodes.size(); ++id)
+      if (nodes[id].primitive == reference::Primitive::less || nodes[id].primitive == reference::Primitive::less_equal || nodes[id].primitive == reference::Primitive::first_max)
+        choices.push_back(run.reference.recording(form).graph->at(static_cast<int>(id)));
+    ASSERT_FALSE(choices.empty()) << name;
+    EXPECT_EQ(limits.decided(choices), kinks.empty()) << name;
+  }
 }
 
 TEST(Kinks, TheDeclaredOneIsNotReported) {

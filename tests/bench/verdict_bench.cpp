@@ -2,11 +2,14 @@
 // What a failing case takes until all is said: judged, explained, brought down to a smaller one and to few values; against the passing case of
 // a right kernel of the op at the same shape.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 
+#include "checks/plugin.h"
 #include "checks/runner.h"
 #include "checks/shrink.h"
+#include "checks/zoo/zoo.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
 
@@ -36,20 +39,41 @@ std::size_t failed_of(const checks::OpDef& op) {
   return static_cast<std::size_t>(std::count_if(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); }));
 }
 
-void whole_check(benchmark::State& state, const std::string& op, const std::string& right, const std::string& fault) {
+/// The ops of a check that passes and of one that fails; they are loaded when they are asked for.
+struct Checks {
+  std::function<const checks::OpDef&()> right, wrong;
+};
+
+const checks::OpDef& op_named(const std::string& name) { return *checks::find_op(name); }
+
+/// A right kernel of the op as plainly written as its faults: the zoo's first.
+const checks::OpDef& right_of(const std::string& op) {
+  for (const checks::zoo::Specimen& specimen : checks::zoo::specimens())
+    if (specimen.correct() && specimen.name().starts_with(op + ".")) return specimen.op;
+  throw Error("[bench] right kernels of " + op + ", got none, want one");
+}
+
+const checks::OpDef& custom(const std::string& name) {
+  for (const checks::OpDef& op : checks::load_plugin(AMPCHECK_CAUSAL_ATTENTION).ops)
+    if (op.signature.name == name) return op;
+  throw Error("[bench] op " + name + ", got none, want one");
+}
+
+void whole_check(benchmark::State& state, const Checks& of, const std::string& figure) {
+  const checks::OpDef &right = of.right(), &wrong = of.wrong();
   const Pair best = interleaved(
-      state, 3,
+      state, 1,
       [&] {
-        if (failed_of(*checks::find_op(op + "." + right)) != 0) throw Error("[bench] check of " + op + "." + right + ", got a finding, want none");
+        if (failed_of(right) != 0) throw Error("[bench] check of " + right.signature.name + ", got a finding, want none");
       },
       [&] {
-        if (failed_of(*checks::find_op(op + "." + fault)) == 0) throw Error("[bench] check of " + op + "." + fault + ", got no finding, want some");
+        if (failed_of(wrong) == 0) throw Error("[bench] check of " + wrong.signature.name + ", got no finding, want some");
       });
   const double ratio = best.subject / best.baseline;
   state.counters["ratio"] = ratio;
-  static double worst = 0;
-  worst = std::max(worst, ratio);
-  record_figure("check of an op with a fault, its verdicts, causes and smallest cases / the check of a right one, default cases, worst of 3", Goal::at_most, 10, worst, "x");
+  static std::map<std::string, double> worst;
+  worst[figure] = std::max(worst[figure], ratio);
+  record_figure(figure, Goal::at_most, 10, worst[figure], "x");
 }
 
 /// `right`: a variant of the op as plainly written as the fault.
@@ -75,8 +99,22 @@ const bool registered = [] {
   const struct {
     const char *op, *right, *fault;
   } kFaults[] = {{"softmax", "reversed_order", "sign"}, {"softmax", "reversed_order", "bf16_accumulation"}, {"layer_norm", "reversed", "row_counted_twice"}};
+  // Default cases: every verdict, cause and smallest case.
   for (const auto& [op, right, fault] : kFaults)
-    add_figure(std::string("verdict/") + op + "." + fault + "/all", 1, [=](benchmark::State& state) { whole_check(state, op, right, fault); });
+    add_figure(std::string("verdict/") + op + "." + fault + "/all", 1, [right = std::string(op) + "." + right, wrong = std::string(op) + "." + fault](benchmark::State& state) {
+      whole_check(state, {[&]() -> const checks::OpDef& { return op_named(right); }, [&]() -> const checks::OpDef& { return op_named(wrong); }},
+                  "check of an op with a fault, its verdicts, causes and smallest cases / the check of a right one, default cases, worst of 3");
+    });
+  for (const std::string wrong : {"relu.leaky", "max_pool2d.unwritten_row", "linear.bf16_operands", "attention.mask_off_by_one"})
+    add_figure("verdict/" + wrong + "/all", 1, [wrong](benchmark::State& state) {
+      whole_check(state, {[&]() -> const checks::OpDef& { return right_of(wrong.substr(0, wrong.find('.'))); }, [&]() -> const checks::OpDef& { return op_named(wrong); }},
+                  "verdict of " + wrong + " / passing check");
+    });
+  for (const std::string wrong : {"causal_attention_unscaled_dq", "causal_attention_sees_next_key"})
+    add_figure("verdict/" + wrong + "/all", 1, [wrong](benchmark::State& state) {
+      whole_check(state, {[]() -> const checks::OpDef& { return custom("causal_attention"); }, [&]() -> const checks::OpDef& { return custom(wrong); }},
+                  "verdict of " + wrong + " / passing check");
+    });
   for (const char* shape : {"5,7", "64,129", "64,1024"})
     for (const auto& [op, right, fault] : kFaults)
       for (const char* dtype : {"bf16", "fp32"}) {
