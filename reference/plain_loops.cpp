@@ -189,24 +189,27 @@ void plain_sums(const double* x, std::int64_t outer, std::int64_t n, std::int64_
 
 void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double* out) {
   static const Tile tile = widest_tile();
-  const std::int64_t row_tiles = (s.n + kRows - 1) / kRows;
-  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kColumns * std::min(kDepth, s.k)));
-  for (std::int64_t i = 0; i < s.n; ++i)
-    for (std::int64_t p = 0; p < s.k; ++p)
-      packed_a[static_cast<std::size_t>((i / kRows * s.k + p) * kRows + i % kRows)] = a[s.transpose_a ? p * s.n + i : i * s.k + p];
+  constexpr std::int64_t kTiles = 4;  // columns at a time: what a row of the result takes of them lies side by side
+  const std::int64_t row_tiles = (s.n + kRows - 1) / kRows, part = kColumns * std::min(kDepth, s.k);
+  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kTiles * part));
+  for (std::int64_t i = 0; i < s.n; ++i) {
+    double* const to = packed_a.data() + i / kRows * s.k * kRows + i % kRows;
+    for (std::int64_t p = 0; p < s.k; ++p) to[p * kRows] = a[s.transpose_a ? p * s.n + i : i * s.k + p];
+  }
   if (s.k == 0) std::fill_n(out, s.n * s.m, 0.0);
-  for (std::int64_t column = 0; column < s.m; column += kColumns) {
-    const std::int64_t columns = std::min(kColumns, s.m - column);
+  for (std::int64_t panel = 0; panel < s.m; panel += kTiles * kColumns) {
+    const std::int64_t end = std::min(s.m, panel + kTiles * kColumns);
     for (std::int64_t k0 = 0; k0 < s.k; k0 += kDepth) {
       const std::int64_t depth = std::min(kDepth, s.k - k0);
-      pack(s, b, column, k0, depth, packed_b.data());
-      for (std::int64_t row = 0; row < s.n; row += kRows) {
-        double sums[kRows][kColumns] = {};
-        const std::int64_t rows = std::min(kRows, s.n - row);
-        for (std::int64_t i = 0; k0 > 0 && i < rows; ++i) std::copy_n(out + (row + i) * s.m + column, columns, sums[i]);
-        tile(depth, packed_a.data() + row * s.k + k0 * kRows, packed_b.data(), sums);
-        for (std::int64_t i = 0; i < rows; ++i) std::copy_n(sums[i], columns, out + (row + i) * s.m + column);
-      }
+      for (std::int64_t column = panel; column < end; column += kColumns) pack(s, b, column, k0, depth, packed_b.data() + (column - panel) / kColumns * part);
+      for (std::int64_t row = 0; row < s.n; row += kRows)
+        for (std::int64_t column = panel; column < end; column += kColumns) {
+          double sums[kRows][kColumns] = {};
+          const std::int64_t rows = std::min(kRows, s.n - row), columns = std::min(kColumns, s.m - column);
+          for (std::int64_t i = 0; k0 > 0 && i < rows; ++i) std::copy_n(out + (row + i) * s.m + column, columns, sums[i]);
+          tile(depth, packed_a.data() + row * s.k + k0 * kRows, packed_b.data() + (column - panel) / kColumns * part, sums);
+          for (std::int64_t i = 0; i < rows; ++i) std::copy_n(sums[i], columns, out + (row + i) * s.m + column);
+        }
     }
   }
 }
