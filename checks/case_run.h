@@ -55,6 +55,7 @@ class CaseRun {
   std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
   std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
   std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
+  std::set<std::string> departures;       ///< words of departures from the contract that explain some tensor (checks/departures.h)
   const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/further_causes.h found
 

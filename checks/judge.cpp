@@ -49,7 +49,7 @@ struct Wrong {
   std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
   bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
   bool surely_accumulates_low(std::string& words) const { return surely_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
-  Departed departed(bool bounded) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, bounded); }
+  Departed departed(bool last, const std::set<std::string>& known) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, last, known); }
   std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
 };
@@ -94,10 +94,13 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
 }
 
 /// Of a tensor with rows that stand for it: what holds there has to hold for all of it.
-Departed departs(const Wrong& whole, const Wrong* rows, bool bounded) {
+Departed departs(const Wrong& whole, const Wrong* rows, bool last) {
+  std::set<std::string>& known = whole.run.departures;
   if (whole.one_factor() || all_zero(whole.values)) return {};
-  if (rows != nullptr && rows->departed(bounded).code.empty()) return {};
-  return whole.departed(bounded);
+  if (rows != nullptr && rows->departed(last, known).code.empty()) return {};
+  Departed out = whole.departed(last, known);
+  if (!out.code.empty()) known.insert(out.departure);
+  return out;
 }
 
 /// `unexplained`: the elements outside that no grouping of the formula admits.

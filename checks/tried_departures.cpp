@@ -62,7 +62,7 @@ void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const 
       tried.words = departure.words + where, tried.kind = departure.kind, tried.function = departure.function;
       const std::optional<Interval> now = departing();
       const Explained seen = explained_by(now ? *now : interval, interval, got);
-      tried.seen.outside += seen.outside, tried.seen.telling += seen.telling, tried.seen.likelihood += weighed ? seen.likelihood : 0;
+      tried.seen.outside += seen.outside, tried.seen.telling += seen.telling, tried.seen.bits += seen.bits, tried.seen.sharp += seen.sharp, tried.seen.sharp_telling += seen.sharp_telling, tried.seen.likelihood += weighed ? seen.likelihood : 0;
       tried.seen.above += seen.above, tried.seen.below += seen.below, ++tried.cases;
     };
     if (bytes(tensor.dtype) < 4) {
@@ -76,14 +76,10 @@ void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const 
 }
 
 TriedDepartures::Best TriedDepartures::best() const {
-  constexpr std::int64_t kTelling = 8;
   const auto alike = [](const Tried& a, const Tried& b) { return std::fabs(a.seen.likelihood - b.seen.likelihood) < 1e-6; };
   std::vector<const Tried*> fits;
-  for (const auto& [key, tried] : all_) {
-    const std::int64_t errors = tried.seen.above + tried.seen.below;
-    const bool either_sign = errors >= kTelling && 8 * std::min(tried.seen.above, tried.seen.below) >= errors;
-    if (tried.seen.outside == 0 && tried.cases == cases_ && (tried.kind == Departure::Kind::bounded ? either_sign : tried.seen.telling >= kTelling)) fits.push_back(&tried);
-  }
+  for (const auto& [key, tried] : all_)
+    if (tried.seen.outside == 0 && tried.cases == cases_ && tells(tried.seen, tried.kind, true)) fits.push_back(&tried);
   if (fits.empty()) return {};
   std::stable_sort(fits.begin(), fits.end(), [&](const Tried* a, const Tried* b) { return a->place < b->place; });
   const auto likelier = [&](const Tried* a, const Tried* b) { return !alike(*a, *b) && a->seen.likelihood < b->seen.likelihood; };
