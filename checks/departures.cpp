@@ -119,7 +119,11 @@ class Departures {
  public:
   Departures(const reference::Recording& recording, Expr target, Dtype storage)
       : graph_(*recording.graph), target_(target), storage_(storage), needed_(cone_of(graph_, target)), data_(needed_.size(), 0) {
-    for (const auto& [name, node] : recording.outputs) names_[node.id] = name;
+    for (const auto& [name, node] : recording.outputs)
+      for (int at = node.id;; at = graph_.node(at).args[0]) {  // and what it is a view of
+        names_.emplace(at, name);
+        if (!reference::moves_nothing(graph_.node(at).primitive)) break;
+      }
     for (std::size_t id = 0; id < data_.size(); ++id) {  // what follows from data, and from no constant alone
       const Node& node = graph_.node(static_cast<int>(id));
       data_[id] = node.primitive == Primitive::input || std::ranges::any_of(node.args, [&](int arg) { return data_[static_cast<std::size_t>(arg)] != 0; });
@@ -170,12 +174,15 @@ class Departures {
       Rounding rounding;
       const char* words;
     };
-    static constexpr Low kAll[] = {{&kTf32, Rounding::nearest_even, "tf32"}, {&kTf32, Rounding::nearest_away, "tf32 (ties away from zero)"}, {&kTf32, Rounding::toward_zero, "tf32 (truncated)"},
-                                   {&kBf16, Rounding::nearest_even, "bf16"}, {&kFp16, Rounding::nearest_even, "fp16"}, {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
-    for (const Low& low : kAll) {
+    const Low all[] = {{&format(storage_), Rounding::nearest_even, name(storage_)}, {&kTf32, Rounding::nearest_even, "tf32"}, {&kTf32, Rounding::nearest_away, "tf32 (ties away from zero)"},
+                       {&kTf32, Rounding::toward_zero, "tf32 (truncated)"}, {&kBf16, Rounding::nearest_even, "bf16"}, {&kFp16, Rounding::nearest_even, "fp16"},
+                       {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
+    for (std::size_t k = bytes(storage_) < 4 ? 0 : 1; k < std::size(all); ++k) {
+      const Low& low = all[k];
+      if (k > 0 && low.format == all[0].format && low.rounding == all[0].rounding) continue;
       std::vector<Departing> nodes;
       for (const int id : ids) nodes.push_back({id, rounded_to(*low.format, low.rounding)});
-      out_.push_back({fmt::format("{} in {}", words, low.words), Departure::Kind::narrowed, false, std::move(nodes)});
+      out_.push_back({fmt::format("{} in {}", words, low.words), Departure::Kind::narrowed, false, std::move(nodes), "", ids.size() > 1 ? -0.5 : 0.0});
     }
   }
 
@@ -191,9 +198,9 @@ class Departures {
         if (holds_data(arg) && std::ranges::find(products, arg) == products.end()) products.push_back(arg);
     }
     std::ranges::sort(products);
+    for (const int id : leaves) together({id}, "takes " + text(id));
     if (!products.empty()) together(products, "takes the operands of its matrix products");
     if (leaves.size() > 1 && leaves != products) together(leaves, "takes its operands");
-    for (const int id : leaves) together({id}, "takes " + text(id));
   }
 
   /// As a program of one kernel an operation leaves them, each in the storage type.
@@ -202,7 +209,7 @@ class Departures {
       std::vector<Departing> nodes;
       for (std::size_t id = 0; id < needed_.size(); ++id)
         if (needed_[id] && kept(static_cast<int>(id))) nodes.push_back({static_cast<int>(id), rounded_to(format(low), Rounding::nearest_even)});
-      if (nodes.size() > 1) out_.push_back({fmt::format("keeps every intermediate in {}", name(low)), Departure::Kind::narrowed, false, std::move(nodes)});
+      if (nodes.size() > 1) out_.push_back({fmt::format("keeps every intermediate in {}", name(low)), Departure::Kind::narrowed, false, std::move(nodes), "", -3});
     }
   }
 
@@ -322,9 +329,9 @@ Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, 
       const std::optional<Interval> departing = run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes);
       if (!departing) continue;
       const Explained seen = explained_by(*departing, interval, got);
-      if (seen.outside > 0 || 20 * seen.open > std::ssize(got) || seen.likelihood <= likeliest) continue;
+      if (seen.outside > 0 || 20 * seen.open > std::ssize(got) || seen.likelihood + departure.prior <= likeliest + 1e-6) continue;
       if (!known.contains(departure.words) && !tells(seen, departure.kind, last)) continue;
-      likeliest = seen.likelihood;
+      likeliest = seen.likelihood + departure.prior;
       const std::string& declared = departure.kind == Departure::Kind::narrowed ? std::string(name(run.op.signature.precision.compute)) : run.op.signature.precision.math.name;
       best = {departure.code(), departure.words + " " + against(declared, log10_odds(interval, got, [&](std::size_t i) { return Expected{departing->value[i], departing->radius[i]}; })), departure.words};
     }

@@ -24,6 +24,7 @@ struct Departure {
   bool of_sum = false;  ///< narrowed: a sum, which may as well be accumulated so
   std::vector<CaseReference::Departing> nodes;
   std::string function = {};  ///< "exp", "rsqrt"
+  double prior = 0;           ///< log10 of how much likelier than others: what changes more nodes has more to explain
 
   /// The finding that it is: AC302, or AC304 for functions.
   const char* code() const { return kind == Kind::narrowed ? "AC302" : "AC304"; }

@@ -49,7 +49,7 @@ struct Wrong {
   std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
   bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
   bool surely_accumulates_low(std::string& words) const { return surely_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
-  Departed departed(bool last, const std::set<std::string>& known) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, last, known); }
+  Departed departed(const std::set<std::string>& known) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, false, known); }
   std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
 };
@@ -94,11 +94,11 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
 }
 
 /// Of a tensor with rows that stand for it: what holds there has to hold for all of it.
-Departed departs(const Wrong& whole, const Wrong* rows, bool last) {
+Departed departs(const Wrong& whole, const Wrong* rows) {
   std::set<std::string>& known = whole.run.departures;
   if (whole.one_factor() || all_zero(whole.values)) return {};
-  if (rows != nullptr && rows->departed(last, known).code.empty()) return {};
-  Departed out = whole.departed(last, known);
+  if (rows != nullptr && rows->departed(known).code.empty()) return {};
+  Departed out = whole.departed(known);
   if (!out.code.empty()) known.insert(out.departure);
   return out;
 }
@@ -147,13 +147,12 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     check.code = "AC305", check.cause = words, check.verdict = find_code("AC305")->verdict;
     return;
   }
-  if (const Departed departed = departs(whole, rows ? &*rows : nullptr, false); !departed.code.empty()) {
+  if (const Departed departed = departs(whole, rows ? &*rows : nullptr); !departed.code.empty()) {
     check.code = departed.code, check.cause = departed.words, check.verdict = find_code(check.code)->verdict;
     return;
   }
   const Replayed cause = all_zero(values) ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);
-  if (const Departed departed = cause.kind == Replayed::Kind::none ? departs(whole, rows ? &*rows : nullptr, true) : Departed(); !departed.code.empty()) check.code = departed.code, check.cause = departed.words;
-  else if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
+  if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
   else if (cause.kind == Replayed::Kind::narrowed) check.code = "AC302", check.cause = cause.words;
   else if (cause.kind != Replayed::Kind::none) check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
   check.verdict = find_code(check.code)->verdict;

@@ -58,7 +58,7 @@ void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const 
       const std::string where = first ? "" : ", in the form '" + recording.form + "'";
       Tried& tried = all_[departure.words + where + " " + std::to_string(again[departure.words]++)];
       if (tried.cases != cases_ || tried.seen.outside > 0) return;
-      if (cases_ == 0) tried.place = all_.size();
+      if (cases_ == 0) tried.place = all_.size(), tried.seen.likelihood = departure.prior;
       tried.words = departure.words + where, tried.kind = departure.kind, tried.function = departure.function;
       const std::optional<Interval> now = departing();
       const Explained seen = explained_by(now ? *now : interval, interval, got);
