@@ -8,8 +8,10 @@
 #include <cmath>
 
 #include "checks/odds.h"
+#include "reference/changes.h"
 #include "reference/node_text.h"
 #include "reference/row_plan.h"
+#include "reference/value_slips.h"
 #include "src/rounding.h"
 
 namespace ampcheck::checks {
@@ -164,7 +166,7 @@ class Departures {
     if (!kept(id)) return;
     for (const Dtype low : {Dtype::bf16, Dtype::fp16}) {
       if (id == target_.id && format(low).precision >= format(storage_).precision) continue;
-      out_.push_back({fmt::format("keeps {} in {}", text(id), name(low)), Departure::Kind::narrowed, sums(id), {{id, rounded_to(format(low), Rounding::nearest_even)}}});
+      out_.push_back({fmt::format("keeps {} in {}", text(id), name(low)), Departure::Kind::narrowed, sums(id), {{id, rounded_to(format(low), Rounding::nearest_even)}}, "", &format(low)});
     }
   }
 
@@ -182,7 +184,7 @@ class Departures {
       if (k > 0 && low.format == all[0].format && low.rounding == all[0].rounding) continue;
       std::vector<Departing> nodes;
       for (const int id : ids) nodes.push_back({id, rounded_to(*low.format, low.rounding)});
-      out_.push_back({fmt::format("{} in {}", words, low.words), Departure::Kind::narrowed, false, std::move(nodes), "", ids.size() > 1 ? -0.5 : 0.0});
+      out_.push_back({fmt::format("{} in {}", words, low.words), Departure::Kind::narrowed, false, std::move(nodes), "", nullptr, ids.size() > 1 ? -0.5 : 0.0});
     }
   }
 
@@ -209,7 +211,7 @@ class Departures {
       std::vector<Departing> nodes;
       for (std::size_t id = 0; id < needed_.size(); ++id)
         if (needed_[id] && kept(static_cast<int>(id))) nodes.push_back({static_cast<int>(id), rounded_to(format(low), Rounding::nearest_even)});
-      if (nodes.size() > 1) out_.push_back({fmt::format("keeps every intermediate in {}", name(low)), Departure::Kind::narrowed, false, std::move(nodes), "", -3});
+      if (nodes.size() > 1) out_.push_back({fmt::format("keeps every intermediate in {}", name(low)), Departure::Kind::narrowed, false, std::move(nodes), "", nullptr, -3});
     }
   }
 
@@ -247,6 +249,16 @@ class Departures {
 double numbers_between(const FloatFormat& f, double low, double high) {
   const double steps = ulp_distance(f, low, high);
   return std::isfinite(steps) ? std::log10(steps + 1) : f.bits() * std::log10(2.0);
+}
+
+/// What a node loses in fewer bits, in words: "3 of 128 underflow to 0".
+std::string loss_of(CaseRun& run, std::size_t form, Pass pass, const Departure& departure) {
+  if (departure.low == nullptr) return "";
+  const Graph& graph = *run.reference.recording(form).graph;
+  const std::vector<double> exact = reference::evaluate_plainly(graph, run.reference.leaves(form, pass), Expr{const_cast<Graph*>(&graph), departure.nodes.front().node});
+  std::vector<double> rounded = exact;
+  round_values(*departure.low, RoundingMode{}, rounded, rounded);
+  return reference::lost(exact, rounded);
 }
 
 /// Scalar operations of one evaluation, about.
@@ -333,7 +345,7 @@ Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, 
       if (!known.contains(departure.words) && !tells(seen, departure.kind, last)) continue;
       likeliest = seen.likelihood + departure.prior;
       const std::string& declared = departure.kind == Departure::Kind::narrowed ? std::string(name(run.op.signature.precision.compute)) : run.op.signature.precision.math.name;
-      best = {departure.code(), departure.words + " " + against(declared, log10_odds(interval, got, [&](std::size_t i) { return Expected{departing->value[i], departing->radius[i]}; })), departure.words};
+      best = {departure.code(), departure.words + loss_of(run, form, pass, departure) + " " + against(declared, log10_odds(interval, got, [&](std::size_t i) { return Expected{departing->value[i], departing->radius[i]}; })), departure.words};
     }
     if (!best.code.empty()) break;
   }

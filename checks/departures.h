@@ -24,6 +24,7 @@ struct Departure {
   bool of_sum = false;  ///< narrowed: a sum, which may as well be accumulated so
   std::vector<CaseReference::Departing> nodes;
   std::string function = {};  ///< "exp", "rsqrt"
+  const FloatFormat* low = nullptr;  ///< of one node that is narrowed, its format
   double prior = 0;           ///< log10 of how much likelier than others: what changes more nodes has more to explain
 
   /// The finding that it is: AC302, or AC304 for functions.

@@ -97,6 +97,9 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
 Departed departs(const Wrong& whole, const Wrong* rows) {
   std::set<std::string>& known = whole.run.departures;
   if (whole.one_factor() || all_zero(whole.values)) return {};
+  // A short accumulator that explained another probe is asked first.
+  const auto before = whole.run.replayed.find(whole.tensor.name);
+  if (before != whole.run.replayed.end() && !before->second.empty() && before->second.back().kind == Replayed::Kind::low_accumulation) return {};
   if (rows != nullptr && rows->departed(known).code.empty()) return {};
   Departed out = whole.departed(known);
   if (!out.code.empty()) known.insert(out.departure);
