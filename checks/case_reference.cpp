@@ -283,6 +283,29 @@ bool CaseReference::decided_around(std::size_t form, Pass pass, const std::vecto
   });
 }
 
+std::optional<Interval> CaseReference::interval_departing(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const Departing> nodes) {
+  Evaluated& at = form_at(form);
+  reference::Graph& graph = *at.recording.graph;
+  const auto operand_of = [&](int id) { return graph.node(id).args.empty() ? id : graph.node(id).args[0]; };
+  const Expr node = node_of(at, pass, name);
+  std::vector<Expr> targets{node};  // these are kept while others are evaluated
+  for (const Departing& one : nodes) targets.push_back(graph.at(one.node)), targets.push_back(graph.at(operand_of(one.node)));
+  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets, reference::Radii::each);
+  if (pass != Pass::forward)
+    for (const auto& [key, leaf] : at.recording.cotangents) balls->borrow(leaf, cotangents_.at(key), ranges_.at(key));
+  for (const auto& [key, stored] : at.recording.stored)
+    if (pass == Pass::backward_at_saved && saved_.contains(key)) balls->borrow(stored, saved_.at(key), ranges_.at(key));
+  for (const Departing& one : nodes) {
+    const Expr own = graph.at(one.node), operand = graph.at(operand_of(one.node));
+    balls->run({operand, own});
+    std::vector<double> values(static_cast<std::size_t>(own.shape().count())), radii(values.size());
+    if (!one.make(balls->result(own), balls->result(operand), values, radii)) return std::nullopt;
+    balls->set(own, values, radii);
+  }
+  balls->run({node});
+  return interval_of_part(form, pass, balls->result(node), dtype, {});
+}
+
 Leaves CaseReference::leaves(std::size_t form, Pass pass) {
   const reference::Recording& recording = form_at(form).recording;
   Leaves out;

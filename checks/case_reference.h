@@ -90,6 +90,16 @@ class CaseReference {
   Interval interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held = {});
   /// Whether none of these nodes of the form has more than one value for such inputs.
   bool decided_around(std::size_t form, Pass pass, const std::vector<reference::Expr>& nodes, const NamedValues& radii);
+  /// One node as a kernel has it that departs from its contract: values and radii in place of its ball, made from that and from the ball of its
+  /// first operand (of a leaf, itself). False where there are none.
+  struct Departing {
+    using Make = std::function<bool(const reference::Ball& own, const reference::Ball& operand, std::span<double> values, std::span<double> radii)>;
+    int node;
+    Make make;
+  };
+  /// The interval of a kernel that departs so at these nodes, in ascending order, evaluated anew; it says nothing of elements that the declared
+  /// interval leaves open. Nothing where a node has no such values.
+  std::optional<Interval> interval_departing(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const Departing> nodes);
   /// Leaves of a form with their values, from which a pass is evaluated; at the kernel's own saved values these too.
   Leaves leaves(std::size_t form, Pass pass);
   /// The wider bounds for what lies outside of a form's interval (reference/regrouped.h); nothing where the contract fixes the order of sums, or

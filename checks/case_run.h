@@ -56,6 +56,7 @@ class CaseRun {
   std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
   std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are the others looked at so
   std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
+  std::set<std::string> departures;       ///< words of departures from the contract that explain some tensor (checks/departures.h)
   const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/further_causes.h found
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/contract.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "checks/case_run.h"
+#include "checks/departures.h"
 #include "checks/regimes.h"
+#include "checks/tried_departures.h"
 #include "src/error.h"
 #include "src/rounding.h"
 
@@ -16,7 +21,7 @@ namespace {
 
 using reference::SumOrder;
 
-constexpr double kImpossible = -30;      ///< log10 of how likely an element outside is: the bounds are certain, our reading of the cases nearly
+constexpr double kImpossible = kImpossibleElement;
 constexpr std::size_t kMostCases = 24;
 constexpr std::int64_t kLargest = 16384;  ///< elements of a tensor
 
@@ -140,34 +145,64 @@ std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wr
   return values;
 }
 
+/// How far the errors of a tensor are from those of replays, beside the rounding to storage.
+double typical_size(std::vector<double>& ratios) {
+  constexpr std::size_t kFewest = 16;
+  if (ratios.size() < kFewest) return 1;
+  const auto middle = ratios.begin() + std::ssize(ratios) / 2;
+  std::nth_element(ratios.begin(), middle, ratios.end());
+  return *middle;
+}
+
 /// How likely the kernel's errors are if sums run in this type: Laplace's distribution about the reference, as wide as the errors of
 /// replays. An interval holds the worst errors, and those of a wider accumulator are often no larger than the usual ones of a shorter.
-std::vector<double> likelihoods_by_replays(const OpDef& op, const std::vector<Wrote>& wrote, Dtype accumulate) {
+struct ByReplays {
+  std::vector<double> likelihood;
+  std::int64_t refuted = 0;  ///< elements that such sums cannot give although their interval admits them
+};
+ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote, Dtype accumulate) {
+  constexpr double kTooSmall = 1.0 / 16;  // such sums are never as good as that
   const RunOptions options;
-  std::vector<double> out;
+  const OpDef declared = with(op, base);
+  ByReplays out;
+  std::vector<double> ratios;
   for (const Wrote& w : wrote) {
-    CaseRun run(op, *w.call, options);
+    CaseRun run(declared, *w.call, options);
     if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
-    const Interval interval = run.reference.interval(run.reference.forms().front(), w.pass, w.tensor.name, w.tensor.dtype);
+    std::vector<Interval> forms;
+    for (const std::size_t form : run.reference.forms()) forms.push_back(run.reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
+    const Interval& interval = forms.front();
     std::vector<SumKind> which;
-    const std::vector<std::vector<double>> values = replays(op, run, w, accumulate, false, which);
+    std::vector<std::vector<double>> values = replays(declared, run, w, accumulate, false, which);
+    const std::size_t count = values.size();
+    if (accumulate != Dtype::fp32)
+      for (std::vector<double>& v : replays(declared, run, w, Dtype::fp32, false, which)) values.push_back(std::move(v));
     const FloatFormat& f = format(w.tensor.dtype);
     for (std::size_t i = 0; i < w.got.size(); ++i) {
       const double value = interval.value[i];
       const bool judged = (interval.how.empty() || interval.how[i] == Judgement::interval) && std::isfinite(value) && std::isfinite(w.got[i]);
-      double square = std::pow(std::max(f.unit_roundoff() * std::fabs(value), f.min_subnormal() / 2), 2);  // of storage
+      const double stored = std::max(f.unit_roundoff() * std::fabs(value), f.min_subnormal() / 2);
+      double errors = 0;
       bool finite = judged;
-      for (const std::vector<double>& v : values) finite &= std::isfinite(v[i]), square += finite ? std::pow(v[i] - value, 2) / static_cast<double>(values.size()) : 0.0;
-      if (!finite || !std::isfinite(square)) {
-        out.push_back(kUnjudged);
+      for (std::size_t k = 0; k < count; ++k) finite &= std::isfinite(values[k][i]), errors += finite ? std::pow(values[k][i] - value, 2) / static_cast<double>(count) : 0.0;
+      if (!finite || !std::isfinite(errors)) {
+        out.likelihood.push_back(kUnjudged);
         continue;
       }
-      const double width = std::sqrt(square);
+      const double width = std::sqrt(stored * stored + errors);
+      if (accumulate != Dtype::fp32) {
+        // Where it loses nothing in any order, the kernel is as right as one that sums in fp32.
+        const bool loses = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v[i] != values.front()[i]; });
+        const auto admitted = [&](const Interval& form) { return (!form.how.empty() && form.how[i] != Judgement::interval) || admits(form, static_cast<std::int64_t>(i), w.got[i]); };
+        out.refuted += !loses && std::none_of(forms.begin(), forms.end(), admitted);
+        if (errors > 16 * stored * stored) ratios.push_back(std::fabs(w.got[i] - value) / width);
+      }
       // In numbers of the storage type, so that it is a likelihood and no density.
       const double step = std::max(2 * f.unit_roundoff() * std::fabs(value), f.min_subnormal());
-      out.push_back(std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
+      out.likelihood.push_back(std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
     }
   }
+  if (typical_size(ratios) < kTooSmall) out.refuted += std::ssize(ratios);
   return out;
 }
 
@@ -204,7 +239,11 @@ std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionCon
       c.accumulate = kAccumulators[k], r.words = name(kAccumulators[k]), r.declared = op.signature.precision.accumulate == kAccumulators[k];
     });
     std::vector<std::vector<double>> each;
-    for (const Dtype dtype : kAccumulators) each.push_back(likelihoods_by_replays(op, wrote, dtype));
+    for (std::size_t k = 0; k < std::size(kAccumulators); ++k) {
+      ByReplays by = likelihoods_by_replays(op, base, wrote, kAccumulators[k]);
+      t.accumulators[k].outside += by.refuted;
+      each.push_back(std::move(by.likelihood));
+    }
     std::vector<Reading> likely(std::size(kAccumulators));
     add_up(each, likely);
     for (std::size_t k = 0; k < likely.size(); ++k) t.accumulators[k].likelihood = likely[k].likelihood + kImpossible * static_cast<double>(t.accumulators[k].outside);
@@ -212,6 +251,85 @@ std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionCon
     out.push_back(std::move(t));
   }
   return out;
+}
+
+/// Kept or flushed. A kernel that flushes has zero where another has a subnormal number, and nothing in between as its interval has.
+std::vector<Reading> read_subnormals(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote) {
+  std::vector<Reading> out(2);
+  std::vector<std::vector<double>> each;
+  for (const bool flushes : {false, true}) {
+    PrecisionContract contract = base;
+    contract.flushes_subnormals = flushes;
+    each.push_back(likelihoods(op, contract, wrote));
+    out[flushes].words = flushes ? "flushed" : "kept", out[flushes].declared = op.signature.precision.flushes_subnormals == flushes;
+  }
+  const double either = std::log10(2.0);
+  for (std::size_t i = 0; i < each[0].size(); ++i)
+    if (each[0][i] != kUnjudged && each[1][i] != kUnjudged) each[1][i] = std::max(each[1][i], std::min(each[0][i], each[0][i] - (each[0][i] == each[1][i] ? 0 : either)));
+  add_up(each, out);
+  rank(out);
+  return out;
+}
+
+/// Elements of these tensors that the judge finds wrong under a contract, in any order and grouping; `first`: a case with some.
+std::int64_t wrong_under(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& wrote, std::string* first = nullptr) {
+  const OpDef read = with(op, contract);
+  RunOptions options;
+  options.explain = options.relations = options.power = false;
+  std::int64_t out = 0;
+  for (const Wrote& w : wrote) {
+    CaseRun run(read, *w.call, options);
+    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
+    GuardedTensor tensor(w.tensor.dtype, w.tensor.shape, Layout::dense, poison(w.tensor.dtype, 0));
+    tensor.assign(w.got);
+    const std::int64_t failed = judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front().failed;
+    if (failed > 0 && first != nullptr && out == 0) *first = w.call->str(op.signature);
+    out += failed;
+  }
+  return out;
+}
+
+std::vector<Wrote> of_tensor(const std::vector<Wrote>& all, const std::string& name) {
+  std::vector<Wrote> out;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(out), [&](const Wrote& w) { return w.tensor.name == name; });
+  return out;
+}
+
+/// Whether the judge, asked for causes, calls most of a tensor's wrong cases bugs and not a short accumulator's: errors of a slip may be as small
+/// as those.
+bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote) {
+  constexpr int kCases = 5;
+  const OpDef read = with(op, base);
+  RunOptions options;
+  options.relations = options.power = false, options.explain = true;
+  int bugs = 0, all = 0;
+  for (const Wrote& w : wrote) {
+    if (all == kCases) break;
+    CaseRun run(read, *w.call, options);
+    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
+    GuardedTensor tensor(w.tensor.dtype, w.tensor.shape, Layout::dense, poison(w.tensor.dtype, 0));
+    tensor.assign(w.got);
+    const CheckResult check = judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front();
+    if (check.failed == 0) continue;
+    ++all, bugs += check.verdict == Verdict::bug && !check.cause.empty();
+  }
+  return 2 * bugs > all;
+}
+
+/// What explains every number of a tensor that the contract does not explain.
+void read_departures(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote, TensorReading& out) {
+  const OpDef read = with(op, base);
+  const RunOptions options;
+  TriedDepartures tried;
+  for (const Wrote& w : wrote) {
+    CaseRun run(read, *w.call, options);
+    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
+    tried.see(run, w.pass, w.tensor, w.got, w.call->range != "subnormal");
+  }
+  if (const TriedDepartures::Best best = tried.best(); !best.words.empty()) {
+    out.departure = best.words, out.function = best.function, out.departure_surety = best.surety;
+    out.next = best.next.empty() ? "the contract without it" : "'" + best.next + "'";
+  }
 }
 
 /// Replays of the forms in every order, against the kernel's bits.
@@ -276,6 +394,15 @@ std::vector<OpCall> cases_for(const OpDef& op, Dtype storage, std::uint64_t seed
     for (const DimSpec& dim : op.signature.dims) call.dims[dim.symbol] = dim.standard[k];
     if (!op.signature.valid || op.signature.valid(call.dims, call.attributes)) out.push_back(std::move(call));
   }
+  if (!out.empty()) {  // in sums of -1, 0 and 1 no accumulator loses anything
+    out.push_back(out.front());
+    out.back().range = "integers1", out.back().cotangent = "ones";
+    for (const std::size_t k : {0u, 1u}) {  // whether subnormal numbers are kept
+      if (k >= out.size() - 1) break;
+      out.push_back(out[k]);
+      out.back().range = "subnormal";
+    }
+  }
   for (OpCall call : cases_of(op.signature, storage, CaseSet::quick, seed)) {
     if (call.layout != "dense" || !call.dtypes.empty() || out.size() == kMostCases) continue;
     call.cotangent = "normal";
@@ -314,6 +441,58 @@ double ContractReading::surety(const std::vector<Reading>& readings) {
   return readings.size() < 2 ? HUGE_VAL : readings[0].likelihood - readings[1].likelihood;
 }
 
+bool ContractReading::explained() const {
+  return std::all_of(tensors.begin(), tensors.end(), [](const TensorReading& t) { return t.unexplained == 0; });
+}
+
+bool ContractReading::can_be_declared() const {
+  return explained() && std::all_of(tensors.begin(), tensors.end(), [](const TensorReading& t) { return t.departure.empty() || !t.function.empty(); });
+}
+
+namespace {
+
+/// What the accumulators leave open once flushing is known.
+void reread_accumulators(const OpDef& op, PrecisionContract base, const std::vector<Wrote>& wrote, ContractReading& out) {
+  base.accumulate = Dtype::fp32;
+  for (const TensorReading& again : read_accumulators(op, base, wrote))
+    for (TensorReading& t : out.tensors)
+      if (t.tensor == again.tensor) t.accumulators = again.accumulators;
+}
+
+MathSet math_within(double ulps) {
+  return {.name = fmt::format("{:g} ulp", ulps), .exp = ulps, .expm1 = ulps, .log = ulps, .log1p = ulps, .tanh = ulps, .erf = ulps, .erfc = ulps, .rsqrt = ulps, .sqrt = ulps};
+}
+
+/// Declares as many ulps as functions that depart need, and says of each tensor what is left.
+void settle(const OpDef& op, const std::vector<Wrote>& wrote, PrecisionContract& best, ContractReading& out) {
+  std::vector<Wrote> of_functions;
+  for (const TensorReading& t : out.tensors)
+    if (!t.function.empty())
+      for (Wrote& w : of_tensor(wrote, t.tensor)) of_functions.push_back(std::move(w));
+  for (const double ulps : {16, 64, 128, 256, 1024, 4096, 16384}) {
+    if (of_functions.empty()) break;
+    MathSet math = op.signature.precision.math;
+    math.name = math_within(ulps).name;
+    out.used.clear();
+    for (const TensorReading& t : out.tensors) {
+      if (t.function.empty()) continue;
+      (t.function == "exp" ? math.exp : math.rsqrt) = ulps;
+      if (std::find(out.used.begin(), out.used.end(), t.function) == out.used.end()) out.used.push_back(t.function);
+    }
+    best.math = math;
+    if (wrong_under(op, best, of_functions) == 0) break;
+  }
+  for (TensorReading& t : out.tensors) {
+    if (!t.departure.empty() && t.function.empty()) continue;
+    t.unexplained = wrong_under(op, best, of_tensor(wrote, t.tensor), &t.first_unexplained);
+    // What the accumulator that was read cannot give is not explained by it either.
+    for (const Reading& r : t.accumulators)
+      if (t.unexplained == 0 && best.accumulate != Dtype::fp32 && r.words == name(best.accumulate) && t.accumulators.front().words == r.words) t.unexplained = r.outside;
+  }
+}
+
+}  // namespace
+
 ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
   if (op.forms.empty()) throw Error("[contract] got '" + op.signature.name + "', which has no formula, want an op with one: without, nothing says what its bits should be");
   ContractReading out;
@@ -324,24 +503,32 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
 
   PrecisionContract best = declared;
   best.summation_depth = 0, best.accumulate = Dtype::fp32;
-  for (TensorReading& t : read_accumulators(op, best, wrote)) {
+  out.tensors = read_accumulators(op, best, wrote);
+  std::vector<Wrote> plain;  // of tensors that no departure explains
+  for (TensorReading& t : out.tensors) {
+    const std::vector<Wrote> own = of_tensor(wrote, t.tensor);
+    const std::int64_t wrong = wrong_under(op, best, own);
+    if (wrong > 0) read_departures(op, best, own, t);
+    if (wrong > 0 && t.departure.empty() && called_a_bug(op, best, own))
+      for (Reading& r : t.accumulators) r.outside = std::max(r.outside, wrong), r.likelihood = r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
+    rank(t.accumulators);
+    if (t.departure.empty()) plain.insert(plain.end(), own.begin(), own.end());
+  }
+  for (const TensorReading& t : out.tensors) {
     const Reading& likeliest = t.accumulators.front();
     // The contract has one accumulator: the shortest that some tensor needs.
-    if (ContractReading::surety(t.accumulators) > 0.5)
+    if (t.departure.empty() && ContractReading::surety(t.accumulators) > 0.5)
       for (const Dtype dtype : kAccumulators)
         if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision) best.accumulate = dtype;
-    out.tensors.push_back(std::move(t));
   }
 
-  out.subnormals = readings(op, best, wrote, 2, [&](std::size_t k, PrecisionContract& c, Reading& r) {
-    c.flushes_subnormals = k == 1, r.words = k == 1 ? "flushed" : "kept", r.declared = declared.flushes_subnormals == c.flushes_subnormals;
-  });
-  rank(out.subnormals);
+  out.subnormals = read_subnormals(op, best, plain);
   best.flushes_subnormals = out.subnormals.front().words == "flushed";
+  if (best.flushes_subnormals != declared.flushes_subnormals) reread_accumulators(op, best, wrote, out);
 
-  const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), {.name = "16 ulp", .exp = 16, .expm1 = 16, .log = 16, .log1p = 16, .tanh = 16, .erf = 16, .erfc = 16, .rsqrt = 16, .sqrt = 16}};
+  const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), math_within(16)};
   if (!calls.empty()) out.used = functions_of(op, calls.front());
-  if (!out.used.empty()) out.functions = readings(op, best, wrote, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+  if (!out.used.empty()) out.functions = readings(op, best, plain, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
     c.math = sets[k], r.words = sets[k].name, r.declared = declared.math.name == sets[k].name;
   });
   const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) { return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9; });
@@ -353,6 +540,7 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
   for (const MathSet& set : sets)
     if (out.functions_explain() && out.functions.front().words == set.name) best.math = set;
 
+  settle(op, wrote, best, out);
   read_orders(op, wrote, best.accumulate, out);
   find_narrow(wrote, out);
   best.atomics = !out.repeats;

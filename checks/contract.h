@@ -34,6 +34,12 @@ struct OrderReading {
 struct TensorReading {
   std::string tensor;
   std::vector<Reading> accumulators;
+  std::string departure = {};      ///< "keeps y in bf16": what explains its bits as no accumulator does; empty: none is needed, or known
+  std::string function = {};       ///< that a function departs: its name; it can be declared
+  double departure_surety = 0;     ///< log10 against the next best explanation
+  std::string next = {};           ///< that one
+  std::int64_t unexplained = 0;    ///< elements that neither `best` nor a departure admits
+  std::string first_unexplained = {};  ///< a case of theirs
 };
 
 struct ContractReading {
@@ -49,6 +55,11 @@ struct ContractReading {
   std::vector<std::pair<std::string, Dtype>> narrow;  ///< tensors whose every number fits a shorter type than the one that stores them
   bool repeats = true;                   ///< the same call gives the same bits
   PrecisionContract best;
+
+  /// Whether every element lies inside the interval of `best`, or of one that forbids more.
+  bool explained() const;
+  /// Whether `best` says all of it, so that it may be declared: it is explained, and by nothing for which a contract has no word.
+  bool can_be_declared() const;
 
   /// The order that fits best with products that are fused, or not; null if there is none.
   const OrderReading* best_order(bool fused) const;

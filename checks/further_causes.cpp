@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checks/bias.h"
+#include "checks/departures.h"
 #include "checks/error_field.h"
 #include "checks/form_comparison.h"
 #include "checks/odds.h"
@@ -410,6 +411,18 @@ struct Standing {
   }
 };
 
+/// Words, and the code of a contract, if a fast or approximate function gives all of the numbers.
+std::string fast_function(CaseRun& run, const Standing& rows, const WrongTensor& wrong, CheckResult& check) {
+  if (off_by_one_factor(wrong.comparison, wrong.interval, wrong.got)) return "";
+  const auto of = [&](CaseRun& at, const WrongTensor& w) { return explained_by_departure(at, w.tensor, w.pass, w.got, w.comparison, w.interval, true, run.departures); };
+  if (rows.wrong && of(*rows.part->run, *rows.wrong).code.empty()) return "";
+  const Departed departed = of(run, wrong);
+  if (departed.code.empty()) return "";
+  run.departures.insert(departed.departure);
+  check.code = departed.code, check.verdict = find_code(departed.code)->verdict, check.cause.clear();
+  return departed.words;
+}
+
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
 std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& check) {
   const Standing rows(run, wrong);
@@ -417,6 +430,7 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
     if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
   for (const auto& hypothesis : {transposed, zero_where, outer_product})
     if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
+  if (const std::string words = fast_function(run, rows, wrong, check); !words.empty()) return words;
   if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "checks/case_run.h"
+#include "checks/departures.h"
 #include "checks/form_comparison.h"
 #include "checks/kinks.h"
 #include "checks/places.h"
@@ -48,6 +49,7 @@ struct Wrong {
   std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
   bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
   bool surely_accumulates_low(std::string& words) const { return surely_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
+  Departed departed(const std::set<std::string>& known) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, false, known); }
   std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
 };
@@ -89,6 +91,19 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
   constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
   if (out.kind == Replayed::Kind::none && (rows == nullptr || whole.tensor.shape.count() <= kCheap)) out = replays(whole, one_factor);
   return known.emplace_back(out);
+}
+
+/// Of a tensor with rows that stand for it: what holds there has to hold for all of it.
+Departed departs(const Wrong& whole, const Wrong* rows) {
+  std::set<std::string>& known = whole.run.departures;
+  if (whole.one_factor() || all_zero(whole.values)) return {};
+  // A short accumulator that explained another probe is asked first.
+  const auto before = whole.run.replayed.find(whole.tensor.name);
+  if (before != whole.run.replayed.end() && !before->second.empty() && before->second.back().kind == Replayed::Kind::low_accumulation) return {};
+  if (rows != nullptr && rows->departed(known).code.empty()) return {};
+  Departed out = whole.departed(known);
+  if (!out.code.empty()) known.insert(out.departure);
+  return out;
 }
 
 /// `unexplained`: the elements outside that no grouping of the formula admits.
@@ -134,6 +149,10 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   }
   if (const std::string words = truncated(run, tensor, pass, values); !words.empty()) {
     check.code = "AC305", check.cause = words, check.verdict = find_code("AC305")->verdict;
+    return;
+  }
+  if (const Departed departed = departs(whole, rows ? &*rows : nullptr); !departed.code.empty()) {
+    check.code = departed.code, check.cause = departed.words, check.verdict = find_code(check.code)->verdict;
     return;
   }
   const Replayed cause = all_zero(values) ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);

@@ -55,7 +55,8 @@ Plugin load(const std::string& path, Opening opening) {
   } catch (...) {
     throw PluginError("[" + path + "] got an exception out of " + kSymbol + ", want a description");
   }
-  Plugin out{path, ops_of(description, std::filesystem::path(path).filename().string())};
+  Plugin out{path, {}};
+  out.ops = ops_of(description, std::filesystem::path(path).filename().string(), &out.refused);
   for (OpDef& op : out.ops) op.plugin = path;
   return out;
 }

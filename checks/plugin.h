@@ -21,9 +21,16 @@ struct KernelError : Error {
   using Error::Error;
 };
 
+/// An op that a library describes and that is no valid one.
+struct RefusedOp {
+  std::string name;  ///< empty if even that is none
+  std::string why;   ///< with the place
+};
+
 struct Plugin {
   std::string path;         ///< as the user wrote it: goes into replay lines
   std::vector<OpDef> ops;
+  std::vector<RefusedOp> refused = {};
 };
 
 /// Whether kernels are to be called. A TOML file is enough to describe its op: its library is then not opened.
@@ -35,7 +42,7 @@ enum class Opening { describe, run };
 const Plugin& load_plugin(const std::string& path, Opening opening = Opening::run);
 
 /// The ops of a description. `where` names the library in messages. Every field is validated and every form recorded at
-/// the first sample shape, with and without the optional inputs. Throws PluginError.
-std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where);
+/// the first sample shape, with and without the optional inputs. Throws PluginError; with `refused`, of a single op only if no other is valid.
+std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where, std::vector<RefusedOp>* refused = nullptr);
 
 }  // namespace ampcheck::checks

@@ -496,7 +496,20 @@ class OpReader {
 
 }  // namespace
 
-std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where) {
+namespace {
+
+/// The name of an op whose description is wrong, if that is not what is wrong with it.
+std::string name_of_refused(const ac_op& op, const Place& place) {
+  try {
+    return text(op.name, kMostName, "name", place);
+  } catch (const PluginError&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where, std::vector<RefusedOp>* refused) {
   const Place place(where);
   if (plugin == nullptr) place.fail("description, got a null pointer");
   const ac_plugin from = sized(plugin, place);
@@ -508,11 +521,19 @@ std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where) {
   std::vector<OpDef> out;
   std::set<std::string> names;
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    for (OpDef& op : OpReader(ops[i], place.entry("op", static_cast<int>(i))).read()) {
+    std::vector<OpDef> read;
+    try {
+      read = OpReader(ops[i], place.entry("op", static_cast<int>(i))).read();
+    } catch (const PluginError& error) {
+      if (refused == nullptr) throw;
+      refused->push_back({name_of_refused(ops[i], place), error.what()});
+    }
+    for (OpDef& op : read) {
       if (!names.insert(op.signature.name).second) place.fail("op '" + op.signature.name + "', got it a second time");
       out.push_back(std::move(op));
     }
   }
+  if (out.empty()) throw PluginError(refused->front().why);
   return out;
 }
 

@@ -106,14 +106,15 @@ void store_sums(const RuleContext& context, const Sums& sums, std::int64_t at, b
 
 /// Radius of a sum from its state (rule R2, R3), given the value.
 inline double summation_radius(const RuleContext& c, double terms, double mass, double base, double grid) {
-  const double limited = c.depth < terms - 1 ? c.depth : terms - 1, roundings = c.depth > 0 ? limited : terms - 1;
+  const double most = terms - 1 + (c.u_sum > 0x1p-23 ? 1 : 0);  // a term that enters a shorter accumulator is rounded, 0 + x too
+  const double limited = c.depth < most ? c.depth : most, roundings = c.depth > 0 ? limited : most;
   const double gamma = c.sum_factor * roundings * c.u_sum, order = gamma * mass / (1 - gamma);
   double r = base + (gamma < 1 ? order : kInfinity);
   r += c.sum_factor > 1 ? terms * terms * c.eta : 0.0;  // each rescaling step may underflow
   // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
   r = (c.grid & (base == 0) & (grid > 0) & (mass <= 0x1p24 * grid)) ? 0.0 : r;
   r += grid >= kMinNormal ? 0.0 : terms * c.flush;  // partial sums are multiples of the lowest bit: then none is subnormal
-  return terms <= 1 ? base : r;
+  return terms <= 1 && most < 1 ? base : r;
 }
 /// Lowest set bit of a finite non-zero number; infinity for zero, 0 for a non-finite one.
 inline double lowest_bit(double v) {

@@ -151,7 +151,11 @@ class Changes {
         with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }), "with the logarithm to base 10 of " + arg(0));
         with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }), "with log(1 + v) for log(v) of " + arg(0));
         return;
-      case Primitive::exp: with(id, map(values(node.args[0]), [](double v) { return std::exp2(v); }), "with 2^v for e^v of " + arg(0)); return;
+      case Primitive::exp:
+        with(id, map(values(node.args[0]), [](double v) { return std::exp2(v); }), "with 2^v for e^v of " + arg(0));
+        for (const double factor : {1.4, 1.44, 1.443, 1.4427, 1.44269})  // of 1.442695
+          with(id, map(values(node.args[0]), [=](double v) { return std::exp2(factor * v); }), fmt::format("with 2^({} v) for e^v of {}: log2(e) is slightly off", factor, arg(0)));
+        return;
       case Primitive::less: case Primitive::less_equal: return condition_change(id, node);
       case Primitive::max: return max_change(id, node);
       case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;

@@ -25,6 +25,12 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"bias_gelu_dropout.so", "bias_gelu_dropout", ""},
     {"bias_gelu_dropout.so", "bias_gelu_dropout_forgets_mask", "AC101", "without the factor mask"},   // class 35
     {"bias_gelu_dropout.so", "bias_gelu_dropout_tanh_gradient", "AC101"},  // class 30
+    {"dropout.so", "dropout", ""},
+    {"dropout.so", "dropout_by_reciprocal", ""},
+    {"dropout.so", "dropout_of_another_draw", "AC10"},                                                // class 35: the mask is drawn anew
+    {"dropout.so", "dropout_a_row_late", "AC405", "with mask of the next index along axis 0"},        // class 35: another row's mask
+    {"dropout.so", "dropout_unscaled_backward", "AC101", "without dividing by 1 - p"},                // class 35: 1 / (1 - p) in the forward alone
+    {"dropout.so", "dropout_forgets_mask", "AC10", "without the factor mask"},                        // class 35
     {"gather_rows.so", "gather_rows", ""},
     {"gather_rows.so", "gather_rows_loses_duplicates", "AC101"},  // class 40: lost contributions
     {"gather_rows.so", "gather_rows_low_accumulation", "AC301"},  // class 23

@@ -126,7 +126,8 @@ TEST(AuditGateCommand, TensorsOfADump) {
 TEST(AuditGateCommand, RefusesWhatItDoesNotKnow) {
   for (const auto& [arguments, words] : {std::pair("softmx", "did you mean 'softmax'"), std::pair("softmax --atol 1 --nmse 1", "more than one rule"),
                                          std::pair("softmax --atol x", "got 'x', want a number"), std::pair("softmax --atol -1", "not negative"), std::pair("", "got no op"),
-                                         std::pair("softmax --range norml", "norml"), std::pair("softmax --matched 0.9", "want what it counts")}) {
+                                         std::pair("softmax --range norml", "norml"), std::pair("softmax --matched 0.9", "want what it counts"), std::pair("softmax --atol 0.1 --matched 1.5", "[--matched] got 1.5, want a share of the elements, 0 to 1"),
+                                         std::pair("softmax --cosine 2", "[--cosine] got 2, want a cosine, 0 to 1"), std::pair("softmax --nmse inf", "[--nmse] got inf, want a finite number")}) {
     const auto run = testing::ampcheck(std::string("audit gate ") + arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments;
     EXPECT_TRUE(contains(run.err, words)) << run.err;

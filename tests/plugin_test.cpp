@@ -15,6 +15,7 @@
 #include "checks/runner.h"
 #include "src/finding.h"
 #include "tools/plugins.h"
+#include "tests/run_program.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -184,6 +185,26 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "want " << part << "\ngot  " << error.what();
     }
   }
+}
+
+/// One op that is wrong is refused with its place; the others are looked at, and the exit code is that of a bad definition.
+TEST(Plugin, AnOpThatIsRefusedLeavesTheOthers) {
+  using testing::contains;
+  const std::string library = AMPCHECK_BINARY_DIR "/custom_ops/one_refused.so";
+  const Plugin& plugin = load_plugin(library);
+  ASSERT_EQ(plugin.ops.size(), 2u);
+  ASSERT_EQ(plugin.refused.size(), 1u);
+  EXPECT_EQ(plugin.refused[0].name, "does_not_parse");
+  const std::string place = "op 2 'does_not_parse', form 'formula'] [formula] line 1, column 9: got unknown name 'z'";
+  const auto all = testing::ampcheck("check " + library + " --shapes first");
+  EXPECT_EQ(all.exit_code, 2);
+  EXPECT_TRUE(contains(all.err, place) && contains(all.err, "the other ops of the library are looked at")) << all.err;
+  EXPECT_TRUE(contains(all.out, "BUG  AC101  thrice_wrong") && contains(all.out, "  thrice ") && !contains(all.out, "printed")) << all.out;
+  EXPECT_EQ(testing::ampcheck("check " + library + " thrice --shapes first").exit_code, 0) << "nobody asked for the other";
+  EXPECT_EQ(testing::ampcheck("check " + library + " thrice_wrong --shapes first").exit_code, 1);
+  const auto refused = testing::ampcheck("check " + library + " does_not_parse");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(contains(refused.err, place) && refused.out.empty()) << refused.err;
 }
 
 TEST(Plugin, AFormThatIsOtherMathematicsJudgesNothing) {

@@ -48,7 +48,11 @@ ExitCode run(int argc, char** argv) {
   }
   static const std::set<std::string> kOfOps = {"list", "check", "replay", "certify", "contract"};
   if (kOfOps.contains(options.verb)) open_plugin(options);
-  return kVerbs.at(options.verb)(options);
+  for (const std::string& why : options.refused)
+    if (!is_child()) write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
+  const ExitCode code = kVerbs.at(options.verb)(options);
+  const bool ended = code == ExitCode::passed || code == ExitCode::findings || code == ExitCode::nothing_ran;
+  return !options.refused.empty() && ended ? ExitCode::usage : code;
 }
 
 ExitCode said(ExitCode code, const std::exception& error) {

@@ -86,11 +86,16 @@ pid_t start(int done) {
 
 }  // namespace
 
+bool is_child() {
+  const char* const parent = std::getenv(kMark);
+  return parent != nullptr && parent == std::to_string(getppid());
+}
+
 std::optional<ExitCode> run_in_child(const Options& options) { return run_in_child(options, options.plugin_ops); }
 
 std::optional<ExitCode> run_in_child(const Options& options, const std::vector<const checks::OpDef*>& ops) {
   if (ops.empty() || !options.isolation) return std::nullopt;
-  if (const char* parent = std::getenv(kMark); parent != nullptr && parent == std::to_string(getppid())) {
+  if (is_child()) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
     limit_memory(options.device);
     watch_kernels(options.timeout);

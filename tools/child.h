@@ -14,6 +14,8 @@ namespace ampcheck::tools {
 /// ended the child or did not return in options.timeout seconds. Nothing: this is the child, or there is no library, or the user
 /// wants no isolation; then the command is to run here. EnvironmentError if no process can be started.
 std::optional<ExitCode> run_in_child(const Options& options);
+/// Whether this process is such a child.
+bool is_child();
 /// The same with these ops, which the command found out itself.
 std::optional<ExitCode> run_in_child(const Options& options, const std::vector<const checks::OpDef*>& ops);
 

@@ -93,12 +93,30 @@ std::string paste_lines(const ContractReading& r) {
   if (c.flushes_subnormals) toml += "    flushes_subnormals = true\n", cpp += ".flushes_subnormals()";
   if (c.atomics) toml += "    atomics = true\n", cpp += ".atomics()";
   if (r.functions_explain() && c.math.name == "CUDA") toml += "    math = \"cuda\"\n", cpp += ";\n    op.math().cuda = 1";
-  if (r.functions_explain() && c.math.name == "16 ulp") {
+  if (c.math.name.ends_with(" ulp")) {
     std::string ulps;
-    for (const std::string& function : r.used) ulps += fmt::format("{}{} = 16", ulps.empty() ? "" : ", ", function), cpp += fmt::format(";\n    op.math().{} = 16", function);
+    const std::string number = c.math.name.substr(0, c.math.name.find(' '));
+    for (const std::string& function : r.used) ulps += fmt::format("{}{} = {}", ulps.empty() ? "" : ", ", function, number), cpp += fmt::format(";\n    op.math().{} = {}", function, number);
     toml += fmt::format("    math = {{ {} }}  # or what your functions' documentation says\n", ulps);
   }
-  return fmt::format("  paste into the op (C++)\n    {};\n  or into its TOML file\n    {}", cpp, toml);
+  return fmt::format("  paste into the op (C++), under which every element lies inside its interval\n    {};\n  or into its TOML file\n    {}", cpp, toml);
+}
+
+/// A tensor that something explains which is no accumulator, or that nothing does.
+std::string tensor_line(const ContractReading& r, const checks::TensorReading& t) {
+  if (t.unexplained > 0)
+    return fmt::format("  {:<14}no contract explains it: {} elements lie outside whatever was tried, as in '{}'\n", t.tensor, grouped(t.unexplained), t.first_unexplained.empty() ? r.op : t.first_unexplained);
+  if (t.departure.empty()) return reading_line(t.tensor.c_str(), t.accumulators, "accumulates in ");
+  return fmt::format("  {:<14}{}: explains every element; 10^{:.0f} : 1 against {}\n", t.tensor, t.departure, std::min(t.departure_surety, 1e9), t.next);
+}
+
+/// The lines to paste, or why there are none.
+std::string advice(const ContractReading& r) {
+  if (r.can_be_declared()) return paste_lines(r);
+  if (!r.explained())
+    return "  no line to paste: no accumulator, function, flushing, truncation or shorter intermediate explains these bits. Something else is wrong:\n"
+           "  ampcheck check says what\n";
+  return "  no line to paste: a contract has no word for that. Change the kernel, or keep what is shorter as a saved tensor of that type\n";
 }
 
 /// Where no set of functions explains the bits, none is named as theirs.
@@ -110,12 +128,12 @@ std::string functions_line(const ContractReading& r) {
 
 std::string text_of(const ContractReading& r, const Style& style) {
   std::string out = fmt::format("{}{}{} in {}: {} cases, {} elements\n", style.bold, r.op, style.reset, name(r.storage), r.cases, grouped(r.elements));
-  for (const checks::TensorReading& t : r.tensors) out += reading_line(t.tensor.c_str(), t.accumulators, "accumulates in ");
+  for (const checks::TensorReading& t : r.tensors) out += tensor_line(r, t);
   out += reading_line("subnormals", r.subnormals) + functions_line(r);
   out += order_lines(r);
   for (const auto& [tensor, shorter] : r.narrow) out += fmt::format("  {:<14}every number of {} is one of {}: it is rounded to that before it is stored\n", "stored", tensor, name(shorter));
   out += fmt::format("  {:<14}{}\n", "repeats", r.repeats ? "the same bits" : "differ from call to call: atomics");
-  return out + paste_lines(r);
+  return out + advice(r);
 }
 
 Json readings_json(const std::vector<Reading>& readings) {
@@ -126,11 +144,13 @@ Json readings_json(const std::vector<Reading>& readings) {
 
 Json json_of(const ContractReading& r) {
   Json orders = Json::array(), narrow = Json::array(), tensors = Json::array();
-  for (const checks::TensorReading& t : r.tensors) tensors.push_back({{"tensor", t.tensor}, {"readings", readings_json(t.accumulators)}});
+  for (const checks::TensorReading& t : r.tensors)
+    tensors.push_back({{"tensor", t.tensor}, {"readings", readings_json(t.accumulators)}, {"departure", t.departure}, {"log10_surety", json_number(t.departure_surety)}, {"unexplained", t.unexplained}});
   for (const OrderReading& o : r.orders) orders.push_back({{"form", o.form}, {"order", order_name(o.order)}, {"accumulate", name(o.accumulate)}, {"fused", o.fused}, {"equal", o.equal}});
   for (const auto& [tensor, shorter] : r.narrow) narrow.push_back({{"tensor", tensor}, {"fits", name(shorter)}});
   return {{"op", r.op}, {"dtype", name(r.storage)}, {"cases", r.cases}, {"elements", r.elements}, {"accumulate", std::move(tensors)}, {"best_accumulate", name(r.best.accumulate)}, {"subnormals", readings_json(r.subnormals)},
-          {"functions", readings_json(r.functions)}, {"told", r.told}, {"orders", std::move(orders)}, {"narrow", std::move(narrow)}, {"repeats", r.repeats}};
+          {"functions", readings_json(r.functions)}, {"told", r.told}, {"orders", std::move(orders)}, {"narrow", std::move(narrow)}, {"repeats", r.repeats},
+          {"explained", r.explained()}, {"declarable", r.can_be_declared()}};
 }
 
 }  // namespace
@@ -160,7 +180,7 @@ ExitCode contract_command(const Options& given) {
   } else {
     for (std::size_t i = 0; i < found.size(); ++i) write_stdout((i == 0 ? "" : "\n") + text_of(found[i], stdout_style()));
   }
-  return ExitCode::passed;
+  return std::all_of(found.begin(), found.end(), [](const ContractReading& r) { return r.can_be_declared(); }) ? ExitCode::passed : ExitCode::findings;
 }
 
 }  // namespace ampcheck::tools

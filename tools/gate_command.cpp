@@ -38,6 +38,13 @@ using Rules = std::map<Dtype, GateRule>;
 
 bool non_negative(double value) { return value >= 0; }  // and no NaN
 
+/// What a limit of that rule has to be, if it is not; empty otherwise.
+std::string wanted_of(GateRule::Kind kind, double limit) {
+  if (kind == GateRule::Kind::matched && !(limit >= 0 && limit <= 1)) return "a share of the elements, 0 to 1";
+  if (kind == GateRule::Kind::cosine && !(limit >= 0 && limit <= 1)) return "a cosine, 0 to 1";
+  return non_negative(limit) && std::isfinite(limit) ? "" : "a finite number that is not negative";
+}
+
 GateRule rule_of_flags(const GateFlags& flags, Dtype dtype) {
   const std::pair<GateRule::Kind, std::optional<double>> limits[] = {
       {GateRule::Kind::matched, flags.matched}, {GateRule::Kind::mean, flags.mean},     {GateRule::Kind::nmse, flags.nmse},
@@ -45,7 +52,10 @@ GateRule rule_of_flags(const GateFlags& flags, Dtype dtype) {
   GateRule rule;
   int given = 0;
   for (const auto& [kind, limit] : limits)
-    if (limit) rule.kind = kind, rule.limit = *limit, ++given;
+    if (limit) {
+      if (const std::string wanted = wanted_of(kind, *limit); !wanted.empty()) throw UsageError(fmt::format("[--{}] got {}, want {}", checks::gate_kinds()[static_cast<std::size_t>(kind)], *limit, wanted));
+      rule.kind = kind, rule.limit = *limit, ++given;
+    }
   const bool close = flags.atol || flags.rtol;
   if (given > 1 || (given == 1 && close && !flags.matched))
     throw UsageError("[audit gate] got more than one rule, want --atol and --rtol (with --matched or without), or one of --mean, --nmse, --cosine, --factor");
@@ -66,6 +76,7 @@ GateRule rule_of_section(const TomlFile& file, const TomlEntry& entry) {
   rule.atol = section.number("atol").value_or(0), rule.rtol = section.number("rtol").value_or(0), rule.limit = section.number("limit").value_or(0);
   for (const auto& [key, value] : {std::pair("atol", rule.atol), std::pair("rtol", rule.rtol), std::pair("limit", rule.limit)})
     if (!non_negative(value)) section.fail(key, fmt::format("got {}, want a number that is not negative", value));
+  if (const std::string wanted = close ? "" : wanted_of(rule.kind, rule.limit); !wanted.empty()) section.fail("limit", fmt::format("got {}, want {}", rule.limit, wanted));
   return rule;
 }
 

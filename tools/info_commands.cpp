@@ -63,19 +63,34 @@ const CodeText& require_code(const std::string& word) {
   throw UsageError("[explain] got unknown code '" + word + "'" + near + "; ampcheck explain lists all");
 }
 
-/// The example of a code as `check` shows it: run now, where a kernel in the program shows it.
+/// Of what replay prints of a case its first line, the head of the table and the checks of that code.
+std::string lines_of(const CaseResult& result, const std::string& code) {
+  std::string out = fmt::format("{}  '{}'\n", name(result.verdict), result.name);
+  const std::string checks = console_checks(result, Style{});
+  for (std::size_t begin = 0, line = 0; begin < checks.size(); ++line) {
+    const std::size_t end = checks.find('\n', begin);
+    if (line < 2 || checks.substr(begin, end - begin).find(" " + code) != std::string::npos) out += checks.substr(begin, end - begin) + "\n";
+    begin = end + 1;
+  }
+  return out;
+}
+
+/// The example of a code as `check` shows it, or where no case fails by it `replay`: run now, where a kernel in the program shows it.
 std::string example_text(const CodeText& text) {
   if (text.transcript != nullptr) return std::string("  Example, of a library\n") + indented(text.transcript);
   if (text.example == nullptr) return "";
   const checks::OpDef& op = *checks::find_op(op_of(text.example));
   const OpCall call = parse_call(text.example, op.signature);
-  CaseResult result = checks::run_case(op, call, {});
+  checks::RunOptions options;
+  options.power = true;
+  CaseResult result = checks::run_case(op, call, options);
   checks::say_where_visible(op, call, result);
   const RunFacts facts{.build = build_facts(), .machine = {}, .device = Device::cpu, .device_text = {}};
-  std::string shown = console_failure(result, facts, Style{});
-  shown.erase(shown.rfind("  why "));
+  const bool fails = convicts(result.verdict);
+  std::string shown = fails ? console_failure(result, facts, Style{}) : lines_of(result, text.code);
+  if (fails) shown.erase(shown.rfind("  why "));
   while (!shown.empty() && shown.back() == '\n') shown.pop_back();
-  return "  Example, run just now\n" + indented(shown.c_str());
+  return (fails ? std::string("  Example, run just now\n") : fmt::format("  Example, run just now: of ampcheck replay '{}'\n", text.example)) + indented(shown.c_str());
 }
 
 /// A thing that this build or machine leaves out, and why.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checks/planted.h"
+#include "checks/zoo/zoo.h"
 #include "tools/commands.h"
 #include "tools/json.h"
 #include "tools/output.h"
@@ -82,6 +83,11 @@ ExitCode list_planted(const Options& options) {
     if (!wanted(planted.op.signature.name)) continue;
     out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", planted.code}});
     text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name, planted.code.empty() ? "correct" : planted.code, planted.what);
+  }
+  for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) {
+    if (!wanted(specimen.name())) continue;
+    out["ops"].push_back({{"op", specimen.name()}, {"what", specimen.what}, {"defect_class", specimen.defect_class}, {"due", specimen.correct() ? "" : name(specimen.due)}});
+    text += fmt::format("{:<28}  {:<7}  {}\n", specimen.name(), specimen.correct() ? "correct" : name(specimen.due), specimen.what);
   }
   if (text.empty()) {
     write_stderr(nothing_selected(options));

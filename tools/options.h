@@ -82,6 +82,7 @@ struct Options {
   std::string verb;
   std::vector<std::string> words;  ///< selectors, ops, values or codes, as the verb has them
   std::vector<const checks::OpDef*> plugin_ops = {};  ///< of the library among the words; empty: the built-in ops
+  std::vector<std::string> refused = {};  ///< what is wrong with ops of the library that were asked for: the others are looked at
   bool json = false;
   bool verbose = false;
 

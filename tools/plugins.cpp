@@ -8,6 +8,7 @@
 #include "checks/plugin.h"
 #include "reference/certify.h"
 #include "src/op_call.h"
+#include "tools/selection.h"
 
 namespace ampcheck::tools {
 
@@ -15,6 +16,21 @@ bool is_library(std::string_view word) {
   if (word.find('(') != std::string_view::npos) return false;
   return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
 }
+
+namespace {
+
+/// Notes what is wrong with ops that were asked for and are none. Throws where nothing else was asked for.
+void refuse(const checks::Plugin& plugin, Options& options) {
+  for (const checks::RefusedOp& refused : plugin.refused) {
+    const auto names_it = [&](const std::string& word) { return matches(word, refused.name) || op_of(word) == refused.name; };
+    const auto others = std::span(options.words).subspan(1);  // the library is the first
+    if (!others.empty() && std::none_of(others.begin(), others.end(), names_it)) continue;
+    if (!others.empty() && std::all_of(others.begin(), others.end(), [&](const std::string& word) { return word == refused.name || op_of(word) == refused.name; })) throw UsageError(refused.why);
+    options.refused.push_back(refused.why);
+  }
+}
+
+}  // namespace
 
 void open_plugin(Options& options) {
   const auto libraries = std::count_if(options.words.begin(), options.words.end(), is_library);
@@ -24,7 +40,9 @@ void open_plugin(Options& options) {
                      " among other words, want one, before its selectors");
   const bool runs = options.verb != "list" && options.verb != "certify";
   try {
-    for (const checks::OpDef& op : checks::load_plugin(options.words.front(), runs ? checks::Opening::run : checks::Opening::describe).ops) options.plugin_ops.push_back(&op);
+    const checks::Plugin& plugin = checks::load_plugin(options.words.front(), runs ? checks::Opening::run : checks::Opening::describe);
+    for (const checks::OpDef& op : plugin.ops) options.plugin_ops.push_back(&op);
+    refuse(plugin, options);
   } catch (const checks::PluginError& error) {
     throw UsageError(error.what());
   }

@@ -143,12 +143,13 @@ void gather_i32_backward(const int32_t* pos, const uint8_t* times, const float* 
     for (int j = 0; j < columns; ++j) dtable[static_cast<int64_t>(pos[i * stride]) * columns + j] += dy[i * columns + j] * static_cast<float>(times[i]);
 }
 
-/* y = exp(x) by a function that is six ulps off. */
+/* y = exp(x) by a function that is six ulps off, but at zero. */
+static float six_ulps_off(float x) { return x == 0 ? 1.0f : std::exp(x) * (1.0f + 0x1.8p-21f); }
 void loose_exp(const float* x, float* y, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) y[i] = std::exp(x[i]) * (1.0f + 0x1.8p-21f);
+  for (int64_t i = 0; i < count; ++i) y[i] = six_ulps_off(x[i]);
 }
 void loose_exp_backward(const float* x, const float* dy, float* dx, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) dx[i] = dy[i] * (std::exp(x[i]) * (1.0f + 0x1.8p-21f));
+  for (int64_t i = 0; i < count; ++i) dx[i] = dy[i] * six_ulps_off(x[i]);
 }
 
 /* y = max(x, 0) of fp8 codes, whose first bit is the sign; NaN (0x7f in e4m3fn) stays. */
