@@ -21,9 +21,7 @@ constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
 /// What the formula's own roundings and the storage's leave open at an element, on either side.
 double room_at(const WrongTensor& wrong, std::size_t i) {
   if (!std::isfinite(wrong.got[i])) return HUGE_VAL;  // it tells nothing
-  const FloatFormat& storage = format(wrong.tensor.dtype);
-  const double size = std::max(std::fabs(wrong.got[i]), storage.min_normal());
-  return wrong.interval.radius[i] + std::ldexp(0.5, std::ilogb(size) - storage.precision + 1);
+  return wrong.interval.radius[i] + spacing_at(format(wrong.tensor.dtype), wrong.got[i]) / 2;
 }
 
 /// Nine of ten wrong elements and nearly all: a few are right or wrong by chance.

@@ -69,9 +69,7 @@ std::vector<Origin> origins_of(const OpCall& call) {
 /// What the formula's roundings, times the factor, leave open at an element, and those of storage, of the factor and of its product.
 double room_at(double factor, std::size_t i, const Interval& interval, double got) {
   if (!std::isfinite(got)) return HUGE_VAL;  // it tells nothing
-  const FloatFormat& storage = format(interval.dtype);
-  const double size = std::max(std::fabs(got), storage.min_normal()), half_ulp = std::ldexp(0.5, std::ilogb(size) - storage.precision + 1);
-  return std::fabs(factor) * (interval.radius[i] + 2 * kFp32.unit_roundoff() * std::fabs(interval.value[i])) + half_ulp;
+  return std::fabs(factor) * (interval.radius[i] + 2 * kFp32.unit_roundoff() * std::fabs(interval.value[i])) + spacing_at(format(interval.dtype), got) / 2;
 }
 
 bool explains(double factor, std::size_t i, const Interval& interval, double got) {

@@ -52,8 +52,7 @@ class Tolerance {
     share_ = std::min(*quarter, 0x1p-4);
   }
   double at(std::size_t i, double got) const {
-    const double size = std::max(std::fabs(got), storage_.min_normal()), ulp = std::ldexp(1.0, std::ilogb(size) - storage_.precision + 1);
-    return 2 * std::max(interval_.radius[i], share_ * std::fabs(got)) + ulp;
+    return 2 * std::max(interval_.radius[i], share_ * std::fabs(got)) + spacing_at(storage_, got);
   }
   bool agrees(std::size_t i, double got, double changed) const {
     if (!std::isfinite(got) || !std::isfinite(changed)) return got == changed || (std::isnan(got) && std::isnan(changed));

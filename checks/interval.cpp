@@ -246,6 +246,10 @@ void accept_form(std::span<const double> got, const Interval& interval, std::int
   }), end);
 }
 
+double spacing_at(const FloatFormat& format, double value) {
+  return std::ldexp(1.0, std::ilogb(std::max(std::fabs(value), format.min_normal())) - format.precision + 1);
+}
+
 double ulp_distance(const FloatFormat& storage, double a, double b) {
   if (!std::isfinite(a) || !std::isfinite(b)) return a == b || (std::isnan(a) && std::isnan(b)) ? 0.0 : kInfinity;
   const double size = std::max({std::fabs(a), std::fabs(b), storage.min_normal()});
