@@ -148,25 +148,25 @@ Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string&
 }
 
 void CaseReference::set_cotangents(NamedValues cotangents) {
-  cotangents_ = std::move(cotangents);
+  cotangents_ = std::move(cotangents), declared_ = {};
   cotangents_finite_ = measure(cotangents_);
   ++probe_;
 }
 
 void CaseReference::set_cotangents(NamedValues cotangents, const Ranges& ranges) {
-  cotangents_ = std::move(cotangents);
+  cotangents_ = std::move(cotangents), declared_ = {};
   cotangents_finite_ = true;
   for (const auto& [name, range] : ranges) cotangents_finite_ &= (ranges_[name] = range).finite;
   ++probe_;
 }
 
 void CaseReference::set_tangents(NamedValues tangents) {
-  tangents_ = std::move(tangents);
+  tangents_ = std::move(tangents), declared_ = {};
   tangents_finite_ = measure(tangents_);
 }
 
 void CaseReference::set_saved(NamedValues saved) {
-  saved_ = std::move(saved);
+  saved_ = std::move(saved), declared_ = {};
   measure(saved_);
 }
 
@@ -283,27 +283,43 @@ bool CaseReference::decided_around(std::size_t form, Pass pass, const std::vecto
   });
 }
 
+const BallEvaluator& CaseReference::declared(std::size_t form, Pass pass, const std::string& name) {
+  if (declared_.balls && declared_.form == form && declared_.pass == pass && declared_.name == name) return *declared_.balls;
+  Evaluated& at = form_at(form);
+  reference::Graph& graph = *at.recording.graph;
+  const Expr node = node_of(at, pass, name);
+  std::vector<char> needed(graph.nodes().size(), 0);
+  needed[static_cast<std::size_t>(node.id)] = 1;
+  std::vector<Expr> all;  // targets are kept
+  for (int id = node.id; id >= 0; --id) {
+    if (!needed[static_cast<std::size_t>(id)]) continue;
+    all.push_back(graph.at(id));
+    for (const int arg : graph.node(id).args) needed[static_cast<std::size_t>(arg)] = 1;
+  }
+  declared_ = {form, pass, name, make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, all, reference::Radii::each)};
+  BallEvaluator& balls = *declared_.balls;
+  if (pass != Pass::forward)
+    for (const auto& [key, leaf] : at.recording.cotangents) balls.borrow(leaf, cotangents_.at(key), ranges_.at(key));
+  for (const auto& [key, stored] : at.recording.stored)
+    if (pass == Pass::backward_at_saved && saved_.contains(key)) balls.borrow(stored, saved_.at(key), ranges_.at(key));
+  balls.run(all);
+  return balls;
+}
+
 std::optional<Interval> CaseReference::interval_departing(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const Departing> nodes) {
   Evaluated& at = form_at(form);
   reference::Graph& graph = *at.recording.graph;
-  const auto operand_of = [&](int id) { return graph.node(id).args.empty() ? id : graph.node(id).args[0]; };
   const Expr node = node_of(at, pass, name);
-  std::vector<Expr> targets{node};  // these are kept while others are evaluated
-  for (const Departing& one : nodes) targets.push_back(graph.at(one.node)), targets.push_back(graph.at(operand_of(one.node)));
-  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets, reference::Radii::each);
-  if (pass != Pass::forward)
-    for (const auto& [key, leaf] : at.recording.cotangents) balls->borrow(leaf, cotangents_.at(key), ranges_.at(key));
-  for (const auto& [key, stored] : at.recording.stored)
-    if (pass == Pass::backward_at_saved && saved_.contains(key)) balls->borrow(stored, saved_.at(key), ranges_.at(key));
+  BallEvaluator balls = declared(form, pass, name);  // shares what does not depart
   for (const Departing& one : nodes) {
-    const Expr own = graph.at(one.node), operand = graph.at(operand_of(one.node));
-    balls->run({operand, own});
+    const Expr own = graph.at(one.node), operand = graph.node(one.node).args.empty() ? own : graph.at(graph.node(one.node).args[0]);
+    balls.run({operand, own});
     std::vector<double> values(static_cast<std::size_t>(own.shape().count())), radii(values.size());
-    if (!one.make(balls->result(own), balls->result(operand), values, radii)) return std::nullopt;
-    balls->set(own, values, radii);
+    if (!one.make(balls.result(own), balls.result(operand), values, radii)) return std::nullopt;
+    balls.set(own, values, radii);
   }
-  balls->run({node});
-  return interval_of_part(form, pass, balls->result(node), dtype, {});
+  balls.run({node});
+  return interval_of_part(form, pass, balls.result(node), dtype, {});
 }
 
 Leaves CaseReference::leaves(std::size_t form, Pass pass) {

@@ -150,6 +150,15 @@ class CaseReference {
   NamedValues inputs_, cotangents_, saved_, tangents_;
   Ranges ranges_;  ///< of all these, measured once for every evaluator
   std::vector<std::unique_ptr<Evaluated>> evaluated_;
+  /// Every node that a tensor follows from as it is declared: departures from it begin here.
+  struct Declared {
+    std::size_t form = 0;
+    Pass pass = Pass::forward;
+    std::string name;
+    std::unique_ptr<reference::BallEvaluator> balls;
+  };
+  Declared declared_;
+  const reference::BallEvaluator& declared(std::size_t form, Pass pass, const std::string& name);
   int probe_ = 0;
   bool inputs_finite_ = true, cotangents_finite_ = true, tangents_finite_ = true;
 };

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "checks/case_reference.h"
@@ -57,6 +58,7 @@ class CaseRun {
   std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are the others looked at so
   std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
   std::set<std::string> departures;       ///< words of departures from the contract that explain some tensor (checks/departures.h)
+  std::set<std::tuple<std::string, Pass, bool>> no_departure;  ///< tensors of which a probe refutes all of them; those tried last apart
   const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/further_causes.h found
 

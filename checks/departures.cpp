@@ -73,12 +73,12 @@ Departing::Make exp_by_exp2(bool sigmoid) {
   };
 }
 
-/// Any number within that share of the right one.
-Departing::Make within(double share) {
-  return [share](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
+/// Any number within that share of the right one, and as far again as `near`.
+Departing::Make within(double share, double near = 0) {
+  return [share, near](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
     for (std::size_t i = 0; i < v.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
-      if (!kept_as_it_is(own, at, v, r)) v[i] = own.v[at], r[i] = radius_of(own, at) * (1 + share) + share * std::fabs(own.v[at]);
+      if (!kept_as_it_is(own, at, v, r)) v[i] = own.v[at], r[i] = radius_of(own, at) * (1 + share) + share * std::fabs(own.v[at]) + near;
     }
     return true;
   };
@@ -130,6 +130,17 @@ class Departures {
       const Node& node = graph_.node(static_cast<int>(id));
       data_[id] = node.primitive == Primitive::input || std::ranges::any_of(node.args, [&](int arg) { return data_[static_cast<std::size_t>(arg)] != 0; });
     }
+  }
+
+  /// Every node anywhere within what the coarsest departure makes of it (bf16, truncated, and fp16's smallest number): a number outside of that
+  /// refutes them all at once.
+  std::vector<Departing> anywhere() const {
+    std::vector<Departing> out;
+    for (std::size_t id = 0; id < needed_.size(); ++id) {
+      const int at = static_cast<int>(id);
+      if (needed_[id] && (kept(at) || (is_leaf(at) && holds_data(at)))) out.push_back({at, within(0x1p-7, 0x1p-24)});
+    }
+    return out;
   }
 
   std::vector<Departure> all() {
@@ -328,19 +339,24 @@ Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, 
                                 const std::set<std::string>& known) {
   constexpr std::int64_t kLargest = 1 << 14, kMost = 1 << 23;  // elements; scalar operations of all
   if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name) || comparison.outside.empty()) return {};
-  Departed best;
+  Departed best{.refuted = true};
   double likeliest = -HUGE_VAL;
   for (const std::size_t form : run.reference.forms()) {
     const reference::Recording& recording = run.reference.recording(form);
     const Expr target = target_of(recording, pass, tensor.name);
     if (!target.defined()) continue;
     std::int64_t left = kMost;
+    const std::optional<Interval> anywhere = run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, Departures(recording, target, tensor.dtype).anywhere());
+    if (anywhere && explained_by(*anywhere, interval, got).outside > 0) continue;
     for (const Departure& departure : departures_of(recording, target, tensor.dtype)) {
       if (departure.of_sum || (last ? departure.kind == Departure::Kind::narrowed : departure.kind > Departure::Kind::function)) continue;  // of sums explained_by_low_accumulation() says more
-      if ((left -= cost_of(*recording.graph, target)) < 0) break;
+      best.refuted &= (left -= cost_of(*recording.graph, target)) >= 0;
+      if (left < 0) break;
       const std::optional<Interval> departing = run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes);
+      best.refuted &= departing.has_value();
       if (!departing) continue;
       const Explained seen = explained_by(*departing, interval, got);
+      best.refuted &= seen.outside > 0;
       if (seen.outside > 0 || 20 * seen.open > std::ssize(got) || seen.likelihood + departure.prior <= likeliest + 1e-6) continue;
       if (!known.contains(departure.words) && !tells(seen, departure.kind, last)) continue;
       likeliest = seen.likelihood + departure.prior;

@@ -58,6 +58,7 @@ bool tells(const Explained& seen, Departure::Kind kind, bool last);
 struct Departed {
   std::string code, words;
   std::string departure = {};  ///< Departure::words
+  bool refuted = false;        ///< some number lies outside of each of them: then no other probe of the tensor is one either
 };
 Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, bool last,
                                 const std::set<std::string>& known);

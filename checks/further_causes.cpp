@@ -415,8 +415,11 @@ struct Standing {
 std::string fast_function(CaseRun& run, const Standing& rows, const WrongTensor& wrong, CheckResult& check) {
   if (off_by_one_factor(wrong.comparison, wrong.interval, wrong.got)) return "";
   const auto of = [&](CaseRun& at, const WrongTensor& w) { return explained_by_departure(at, w.tensor, w.pass, w.got, w.comparison, w.interval, true, run.departures); };
-  if (rows.wrong && of(*rows.part->run, *rows.wrong).code.empty()) return "";
-  const Departed departed = of(run, wrong);
+  const std::tuple refuted(wrong.tensor.name, wrong.pass, true);
+  if (run.no_departure.contains(refuted)) return "";
+  Departed departed = rows.wrong ? of(*rows.part->run, *rows.wrong) : of(run, wrong);
+  if (departed.refuted) run.no_departure.insert(refuted);
+  if (rows.wrong && !departed.code.empty()) departed = of(run, wrong);
   if (departed.code.empty()) return "";
   run.departures.insert(departed.departure);
   check.code = departed.code, check.verdict = find_code(departed.code)->verdict, check.cause.clear();

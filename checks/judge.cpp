@@ -100,8 +100,11 @@ Departed departs(const Wrong& whole, const Wrong* rows) {
   // A short accumulator that explained another probe is asked first.
   const auto before = whole.run.replayed.find(whole.tensor.name);
   if (before != whole.run.replayed.end() && !before->second.empty() && before->second.back().kind == Replayed::Kind::low_accumulation) return {};
-  if (rows != nullptr && rows->departed(known).code.empty()) return {};
-  Departed out = whole.departed(known);
+  const std::tuple refuted(whole.tensor.name, whole.pass, false);
+  if (whole.run.no_departure.contains(refuted)) return {};
+  Departed out = rows != nullptr ? rows->departed(known) : whole.departed(known);
+  if (out.refuted) whole.run.no_departure.insert(refuted);
+  if (rows != nullptr && !out.code.empty()) out = whole.departed(known);
   if (!out.code.empty()) known.insert(out.departure);
   return out;
 }
