@@ -29,17 +29,17 @@ class PlainEvaluator {
   using Values = std::vector<Real>;
 
   explicit PlainEvaluator(const Graph& graph, Policy policy = {})
-      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), ready_(values_.size(), 0), given_(ready_), changed_(ready_) {}
+      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), borrowed_(values_.size(), nullptr), ready_(values_.size(), 0), given_(ready_), changed_(ready_) {}
 
   /// Gives a node its values; what follows from it is evaluated anew when asked for, the rest is kept.
   void set(Expr leaf, Values values) {
-    const auto first = static_cast<std::size_t>(leaf.id);
-    if (values.size() != at(graph_.node(leaf.id).shape.count()))
-      throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) + ", want " +
-                  graph_.node(leaf.id).shape.str());
-    values_[first] = std::move(values);
-    ready_[first] = given_[first] = 1;
-    outdate_what_follows(first);
+    take(leaf, values);
+    values_[static_cast<std::size_t>(leaf.id)] = std::move(values);
+  }
+  /// As set(), without a copy: the values stay where they are and must outlive their use.
+  void borrow(Expr leaf, const Values& values) {
+    take(leaf, values);
+    borrowed_[static_cast<std::size_t>(leaf.id)] = &values;
   }
   /// Keeps the values that every no_gradient node has now, whatever is set later; until release_conventions().
   void hold_conventions() {
@@ -74,7 +74,7 @@ class PlainEvaluator {
       changed_[id] = 1;
     }
     const auto at = static_cast<std::size_t>(target.id);
-    const Values& out = changed_[at] ? others_[at] : values_[at];
+    const Values& out = changed_[at] ? others_[at] : kept(at);
     std::fill(changed_.begin(), changed_.end(), 0);
     return out;
   }
@@ -82,7 +82,18 @@ class PlainEvaluator {
  private:
   const Values& arg(const Node& node, std::size_t k) const {
     const auto id = static_cast<std::size_t>(node.args[k]);
-    return changed_[id] ? others_[id] : values_[id];
+    return changed_[id] ? others_[id] : kept(id);
+  }
+  const Values& kept(std::size_t id) const { return borrowed_[id] != nullptr ? *borrowed_[id] : values_[id]; }
+  /// A node counts as given from now on.
+  void take(Expr leaf, const Values& values) {
+    const auto first = static_cast<std::size_t>(leaf.id);
+    if (values.size() != at(graph_.node(leaf.id).shape.count()))
+      throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) + ", want " +
+                  graph_.node(leaf.id).shape.str());
+    borrowed_[first] = nullptr;
+    ready_[first] = given_[first] = 1;
+    outdate_what_follows(first);
   }
   /// Which nodes of the target's follow from those of these ids.
   void plan_changed(std::vector<int> ids, int target) {
@@ -117,7 +128,7 @@ class PlainEvaluator {
       values_[id] = compute(graph_.node(static_cast<int>(id)));
       ready_[id] = 1;
     }
-    return values_[target];
+    return kept(target);
   }
 
   void outdate_what_follows(std::size_t first) {
@@ -331,6 +342,7 @@ class PlainEvaluator {
   const Graph& graph_;
   Policy policy_;
   std::vector<Values> values_;
+  std::vector<const Values*> borrowed_;  ///< by node, of those that were
   std::vector<char> ready_;
   std::vector<char> given_;
   std::vector<Values> others_;  ///< of value_if()

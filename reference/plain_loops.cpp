@@ -192,9 +192,14 @@ void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double
   constexpr std::int64_t kTiles = 4;  // columns at a time: what a row of the result takes of them lies side by side
   const std::int64_t row_tiles = (s.n + kRows - 1) / kRows, part = kColumns * std::min(kDepth, s.k);
   std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kTiles * part));
-  for (std::int64_t i = 0; i < s.n; ++i) {
-    double* const to = packed_a.data() + i / kRows * s.k * kRows + i % kRows;
-    for (std::int64_t p = 0; p < s.k; ++p) to[p * kRows] = a[s.transpose_a ? p * s.n + i : i * s.k + p];
+  if (s.transpose_a) {  // in the order in which it lies
+    for (std::int64_t p = 0; p < s.k; ++p)
+      for (std::int64_t row = 0; row < s.n; row += kRows) std::copy_n(a + p * s.n + row, std::min(kRows, s.n - row), packed_a.data() + row * s.k + p * kRows);
+  } else {
+    for (std::int64_t i = 0; i < s.n; ++i) {
+      double* const to = packed_a.data() + i / kRows * s.k * kRows + i % kRows;
+      for (std::int64_t p = 0; p < s.k; ++p) to[p * kRows] = a[i * s.k + p];
+    }
   }
   if (s.k == 0) std::fill_n(out, s.n * s.m, 0.0);
   for (std::int64_t panel = 0; panel < s.m; panel += kTiles * kColumns) {

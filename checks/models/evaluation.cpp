@@ -22,6 +22,11 @@ void Evaluation::set_input(const std::string& name, std::vector<double> values) 
   if (input != recording().inputs.end()) state_->values.set(input->second, std::move(values));
 }
 
+void Evaluation::borrow_input(const std::string& name, const std::vector<double>& values) {
+  const auto input = recording().inputs.find(name);
+  if (input != recording().inputs.end()) state_->values.borrow(input->second, values);
+}
+
 const std::vector<double>& Evaluation::input(const std::string& name) { return state_->values.value(recording().inputs.at(name)); }
 
 const std::vector<double>& Evaluation::output() { return state_->values.value(recording().outputs.front().second); }

@@ -21,6 +21,8 @@ class Evaluation {
   const reference::Recording& recording() const;
   /// Values of a floating input; integer inputs are in the recording, and are ignored here.
   void set_input(const std::string& name, std::vector<double> values);
+  /// The same, but they stay where they are and must outlive this evaluation.
+  void borrow_input(const std::string& name, const std::vector<double>& values);
   /// As it was set; of a floating input.
   const std::vector<double>& input(const std::string& name);
   /// Of the first output.

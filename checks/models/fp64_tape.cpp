@@ -64,7 +64,7 @@ Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::
   Entry entry;
   entry.evaluation = std::make_unique<Evaluation>(
       parameters_.recordings().of(op_of_call(op_name), recorded.call, values_of));
-  for (const auto& [name, id] : recorded.inputs) entry.evaluation->set_input(name, record_.values[at(id)]);
+  for (const auto& [name, id] : recorded.inputs) entry.evaluation->borrow_input(name, record_.values[at(id)]);
   const auto& [output_name, output] = entry.evaluation->recording().outputs.front();
   recorded.output_name = output_name;
   recorded.output = push(output.shape(), entry.evaluation->output());
@@ -117,8 +117,9 @@ void Fp64Tape::backward(Entry& entry, bool first_of_two) {
   for (const auto& [name, id] : call.inputs) {
     if (!op_of_call(call.call.op).signature.input(name)->has_gradient()) continue;
     const std::vector<double>& g = entry.evaluation->gradient(name);
-    std::vector<double>& to = cotangent(id);
-    for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
+    if (std::vector<double>& to = record_.cotangents[at(id)]; to.empty()) to = g;
+    else
+      for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
     if (by_input_ != nullptr) add_to((*by_input_)[call.name + " " + gradient_name(name)], g);
     else if (keep_gradients_) record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] = g;
   }

@@ -3,6 +3,7 @@
 // adjoints of the same formulas. What every call met stays on record.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,7 +46,7 @@ struct GradientDerivative {
 struct StepRecord {
   std::vector<RecordedCall> calls;
   std::vector<Shape> shapes;
-  std::vector<std::vector<double>> values;
+  std::deque<std::vector<double>> values;  ///< each stays where it is: evaluations read them there
   std::vector<std::vector<double>> cotangents;  ///< of the loss; empty for integers and what the loss does not see
   std::map<int, int> moved;  ///< results of reshape() and take(): of which value
   double loss = 0;

@@ -188,7 +188,7 @@ const std::vector<double>* Watch::carried_of(const Event& event) const {
   }
   const models::RecordedCall* call = carried_->find(event.op);
   if (call == nullptr) return nullptr;
-  const auto value = [&](const std::vector<std::vector<double>>& of, int id) { return &of[static_cast<std::size_t>(id)]; };
+  const auto value = [&](const auto& of, int id) { return &of[static_cast<std::size_t>(id)]; };
   if (!event.cast) return event.tensor == call->output_name ? value(carried_->values, call->output) : nullptr;
   for (const auto& [input, id] : call->inputs)
     if (event.tensor == input) return value(carried_->values, id);
