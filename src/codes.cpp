@@ -90,8 +90,9 @@ const std::vector<CodeText>& code_texts() {
        "add.truncates(x=bf16[5,7],seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
-       "or is read before it is written.",
-       "Check the tail of each row and the bounds of the launch.",
+       "or is read before it is written. Of an output that overwrites its input: the values are wrong there, and right with a\n"
+       "buffer of its own, so that the kernel reads elements of its input which it has already written over.",
+       "Check the tail of each row and the bounds of the launch; in place, read all that a row needs before its first store.",
        "softmax.unwritten_last(x=bf16[5,7],seed=1)"},
       {"AC402", Verdict::structural, "writes outside its tensors",
        "The guard bytes around an output or in the gaps of a strided one changed.",
