@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "checks/forward_mode.h"
 #include "checks/noise.h"
 #include "src/index.h"
 #include "src/op_call.h"
@@ -51,10 +52,12 @@ class Differences {
   void check() {
     for (const Written& gradient : run_.gradients) prepare(*run_.op.signature.input(gradient.name.substr(1)));
     draw_cotangents();
+    draw_tangents();
     base_ = forward(inputs_);
     const LaunchResult backward = run_backward(inputs_, base_.result);
     measure_noise();
     for (std::size_t k = 0; k < run_.gradients.size(); ++k) run_.add(compare(k, backward));
+    if (!run_.tangents.empty()) compare_products(backward);
   }
 
  private:
@@ -87,6 +90,16 @@ class Differences {
     }
   }
 
+  /// Signed powers of two too: products with what a kernel wrote are exact.
+  void draw_tangents() {
+    for (const Input& input : prepared_) {
+      std::vector<double>& u = tangents_[tangent_name(input.spec->name)];
+      const Random random(run_.call.seed, "black box tangent " + input.spec->name);
+      u.resize(inputs_.at(input.spec->name).size());
+      for (std::size_t i = 0; i < u.size(); ++i) u[i] = (random.bits(i) & 1 ? -1.0 : 1.0) * (random.bits(i) & 2 ? 2.0 : 1.0);
+    }
+  }
+
   Run forward(const NamedValues& inputs) {
     Run out{run_.run_forward(run_.forward_tensors(inputs, 0)), {}};
     for (const Written* output : outputs_) out.outputs.push_back(to_doubles(out.result.written.at(output->name).view()));
@@ -96,11 +109,13 @@ class Differences {
     return run_.run_backward(run_.backward_tensors(inputs, from, cotangents_, 0));
   }
 
-  // ---- Noise, of every element of every output and gradient at once. ----
+  LaunchResult run_jvp(const NamedValues& inputs, const LaunchResult& from) { return run_.run_jvp(jvp_tensors(run_, inputs, from, tangents_)); }
+
+  // ---- Noise, of every element of every output, gradient and tangent at once. ----
 
   /// Levels from runs at equally spaced points along one direction that moves every element of every input.
   void measure_noise() {
-    std::vector<std::vector<std::vector<double>>> outputs(outputs_.size()), gradients(run_.gradients.size());  // tensor, point, element
+    std::vector<std::vector<std::vector<double>>> outputs(outputs_.size()), gradients(run_.gradients.size()), tangents(run_.tangents.size());  // tensor, point, element
     for (int point = 0; point < kNoisePoints; ++point) {
       NamedValues moved = inputs_;
       for (const Input& input : prepared_) {
@@ -116,9 +131,13 @@ class Differences {
       const LaunchResult backward = run_backward(moved, run.result);
       for (std::size_t k = 0; k < outputs.size(); ++k) outputs[k].push_back(std::move(run.outputs[k]));
       for (std::size_t k = 0; k < gradients.size(); ++k) gradients[k].push_back(to_doubles(backward.written.at(run_.gradients[k].name).view()));
+      if (tangents.empty()) continue;
+      const LaunchResult jvp = run_jvp(moved, run.result);
+      for (std::size_t k = 0; k < tangents.size(); ++k) tangents[k].push_back(to_doubles(jvp.written.at(run_.tangents[k].name).view()));
     }
     for (const auto& points : outputs) output_noise_.push_back(levels(points));
     for (const auto& points : gradients) gradient_noise_.push_back(levels(points));
+    for (const auto& points : tangents) tangent_noise_.push_back(levels(points));
   }
 
   static std::vector<double> levels(const std::vector<std::vector<double>>& points) {
@@ -192,6 +211,88 @@ class Differences {
     return out;
   }
 
+  /// What a number that a kernel wrote may be off by: its storing, and more where its noise is more than storing causes.
+  static double own_error(const FloatFormat& to, double got, double level) {
+    const double stored = half_ulp(to, got);
+    return stored + (level > scatter(kNoisePoints) * stored / std::sqrt(3.0) ? deviations() * level : 0);
+  }
+
+  // ---- Forward mode. ----
+
+  /// A sum over what a kernel wrote times the other side's weights, and what that may be off by.
+  struct Product {
+    double value = 0, bound = 0, mass = 0;
+    std::int64_t elements = 0;
+  };
+  static void add(Product& sum, const std::vector<double>& got, const std::vector<double>& held, const std::vector<double>& noise, const std::vector<double>& weights, Dtype dtype) {
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double term = weights[i] * (got[i] - held[i]);
+      sum.value += term, sum.mass += std::fabs(term), sum.bound += std::fabs(weights[i]) * own_error(format(dtype), got[i], noise[i]);
+    }
+    sum.elements += std::ssize(got);
+  }
+
+  /// <v, J u> by forward mode is <J^T v, u> by the backward, whatever the op computes: they differ by no more than both err by.
+  void compare_products(const LaunchResult& backward) {
+    const LaunchResult jvp = run_jvp(inputs_, base_.result);
+    Product there, back;
+    for (std::size_t k = 0; k < run_.tangents.size(); ++k) {
+      const std::vector<double> got = to_doubles(jvp.written.at(run_.tangents[k].name).view());
+      add(there, got, std::vector<double>(got.size()), tangent_noise_[k], cotangents_.at(gradient_name(outputs_[k]->name)), run_.tangents[k].dtype);
+    }
+    for (std::size_t k = 0; k < run_.gradients.size(); ++k) {
+      const Written& gradient = run_.gradients[k];
+      const std::vector<double> got = to_doubles(backward.written.at(gradient.name).view());
+      const std::vector<double> held = run_.accumulates(gradient.name) ? run_.held(gradient) : std::vector<double>(got.size());
+      add(back, got, held, gradient_noise_[k], tangents_.at(tangent_name(prepared_[k].spec->name)), gradient.dtype);
+    }
+    const auto all = static_cast<double>(there.elements + back.elements);
+    const double bound = there.bound + back.bound + all * 0x1p-53 * (there.mass + back.mass);  // of the sums here, in fp64
+    const double apart = std::fabs(there.value - back.value);
+    CheckResult check;
+    check.name = "jvp dot product", check.dtype = run_.call.storage, check.compared = there.elements + back.elements;
+    if (apart <= bound) {
+      check.max_ratio = bound > 0 ? apart / bound : 0;
+      if (bound >= std::max(std::fabs(there.value), std::fabs(back.value))) check.blind = check.compared;  // 0 and twice the value would pass
+    } else {  // or not a number
+      check.code = "AC106", check.verdict = find_code("AC106")->verdict, check.failed = check.compared;
+      check.cause = fmt::format("<v, J u> is {:.6g} by forward mode, <J^T v, u> {:.6g} by the backward: {:.3g} apart, where storing and measured noise explain {:.3g}; {}", there.value, back.value, apart,
+                                bound, who_is_wrong(there, back));
+    }
+    run_.add(std::move(check));
+  }
+
+  /// The difference of <v, y> along the tangents, all inputs moved at once.
+  Slope slope_along_tangents() {
+    std::vector<std::pair<std::size_t, std::size_t>> all;
+    for (std::size_t k = 0; k < base_.outputs.size(); ++k)
+      for (std::size_t i = 0; i < base_.outputs[k].size(); ++i) all.emplace_back(k, i);
+    double least = 0, most = HUGE_VAL;
+    for (const Input& input : prepared_) least = std::max({least, input.grid, std::ldexp(input.scale, -kFinestStep)}), most = std::min(most, input.scale / 4);  // tangents are 2 at most
+    std::vector<Step> steps;
+    for (double h = least; h <= most; h *= 2) {
+      NamedValues above = inputs_, below = inputs_;
+      bool within = true;
+      for (const Input& input : prepared_) {
+        const std::vector<double>& u = tangents_.at(tangent_name(input.spec->name));
+        std::vector<double>&up = above.at(input.spec->name), &down = below.at(input.spec->name);
+        for (std::size_t i = 0; i < u.size(); ++i) up[i] += h * u[i], down[i] -= h * u[i], within &= inside(*input.spec, up[i]) && inside(*input.spec, down[i]);
+      }
+      if (!within) break;
+      steps.push_back(step_of(h, forward(above), forward(below), all));
+    }
+    return slope_of(steps);
+  }
+
+  /// Which of the two the difference along the tangents contradicts.
+  std::string who_is_wrong(const Product& there, const Product& back) {
+    const Slope slope = slope_along_tangents();
+    if (!slope.settled) return "differences of the op itself do not settle here which of the two is wrong";
+    const bool jvp_off = !(std::fabs(there.value - slope.value) <= slope.bound + there.bound), backward_off = !(std::fabs(back.value - slope.value) <= slope.bound + back.bound);
+    return fmt::format("differences of the op itself along u give {:.6g}: {}", slope.value,
+                       jvp_off && backward_off ? "neither agrees, as where both are wrong or a kink lies along u" : jvp_off ? "forward mode is wrong" : backward_off ? "the backward is wrong" : "too near to both to say which is wrong");
+  }
+
   // ---- One gradient. ----
 
   std::vector<std::size_t> coordinates(std::size_t count, const std::string& name) const {
@@ -221,9 +322,7 @@ class Differences {
     for (const std::size_t i : coordinates(got.size(), gradient.name)) {
       const Slope slope = slope_at(input, i);
       ++check.compared;
-      const double level = gradient_noise_[which][i], stored = half_ulp(to, got[i]);
-      const double own = stored + (level > scatter(kNoisePoints) * stored / std::sqrt(3.0) ? deviations() * level : 0);
-      const double bound = slope.bound + own, want = held[i] + slope.value;
+      const double bound = slope.bound + own_error(to, got[i], gradient_noise_[which][i]), want = held[i] + slope.value;
       const auto stored_as = [&](double v) { return decode_scalar(to, encode_scalar(to, v)); };
       const bool one_value = stored_as(want - bound) == stored_as(want + bound);
       const bool blind = !slope.settled || (bound >= std::fabs(slope.value) && !one_value);  // 0 and twice the value would pass
@@ -269,11 +368,11 @@ class Differences {
   }
 
   CaseRun& run_;
-  NamedValues inputs_, cotangents_;
+  NamedValues inputs_, cotangents_, tangents_;
   std::vector<const Written*> outputs_;
   std::vector<Input> prepared_;  ///< in the order of run.gradients
   Run base_;
-  std::vector<std::vector<double>> output_noise_, gradient_noise_;
+  std::vector<std::vector<double>> output_noise_, gradient_noise_, tangent_noise_;
 };
 
 }  // namespace

@@ -43,6 +43,8 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
     for (const OutputSpec& spec : op.signature.saved) outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call), true});
     for (const TensorSpec& spec : op.signature.inputs)
       if (call.has(spec) && spec.has_gradient() && is_float(call.dtype(spec))) gradients.push_back({gradient_name(spec.name), call.dtype(spec), call.shape(spec)});
+    if (op.signature.forward_mode && !gradients.empty())
+      for (const OutputSpec& spec : op.signature.outputs) tangents.push_back({tangent_name(spec.name), dtype_of(spec.type, call.storage), declared_shape(spec, call)});
     return;
   }
   const reference::Recording& recording = reference.recording();

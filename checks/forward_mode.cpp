@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward mode: a kernel's J u against the formula's.
-#include "checks/case_run.h"
+#include "checks/forward_mode.h"
 
 namespace ampcheck::checks {
 
@@ -15,9 +15,10 @@ NamedValues tangents_of(const CaseRun& run) {
   return out;
 }
 
-/// Inputs, saved tensors and tangents; the tangents of the outputs are poisoned.
-LaunchTensors jvp_tensors(const CaseRun& run, const LaunchResult& forward, const NamedValues& tangents) {
-  LaunchTensors out = run.forward_tensors(run.reference.inputs(), 0);
+}  // namespace
+
+LaunchTensors jvp_tensors(const CaseRun& run, const NamedValues& inputs, const LaunchResult& forward, const NamedValues& tangents) {
+  LaunchTensors out = run.forward_tensors(inputs, 0);
   out.write.clear(), out.in_place.clear();
   for (const Written& output : run.outputs)
     if (output.saved) out.read.emplace(output.name, forward.written.at(output.name));
@@ -31,13 +32,11 @@ LaunchTensors jvp_tensors(const CaseRun& run, const LaunchResult& forward, const
   return out;
 }
 
-}  // namespace
-
 void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump) {
-  if (!run.op.kernel.jvp || run.tangents.empty()) return;
+  if (!run.op.kernel.jvp || run.tangents.empty() || run.op.forms.empty()) return;  // without a form: checks/black_box.cpp
   const NamedValues tangents = tangents_of(run);
   run.reference.set_tangents(tangents);
-  const LaunchResult result = run.run_jvp(jvp_tensors(run, forward, tangents));
+  const LaunchResult result = run.run_jvp(jvp_tensors(run, run.reference.inputs(), forward, tangents));
   std::vector<Subject> subjects;
   for (const Written& tangent : run.tangents) subjects.push_back({"jvp " + tangent.name, &tangent, result.written.at(tangent.name).view()});
   std::vector<CheckResult> checks = judge(run, subjects, Pass::jvp);

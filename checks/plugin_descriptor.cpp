@@ -419,7 +419,7 @@ class OpReader {
     if (op_.forward == nullptr) place_.fail("forward, got a null pointer");
     const bool differentiable = std::any_of(signature_.inputs.begin(), signature_.inputs.end(), [](const TensorSpec& s) { return s.has_gradient(); });
     if (differentiable && op_.backward == nullptr) place_.fail("backward, got a null pointer, want a function (or AC_NO_GRADIENT for every input)");
-    if (op_.jvp != nullptr && (op_.form_count == 0 || !differentiable)) place_.fail("jvp, got one for an op without " + std::string(differentiable ? "a form" : "gradients") + ", want what it can be judged by");
+    if (op_.jvp != nullptr && !differentiable) place_.fail("jvp, got one for an op without gradients, want what it can be judged by");
   }
 
   void read_forms(OpDef& out) {

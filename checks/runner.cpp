@@ -167,11 +167,44 @@ void settle_layout(CaseRun& run) {
   RunOptions values = run.options;
   values.relations = false, values.explain = false;
   const CaseResult result = run_case(run.op, dense, values);
-  if (std::any_of(result.checks.begin(), result.checks.end(), wrong_value)) return;
+  // Without relations AC401 is what settle_in_place() makes of wrong values.
+  if (std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& check) { return wrong_value(check) || check.code == "AC401"; })) return;
   values.first = true;
   const std::string words = !run.options.first ? layout_words(run.op, call, values, laid_out(run)) : "";
   for (CheckResult& check : checks)
     if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict, check.cause = words;
+}
+
+/// Wrong where an output overwrites its input, right where it has a buffer of its own: the kernel reads what it has written. What depends on what
+/// an output held is wrong there too, for it holds poison.
+void settle_in_place(CaseRun& run) {
+  const auto& shared = run.op.signature.launch.in_place;
+  if (shared.empty() || std::none_of(run.checks.begin(), run.checks.end(), wrong_value)) return;
+  RunOptions values = run.options;
+  values.relations = false, values.explain = false;
+  const auto right_apart = [&](const std::vector<std::pair<std::string, std::string>>& still_shared) {
+    OpDef apart = run.op;
+    apart.signature.launch.in_place = still_shared;
+    std::set<std::string> out;  // names of the checks that are right
+    for (const CheckResult& check : run_case(apart, run.call, values).checks)
+      if (check.compared > 0 && !convicts(check.verdict)) out.insert(check.name);
+    return out;
+  };
+  const std::set<std::string> right = right_apart({});
+  std::vector<std::pair<std::string, std::set<std::string>>> alone;  // words of each pair, and what is right without it alone
+  for (std::size_t i = 0; i < shared.size(); ++i) {
+    auto others = shared;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    alone.emplace_back(fmt::format("'{}' overwrites '{}'", shared[i].first, shared[i].second), others.empty() ? right : right_apart(others));
+  }
+  for (CheckResult& check : run.checks) {
+    if (!wrong_value(check) || !right.contains(check.name)) continue;
+    std::string where;
+    for (const auto& [words, names] : alone)
+      if (names.contains(check.name)) where += (where.empty() ? "" : " or ") + words;
+    check.code = "AC401", check.verdict = find_code("AC401")->verdict;
+    check.cause = fmt::format("reads its input after having written it: right with a buffer of its own for each output, wrong where {}", where.empty() ? "outputs overwrite inputs" : where);
+  }
 }
 
 /// A low accumulator is a property of the kernel: if most failing cases of an op whose causes were looked for are wrong in ways
@@ -265,6 +298,7 @@ bool contract_explains(const std::vector<CheckResult>& checks) {
 void conclude(CaseRun& run, CaseResult& result) {
   settle_contract(run.checks);
   settle_layout(run);
+  settle_in_place(run);
   quote_causes(run.checks);
   result.checks = std::move(run.checks);
   for (const CheckResult& check : result.checks)

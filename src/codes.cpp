@@ -37,6 +37,15 @@ const std::vector<CodeText>& code_texts() {
        "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was set. Matrix units of GPUs\n"
        "truncate by design: ampcheck does not make this test on them.",
        "mean.truncating(x=bf16[5,7],seed=1)"},
+      {"AC106", Verdict::bug, "forward mode and backward contradict each other",
+       "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. Of an op without a formula, J u by its forward mode and J^T v\n"
+       "by its backward are multiplied out in fp64: the two numbers differ by more than storing and the measured noise of every element can come to.\n"
+       "With a formula each side is judged by itself, element by element (AC101), and then the two agree within what those intervals allow.",
+       "The cause says which of the two a difference of the op itself along u contradicts, where it shows: look there for a sign, a factor or a term.", nullptr,
+       "BUG  AC106  plain_softmax_tangent_of_mean jvp dot product             forward mode and backward contradict each other\n"
+       "  case    'plain_softmax_tangent_of_mean(x=fp32[5,7],seed=1)'\n"
+       "  where   70 of 70 elements\n"
+       "  cause   <v, J u> is 2.1817 by forward mode, <J^T v, u> 1.34989 by the backward: 0.832 apart, where storing and measured noise explain 8.68e-06; differences of the op itself along u give 1.34976: forward mode is wrong"},
       {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
        "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
        "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes infinite,\n"
@@ -90,8 +99,9 @@ const std::vector<CodeText>& code_texts() {
        "add.truncates(x=bf16[5,7],seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
-       "or is read before it is written.",
-       "Check the tail of each row and the bounds of the launch.",
+       "or is read before it is written. Of an output that overwrites its input: the values are wrong there, and right with a\n"
+       "buffer of its own, so that the kernel reads elements of its input which it has already written over.",
+       "Check the tail of each row and the bounds of the launch; in place, read all that a row needs before its first store.",
        "softmax.unwritten_last(x=bf16[5,7],seed=1)"},
       {"AC402", Verdict::structural, "writes outside its tensors",
        "The guard bytes around an output or in the gaps of a strided one changed.",

@@ -65,7 +65,7 @@ Seen seen_of(const OpDef& op, CaseSet set, Dtype storage, std::uint64_t seed, st
 }
 
 class RightBlackBox : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, RightBlackBox, ::testing::Values("plain_softmax", "gated_square"));
+INSTANTIATE_TEST_SUITE_P(All, RightBlackBox, ::testing::Values("plain_softmax", "gated_square", "plain_softmax_tangent", "gated_square_tangent"));
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kSeeds = 10;  // sanitizers look for other things, at a tenth of the speed
@@ -103,7 +103,44 @@ TEST(BlackBox, BrokenOnesAreConvicted) {
     }
 }
 
+/// The dot-product test: <v, J u> by forward mode is <J^T v, u> by the backward, and differences say which of the two is wrong.
+TEST(BlackBox, ForwardModeIsHeldAgainstTheBackward) {
+  const auto products = [](const char* op, Dtype storage) {
+    std::vector<CheckResult> out;
+    for (const OpCall& call : cases_of(op_named(op).signature, storage, CaseSet::quick, 1))
+      if (call.range == "normal" && call.dims.at("N") * call.dims.at("D") <= 1 << 9)
+        for (const CheckResult& check : run_case(op_named(op), call, {}).checks)
+          if (check.name == "jvp dot product") out.push_back(check);
+    return out;
+  };
+  for (const Dtype storage : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    for (const char* right : {"plain_softmax_tangent", "gated_square_tangent"}) {
+      std::int64_t sharp = 0;
+      for (const CheckResult& check : products(right, storage)) {
+        sharp += check.blind == 0;
+        EXPECT_EQ(check.code, "") << right << " " << name(storage) << " " << check.cause;
+      }
+      EXPECT_GT(sharp, 0) << right << " " << name(storage) << ": it would pass anything";
+    }
+    struct Broken {
+      const char *op, *wrong, *right;
+    };
+    for (const Broken& broken : {Broken{"plain_softmax_tangent_of_mean", "forward mode is wrong", "the backward is wrong"}, {"gated_square_tangent_negated", "forward mode is wrong", "the backward is wrong"},
+                                 {"plain_softmax_sign_tangent", "the backward is wrong", "forward mode is wrong"}}) {
+      std::int64_t found = 0, named = 0;
+      for (const CheckResult& check : products(broken.op, storage)) {
+        found += check.code == "AC106", named += contains(check.cause, broken.wrong);
+        EXPECT_FALSE(contains(check.cause, broken.right)) << broken.op << " " << name(storage) << " " << check.cause;
+      }
+      EXPECT_GT(found, 0) << broken.op << " " << name(storage);
+      EXPECT_GT(2 * named, found) << broken.op << " " << name(storage);
+    }
+  }
+}
+
 TEST(BlackBox, ExplainShowsWhatIsPrinted) {
+  const auto tangent = testing::ampcheck("replay " + kFolder + "no_formula.so 'plain_softmax_tangent_of_mean(x=fp32[5,7],seed=1)'");
+  EXPECT_TRUE(tangent.out.starts_with(find_code("AC106")->transcript)) << tangent.out;
   const auto run = testing::ampcheck("replay " + kFolder + "no_formula.so 'plain_softmax_sign(x=fp32[5,7],seed=1)'");
   EXPECT_TRUE(run.out.starts_with(find_code("AC104")->transcript)) << run.out;
 }

@@ -58,6 +58,13 @@ inline constexpr CustomOpCase kCustomOps[] = {
     {"regrouped.so", "normalize", ""},
     {"regrouped.so", "normalize_below_floor", "AC101"},                                 // class 37: a branch of the backward
     {"regrouped.so", "running_mean", ""},
+    {"in_place.so", "softmax_in_place", ""},
+    {"in_place.so", "softmax_in_place_rereads", "AC401", "reads its input after having written it"},  // class 21: memory that is shared
+    {"in_place.so", "softmax_in_place_unscaled", "AC101"},                              // wrong in a buffer of its own too
+    {"in_place.so", "softmax_in_place_dense_rows", "AC40", "is taken for dense"},        // class 20: strides are to blame, not the shared buffer
+    {"tangents.so", "product", ""},
+    {"tangents.so", "product_tangent_transposed", "AC101"},                             // class 7: operands exchanged, in forward mode
+    {"tangents.so", "product_tangent_negated", "AC101"},                                // class 1, in forward mode
     {"log_sigmoid.so", "log_sigmoid", ""},
     {"log_sigmoid.so", "log_sigmoid_forgets_minimum", "AC101"},
     {"ties.so", "relu_with_tangent", ""},

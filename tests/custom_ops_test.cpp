@@ -75,6 +75,19 @@ TEST(CustomOps, AForwardThatIsOffByLittleIsToldOfForms) {
   EXPECT_TRUE(contains(much.out, "the condition (arange(T) - 4) < arange(S)")) << much.out;
 }
 
+/// In every layout: a run with all tensors dense is wrong in the same way, so that strides are not to blame.
+TEST(CustomOps, InPlaceReadsAreNotBlamedOnStrides) {
+  const OpDef& op = custom_op({"in_place.so", "softmax_in_place_rereads", "AC401"});
+  int strided = 0;
+  for (const OpCall& call : cases_of(op.signature, Dtype::bf16, CaseSet::standard, 1)) {
+    const CaseResult result = run_case(op, call, {});
+    if (!convicts(result.verdict)) continue;
+    EXPECT_EQ(result.code, "AC401") << result.name;
+    strided += call.layout != "dense";
+  }
+  EXPECT_GT(strided, 0);
+}
+
 TEST(CustomOps, TheOnlyOpOfALibraryNeedsNoName) {
   const ProgramResult contract = testing::ampcheck("contract " + kFolder + "rms_norm_launchers.toml --dtype fp32");
   EXPECT_EQ(contract.exit_code, 0) << contract.err;

@@ -148,12 +148,12 @@ TEST(ForwardMode, OfTheReferenceIsTheTransposeOfItsGradients) {
   }
 }
 
-TEST(ForwardMode, WantsAFormula) {
+TEST(ForwardMode, WantsGradients) {
   op::Op op("plain");
-  op.input("x", "N"), op.output("y").dims("N"), op.dim("N", 2, 3, 4);
+  op.input("x", "N").no_gradient(), op.output("y").dims("N"), op.dim("N", 2, 3, 4);
   const auto nothing = [](const op::Call&) {};
-  op.forward(nothing), op.backward(nothing), op.jvp(nothing);
-  EXPECT_NE(refusal(op.finish()).find("jvp, got one for an op without a form"), std::string::npos) << refusal(op.finish());
+  op.forward(nothing), op.jvp(nothing);
+  EXPECT_NE(refusal(op.finish()).find("jvp, got one for an op without gradients"), std::string::npos) << refusal(op.finish());
 }
 
 TEST(ForwardMode, IsAbsentFromOlderDescriptions) {

@@ -72,6 +72,34 @@ void gated_square(Op& op, float factor) {
   });
 }
 
+/// dy = y (dx - sum(dx y)); by sum(dx) / D where it is wrong, which needs no x.
+void softmax_tangent(Op& op, bool wrong) {
+  op.jvp([wrong]<class T>(Type<T>, const Call& call) {
+    auto x = call.view<const T>("x"), u = call.view<const T>("x.tangent");
+    auto v = call.view<T>("y.tangent");
+    const int columns = int(x.extent(1));
+    float* y = call.scratch<float>(columns + 1);
+    for (int i = 0; i < x.extent(0); ++i) {
+      float most = -INFINITY, sum = 0, dot = 0;
+      for (int j = 0; j < columns; ++j) most = std::fmax(most, float(x(i, j)));
+      for (int j = 0; j < columns; ++j) sum += y[j] = std::exp(float(x(i, j)) - most);
+      for (int j = 0; j < columns; ++j) y[j] /= sum, dot += float(u(i, j)) * (wrong ? 1 / float(columns) : y[j]);
+      for (int j = 0; j < columns; ++j) v(i, j) = T(y[j] * (float(u(i, j)) - dot));
+    }
+  });
+}
+
+/// dy = 2 x relu(w) dx + x^2 relu'(w) dw; the last term with the other sign where it is wrong.
+void gated_square_tangent(Op& op, float sign) {
+  op.jvp([sign]<class T>(Type<T>, const Call& call) {
+    auto x = call.view<const T>("x"), w = call.view<const T>("w"), u = call.view<const T>("x.tangent"), s = call.view<const T>("w.tangent");
+    auto v = call.view<T>("y.tangent");
+    for (int i = 0; i < x.extent(0); ++i)
+      for (int j = 0; j < x.extent(1); ++j)
+        v(i, j) = T(2 * float(x(i, j)) * std::fmax(float(w(j)), 0.0f) * float(u(i, j)) + (float(w(j)) > 0 ? sign * float(x(i, j)) * float(x(i, j)) * float(s(j)) : 0.0f));
+  });
+}
+
 }  // namespace
 
 AMPCHECK_OP(plain_softmax, op) { describe(op), softmax_backward(op, kNone); }
@@ -79,3 +107,8 @@ AMPCHECK_OP(plain_softmax_sign, op) { describe(op), softmax_backward(op, kSign);
 AMPCHECK_OP(plain_softmax_drops_tail, op) { describe(op), softmax_backward(op, kTail); }
 AMPCHECK_OP(gated_square, op) { gated_square(op, 2); }
 AMPCHECK_OP(gated_square_forgets_two, op) { gated_square(op, 1); }
+AMPCHECK_OP(plain_softmax_tangent, op) { describe(op), softmax_backward(op, kNone), softmax_tangent(op, false); }
+AMPCHECK_OP(plain_softmax_tangent_of_mean, op) { describe(op), softmax_backward(op, kNone), softmax_tangent(op, true); }
+AMPCHECK_OP(plain_softmax_sign_tangent, op) { describe(op), softmax_backward(op, kSign), softmax_tangent(op, false); }
+AMPCHECK_OP(gated_square_tangent, op) { gated_square(op, 2), gated_square_tangent(op, 1); }
+AMPCHECK_OP(gated_square_tangent_negated, op) { gated_square(op, 2), gated_square_tangent(op, -1); }

@@ -279,7 +279,7 @@ typedef struct ac_op {
   ac_kernel backward;   /* required unless no input has a gradient */
   void *user;
   /* Fields since the first version. */
-  ac_kernel jvp; /* forward mode: output_tangents = J tangents; wants a form to be judged by */
+  ac_kernel jvp; /* forward mode: output_tangents = J tangents; judged by a form, or without one against backward */
   int32_t kink_count, extension_count;
   const ac_kink *kinks;
   const ac_extension *extensions;
