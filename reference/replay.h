@@ -29,6 +29,7 @@ struct ReplayOptions {
   /// > 0: every elementwise operation errs by that many units in the last place, up or down by a random bit of `seed`: a kernel that uses up
   /// what its contract allows its functions, in every operation.
   double scatter = 0;
+  bool one_sided = false;  ///< each of the functions errs by it always up or always down, as an approximation may
   std::uint64_t seed = 0;
 };
 

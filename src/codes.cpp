@@ -35,8 +35,8 @@ const std::vector<CodeText>& code_texts() {
        "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in any order of summation. Here the\n"
        "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, corrected for the looks of a run.\n"
        "Or the errors of a row share a factor or a shift, of random sign from row to row: a statistic of the row (inv_std, a mean, a denominator)\n"
-       "is computed too coarsely. In fresh seed after fresh seed they share more than any replay of the contract, each operation of which errs by\n"
-       "all that the contract allows its functions; in fp32 storage only.",
+       "is computed too coarsely. In fresh seed after fresh seed they share more than the same errors with signs drawn afresh, and more than any replay\n"
+       "of the contract, each operation of which errs by all that the contract allows its functions; in fp32 storage only.",
        "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was set. Matrix units of GPUs\n"
        "truncate by design: ampcheck does not make this test on them. Where a row shares its error, compute its statistics in fp32 with functions as\n"
        "accurate as declared, or declare the accuracy that they have.",

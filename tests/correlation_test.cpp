@@ -130,6 +130,26 @@ TEST(Correlation, NoneOfStatisticsWithinTheContract) {
   EXPECT_EQ(correlation_of(half, "y"), nullptr);
 }
 
+/// A function may err to one side: all elements of a row then share a factor, within what the contract allows.
+TEST(Correlation, NoneOfOneSidedFunctions) {
+  for (const char* name : {"exp", "tanh", "log"})
+    for (const double ulps : {-0.4, 0.4}) {
+      OpDef op = *find_op(name);
+      op.kernel.forward = [=](const kernels::KernelCall& call) {
+        std::vector<double> y = to_doubles(call.at("x"));
+        for (double& v : y) {
+          v = *name == 'e' ? std::exp(v) : *name == 't' ? std::tanh(v) : std::log(v);
+          if (v != 0 && std::isfinite(v)) v += ulps * std::ldexp(1.0, std::ilogb(v) - 23);
+        }
+        from_doubles(y, call.at("y"));
+      };
+      const CaseResult result = result_of(op, Dtype::fp32);
+      EXPECT_FALSE(convicts(result.verdict)) << name << " " << ulps << " " << result.code;
+      ASSERT_NE(correlation_of(result, "y"), nullptr) << name;
+      EXPECT_EQ(correlation_of(result, "y")->code, "") << name << " " << ulps;
+    }
+}
+
 TEST(Correlation, OutsideTheIntervalIsLeftToTheJudge) {
   const CaseResult result = result_of(coarse_norm("layer_norm", 1e4, 0), Dtype::fp32);
   EXPECT_NE(result.code, "AC105");
