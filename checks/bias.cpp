@@ -323,7 +323,8 @@ std::set<std::string> sums_of(CaseRun& run) {
   return out;
 }
 
-/// Tensors with elements outside their intervals: no test of chance adds to that.
+}  // namespace
+
 std::set<std::string> convicted_tensors(const CaseRun& run) {
   std::set<std::string> out;
   for (const CheckResult& check : run.checks)
@@ -332,8 +333,6 @@ std::set<std::string> convicted_tensors(const CaseRun& run) {
         if (convicts(check.verdict) && (check.name + ' ').starts_with((written == &run.outputs ? "forward " : "backward ") + tensor.name + ' ')) out.insert(tensor.name);
   return out;
 }
-
-}  // namespace
 
 void check_bias(CaseRun& run) {
   OpCall usual = default_call(run.op.signature, run.call.storage);

@@ -19,7 +19,7 @@
 namespace ampcheck::checks {
 
 /// Chance that a run of up to kBiasLooks looks convicts a right kernel by this test: each look may err with kBiasAlarm / kBiasLooks. A tensor has two:
-/// toward zero or away from it, up or down. The built-in ops make 72.
+/// toward zero or away from it, up or down. The built-in ops make 72. checks/correlation.h takes its looks from the same number.
 inline constexpr double kBiasAlarm = 1e-9;
 inline constexpr int kBiasLooks = 1000;
 /// Pairs of runs that the test takes, always all of them; it is not made where the first kFirstDraws are all 0.
@@ -41,6 +41,9 @@ bool is_sum_of(const reference::Graph& graph, reference::Expr source, reference:
 /// Whether the target is a sum of elements of `source`, each times the same power of two or left out, whatever form of the op computes it: then
 /// the test above holds. `values`: of the leaves other than the source, at which that is to be so.
 bool sums_alike(const reference::Recording& recording, reference::Expr source, reference::Expr target, const NamedValues& values);
+
+/// Tensors with elements outside their intervals: no test of chance adds to that.
+std::set<std::string> convicted_tensors(const CaseRun& run);
 
 /// Makes the test for every output and gradient that is such a sum, once an op and storage type: at its default case. Nothing on other
 /// devices than the CPU, whose matrix units may truncate by design, nor where the contract has an accumulator shorter than fp32. An element outside its interval is left to the judge. An axis

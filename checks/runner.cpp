@@ -16,6 +16,7 @@
 #include "checks/black_box.h"
 #include "checks/budget.h"
 #include "checks/case_run.h"
+#include "checks/correlation.h"
 #include "checks/coverage.h"
 #include "checks/decide.h"
 #include "checks/declared_range.h"
@@ -325,7 +326,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
       if (!ends_here(run)) {
         check_forward_mode(run, forward, dump);
         check_declared_range(run, forward);
-        if (options.relations && !options.first) check_relations(run, forward, backward), check_bias(run);
+        if (options.relations && !options.first) check_relations(run, forward, backward), check_bias(run), check_correlation(run);
         if (!op.forms.empty() && !options.first) calibrate(run, forward), note_loss_scales(run);
       }
     } catch (const EnvironmentError&) {

@@ -202,7 +202,8 @@ class PlainEvaluator {
       const Real& a = arg(node, 0)[at(from[0])];
       const Real& b = node.args.size() > 1 ? arg(node, 1)[at(from[1])] : kNone;
       const Real& c = node.args.size() > 2 ? arg(node, 2)[at(from[2])] : kNone;
-      out[i] = policy_.round(scalar(node.primitive, a, b, c));
+      if constexpr (requires { policy_.erring(node.primitive, a); }) out[i] = policy_.erring(node.primitive, scalar(node.primitive, a, b, c));
+      else out[i] = policy_.round(scalar(node.primitive, a, b, c));
       for (int axis = node.shape.rank - 1; axis >= 0; --axis) {
         for (std::size_t k = 0; k < node.args.size(); ++k) from[k] += stride[k][axis];
         if (++index[axis] < node.shape[axis]) break;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "reference/plain_evaluator.h"
+#include "src/random.h"
 #include "src/rounding.h"
 
 namespace ampcheck::reference {
@@ -14,12 +15,14 @@ namespace {
 struct ReplayPolicy {
   using Real = float;
   ReplayPolicy() = default;
-  explicit ReplayPolicy(ReplayOptions chosen) : options(chosen) {
+  explicit ReplayPolicy(ReplayOptions chosen) : options(chosen), random(chosen.seed, "replay scatter"), sides(chosen.seed, "replay sides") {
     if (options.accumulate == nullptr) return;
     min_normal = static_cast<float>(std::max(options.accumulate->min_normal(), kFp32.min_normal()));
     max_safe = static_cast<float>(std::min(options.accumulate->max_finite(), kFp32.max_finite()) / 2);
   }
   ReplayOptions options = {};
+  Random random{0, "replay scatter"}, sides{0, "replay sides"};
+  mutable std::uint64_t drawn = 0;
   float min_normal = 0, max_safe = 0;  ///< where a narrower accumulator rounds without leaving its range
 
   static float constant(double v) { return static_cast<float>(v); }
@@ -33,6 +36,13 @@ struct ReplayPolicy {
   static float erfc(float x) { return std::erfc(x); }
   static float sqrt(float x) { return std::sqrt(x); }
   static float round(float x) { return x; }
+  float erring(Primitive primitive, float x) const {
+    if (options.scatter == 0 || x == 0 || !std::isfinite(x)) return x;
+    const bool function = primitive >= Primitive::exp && primitive <= Primitive::sigmoid;
+    const std::uint64_t bits = options.one_sided && function ? sides.bits(static_cast<std::uint64_t>(primitive)) : random.bits(drawn++);
+    const double by = std::ldexp(options.scatter, std::max(std::ilogb(x), -126) - 23);
+    return static_cast<float>(static_cast<double>(x) + ((bits & 1) != 0 ? by : -by));
+  }
   static std::vector<float> stored(const std::string&, const std::vector<float>& v) { return v; }
 
   float narrow(float x) const {

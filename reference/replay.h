@@ -3,6 +3,7 @@
 // compute. Replays calibrate and explain; they never convict by themselves.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,11 @@ struct ReplayOptions {
   int parts = 0;
   /// Sums of products take each product unrounded into the partial sum, by fma: matmul, and sums of mul or square. Not with `dropped` or `parts`.
   bool fused = false;
+  /// > 0: every elementwise operation errs by that many units in the last place, up or down by a random bit of `seed`: a kernel that uses up
+  /// what its contract allows its functions, in every operation.
+  double scatter = 0;
+  bool one_sided = false;  ///< each of the functions errs by it always up or always down, as an approximation may
+  std::uint64_t seed = 0;
 };
 
 /// Values of the targets, from exact values of the leaves.

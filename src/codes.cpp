@@ -30,12 +30,16 @@ const std::vector<CodeText>& code_texts() {
        "  worst   [4,6]   got 0.39276373 (0x3ec91854)   want 0.013915315 (0x3c63fd10)   off by 1.27e+07 ulp\n"
        "  right   [0.013907629, 0.0139230015]   differences of the op itself, step 0.125\n"
        "  where   6 of 6 elements"},
-      {"AC105", Verdict::bug, "sums round to one side",
+      {"AC105", Verdict::bug, "sums round to one side, or errors of a row go together",
        "Every element lies in its interval, which is wide for long sums, but the sums are biased. Rounding to nearest is a mirror: where large\n"
        "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in any order of summation. Here the\n"
-       "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, corrected for the looks of a run.",
+       "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, corrected for the looks of a run.\n"
+       "Or the errors of a row share a factor or a shift, of random sign from row to row: a statistic of the row (inv_std, a mean, a denominator)\n"
+       "is computed too coarsely. In fresh seed after fresh seed they share more than the same errors with signs drawn afresh, and more than any replay\n"
+       "of the contract, each operation of which errs by all that the contract allows its functions; in fp32 storage only.",
        "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was set. Matrix units of GPUs\n"
-       "truncate by design: ampcheck does not make this test on them.",
+       "truncate by design: ampcheck does not make this test on them. Where a row shares its error, compute its statistics in fp32 with functions as\n"
+       "accurate as declared, or declare the accuracy that they have.",
        "mean.truncating(x=bf16[5,7],seed=1)"},
       {"AC106", Verdict::bug, "forward mode and backward contradict each other",
        "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. Of an op without a formula, J u by its forward mode and J^T v\n"
