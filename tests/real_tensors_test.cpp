@@ -30,7 +30,7 @@ std::vector<const OpDef*> every_op() {
   return out;
 }
 
-std::uint64_t bits_hash(const std::vector<std::vector<double>>& tensors, std::uint64_t hash) {
+std::uint64_t bits_hash(const auto& tensors, std::uint64_t hash) {
   for (const std::vector<double>& values : tensors)
     hash = hash * 31 + hash_name({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
   return hash;
