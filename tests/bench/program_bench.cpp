@@ -150,7 +150,17 @@ void memory_of(benchmark::State& state, const std::string& case_name, bool row_w
                 std::max(0.0, times), "x");
 }
 
+/// The tools/test that made this build, if it began with nothing.
+void cold_test(benchmark::State& state) {
+  double seconds = 0;
+  std::ifstream(AMPCHECK_BINARY_DIR "/results/cold_test_seconds") >> seconds;
+  for (auto _ : state) state.SetIterationTime(seconds);
+  if (seconds > 0) record_figure("tools/test from nothing, as it made this build", Goal::at_most, 20 * 60, seconds, "s");
+  else state.SkipWithError("this build was not made by a cold tools/test");
+}
+
 const bool registered = [] {
+  add_figure("program/cold_test", 1, cold_test);
   add_figure("program/check", 1, check_all);
   add_figure("program/list", 20, list_ops);
   add_figure("program/worker", 5, worker_overhead);
