@@ -2,13 +2,17 @@
 // Streams by row blocks give the bits of the evaluation at once, at every SIMD width.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "checks/case_run.h"
 #include "checks/op_def.h"
 #include "checks/regimes.h"
 #include "checks/runner.h"
 #include "reference/ball.h"
+#include "reference/ball_rules.h"
 #include "reference/certify.h"
 #include "src/random.h"
 #include "src/rounding.h"
@@ -198,6 +202,23 @@ TEST(BallRows, SumsThatOverflowInSomeOrderAreOpen) {
     for (const CheckResult& check : result.checks) open += check.range;
     EXPECT_GT(open, 0) << name;
   }
+}
+
+/// By vectors as one by one, of every length that ends within one.
+TEST(BallRows, TheLeastLowestBitOfARunIsThatOfItsElements) {
+  const Random random(1, "lowest bits");
+  const double odd[] = {0.0, -0.0, 1, -2, 0x1p-1022, 0x1p-1074, 3 * 0x1p-1074, HUGE_VAL, std::nan(""), 0x1.8p100, -0x1.00001p-30, 65536};
+  for (std::int64_t n = 0; n < 70; ++n)
+    for (std::uint64_t turn = 0; turn < 20; ++turn) {
+      std::vector<double> values;
+      double want = HUGE_VAL;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::uint64_t k = random.below(static_cast<std::uint64_t>(n * 1000 + i) + turn * 1000000, 40);
+        values.push_back(k < std::size(odd) && turn % 2 == 0 ? odd[k] : std::ldexp(static_cast<double>(1 + random.below(k + turn, 255)), static_cast<int>(k) - 20));
+        want = std::min(want, reference::lowest_bit(values.back()));
+      }
+      EXPECT_EQ(reference::lowest_bit(values.data(), n), want) << n << " elements, turn " << turn;
+    }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 // underflow, proportional to the unit roundoff; an evaluation in fp64 keeps within 2^-29 of it.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "checks/op_def.h"
 #include "reference/ball.h"
 #include "reference/plain_evaluator.h"
+#include "reference/plain_loops.h"
 #include "src/error.h"
 #include "src/op_call.h"
 #include "src/random.h"
@@ -351,6 +353,26 @@ TEST(Formulas, CellsOutsideTheImageCanStayOutOfAConvolution) {
   const Evaluated inside = forward(*op, op->forms.back(), in)[0], all = forward(*op, op->forms.front(), in)[0];
   EXPECT_EQ(inside.value, (std::vector<double>{0, 0, 0, 1, kInf, kInf, 0, 0, 0}));
   EXPECT_TRUE(std::isnan(all.value[3]));
+}
+
+/// Beyond one tile, one panel and one depth, whole and with edges, whatever the processor's vectors.
+TEST(Formulas, ProductsOfMatricesHaveTheBitsOfTheirSumsInOrder) {
+  for (const auto& [n, k, m] : {std::array<std::int64_t, 3>{13, 300, 71}, {6, 256, 32}, {1, 513, 33}, {7, 1, 8}, {64, 0, 5}})
+    for (const bool turned_a : {false, true})
+      for (const bool turned_b : {false, true}) {
+        const std::vector<double> a = normals(n * k, 1, "a"), b = normals(k * m, 2, "b");
+        std::vector<double> got(static_cast<std::size_t>(n * m), 7.0);
+        reference::plain_matmul({n, k, m, turned_a, turned_b}, a.data(), b.data(), got.data());
+        for (std::int64_t i = 0; i < n; ++i)
+          for (std::int64_t j = 0; j < m; ++j) {
+            double sum = 0;
+            for (std::int64_t p = 0; p < k; ++p) {
+              const double product = a[static_cast<std::size_t>(turned_a ? p * n + i : i * k + p)] * b[static_cast<std::size_t>(turned_b ? j * k + p : p * m + j)];
+              sum += product;
+            }
+            ASSERT_EQ(got[static_cast<std::size_t>(i * m + j)], sum) << n << " x " << k << " x " << m << (turned_a ? ", a turned" : "") << (turned_b ? ", b turned" : "") << " at " << i << ", " << j;
+          }
+      }
 }
 
 }  // namespace
