@@ -247,6 +247,7 @@ void accept_form(std::span<const double> got, const Interval& interval, std::int
 }
 
 double spacing_at(const FloatFormat& format, double value) {
+  if (!std::isfinite(value)) return kInfinity;
   return std::ldexp(1.0, std::ilogb(std::max(std::fabs(value), format.min_normal())) - format.precision + 1);
 }
 

@@ -96,7 +96,7 @@ Element element_of(const Interval& interval, std::int64_t i, double got, std::ui
 /// The same where only the bits of `want` are right: element `i` of a tensor of this dtype and shape.
 Element broken(Dtype dtype, const Shape& shape, std::int64_t i, std::uint64_t got_bits, std::uint64_t want_bits);
 
-/// The spacing of a format's normal numbers at a finite value, and at its smallest normal number below that.
+/// The spacing of a format's normal numbers at a value, and at its smallest normal number below that; infinite where the value is not finite.
 double spacing_at(const FloatFormat& format, double value);
 
 /// Distance of two numbers in ulps of a format, counted in representable steps; infinite if one is not finite.
