@@ -9,6 +9,7 @@
 #include <set>
 
 #include "checks/forward_mode.h"
+#include "checks/interval.h"
 #include "checks/noise.h"
 #include "src/index.h"
 #include "src/op_call.h"
@@ -26,8 +27,7 @@ constexpr int kFinestNoiseStep = 12, kFinestStep = 12;  ///< in halvings of the 
 
 /// Half an ulp of the format at a value: what storing it may change.
 double half_ulp(const FloatFormat& format, double value) {
-  if (value == 0 || !std::isfinite(value)) return format.min_subnormal() / 2;
-  return std::max(std::ldexp(1.0, std::ilogb(value) - format.precision), format.min_subnormal() / 2);
+  return std::isfinite(value) ? spacing_at(format, value) / 2 : format.min_subnormal() / 2;
 }
 
 /// An input whose gradient is compared: its values lie on a grid so coarse that x + h is stored exactly for every step.

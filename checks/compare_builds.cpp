@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/compare_builds.h"
+#include "checks/interval.h"
 
 #include <algorithm>
 #include <array>
@@ -99,7 +100,7 @@ void add_tensor(ComparedTensor& out, const Dump& a, const Dump& b, const std::st
     if (encode_scalar(to, values[0]) != encode_scalar(to, values[1]) && out.differ++ == 0) out.first = where + " " + index_text(got[0]->shape, static_cast<std::int64_t>(i));
     const double width = (high->values[i] - low->values[i]) / 2;
     if (!std::isfinite(values[0]) || !std::isfinite(values[1]) || !std::isfinite(right) || !std::isfinite(width)) continue;
-    const double half_ulp = right == 0 ? to.min_subnormal() / 2 : std::max(std::ldexp(1.0, std::ilogb(right) - to.precision), to.min_subnormal() / 2);
+    const double half_ulp = spacing_at(to, right) / 2;
     ++out.elements;
     for (const int build : {0, 1}) {
       const double error = std::fabs(values[build] - right) / std::max(width, half_ulp);

@@ -271,6 +271,15 @@ std::vector<Reading> read_subnormals(const OpDef& op, const PrecisionContract& b
   return out;
 }
 
+/// What the judge says of a tensor that was written, under the contract of `read`.
+CheckResult judged_as(const OpDef& read, const Wrote& w, const RunOptions& options) {
+  CaseRun run(read, *w.call, options);
+  if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
+  GuardedTensor tensor(w.tensor.dtype, w.tensor.shape, Layout::dense, poison(w.tensor.dtype, 0));
+  tensor.assign(w.got);
+  return judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front();
+}
+
 /// Elements of these tensors that the judge finds wrong under a contract, in any order and grouping; `first`: a case with some.
 std::int64_t wrong_under(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& wrote, std::string* first = nullptr) {
   const OpDef read = with(op, contract);
@@ -278,11 +287,7 @@ std::int64_t wrong_under(const OpDef& op, const PrecisionContract& contract, con
   options.explain = options.relations = options.power = false;
   std::int64_t out = 0;
   for (const Wrote& w : wrote) {
-    CaseRun run(read, *w.call, options);
-    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
-    GuardedTensor tensor(w.tensor.dtype, w.tensor.shape, Layout::dense, poison(w.tensor.dtype, 0));
-    tensor.assign(w.got);
-    const std::int64_t failed = judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front().failed;
+    const std::int64_t failed = judged_as(read, w, options).failed;
     if (failed > 0 && first != nullptr && out == 0) *first = w.call->str(op.signature);
     out += failed;
   }
@@ -305,11 +310,7 @@ bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vec
   int bugs = 0, all = 0;
   for (const Wrote& w : wrote) {
     if (all == kCases) break;
-    CaseRun run(read, *w.call, options);
-    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
-    GuardedTensor tensor(w.tensor.dtype, w.tensor.shape, Layout::dense, poison(w.tensor.dtype, 0));
-    tensor.assign(w.got);
-    const CheckResult check = judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front();
+    const CheckResult check = judged_as(read, w, options);
     if (check.failed == 0) continue;
     ++all, bugs += check.verdict == Verdict::bug && !check.cause.empty();
   }

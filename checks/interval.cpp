@@ -253,8 +253,7 @@ double spacing_at(const FloatFormat& format, double value) {
 
 double ulp_distance(const FloatFormat& storage, double a, double b) {
   if (!std::isfinite(a) || !std::isfinite(b)) return a == b || (std::isnan(a) && std::isnan(b)) ? 0.0 : kInfinity;
-  const double size = std::max({std::fabs(a), std::fabs(b), storage.min_normal()});
-  return std::fabs(a - b) / std::ldexp(1.0, std::ilogb(size) - storage.precision + 1);
+  return std::fabs(a - b) / spacing_at(storage, std::max(std::fabs(a), std::fabs(b)));
 }
 
 Element element_of(const Interval& interval, std::int64_t at, double got, std::uint64_t got_bits) {

@@ -11,6 +11,7 @@
 #include "checks/runner.h"
 #include "checks/zoo/zoo.h"
 #include "src/error.h"
+#include "tests/check_named.h"
 #include "tests/run_program.h"
 
 namespace ampcheck::checks {
@@ -29,17 +30,7 @@ TEST(SignTest, IsExact) {
   EXPECT_GT(sign_test(40, 40), kBiasAlarm / kBiasLooks);
 }
 
-const CheckResult* bias_of(const CaseResult& result, const std::string& tensor) {
-  for (const CheckResult& check : result.checks)
-    if (check.name == "bias " + tensor) return &check;
-  return nullptr;
-}
-
-CaseResult result_of(const OpDef& op, Dtype dtype, std::uint64_t seed = 1) {
-  OpCall call = default_call(op.signature, dtype);
-  call.seed = seed;
-  return run_case(op, call, {});
-}
+const CheckResult* bias_of(const CaseResult& result, const std::string& tensor) { return check_named(result, "bias " + tensor); }
 
 /// mean along the last axis, of which `total` adds up a row.
 template <class Total>

@@ -9,6 +9,7 @@
 
 #include "checks/runner.h"
 #include "src/random.h"
+#include "tests/check_named.h"
 #include "tests/correlation_cases.h"
 #include "tests/run_program.h"
 
@@ -83,17 +84,7 @@ OpDef coarse_softmax(double factor) {
   return op;
 }
 
-const CheckResult* correlation_of(const CaseResult& result, const std::string& tensor) {
-  for (const CheckResult& check : result.checks)
-    if (check.name == "correlation " + tensor) return &check;
-  return nullptr;
-}
-
-CaseResult result_of(const OpDef& op, Dtype dtype, std::uint64_t seed = 1) {
-  OpCall call = default_call(op.signature, dtype);
-  call.seed = seed;
-  return run_case(op, call, {});
-}
+const CheckResult* correlation_of(const CaseResult& result, const std::string& tensor) { return check_named(result, "correlation " + tensor); }
 
 void expect_convicted(const OpDef& op, const char* what) {
   const CaseResult result = result_of(op, Dtype::fp32);

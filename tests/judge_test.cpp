@@ -7,6 +7,7 @@
 
 #include "checks/op_def.h"
 #include "checks/runner.h"
+#include "tests/check_named.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -67,12 +68,6 @@ TEST(Headroom, ThatIsReallyUsedUpShows) {
   const std::string name = "exponential(x=fp32[5,67],seed=1)";
   EXPECT_LT(headroom(op_with(0), name), 0.3);
   EXPECT_GT(headroom(op_with(3), name), 0.6);
-}
-
-const CheckResult* check_named(const CaseResult& result, const std::string& name) {
-  for (const CheckResult& check : result.checks)
-    if (check.name == name) return &check;
-  return nullptr;
 }
 
 /// What is right for saved values that are right needs no second look; a saved value that is wrong does not vouch for the

@@ -11,6 +11,7 @@
 #include "checks/planted.h"
 #include "checks/real_tensors.h"
 #include "checks/runner.h"
+#include "tests/check_named.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -21,12 +22,6 @@ OpCall call_of(const OpDef& op, const std::string& range, Dtype dtype = Dtype::b
   OpCall call = default_call(op.signature, dtype);
   call.range = range;
   return call;
-}
-
-const CheckResult* check_named(const CaseResult& result, const std::string& name) {
-  for (const CheckResult& check : result.checks)
-    if (check.name == name) return &check;
-  return nullptr;
 }
 
 /// Elements that a relation compared, 0 if it did not run; and whether it holds.
