@@ -171,7 +171,7 @@ void CaseReference::set_saved(NamedValues saved) {
 }
 
 bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
-                                const std::vector<char>* rows) {
+                                const std::vector<char>* rows, const reference::RowElements* elements) {
   Evaluated& at = form_at(form);
   BallEvaluator& balls = ready(at, pass, radii);
   const std::int64_t fewest = radii == reference::Radii::uniform ? 1 : 2;  // one block alone is the whole
@@ -186,15 +186,23 @@ bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass p
   std::vector<Expr> distinct;
   for (const Expr& target : targets)
     if (std::none_of(distinct.begin(), distinct.end(), [&](Expr e) { return e.id == target.id; })) distinct.push_back(target);
-  return balls.stream(distinct, sink, rows == nullptr || balls.needs_all_rows(distinct) ? nullptr : rows);
+  return balls.stream(distinct, sink, rows == nullptr || balls.needs_all_rows(distinct) ? nullptr : rows, elements);
 }
 
-bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows) {
-  return stream_with(reference::Radii::each, form, pass, names, part, rows);
+bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows,
+                           const reference::RowElements* elements) {
+  return stream_with(reference::Radii::each, form, pass, names, part, rows, elements);
+}
+
+bool CaseReference::takes_elements(std::size_t form, Pass pass, const std::vector<std::string>& names) {
+  Evaluated& at = form_at(form);
+  std::vector<Expr> targets;
+  for (const std::string& name : names) targets.push_back(node_of(at, pass, name));
+  return evaluator(at, pass).of->takes_elements(targets);
 }
 
 bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part) {
-  return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr);
+  return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr, nullptr);
 }
 
 std::vector<double> CaseReference::values(Pass pass, const std::string& name) {

@@ -64,8 +64,11 @@ class CaseReference {
   using Part = std::function<void(std::size_t which, std::int64_t first, const reference::Ball& part)>;
   /// Hands over the balls of the named tensors in blocks of rows, which stay in cache. `rows`, where given, marks the only
   /// ones of interest (of row_count()); tensors that follow from all rows come whole nevertheless. False: not by blocks;
-  /// then interval() is to be used.
-  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows = nullptr);
+  /// then interval() is to be used. `elements`: of these rows some elements alone, one a part, where takes_elements().
+  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows = nullptr,
+              const reference::RowElements* elements = nullptr);
+  /// Whether these tensors can be evaluated at some elements of their rows, the same of each tensor.
+  bool takes_elements(std::size_t form, Pass pass, const std::vector<std::string>& names);
   /// As stream() over all rows, with one radius for all elements of a part (Ball::all), which bounds theirs. False: not by
   /// blocks, or there is no such bound.
   bool stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part);
@@ -141,7 +144,8 @@ class CaseReference {
   Evaluated::Balls& evaluator(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
   /// The same with all its leaves set.
   reference::BallEvaluator& ready(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
-  bool stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows);
+  bool stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows,
+                   const reference::RowElements* elements);
   bool measure(const NamedValues& values);  ///< whether all are finite
   static reference::Expr node_of(const Evaluated& form, Pass pass, const std::string& name);
 

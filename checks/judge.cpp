@@ -310,7 +310,7 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
 }
 
 /// Of a bound's most elements that it may leave open, so that each is looked at by itself.
-constexpr std::size_t kMostOpen = 32;
+constexpr std::size_t kMostOpen = 16;
 
 /// Which of the elements [at, at + n) of a tensor, those of the ball from `first` on, no bound settles: the part's, or for the few that it leaves
 /// open one of their own. Ascending, from `at` on; nothing where they are too many, or where one is enough (`any`) the first of them.
@@ -347,44 +347,64 @@ void compare_at(ByRows& of, std::size_t form, std::size_t k, const std::vector<s
   for (std::size_t i = known; i < all.outside.size(); ++i) all.outside[i] = at[static_cast<std::size_t>(all.outside[i])];
 }
 
-/// What a bound left of a tensor: its rows, or elements of it if they are few.
+/// What a bound left of a tensor that does not go by row: all of it, or elements of it if they are few.
 struct Left {
-  bool by_row;
-  std::vector<char> rows;  ///< or one for the whole
+  bool by_row, open = false;
   std::vector<std::int64_t> elements = {};
 };
 
+/// Rows of tensors that are still to be compared, and those of which some elements alone are.
+struct OpenRows {
+  std::vector<char> whole, parted;
+  reference::RowElements elements;  ///< of the parted ones, of any of the tensors
+  explicit OpenRows(std::int64_t count) : whole(static_cast<std::size_t>(count), 0), parted(whole), elements(whole.size()) {}
+  void add(std::size_t row, const std::vector<std::int64_t>* some) {
+    if (some == nullptr || whole[row]) {
+      whole[row] = 1, parted[row] = 0, elements[row].clear();
+      return;
+    }
+    std::vector<std::int64_t> all;
+    std::set_union(elements[row].begin(), elements[row].end(), some->begin(), some->end(), std::back_inserter(all));
+    parted[row] = !all.empty(), elements[row] = std::move(all);
+  }
+  std::int64_t count() const { return std::count(whole.begin(), whole.end(), 1) + std::count(parted.begin(), parted.end(), 1); }
+};
+
 /// Counts what a bound settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
-void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, std::vector<char>& rows) {
+void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, OpenRows& rows) {
   std::vector<std::size_t> which;
   for (const std::size_t k : whole)
     if (worth_a_bound(of, k)) which.push_back(k);
   if (which.empty()) return;
   std::vector<Left> left;
+  std::vector<std::string> by_row_names;
   const std::int64_t count = of.run.reference.row_count(form);
   for (const std::size_t k : which) {
     const bool by_row = of.run.reference.by_row(form, of.pass, of.tensor(k).name);
-    left.push_back({by_row, std::vector<char>(by_row ? static_cast<std::size_t>(count) : 1, 0)});
+    left.push_back({by_row});
+    if (by_row) by_row_names.push_back(of.tensor(k).name);
   }
+  const bool elements = !by_row_names.empty() && of.run.reference.takes_elements(form, of.pass, by_row_names);
   const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
     const std::size_t k = which[i];
     const std::int64_t width = left[i].by_row ? of.tensor(k).shape.count() / count : ball.count();
     for (std::int64_t first = 0; first < ball.count(); first += width) {
-      const auto open = left_open(of, form, k, at + first, width, ball, first, left[i].by_row);
+      const auto open = left_open(of, form, k, at + first, width, ball, first, left[i].by_row && !elements);
       if (open && open->empty()) continue;
-      left[i].rows[left[i].by_row ? static_cast<std::size_t>((at + first) / width) : 0] = 1;
-      if (open && !left[i].by_row && width == of.tensor(k).shape.count()) left[i].elements = *open;
+      if (left[i].by_row) {
+        rows.add(static_cast<std::size_t>((at + first) / width), open && elements ? &*open : nullptr);
+        continue;
+      }
+      left[i].open = true;
+      if (open && width == of.tensor(k).shape.count()) left[i].elements = *open;
     }
   };
   if (!of.run.reference.stream_uniform(form, of.pass, of.names(which), part)) return;
-  rows.assign(static_cast<std::size_t>(count), 0);
-  for (const Left& of_one : left)
-    for (std::size_t row = 0; of_one.by_row && row < rows.size(); ++row) rows[row] |= of_one.rows[row];
-  const std::int64_t open_rows = std::count(rows.begin(), rows.end(), 1);
+  const std::int64_t open_rows = rows.count();
   for (std::size_t i = 0; i < which.size(); ++i) {
     const std::size_t k = which[i];
     const std::int64_t size = of.tensor(k).shape.count();
-    if (!left[i].by_row && left[i].rows[0]) {
+    if (!left[i].by_row && left[i].open) {
       const auto balls = left[i].elements.empty() ? std::nullopt : of.run.reference.columns(form, of.pass, of.tensor(k).name, left[i].elements);
       if (!balls) continue;
       compare_at(of, form, k, left[i].elements, *balls);
@@ -432,8 +452,8 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   return true;
 }
 
-/// Compares these tensors with a form, or those of their rows that `rows` marks. False: it does not go by rows.
-bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, bool first, const std::vector<char>* rows) {
+/// Compares these tensors with a form, or those of their rows that `rows` marks, or of these `elements`. False: it does not go by rows.
+bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, bool first, const std::vector<char>* rows, const reference::RowElements* elements = nullptr) {
   if (which.empty()) return true;
   const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
     const std::size_t k = which[i];
@@ -445,7 +465,24 @@ bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& 
     if (first) compare_part(values, interval, at, of.comparisons[k]);
     else accept_form(values, interval, at, of.comparisons[k]);
   };
-  return of.run.reference.stream(form, of.pass, of.names(which), part, rows);
+  return of.run.reference.stream(form, of.pass, of.names(which), part, rows, elements);
+}
+
+/// As compare_rows() of a first form; what a bound settled of the rows of which it left some elements counts as compared.
+bool compare_open(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, const OpenRows& rows) {
+  const auto any = [](const std::vector<char>& marked) { return std::find(marked.begin(), marked.end(), 1) != marked.end(); };
+  if (any(rows.whole) && !compare_rows(of, form, which, true, &rows.whole)) return false;
+  if (which.empty() || !any(rows.parted)) return true;
+  std::vector<std::int64_t> compared;
+  for (const std::size_t k : which) compared.push_back(of.comparisons[k].compared);
+  if (!compare_rows(of, form, which, true, &rows.parted, &rows.elements)) return false;
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    Comparison& all = of.comparisons[which[i]];
+    const auto width = of.tensor(which[i]).shape.count() / std::ssize(rows.parted);
+    all.compared = compared[i] + std::count(rows.parted.begin(), rows.parted.end(), 1) * width;
+    std::sort(all.outside.begin(), all.outside.end());
+  }
+  return true;
 }
 
 /// Judges tensors of one launch block by block of rows. True if that shows every element inside some form's interval.
@@ -457,13 +494,13 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
   bool first = true;
   for (const std::size_t form : run.reference.forms()) {
     std::vector<std::size_t> whole, parted;
-    std::vector<char> rows;
+    OpenRows rows(run.reference.row_count(form));
     for (std::size_t k = 0; k < subjects.size(); ++k)
       if (first || !comparisons[k].outside.empty()) whole.push_back(k);
     if (whole.empty()) return true;
     if (first) settle_most(of, form, whole, parted, rows);
-    else rows = rows_outside(of, form, whole), std::swap(whole, parted);
-    if (!compare_rows(of, form, whole, first, nullptr) || !compare_rows(of, form, parted, first, &rows)) return false;
+    else rows.whole = rows_outside(of, form, whole), std::swap(whole, parted);
+    if (!compare_rows(of, form, whole, first, nullptr) || !(first ? compare_open(of, form, parted, rows) : compare_rows(of, form, parted, false, &rows.whole))) return false;
     first = false;
   }
   return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.outside.empty(); });

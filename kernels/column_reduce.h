@@ -29,25 +29,32 @@ namespace detail {
 inline constexpr std::int64_t kColumnBlock = 512;  ///< columns summed together on the CPU
 inline constexpr int kTensorLanes = 1024;
 
-/// lane[l * stride + i] for i < n and all lanes becomes the tree's sum in lane 0.
-inline void join_lanes(float* lane, int lanes, std::int64_t stride, std::int64_t n) {
-  for (int width = lanes / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; ++l) {
-      float* to = lane + l * stride;
-      const float* from = lane + (l + width) * stride;
-      AMPCHECK_VECTOR_LOOP
-      for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
-    }
+/// How many of a functor's last operands hold one number a row: F::kOnePerRow where there is one.
+template <class F>
+constexpr std::size_t one_per_row() {
+  if constexpr (requires { F::kOnePerRow; }) return F::kOnePerRow;
+  return 0;
 }
 
-/// sum[i] += f(in...[first + i]) for i < n, n <= kTensorLanes.
-template <class F, std::size_t N, std::size_t... I>
+/// The first n of `lanes` times n numbers become the tree's sums over the lanes.
+inline void join_lanes(float* lane, int lanes, std::int64_t n) {
+  for (std::int64_t half = lanes / 2 * n; half >= n && half > 0; half /= 2) {
+    const float* from = lane + half;
+    AMPCHECK_VECTOR_LOOP
+    for (std::int64_t i = 0; i < half; ++i) lane[i] += from[i];
+  }
+}
+
+/// sum[i] += f(in...[first + i]) for i < n, n <= kTensorLanes; the last kOnePerRow operands are read at `first` alone.
+template <std::size_t kOnePerRow, class F, std::size_t N, std::size_t... I>
 void add_run(const F& f, const std::array<Operand, N>& in, std::int64_t first, std::int64_t n,
              float* __restrict__ sum, std::index_sequence<I...>) {
+  constexpr auto repeats = [](std::size_t which) { return which + kOnePerRow >= N; };
   alignas(64) float buffers[N][kTensorLanes];
-  const float* const from[N] = {read(in[I], first, n, buffers[I])...};
+  const float* const from[N] = {read(in[I], first, repeats(I) ? 1 : n, buffers[I])...};
+  const float same[N] = {(repeats(I) ? *from[I] : 0.0f)...};
   AMPCHECK_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) sum[i] += f(from[I][i]...);
+  for (std::int64_t i = 0; i < n; ++i) sum[i] += f((repeats(I) ? same[I] : from[I][i])...);
 }
 
 template <class F, class Finish, std::size_t N>
@@ -67,11 +74,13 @@ void column_reduce_cpu(const SumArguments<F, Finish, N>& a) {
     for (std::int64_t first = begin; first < end; first += kColumnBlock) {
       const std::int64_t n = std::min(kColumnBlock, end - first);
       alignas(64) float lane[kLanes * kColumnBlock];
-      std::fill_n(lane, kLanes * n, 0.0f);
-      for (std::int64_t row = 0; row < a.rows; ++row)
-        add_run(a.f, in, row * a.columns + first, n, lane + row % kLanes * n,
-                std::make_index_sequence<N>());
-      join_lanes(lane, kLanes, n, n);
+      for (std::int64_t row = 0; row < a.rows; ++row) {
+        float* const sum = lane + row % kLanes * n;
+        if (row < kLanes) std::fill_n(sum, n, 0.0f);
+        add_run<one_per_row<F>()>(a.f, in, row * a.columns + first, n, sum, std::make_index_sequence<N>());
+      }
+      if (a.rows < kLanes) std::fill(lane + a.rows * n, lane + kLanes * n, 0.0f);
+      join_lanes(lane, kLanes, n);
       for (std::int64_t i = 0; i < n; ++i) lane[i] = a.finish(lane[i]);
       write(a.out, first, n, lane);
     }
@@ -84,8 +93,8 @@ void tensor_reduce_cpu(const SumArguments<F, Finish, N>& a) {
   std::copy(a.in, a.in + N, in.begin());
   alignas(64) float lane[kTensorLanes] = {};
   for (std::int64_t i = 0; i < a.columns; i += kTensorLanes)
-    add_run(a.f, in, i, std::min<std::int64_t>(kTensorLanes, a.columns - i), lane, std::make_index_sequence<N>());
-  join_lanes(lane, kTensorLanes, 1, 1);
+    add_run<0>(a.f, in, i, std::min<std::int64_t>(kTensorLanes, a.columns - i), lane, std::make_index_sequence<N>());
+  join_lanes(lane, kTensorLanes, 1);
   const float result = a.finish(lane[0]);
   write(a.out, 0, 1, &result);
 }
@@ -139,7 +148,8 @@ __global__ void tensor_kernel(const __grid_constant__ SumArguments<F, Finish, N>
 }  // namespace detail
 
 /// out[j] = finish(sum over i of f(in[i,j]...)): j is the last axis of `shape`, i all others, row-major. The inputs
-/// broadcast to `shape`; out has as many elements as the last axis. Does nothing if out is null.
+/// broadcast to `shape`; out has as many elements as the last axis. Does nothing if out is null. A functor whose last
+/// operands are the same all along a row says how many: static constexpr std::size_t kOnePerRow.
 template <class F, class Finish, class... Views>
 void column_reduce(const KernelCall& call, const TensorView* out, const Shape& shape, const F& f, const Finish& finish,
                    const Views&... in) {

@@ -41,6 +41,7 @@ struct LayerNormBackward {
 };
 
 struct WeightTerm {
+  static constexpr std::size_t kOnePerRow = 2;
   AMPCHECK_HD float operator()(float dy, float x, float mean, float inv_std) const {
     return dy * ((x - mean) * inv_std);
   }

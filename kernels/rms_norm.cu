@@ -34,6 +34,7 @@ struct RmsNormBackward {
 };
 
 struct WeightTerm {
+  static constexpr std::size_t kOnePerRow = 1;
   AMPCHECK_HD float operator()(float dy, float x, float inv_rms) const { return dy * (x * inv_rms); }
 };
 

@@ -93,6 +93,9 @@ using RadiusTest = std::function<bool(double radius)>;
 /// Takes a part of a target: its first element's row-major index in the whole tensor, and the balls.
 using BallSink = std::function<void(Expr target, std::int64_t first, const Ball& part)>;
 
+/// By row, the places in it of the elements that are asked for, ascending.
+using RowElements = std::vector<std::vector<std::int64_t>>;
+
 struct RuleContext;
 
 /// The map of a take or put_add, or of some rows of it: the entries from `first` on, counted from the element `base`.
@@ -130,8 +133,11 @@ class BallEvaluator {
   void run(const std::vector<Expr>& targets);
   /// As run(), but goes over the rows in blocks that stay in cache and hands each target over part by part instead of
   /// keeping it. `rows`: evaluates these of rows() alone, where the targets allow it (needs_all_rows() is false).
+  /// `elements`: of each of these rows some elements alone, one a part, where takes_elements(); the last steps go by them.
   /// False where the plain mode does not hold: then no part counts, and run() is to be used.
-  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr);
+  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr, const RowElements* elements = nullptr);
+  /// Whether a stream may go by elements: targets are matrices of one shape whose rows follow from their own row alone, and nothing is moved.
+  bool takes_elements(const std::vector<Expr>& targets) const;
   /// Radii::uniform, inside a sink: a bound of the radius of element `at` of the part that is handed over, from that element's own
   /// operands: as far back as it takes to pass `enough` (null: nothing does), or as they are at hand.
   double radius_at(Expr target, std::int64_t at, const RadiusTest& enough) const;

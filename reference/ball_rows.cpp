@@ -4,48 +4,12 @@
 #include <array>
 #include <optional>
 
+#include "reference/ball_parts.h"
 #include "reference/row_group.h"
 
 namespace ampcheck::reference {
 
 namespace {
-
-Channel at(const Channel& channel, std::int64_t first) { return channel ? Channel(channel, channel.get() + first) : nullptr; }
-
-/// Elements first, first + 1, ... of a ball as a ball of its own, sharing memory.
-Ball part_of(const Ball& ball, const Shape& shape, std::int64_t first) {
-  Ball part;
-  part.shape = shape;
-  part.v = at(ball.v, first), part.r = at(ball.r, first);
-  part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first), part.grid = at(ball.grid, first);
-  part.all = ball.all;
-  part.range = ball.range, part.narrow = ball.narrow, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
-  return part;
-}
-
-UniformRadius widest(const UniformRadius& a, const UniformRadius& b) {
-  return {std::max(a.relative, b.relative), std::max(a.absolute, b.absolute), a.chained || b.chained, std::max(a.terms, b.terms), std::max(a.mass, b.mass), std::max(a.base, b.base)};
-}
-
-/// Copies a part into the whole, whose channels are made with the first one.
-void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) {
-  whole.shape = shape;
-  const auto copy = [&](const Channel& from, Channel& to) {
-    if (!from) return;
-    if (!to) to = make_channel(shape.count());
-    std::copy_n(from.get(), part.count(), to.get() + first);
-  };
-  copy(part.v, whole.v), copy(part.r, whole.r);
-  copy(part.terms, whole.terms), copy(part.mass, whole.mass), copy(part.base, whole.base), copy(part.grid, whole.grid);
-  const bool start = first == 0;
-  whole.narrow = part.narrow;
-  whole.range.largest = start ? part.range.largest : std::max(whole.range.largest, part.range.largest);
-  whole.range.smallest = start ? part.range.smallest : std::min(whole.range.smallest, part.range.smallest);
-  whole.range.zero = (!start && whole.range.zero) || part.range.zero;
-  whole.all = start ? part.all : widest(whole.all, part.all);
-  whole.chain_up = start ? part.chain_up : std::max(whole.chain_up, part.chain_up);
-  whole.chain_down = start ? part.chain_down : std::min(whole.chain_down, part.chain_down);
-}
 
 /// Whether each element follows from one of each operand by a rule of element_result().
 bool elementwise(Primitive p) {
@@ -152,8 +116,10 @@ class BallEvaluator::Pass {
     return best;
   }
 
-  bool run(const std::vector<char>* rows) {
-    all_rows_ = rows == nullptr;
+  bool run(const std::vector<char>* rows, const RowElements* elements) {
+    all_rows_ = rows == nullptr, elements_ = elements;
+    tail_.assign(runs_.size(), elements != nullptr);
+    if (elements != nullptr) mark_tail();
     for (const Expr& target : targets_) {  // known already
       const auto id = static_cast<std::size_t>(target.id);
       handed_ = &of_.balls_[id];
@@ -186,6 +152,19 @@ class BallEvaluator::Pass {
   const std::vector<int>& args(std::size_t id) const { return of_.graph_.node(static_cast<int>(id)).args; }
   Grain grain(std::size_t id) const { return of_.rows_.grain[id]; }
   bool runs(std::size_t id) const { return needed_[id] && !of_.fresh_[id]; }
+
+  /// Leaves marked what is evaluated at some elements of a row: elementwise results that nothing but the like follows from.
+  void mark_tail() {
+    const Shape& shape = of_.graph_.node(targets_.front().id).shape;
+    for (std::size_t id = tail_.size(); id-- > 0;) {
+      const Node& node = of_.graph_.node(static_cast<int>(id));
+      const bool moves = moves_nothing(node.primitive) && !node.args.empty() && of_.graph_.node(node.args[0]).shape == shape;
+      if (!runs_[id]) tail_[id] = 0;
+      else if (tail_[id] && node.shape == shape && (moves || elementwise(node.primitive))) continue;
+      else for (const int arg : node.args) tail_[static_cast<std::size_t>(arg)] = 0;
+      tail_[id] = 0;
+    }
+  }
 
   void hand_over(std::size_t id, std::int64_t first, const Ball& part) {
     handed_ = &part;
@@ -245,12 +224,13 @@ class BallEvaluator::Pass {
       if (count == 0) continue;
       listed_.clear();
       std::int64_t taken = count;
-      if (gathers && count < plan.step) {  // rows that stand alone make a block together
+      if (gathers && (elements_ != nullptr || count < plan.step)) {  // rows that stand alone make a block together
         for (count = 0; std::ssize(listed_) < plan.step && row + count < plan.rows; ++count)
           if (wanted(row + count)) listed_.push_back(row + count);
         taken = std::ssize(listed_);
       }
-      slices_.clear();
+      slices_.clear(), picks_.clear();
+      if (elements_ != nullptr) picked_ = elements_of_rows(*elements_, listed_);
       for (std::size_t k = 0; k < steps.size();) {
         const std::size_t end = of_.radii_ == Radii::uniform ? run_group(steps, k, row, taken) : k;
         for (std::size_t i = k; i < end; ++i)
@@ -271,30 +251,28 @@ class BallEvaluator::Pass {
   /// An operand's part: of this pass, or cut out of a whole one; one that is the same for all rows stays as it is.
   const Ball* operand(int rank, std::size_t id, std::int64_t row, std::int64_t count) {
     if (parts_[id].v) return &parts_[id];
+    for (const Slice& known : slices_)
+      if (known.id == id && known.rank == rank && known.count == count) return known.part.get();
     const RowPlan& plan = of_.rows_;
     const Ball& whole = of_.balls_[id];
     const bool cut = plan.has_rows[id] != 0;
     const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, rank);
-    for (const auto& [known, part] : slices_)
-      if (known == id && part->shape == shape) return part.get();
     const std::int64_t width = whole.count() / plan.rows;
-    Ball part = !cut ? whole : listed_.empty() ? part_of(whole, shape, row * width) : rows_of(whole, shape, width);
+    Ball part = !cut ? whole : listed_.empty() ? part_of(whole, shape, row * width) : rows_of(whole, shape, width, listed_);
     part.shape = shape;
-    slices_.emplace_back(id, std::make_unique<Ball>(std::move(part)));
-    return slices_.back().second.get();
+    slices_.push_back({id, rank, count, std::make_unique<Ball>(std::move(part))});
+    return slices_.back().part.get();
   }
 
-  /// The listed rows of a ball, side by side.
-  Ball rows_of(const Ball& ball, const Shape& shape, std::int64_t width) const {
-    Ball part = part_of(ball, shape, 0);
-    const auto gather = [&](Channel& channel) {
-      if (!channel) return;
-      Channel out = make_channel(shape.count());
-      for (std::size_t k = 0; k < listed_.size(); ++k) std::copy_n(channel.get() + listed_[k] * width, width, out.get() + static_cast<std::ptrdiff_t>(k) * width);
-      channel = std::move(out);
-    };
-    for (Channel* const channel : {&part.v, &part.r, &part.terms, &part.mass, &part.base, &part.grid}) gather(*channel);
-    return part;
+  /// What a step of the tail sees of an operand: its elements alone.
+  const Ball* picked(int rank, std::size_t id, std::int64_t row, std::int64_t count) {
+    const Ball* const all = operand(rank, id, row, count);
+    const std::int64_t width = of_.graph_.node(targets_.front().id).shape.last();
+    if (tail_[id] || all->shape.last() != width) return all;
+    for (const auto& [known, part] : picks_)
+      if (known == id) return part.get();
+    picks_.emplace_back(id, std::make_unique<Ball>(elements_of(*all, width, picked_)));
+    return picks_.back().second.get();
   }
 
   /// The part of an operand, if it is still there or was known before.
@@ -451,10 +429,21 @@ class BallEvaluator::Pass {
   void deliver(Step& step, std::int64_t row, Ball out) {
     const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
     if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
-    if (listed_.empty()) hand_over(step.id, row * step.width, out);
-    for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
+    if (tail_[step.id]) hand_over_elements(step.id, step.width, out);
+    else if (listed_.empty()) hand_over(step.id, row * step.width, out);
+    for (std::size_t k = 0; k < listed_.size() && !tail_[step.id] && wanted_by_sink(step.id); ++k)
       hand_over(step.id, listed_[k] * step.width, part_of(out, of_.rows_.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
     parts_[step.id] = std::move(out);
+  }
+
+  void hand_over_elements(std::size_t id, std::int64_t width, const Ball& part) {
+    if (!wanted_by_sink(id)) return;
+    const std::int64_t most = part.shape.last();
+    for (std::size_t k = 0; k < listed_.size(); ++k) {
+      const std::vector<std::int64_t>& of_row = (*elements_)[static_cast<std::size_t>(listed_[k])];
+      for (std::int64_t i = 0; i < std::ssize(of_row); ++i)
+        hand_over(id, listed_[k] * width + of_row[static_cast<std::size_t>(i)], part_of(part, Shape{1}, static_cast<std::int64_t>(k) * most + i));
+    }
   }
 
   bool run_step(Step& step, std::int64_t row, std::int64_t count) {
@@ -462,13 +451,17 @@ class BallEvaluator::Pass {
     row_ = row, count_ = count;
     std::array<const Ball*, 3> in{};
     const std::size_t n = std::min<std::size_t>(step.node.args.size(), 3);
-    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    for (std::size_t k = 0; k < n; ++k) {
+      const auto arg = static_cast<std::size_t>(step.node.args[k]);
+      in[k] = tail_[step.id] ? picked(step.rank, arg, row, count) : operand(step.rank, arg, row, count);
+    }
     if (grain(step.id) == Grain::column) {
       add_rows(step.id, *in[0], row, count);
     } else {
       const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
       Ball out;
       step.node.shape = plan.part(shape, count);
+      if (tail_[step.id]) step.node.shape[1] = picked_.most;
       if (!of_.compute(step.id, step.node, cut(step, row), {in.data(), n}, out)) return false;
       deliver(step, row, std::move(out));
     }
@@ -545,7 +538,18 @@ class BallEvaluator::Pass {
   std::vector<std::optional<BroadcastPlan>> plans_;  ///< of its results, for parts of `planned_` rows
   std::int64_t planned_ = 0;
   std::vector<Ball> parts_;
-  std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> slices_;
+  /// What operand() made of a whole ball for the block at hand.
+  struct Slice {
+    std::size_t id;
+    int rank;
+    std::int64_t count;
+    std::unique_ptr<Ball> part;
+  };
+  std::vector<Slice> slices_;
+  const RowElements* elements_ = nullptr;  ///< null: rows are evaluated whole
+  std::vector<char> tail_;                 ///< by node, see mark_tail()
+  PickedElements picked_;                  ///< of the block at hand
+  std::vector<std::pair<std::size_t, std::unique_ptr<Ball>>> picks_;
   std::map<std::size_t, std::unique_ptr<Sums>> sums_;
   std::map<std::size_t, std::unique_ptr<UniformSums>> uniform_sums_, row_sums_;
   std::vector<RowStep> group_;
@@ -558,13 +562,22 @@ void BallEvaluator::forget() {
     if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
 }
 
-bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows) {
+bool BallEvaluator::takes_elements(const std::vector<Expr>& targets) const {
+  if (rows_.lead != 1 || radii_ != Radii::each || targets.empty() || needs_all_rows(targets)) return false;
+  const std::vector<char> needed = need(targets, false);
+  for (std::size_t id = 0; id < needed.size(); ++id)
+    if (needed[id] && graph_.node(static_cast<int>(id)).map) return false;
+  const Shape& shape = graph_.node(targets.front().id).shape;
+  return shape.rank == 2 && shape[0] == rows_.rows && std::all_of(targets.begin(), targets.end(), [&](Expr t) { return graph_.node(t.id).shape == shape; });
+}
+
+bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows, const RowElements* elements) {
   if (full_ || gave_up_) return false;
   if (rows == nullptr) keep_for_streams(targets);
   const std::vector<char> needed = need(targets, true);
   Pass pass(*this, needed, targets, sink);
   pass_ = &pass;
-  const bool held = pass.run(rows);
+  const bool held = pass.run(rows, rows != nullptr && takes_elements(targets) ? elements : nullptr);
   pass_ = nullptr;
   if (held) return true;
   if (radii_ == Radii::each) {

@@ -134,6 +134,62 @@ TEST(BallRows, OnlyTheRowsAskedFor) {
   }
 }
 
+// Places in rows of 512: none in most, several in some, the ends of a row in others.
+reference::RowElements some_elements(int which, std::vector<char>& rows) {
+  reference::RowElements elements(rows.size());
+  for (std::size_t row = static_cast<std::size_t>(which); row < rows.size(); row += 3 + row % 5) {
+    for (std::int64_t at = static_cast<std::int64_t>(row) % 7 * 85; at < 512; at += 1 + static_cast<std::int64_t>(row) * 29) elements[row].push_back(at);
+    rows[row] = 1;
+  }
+  elements[63] = {0, 511}, rows[63] = 1;
+  return elements;
+}
+
+TEST(BallRows, OnlyTheElementsAskedFor) {
+  for (const char* name : {"softmax(x=bf16[64,512])", "log_softmax(x=fp16[64,512])", "layer_norm(x=bf16[64,512])", "rms_norm(x=bf16[64,512])", "gelu(x=bf16[64,512])", "swiglu(gate=bf16[64,512])"}) {
+    const OpDef& op = *find_op(op_of(name));
+    const OpCall call = parse_call(name, op.signature);
+    for (std::size_t form = 0; form < op.forms.size(); ++form) {
+      CaseReference a(op, call, inputs_of(op, call)), b(op, call, inputs_of(op, call));
+      const auto compare = [&](Pass pass, const std::string& tensor, int which) {
+        std::vector<char> rows(64, 0);
+        const reference::RowElements elements = some_elements(which, rows);
+        ASSERT_TRUE(a.takes_elements(form, pass, {tensor})) << name << " " << tensor;
+        reference::RowElements seen(rows.size());
+        ASSERT_TRUE(a.stream(form, pass, {tensor}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
+          ASSERT_EQ(part.count(), 1) << name << " " << tensor;
+          seen[static_cast<std::size_t>(first / 512)].push_back(first % 512);
+          const reference::Ball& want = b.ball(form, pass, tensor);
+          EXPECT_EQ(part.v[0], want.v[first]) << name << " " << tensor << " at " << first;
+          EXPECT_EQ(part.r ? part.r[0] : 0.0, want.r ? want.r[first] : 0.0) << name << " form " << op.forms[form].name << " " << tensor << " at " << first;
+        }, &rows, &elements));
+        EXPECT_EQ(seen, elements) << name << " " << tensor;
+      };
+      compare(Pass::forward, op.signature.outputs.front().name, 0);
+      for (const int probe : {0, 1, 2}) {
+        a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
+        compare(Pass::backward, gradient_name(op.signature.inputs.front().name), probe);
+      }
+    }
+  }
+}
+
+// What follows from other rows, or from moved elements, comes by rows or whole.
+TEST(BallRows, WhereElementsCannotBeTakenAloneRowsComeWhole) {
+  for (const char* name : {"conv2d(x=bf16[4,4,40,40],weight=bf16[4,4,3,3])", "max_pool2d(x=bf16[8,8,16,16])", "cross_entropy(x=bf16[64,512])"}) {
+    const OpDef& op = *find_op(op_of(name));
+    const OpCall call = parse_call(name, op.signature);
+    CaseReference reference(op, call, inputs_of(op, call));
+    EXPECT_FALSE(reference.takes_elements(0, Pass::forward, {op.signature.outputs.front().name})) << name;
+  }
+  const OpDef& norm = *find_op("layer_norm");
+  const OpCall call = parse_call("layer_norm(x=bf16[64,512])", norm.signature);
+  CaseReference reference(norm, call, inputs_of(norm, call));
+  reference.set_cotangents(cotangents_of(reference, 1));
+  EXPECT_FALSE(reference.takes_elements(0, Pass::backward, {"dweight"})) << "a sum over all rows";
+  EXPECT_FALSE(reference.takes_elements(0, Pass::backward, {"dx", "dweight"}));
+}
+
 TEST(BallRows, NearTheEndsOfTheRangeTheWholeIsUsed) {
   const OpDef& op = *find_op("mul");
   const OpCall call = parse_call("mul(x=bf16[64,129],y=bf16[64,129],range=near_max)", op.signature);
