@@ -309,20 +309,21 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
   return of.held[k].empty() && is_float(of.tensor(k).dtype) && bytes(of.tensor(k).dtype) < 4 && largest >= kFewest;
 }
 
-/// Of a bound's most elements that it may leave open, so that each is looked at by itself.
-constexpr std::size_t kMostOpen = 16;
+/// The most of n elements that a bound may leave open, so that each is looked at by itself.
+std::size_t most_open(std::int64_t n) { return static_cast<std::size_t>(std::max<std::int64_t>(16, n / 64)); }
 
 /// Which of the elements [at, at + n) of a tensor, those of the ball from `first` on, no bound settles: the part's, or for the few that it leaves
 /// open one of their own. Ascending, from `at` on; nothing where they are too many, or where one is enough (`any`) the first of them.
 std::optional<std::vector<std::int64_t>> left_open(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, std::int64_t n, const reference::Ball& ball, std::int64_t first, bool any) {
   const Dtype dtype = of.tensor(k).dtype;
+  const std::size_t most = most_open(n);
   std::vector<std::int64_t> open;
   const std::byte* const codes = of.got[k].codes(at);
-  if (codes == nullptr || !unsettled_codes(codes, static_cast<std::size_t>(n), ball, first, dtype, open, kMostOpen)) {
+  if (codes == nullptr || !unsettled_codes(codes, static_cast<std::size_t>(n), ball, first, dtype, open, most)) {
     open.clear();
-    unsettled(of.got[k].part(at, n, of.room), ball, first, dtype, open, kMostOpen);
+    unsettled(of.got[k].part(at, n, of.room), ball, first, dtype, open, most);
   }
-  if (open.size() > kMostOpen) return std::nullopt;
+  if (open.size() > most) return std::nullopt;
   const auto got = [&](std::int64_t i) { return of.got[k].part(at + i, 1, of.room).front(); };
   const auto far = [&](std::int64_t i) { return !settled(got(i), ball.v[first + i], 0, dtype); };  // at whatever radius
   if (const auto found = std::find_if(open.begin(), open.end(), far); any && found != open.end()) return std::vector{*found};
