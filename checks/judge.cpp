@@ -358,17 +358,18 @@ struct Left {
 struct OpenRows {
   std::vector<char> whole, parted;
   reference::RowElements elements;  ///< of the parted ones, of any of the tensors
-  explicit OpenRows(std::int64_t count) : whole(static_cast<std::size_t>(count), 0), parted(whole), elements(whole.size()) {}
-  void add(std::size_t row, const std::vector<std::int64_t>* some) {
-    if (some == nullptr || whole[row]) {
-      whole[row] = 1, parted[row] = 0, elements[row].clear();
-      return;
-    }
+  explicit OpenRows(std::int64_t count) : whole(static_cast<std::size_t>(count), 0), parted(whole) {}
+  void add(std::int64_t row, const std::vector<std::int64_t>* some) {
+    const auto at = static_cast<std::size_t>(row);
+    whole[at] |= some == nullptr, parted[at] = !whole[at];
+    if (whole[at]) return void(elements.erase(row));
+    std::vector<std::int64_t>& known = elements[row];
     std::vector<std::int64_t> all;
-    std::set_union(elements[row].begin(), elements[row].end(), some->begin(), some->end(), std::back_inserter(all));
-    parted[row] = !all.empty(), elements[row] = std::move(all);
+    std::set_union(known.begin(), known.end(), some->begin(), some->end(), std::back_inserter(all));
+    known = std::move(all);
   }
-  std::int64_t count() const { return std::count(whole.begin(), whole.end(), 1) + std::count(parted.begin(), parted.end(), 1); }
+  bool any_whole() const { return std::find(whole.begin(), whole.end(), 1) != whole.end(); }
+  std::int64_t count() const { return std::count(whole.begin(), whole.end(), 1) + std::ssize(elements); }
 };
 
 /// Counts what a bound settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
@@ -393,7 +394,7 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
       const auto open = left_open(of, form, k, at + first, width, ball, first, left[i].by_row && !elements);
       if (open && open->empty()) continue;
       if (left[i].by_row) {
-        rows.add(static_cast<std::size_t>((at + first) / width), open && elements ? &*open : nullptr);
+        rows.add((at + first) / width, open && elements ? &*open : nullptr);
         continue;
       }
       left[i].open = true;
@@ -471,17 +472,15 @@ bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& 
 
 /// As compare_rows() of a first form; what a bound settled of the rows of which it left some elements counts as compared.
 bool compare_open(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, const OpenRows& rows) {
-  const auto any = [](const std::vector<char>& marked) { return std::find(marked.begin(), marked.end(), 1) != marked.end(); };
-  if (any(rows.whole) && !compare_rows(of, form, which, true, &rows.whole)) return false;
-  if (which.empty() || !any(rows.parted)) return true;
-  std::vector<std::int64_t> compared;
-  for (const std::size_t k : which) compared.push_back(of.comparisons[k].compared);
-  if (!compare_rows(of, form, which, true, &rows.parted, &rows.elements)) return false;
+  std::vector<std::int64_t> before;
+  for (const std::size_t k : which) before.push_back(of.comparisons[k].compared);
+  if (rows.any_whole() && !compare_rows(of, form, which, true, &rows.whole)) return false;
+  if (!rows.elements.empty() && !compare_rows(of, form, which, true, &rows.parted, &rows.elements)) return false;
   for (std::size_t i = 0; i < which.size(); ++i) {
     Comparison& all = of.comparisons[which[i]];
-    const auto width = of.tensor(which[i]).shape.count() / std::ssize(rows.parted);
-    all.compared = compared[i] + std::count(rows.parted.begin(), rows.parted.end(), 1) * width;
+    all.compared = before[i] + rows.count() * (of.tensor(which[i]).shape.count() / std::ssize(rows.whole));
     std::sort(all.outside.begin(), all.outside.end());
+    all.outside.erase(std::unique(all.outside.begin(), all.outside.end()), all.outside.end());  // a tensor known before comes whole, twice
   }
   return true;
 }

@@ -94,7 +94,7 @@ using RadiusTest = std::function<bool(double radius)>;
 using BallSink = std::function<void(Expr target, std::int64_t first, const Ball& part)>;
 
 /// By row, the places in it of the elements that are asked for, ascending.
-using RowElements = std::vector<std::vector<std::int64_t>>;
+using RowElements = std::map<std::int64_t, std::vector<std::int64_t>>;
 
 struct RuleContext;
 

@@ -66,9 +66,9 @@ Ball rows_of(const Ball& ball, const Shape& shape, std::int64_t width, std::span
 PickedElements elements_of_rows(const RowElements& all, std::span<const std::int64_t> rows) {
   PickedElements out;
   out.rows = std::ssize(rows);
-  for (const std::int64_t row : rows) out.most = std::max(out.most, std::ssize(all[static_cast<std::size_t>(row)]));
+  for (const std::int64_t row : rows) out.most = std::max(out.most, std::ssize(all.at(row)));
   for (const std::int64_t row : rows) {
-    const std::vector<std::int64_t>& of_row = all[static_cast<std::size_t>(row)];
+    const std::vector<std::int64_t>& of_row = all.at(row);
     for (std::int64_t i = 0; i < out.most; ++i) out.at.push_back(of_row[static_cast<std::size_t>(std::min(i, std::ssize(of_row) - 1))]);
   }
   return out;

@@ -159,10 +159,8 @@ class BallEvaluator::Pass {
     for (std::size_t id = tail_.size(); id-- > 0;) {
       const Node& node = of_.graph_.node(static_cast<int>(id));
       const bool moves = moves_nothing(node.primitive) && !node.args.empty() && of_.graph_.node(node.args[0]).shape == shape;
-      if (!runs_[id]) tail_[id] = 0;
-      else if (tail_[id] && node.shape == shape && (moves || elementwise(node.primitive))) continue;
-      else for (const int arg : node.args) tail_[static_cast<std::size_t>(arg)] = 0;
-      tail_[id] = 0;
+      tail_[id] &= runs_[id] && node.shape == shape && (moves || elementwise(node.primitive));
+      for (std::size_t k = 0; runs_[id] && !tail_[id] && k < node.args.size(); ++k) tail_[static_cast<std::size_t>(node.args[k])] = 0;
     }
   }
 
@@ -431,7 +429,7 @@ class BallEvaluator::Pass {
     if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
     if (tail_[step.id]) hand_over_elements(step.id, step.width, out);
     else if (listed_.empty()) hand_over(step.id, row * step.width, out);
-    for (std::size_t k = 0; k < listed_.size() && !tail_[step.id] && wanted_by_sink(step.id); ++k)
+    else for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
       hand_over(step.id, listed_[k] * step.width, part_of(out, of_.rows_.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
     parts_[step.id] = std::move(out);
   }
@@ -440,7 +438,7 @@ class BallEvaluator::Pass {
     if (!wanted_by_sink(id)) return;
     const std::int64_t most = part.shape.last();
     for (std::size_t k = 0; k < listed_.size(); ++k) {
-      const std::vector<std::int64_t>& of_row = (*elements_)[static_cast<std::size_t>(listed_[k])];
+      const std::vector<std::int64_t>& of_row = elements_->at(listed_[k]);
       for (std::int64_t i = 0; i < std::ssize(of_row); ++i)
         hand_over(id, listed_[k] * width + of_row[static_cast<std::size_t>(i)], part_of(part, Shape{1}, static_cast<std::int64_t>(k) * most + i));
     }

@@ -136,9 +136,9 @@ TEST(BallRows, OnlyTheRowsAskedFor) {
 
 // Places in rows of 512: none in most, several in some, the ends of a row in others.
 reference::RowElements some_elements(int which, std::vector<char>& rows) {
-  reference::RowElements elements(rows.size());
+  reference::RowElements elements;
   for (std::size_t row = static_cast<std::size_t>(which); row < rows.size(); row += 3 + row % 5) {
-    for (std::int64_t at = static_cast<std::int64_t>(row) % 7 * 85; at < 512; at += 1 + static_cast<std::int64_t>(row) * 29) elements[row].push_back(at);
+    for (std::int64_t at = static_cast<std::int64_t>(row) % 7 * 85; at < 512; at += 1 + static_cast<std::int64_t>(row) * 29) elements[static_cast<std::int64_t>(row)].push_back(at);
     rows[row] = 1;
   }
   elements[63] = {0, 511}, rows[63] = 1;
@@ -155,10 +155,10 @@ TEST(BallRows, OnlyTheElementsAskedFor) {
         std::vector<char> rows(64, 0);
         const reference::RowElements elements = some_elements(which, rows);
         ASSERT_TRUE(a.takes_elements(form, pass, {tensor})) << name << " " << tensor;
-        reference::RowElements seen(rows.size());
+        reference::RowElements seen;
         ASSERT_TRUE(a.stream(form, pass, {tensor}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
           ASSERT_EQ(part.count(), 1) << name << " " << tensor;
-          seen[static_cast<std::size_t>(first / 512)].push_back(first % 512);
+          seen[first / 512].push_back(first % 512);
           const reference::Ball& want = b.ball(form, pass, tensor);
           EXPECT_EQ(part.v[0], want.v[first]) << name << " " << tensor << " at " << first;
           EXPECT_EQ(part.r ? part.r[0] : 0.0, want.r ? want.r[first] : 0.0) << name << " form " << op.forms[form].name << " " << tensor << " at " << first;
