@@ -494,10 +494,10 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
   bool first = true;
   for (const std::size_t form : run.reference.forms()) {
     std::vector<std::size_t> whole, parted;
-    OpenRows rows(run.reference.row_count(form));
     for (std::size_t k = 0; k < subjects.size(); ++k)
       if (first || !comparisons[k].outside.empty()) whole.push_back(k);
     if (whole.empty()) return true;
+    OpenRows rows(run.reference.row_count(form));
     if (first) settle_most(of, form, whole, parted, rows);
     else rows.whole = rows_outside(of, form, whole), std::swap(whole, parted);
     if (!compare_rows(of, form, whole, first, nullptr) || !(first ? compare_open(of, form, parted, rows) : compare_rows(of, form, parted, false, &rows.whole))) return false;

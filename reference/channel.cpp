@@ -5,8 +5,10 @@
 #include <bit>
 #include <cstdlib>
 #include <new>
+#include <vector>
 
 #include "reference/ball.h"
+#include "reference/large_pool.h"
 
 namespace ampcheck::reference {
 
@@ -50,16 +52,21 @@ std::shared_ptr<Pool> pool() {
   return instance;
 }
 
-/// Larger ones are few, would be rounded up by megabytes, and go back to the system.
-constexpr std::int64_t kMostPooled = std::int64_t{1} << 17;
+std::shared_ptr<LargePool> large_pool() {
+  static const std::shared_ptr<LargePool> instance = std::make_shared<LargePool>();
+  return instance;
+}
+
+/// Larger ones would be rounded up by megabytes.
+constexpr std::int64_t kMostRounded = std::int64_t{1} << 17;
 
 }  // namespace
 
 Channel make_channel(std::int64_t count) {
-  if (count > kMostPooled) {
-    void* const own = std::aligned_alloc(64, (static_cast<std::size_t>(count) * 8 + 63) / 64 * 64);
-    if (own == nullptr) throw std::bad_alloc();
-    return Channel(static_cast<double*>(own), [](double* p) { std::free(p); });
+  if (count > kMostRounded) {
+    const std::shared_ptr<LargePool> from = large_pool();
+    const LargePool::Buffer buffer = from->get((static_cast<std::size_t>(count) * 8 + 63) / 64 * 64);
+    return Channel(static_cast<double*>(buffer.data), [from, buffer](double*) { from->put(buffer); });
   }
   const int size_class = std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
   const std::shared_ptr<Pool> from = pool();

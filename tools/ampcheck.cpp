@@ -91,7 +91,7 @@ ExitCode guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   require_cpu();
-  keep_freed_memory();
+  keep_freed_memory(1 << 21);  // checks take buffers of many sizes; large ones have a pool
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
   ExitCode code = guarded(argc, argv);
   try {

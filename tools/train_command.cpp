@@ -18,6 +18,7 @@
 #include "checks/train/trace_record.h"
 #include "src/amp/error.h"
 #include "src/file_bytes.h"
+#include "src/freed_memory.h"
 #include "src/parallel.h"
 #include "tools/as_usage.h"
 #include "tools/child.h"
@@ -311,6 +312,7 @@ ExitCode train_command(const Options& options) {
   require_device(options.device);
   require_apart(options.train);
   require_own_kind(options.train);
+  keep_freed_memory();
   set_threads(options.jobs);
   const TrainOptions wanted = as_usage([&] { return train_options(options); });
   if (wanted.own_net)
