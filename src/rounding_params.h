@@ -16,6 +16,9 @@
 
 namespace ampcheck::rounding_detail {
 
+/// Formats that have conversions of their own.
+enum class Known { none, fp16, bf16, e4m3fn, e5m2 };
+
 struct EncodeParams {
   Rounding rounding;
   bool constant_shift;
@@ -26,6 +29,7 @@ struct EncodeParams {
   bool unusual;             ///< one of the flags below, or flushing
   bool remap;               ///< codes above max_code become over_code
   bool scale;               ///< e8m0
+  Known known;              ///< to nearest even or toward zero from fp32, what is beyond becoming infinity (e4m3fn: NaN); else none
   bool drop_negative_zero;  ///< fnuz
   bool nan_positive;        ///< no NaN in the format: its stand-in has no sign
   int code_bits;

@@ -287,6 +287,10 @@ HWY_INLINE void ForEachVector(D d, const std::uint8_t* in, std::size_t in_bytes,
   std::memcpy(out + i * out_bytes, to, (n - i) * out_bytes);
 }
 
+#if HWY_TARGET == HWY_AVX2
+#include "src/rounding_avx2.h"
+#endif
+
 template <Rounding R, bool kConst, class D, class Sink>
 HWY_NOINLINE void EncodeLoop(D d, const EncodeParams& params, const std::uint8_t* in, std::size_t n,
                              std::uint64_t index, std::size_t out_bytes, std::uint8_t* out, Sink sink) {
@@ -339,6 +343,10 @@ void EncodePacked(D d, const EncodeParams& p, const void* in, std::size_t n, std
 }
 
 void EncodeFloats(const EncodeParams& p, const float* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
+#if HWY_TARGET == HWY_AVX2
+  const std::size_t done = EncodeKnown(p, reinterpret_cast<const std::uint8_t*>(in), n, static_cast<std::uint8_t*>(out));
+  in += done, n -= done, index += done, out = static_cast<std::uint8_t*>(out) + done * static_cast<std::size_t>(bytes);
+#endif
   EncodePacked(D32(), p, in, n, index, bytes, out);
 }
 
