@@ -60,7 +60,6 @@ struct Wrong {
   Departed departed(const std::set<std::string>& known) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, false, known); }
   std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
-  bool on_one_line() const { return one_factor() || on_regular_lines(comparison, interval.shape); }
 
   mutable std::optional<std::string> surely_low = {};
 };
@@ -96,7 +95,7 @@ Replayed confirmed(const Replayed& before, const Wrong& wrong) {
 Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
   std::vector<Replayed>& known = whole.run.replayed[whole.tensor.name];
   if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
-  const bool one_factor = whole.on_one_line();
+  const bool one_factor = whole.one_factor() || on_regular_lines(whole.comparison, whole.interval.shape);
   Replayed out = known.empty() ? Replayed() : confirmed(known.back(), rows != nullptr ? *rows : whole);
   if (out.kind == Replayed::Kind::none && rows != nullptr) out = replays(*rows, one_factor);
   constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
@@ -111,7 +110,7 @@ Departed departs(const Wrong& whole, const Wrong* rows) {
   // A short accumulator that explained another probe is asked first, and so is one whose every number is the kernel's: it takes a tenth of the time.
   const auto before = whole.run.replayed.find(whole.tensor.name);
   if (before != whole.run.replayed.end() && !before->second.empty() && before->second.back().kind == Replayed::Kind::low_accumulation) return {};
-  if (std::string words; !whole.on_one_line() && (rows != nullptr ? *rows : whole).surely_accumulates_low(words)) return {};
+  if (std::string words; !on_regular_lines(whole.comparison, whole.interval.shape) && (rows != nullptr ? *rows : whole).surely_accumulates_low(words)) return {};
   const std::tuple refuted(whole.tensor.name, whole.pass, false);
   if (whole.run.no_departure.contains(refuted)) return {};
   Departed out = rows != nullptr ? rows->departed(known) : whole.departed(known);

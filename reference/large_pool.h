@@ -29,6 +29,7 @@ class LargePool {
   /// At least `bytes`, a multiple of 64, aligned to 64. Throws std::bad_alloc.
   Buffer get(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
+    waiting_.reserve(waiting_.size() + used_ + 1);  // put() must not throw
     Buffer taken{bytes, nullptr};
     const auto fit = std::find_if(waiting_.begin(), waiting_.end(), [&](const Buffer& b) { return bytes <= b.bytes && bytes >= b.bytes / 4 * 3; });
     if (fit != waiting_.end()) {
@@ -37,7 +38,6 @@ class LargePool {
       waiting_bytes_ -= taken.bytes;
     }
     while (!waiting_.empty() && used_bytes_ + taken.bytes + waiting_bytes_ > most_used_) drop_oldest();
-    waiting_.reserve(waiting_.size() + used_ + 1);  // put() must not throw
     if (taken.data == nullptr) taken.data = std::aligned_alloc(64, bytes);
     if (taken.data == nullptr) throw std::bad_alloc();
     ++used_, used_bytes_ += taken.bytes;

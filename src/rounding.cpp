@@ -55,6 +55,13 @@ void set_overflow(EncodeParams& p, const FloatFormat& format, Overflow overflow)
   p.infinity_code = over;
 }
 
+Known known(const FloatFormat& format) {
+  if (format == kFp16) return Known::fp16;
+  if (format == kBf16) return Known::bf16;
+  if (format == kE4m3fn) return Known::e4m3fn;
+  return format == kE5m2 ? Known::e5m2 : Known::none;
+}
+
 }  // namespace
 
 EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, const FloatFormat& source) {
@@ -88,9 +95,8 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   const bool plain = !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
   p.simple = plain && p.infinity_code == p.limit_positive;
   p.inward = plain && p.infinity_code == p.limit_positive + 1;
-  if (source == kFp32 && p.limit_positive == (mode.rounding == Rounding::nearest_even ? p.max_code + 1 : p.max_code) &&
-      ((mode.rounding == Rounding::nearest_even && p.simple) || (mode.rounding == Rounding::toward_zero && p.inward)))
-    p.known = format == kFp16 ? Known::fp16 : format == kBf16 ? Known::bf16 : format == kE4m3fn ? Known::e4m3fn : format == kE5m2 ? Known::e5m2 : Known::none;
+  const bool beyond = mode.rounding == Rounding::nearest_even ? p.simple && p.limit_positive > p.max_code : mode.rounding == Rounding::toward_zero && p.inward;
+  if (source == kFp32 && beyond) p.known = known(format);
   // Up to max_finite nothing overflows; zeros and subnormals of formats without their own rules go the common way.
   if (source == kFp64 && !p.scale && !p.drop_negative_zero && !p.nan_positive && p.shift > 0)
     p.most_normal = std::bit_cast<std::uint64_t>(format.max_finite());

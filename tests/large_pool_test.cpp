@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
-
+#include <vector>
 
 namespace ampcheck::reference {
 namespace {
