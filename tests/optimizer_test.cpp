@@ -342,6 +342,27 @@ TEST(Optimizer, TwoStepsByHand) {
   EXPECT_DOUBLE_EQ(after_two<Rmsprop>(rmsprop), 1.0 - 0.1 * 2.0 + 0.1 / std::sqrt(0.75 + 0.25));
 }
 
+TEST(Optimizer, UnfitGradientsAreRefusedBeforeAnythingMoves) {
+  const auto refusal = [](Tensor grad, std::optional<std::vector<std::int64_t>> rows) -> std::string {
+    Parameter first{"first", filled(Dtype::fp32, 3, 1.0)}, second{"second", filled(Dtype::fp32, 3, 1.0)};
+    first.grad = filled(Dtype::fp32, 3, 1.0);
+    second.grad = std::move(grad), second.sparse_rows = std::move(rows);
+    Sgd sgd({&first, &second}, SgdOptions{});
+    try {
+      sgd.step();
+    } catch (const Error& error) {
+      EXPECT_EQ(to_doubles(first.value.view()), std::vector<double>(3, 1.0));
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(Tensor::uninitialized(Dtype::i64, Shape{3}), std::nullopt), "[optimizer] gradient of 'second', got i64, want a float dtype");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 4, 1.0), std::nullopt), "[optimizer] gradient of 'second', got shape [4], want [3]");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{0, 3}}), "[optimizer] gradient of 'second', got row 3, want 0 to 2");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{-1, 0}}), "[optimizer] gradient of 'second', got row -1, want 0 to 2");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 3, 1.0), {{0, 1}}), "[optimizer] gradient of 'second', got 3 numbers for 2 rows, want rows of [3]");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{2, 2}}), "");
+}
 TEST(Optimizer, Bf16WeightsStagnateAndMasterWeightsDoNot) {
   SgdOptions options;
   options.lr = 0x1p-10;  // below half the spacing of bf16 at 1, which is 2^-8 below it

@@ -2,6 +2,7 @@
 // The training runs that PyTorch did (shared/torch_goldens/training_run.json), repeated with our kernels, scaler and optimizer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -255,6 +256,20 @@ void compare_skips(const Golden& run, const OwnRun& own) {
   EXPECT_EQ(got, want);
 }
 
+/// The largest activations and the share of zeros among their gradients, where nothing is rounded to less than fp64.
+void compare_activations_in_fp64(const models::StepRecord& record, const Golden& step) {
+  for (std::size_t a = 0; a < 5; ++a) {
+    const auto id = static_cast<std::size_t>(record.find(kWritten[a])->output);
+    const std::vector<double>&values = record.values[id], &gradient = record.cotangents[id];
+    double amax = 0;
+    for (const double v : values) amax = std::max(amax, std::fabs(v));
+    const double want = real(step.at("max_abs_activation").at(kActivations[a]));
+    EXPECT_NEAR(amax, want, want * loss_bound("fp64", "")) << kActivations[a];
+    EXPECT_EQ(static_cast<double>(std::count(gradient.begin(), gradient.end(), 0.0)) / static_cast<double>(gradient.size()),
+              real(step.at("activation_grad_zero_fraction").at(kActivations[a]))) << kActivations[a];
+  }
+}
+
 void play_in_fp64(const Golden& run) {
   const TrainOptions options = options_of(run);
   ParameterSet init("mlp", 1);
@@ -264,6 +279,7 @@ void play_in_fp64(const Golden& run) {
   for (const Golden& step : run.at("steps")) {
     const double want = real(step.at("loss"));
     EXPECT_LE(std::fabs(fp64.step() - want) / want, loss_bound("fp64", ""));
+    compare_activations_in_fp64(fp64.records().front(), step);
     std::size_t p = 0;
     for (const Parameter& parameter : fp64.parameters().all()) {
       const double norm = real(step.at("param_norms")[p]), gradient = real(step.at("grad_norms")[p]);

@@ -291,8 +291,29 @@ void BlockOptimizer::update_sparse(std::size_t i) {
   }
 }
 
+/// Before anything moves: gradients of another shape, of rows that are not there, or of whole numbers.
+void BlockOptimizer::refuse_unfit_gradients() const {
+  for (const Parameter* parameter : parameters_) {
+    const Tensor& grad = parameter->grad;
+    if (!grad.defined()) continue;
+    const std::string where = "[optimizer] gradient of '" + parameter->name + "', got ";
+    if (!is_float(grad.dtype())) throw Error(where + std::string(info(grad.dtype()).name) + ", want a float dtype");
+    const Shape& shape = parameter->value.shape();
+    if (!parameter->sparse_rows) {
+      if (grad.shape() != shape) throw Error(where + "shape " + grad.shape().str() + ", want " + shape.str());
+      continue;
+    }
+    const std::int64_t rows = shape.rank > 0 ? shape[0] : 1, stored = std::ssize(*parameter->sparse_rows);
+    if (rows == 0 ? grad.count() != 0 : grad.count() != stored * (shape.count() / rows))
+      throw Error(where + std::to_string(grad.count()) + " numbers for " + std::to_string(stored) + " rows, want rows of " + shape.str());
+    for (const std::int64_t row : *parameter->sparse_rows)
+      if (row < 0 || row >= rows) throw Error(where + "row " + std::to_string(row) + ", want 0 to " + std::to_string(rows - 1));
+  }
+}
+
 bool BlockOptimizer::update() {
   const bool skip = skipped(), at_once = !skip && updates_at_once();
+  if (!skip) refuse_unfit_gradients();
   std::vector<TensorUpdate> updates;
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -308,8 +329,6 @@ bool BlockOptimizer::update() {
     float* step = counts_steps() ? state(i)["step"].span<float>().data() : nullptr;
     if (step != nullptr) *step += 1.0f;
     if (!skip) {
-      if (parameter.grad.shape() != parameter.value.shape())
-        throw Error("[optimizer] gradient of '" + parameter.name + "', got shape " + parameter.grad.shape().str() + ", want " + parameter.value.shape().str());
       if (at_once) updates.push_back(update_of(i, first)), numbers.push_back(i);
       else update_parameter(i, first);
     }

@@ -118,6 +118,7 @@ class BlockOptimizer : public Optimizer {
   bool prepare_state(std::size_t i);
   Walk tensors_of(std::size_t i);
   bool updates_at_once() const;
+  void refuse_unfit_gradients() const;
   TensorUpdate update_of(std::size_t i, bool first);
   void run_at_once(std::span<const TensorUpdate> updates, std::span<const std::size_t> numbers);
   void update_parameter(std::size_t i, bool first);
