@@ -117,7 +117,8 @@ bool codes_hold(const std::uint16_t* codes, const double* value, const double* r
     const auto bits = hn::BitCast(u, v), size = hn::And(bits, magnitude);
     const auto odd = hn::And(hn::ShiftRight<kShift>(size), one);
     const auto rounded = hn::ShiftRight<kShift>(hn::Add(hn::Add(size, below_half), odd));
-    wrong = hn::Or(wrong, hn::Xor(code, hn::OrAnd(rounded, hn::ShiftRight<48>(bits), sign)));
+    // Beyond the largest number the magnitude would reach the sign's place.
+    wrong = hn::Or(wrong, hn::OrAnd(hn::Xor(code, hn::OrAnd(rounded, hn::ShiftRight<48>(bits), sign)), rounded, sign));
     seen = hn::And(seen, hn::Gt(hn::Mul(hn::Abs(v), share), kRadii ? hn::Add(near, r) : near));
   };
   std::size_t k = 0;

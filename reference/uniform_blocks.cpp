@@ -27,6 +27,33 @@ using I = hn::ScalableTag<std::int64_t>;
 using Lanes = hn::Vec<D>;
 constexpr std::int64_t kMagnitude = 0x7fffffffffffffff;
 
+#if HWY_TARGET == HWY_AVX2
+/// As below, where 64-bit integers have no maximum: of doubles, with what is infinite or NaN kept apart.
+struct Eyes {
+  Lanes largest, smallest, odd, zeros;
+  HWY_INLINE Eyes() {
+    const D d;
+    largest = odd = zeros = hn::Zero(d), smallest = hn::Set(d, kInfinity);
+  }
+  HWY_INLINE void see(Lanes v) {
+    const D d;
+    const Lanes size = hn::Abs(v), zero = hn::VecFromMask(d, hn::Eq(size, hn::Zero(d)));
+    largest = hn::Max(largest, size);
+    odd = hn::Or(odd, hn::Sub(v, v));
+    zeros = hn::Or(zeros, zero);
+    smallest = hn::Min(hn::Or(size, zero), smallest);  // the second one where the first is NaN, as zero and NaN are here
+  }
+  HWY_INLINE void report(Extremes& out) const {
+    const D d;
+    const I i;
+    const bool finite = hn::AllTrue(i, hn::Eq(hn::BitCast(i, hn::Abs(odd)), hn::Zero(i)));
+    out.finite &= finite;
+    if (finite) out.largest = std::max(out.largest, hn::GetLane(hn::MaxOfLanes(d, largest)));
+    out.smallest = std::min(out.smallest, hn::GetLane(hn::MinOfLanes(d, smallest)));
+    out.zero |= !hn::AllTrue(i, hn::Eq(hn::BitCast(i, zeros), hn::Zero(i)));
+  }
+};
+#else
 /// The extremes of some lanes, on bits: as whole numbers, magnitudes order like the numbers, and NaN above infinity.
 struct Eyes {
   hn::Vec<I> largest, smallest, nonzero;
@@ -52,6 +79,7 @@ struct Eyes {
     out.zero |= hn::GetLane(hn::MinOfLanes(i, smallest)) == 0;
   }
 };
+#endif
 
 /// The largest alone, and whether all are finite: a third of the work.
 struct OneEye {

@@ -350,8 +350,45 @@ void EncodeFloats(const EncodeParams& p, const float* in, std::size_t n, std::ui
   EncodePacked(D32(), p, in, n, index, bytes, out);
 }
 
+/// fp64 to nearest even in 16 bits where numbers are normal or zero there, on the upper halves alone: their last bit is set where the lower
+/// half is not zero, which rounds alike. Other numbers go the way of all. Returns how many that fill whole vectors were made.
+std::size_t EncodeDoublesIn16(const EncodeParams& params, const double* in, std::size_t n, std::uint16_t* out) {
+  const EncodeParams p = params;
+  if (p.rounding != Rounding::nearest_even || p.constant_shift || p.most_normal == 0 || p.shift < 34 || p.storage_shift != 0) return 0;
+  const D64 d;
+  const hn::Repartition<std::uint32_t, D64> w;
+  const hn::Rebind<std::uint16_t, decltype(w)> d16;
+  const auto upper_half = [](std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); };
+  const int shift = p.shift - 32;
+  const auto one = Constant(w, 1), most = Constant(w, upper_half(p.most_normal) - 1), least = Constant(w, upper_half(p.first_exponent) - 1);
+  const auto rebase = Constant(w, upper_half(p.first_exponent) - (1u << 20)), below_half = Constant(w, (1u << (shift - 1)) - 1), sign_code = Constant(w, p.sign_code);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(w) <= n; i += hn::Lanes(w)) {
+    hwy::Prefetch(in + i + kPrefetchAhead / sizeof(double));
+    const auto* const from = reinterpret_cast<const std::uint64_t*>(in + i);
+    const auto first = hn::LoadU(d, from), second = hn::LoadU(d, from + hn::Lanes(d));
+    const auto upper = hn::ConcatOdd(w, hn::BitCast(w, second), hn::BitCast(w, first)), lower = hn::ConcatEven(w, hn::BitCast(w, second), hn::BitCast(w, first));
+    const auto mag = hn::Or(hn::And(upper, Constant(w, 0x7fffffffu)), hn::IfThenZeroElse(hn::Eq(lower, hn::Zero(w)), one));
+    const auto zero = hn::Eq(mag, hn::Zero(w));
+    if (HWY_UNLIKELY(!hn::AllTrue(w, hn::Or(zero, hn::AndNot(Greater(w, mag, most), Greater(w, mag, least)))))) {
+      const hn::Rebind<std::uint16_t, D64> half16;
+      hn::StoreU(hn::TruncateTo(half16, Encode<Rounding::nearest_even, false>(d, p, first, first)), half16, out + i);
+      hn::StoreU(hn::TruncateTo(half16, Encode<Rounding::nearest_even, false>(d, p, second, second)), half16, out + i + hn::Lanes(d));
+      continue;
+    }
+    const auto v = hn::Sub(mag, rebase), odd = hn::And(hn::ShiftRightSame(v, shift), one);
+    const auto code = hn::IfThenZeroElse(zero, hn::ShiftRightSame(hn::Add(hn::Add(v, below_half), odd), shift));
+    hn::StoreU(hn::TruncateTo(d16, hn::OrAnd(code, SignMask(w, upper), sign_code)), d16, out + i);
+  }
+  return i;
+}
+
 void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::uint64_t index, int bytes,
                    void* out) {
+  if (bytes == 2) {
+    const std::size_t done = EncodeDoublesIn16(p, in, n, static_cast<std::uint16_t*>(out));
+    in += done, n -= done, index += done, out = static_cast<std::uint16_t*>(out) + done;
+  }
   EncodePacked(D64(), p, in, n, index, bytes, out);
 }
 

@@ -198,6 +198,33 @@ TEST(BallRows, NearTheEndsOfTheRangeTheWholeIsUsed) {
   EXPECT_FALSE(reference.tame());
 }
 
+/// Extremes of values alone: zeros, subnormal and non-finite numbers at every place of vectors of any width.
+TEST(BallRows, EveryWidthSeesTheSameExtremes) {
+  constexpr double kInf = HUGE_VAL, kNan = NAN;
+  const Random random(3, "extremes");
+  for (const std::string_view target : simd_targets())
+    for (const double special : {0.0, -0.0, 0x1p-1074, -0x1p-1030, kInf, -kInf, kNan})
+      for (std::size_t n = 1; n <= 20; ++n)
+        for (std::size_t at = 0; at < n; ++at) {
+          set_simd_target(target);
+          std::vector<double> values(n);
+          for (std::size_t i = 0; i < n; ++i) values[i] = (random.uniform(i) + 0.5) * (i % 2 == 0 ? 1 : -1);
+          values[at] = special;
+          reference::Extremes seen{.smallest = kInf};
+          reference::see_values(values.data(), n, seen);
+          double smallest = kInf, largest = 0;
+          for (const double v : values) {
+            if (v != 0 && std::isfinite(v)) smallest = std::min(smallest, std::fabs(v));
+            if (std::isfinite(special)) largest = std::max(largest, std::fabs(v));  // of numbers that are not all finite nothing is said
+          }
+          EXPECT_EQ(seen.finite, std::isfinite(special)) << target << " " << special << " at " << at << " of " << n;
+          EXPECT_EQ(seen.zero, special == 0) << target << " " << special << " at " << at << " of " << n;
+          EXPECT_EQ(seen.smallest, smallest) << target << " " << special << " at " << at << " of " << n;
+          EXPECT_EQ(seen.largest, largest) << target << " " << special << " at " << at << " of " << n;
+        }
+  set_simd_target("");
+}
+
 TEST(BallRows, EveryWidthGivesTheSameBits) {
   const OpDef& op = *find_op("gelu");
   const OpCall call = parse_call("gelu(x=bf16[64,129])", op.signature);

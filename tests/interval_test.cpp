@@ -369,6 +369,24 @@ TEST(SettledCodes, TiesGoToTheEvenCodeAndTheEndsOfTheRangeStayOpen) {
   set_simd_target("");
 }
 
+/// A value far beyond the format's largest number: the bits of its code that a code has no room for make none of those that it has right.
+TEST(SettledCodes, ACodeIsNotThatOfAValueWithTheSameLowBits) {
+  for (const std::string_view target : simd_targets())
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+      set_simd_target(target);
+      const FloatFormat& f = format(dtype);
+      for (int exponent = f.max_exponent() + 1; exponent < 1024; ++exponent)
+        for (const double sign : {1.0, -1.0})
+          for (const int negative : {0, 0x8000}) {
+            Codes at = codes_of(std::vector<double>(9, std::ldexp(sign * 1.25, exponent)), dtype, 0);
+            const int code = (exponent + f.bias) << f.fraction_bits() | 1 << (f.fraction_bits() - 2);
+            at.codes.assign(9, static_cast<std::uint16_t>((code & 0x7fff) | negative));
+            EXPECT_FALSE(at.settled(dtype)) << target << " 2^" << exponent << " taken for " << decode_scalar(f, at.codes[0]);
+          }
+    }
+  set_simd_target("");
+}
+
 /// It leaves open what the test of values does, element by element: at random values beside ties, at random codes beside the nearest.
 TEST(SettledCodes, LeaveOpenWhatTheTestOfValuesDoes) {
   const Random random(6, "codes beside ties");
