@@ -112,8 +112,10 @@ TEST(Contract, FindsALowAccumulator) {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t kEvery = 53;  // instrumented, more would take minutes
+constexpr const char* kTooLong = "attention";  // and one of these as long as all others
 #else
 constexpr std::size_t kEvery = 13;  ///< of the zoo's kernels
+constexpr const char* kTooLong = "";
 #endif
 
 OpDef with_results(const OpDef& op, const std::function<void(std::vector<double>&)>& change) {
@@ -265,7 +267,7 @@ TEST(Contract, HasNoLineForAKernelThatIsWrong) {
   for (std::size_t k = 0; k < zoo::specimens().size(); ++k) {
     const zoo::Specimen& s = zoo::specimens()[k];
     if (!s.correct() && (s.due == Verdict::precision_contract || s.also == Verdict::precision_contract)) continue;
-    if (k % kEvery != 0) continue;
+    if (k % kEvery != 0 || s.name().starts_with(std::string(kTooLong) + ".")) continue;
     const ContractReading r = read_contract(s.op, s.dtypes.front(), 1);
     const bool as_declared = r.best.accumulate == Dtype::fp32 && !r.best.flushes_subnormals && r.best.math.exp < 10;
     if (s.correct()) {
