@@ -14,6 +14,7 @@
 #include "checks/plugin.h"
 #include "checks/runner.h"
 #include "tests/run_program.h"
+#include "tests/sanitized.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -67,11 +68,7 @@ Seen seen_of(const OpDef& op, CaseSet set, Dtype storage, std::uint64_t seed, st
 class RightBlackBox : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, RightBlackBox, ::testing::Values("plain_softmax", "gated_square", "plain_softmax_tangent", "gated_square_tangent"));
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSeeds = 10;  // sanitizers look for other things, at a tenth of the speed
-#else
-constexpr std::uint64_t kSeeds = 200;
-#endif
+constexpr std::uint64_t kSeeds = testing::kSanitized ? 10 : 200;
 
 TEST_P(RightBlackBox, IsNotFlaggedIn200Seeds) {
   const OpDef& op = op_named(GetParam());

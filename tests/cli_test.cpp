@@ -13,6 +13,7 @@
 #include "src/npy.h"
 #include "src/tensor_file.h"
 #include "tests/run_program.h"
+#include "tests/sanitized.h"
 
 namespace ampcheck::testing {
 namespace {
@@ -99,6 +100,7 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"check 'softmax(x=fp32[3,4],range=confidnt)'", "did you mean 'confident'?"},
       {"check 'softmax(x=fp32[3])'", "too few extents"},
       {"check --seeds -3", "want a whole number"},
+      {"check add --seeds 1000000", "[check] --seeds, got 1000000, which makes more than 2,000,000 cases, want fewer"},
       {"check --shapes first,", "want"},
       {"check relu --real only --shapes N=3", "[--shapes] got shapes beside '--real only'"},
       {"check --shapes 64,8", "or extents of your own as N=64,D=1025"},
@@ -450,9 +452,7 @@ TEST(Cli, WhatNobodyJudgedIsSaid) {
 }
 
 TEST(Cli, TheJudgesOwnWantOfMemoryConvictsNobody) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer reserves more memory than the test allows";
-#endif
+  if (kSanitized) GTEST_SKIP() << "a sanitizer reserves more memory than the test allows";
   const ProgramResult run = ampcheck("check 'softmax(x=fp32[2048,4096],seed=1)' --jobs 1 --memory 100GB", "ulimit -v 600000;");
   EXPECT_EQ(run.exit_code, 4) << run.out << run.err;
   EXPECT_TRUE(contains(run.out, "SKIPPED")) << run.out;

@@ -13,6 +13,7 @@
 #include "checks/zoo/zoo.h"
 #include "src/rounding.h"
 #include "tests/run_program.h"
+#include "tests/sanitized.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -24,7 +25,7 @@ const Reading& reading_of(const std::vector<Reading>& all, const std::string& wo
 }
 
 TEST(Contract, OfCorrectKernels) {
-  for (const char* name : {"softmax", "layer_norm", "gelu", "cross_entropy"}) {
+  for (const char* name : testing::all_or_first({"softmax", "layer_norm", "gelu", "cross_entropy"})) {
     const ContractReading r = read_contract(*find_op(name), Dtype::fp32, 1);
     EXPECT_EQ(r.best.accumulate, Dtype::fp32) << name;
     for (const TensorReading& t : r.tensors) {
@@ -110,13 +111,8 @@ TEST(Contract, FindsALowAccumulator) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kEvery = 53;  // instrumented, more would take minutes
-constexpr const char* kTooLong = "attention";  // and one of these as long as all others
-#else
-constexpr std::size_t kEvery = 13;  ///< of the zoo's kernels
-constexpr const char* kTooLong = "";
-#endif
+constexpr std::size_t kEvery = testing::kSanitized ? 53 : 13;  ///< of the zoo's kernels
+constexpr const char* kTooLong = testing::kSanitized ? "attention" : "";  // instrumented, one of these takes as long as all others
 
 OpDef with_results(const OpDef& op, const std::function<void(std::vector<double>&)>& change) {
   OpDef out = op;

@@ -2,6 +2,9 @@
 // Regions that a model opens while it runs: autocast in autocast, no_grad, inference mode, custom_fwd; and gradients kept in 16 bits.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "checks/models/fp64_tape.h"
 #include "checks/models/layers.h"
 #include "checks/train/trainer.h"
@@ -266,6 +269,55 @@ TEST(GraphRegions, GradientsStayInLowPrecisionOnRequest) {
   EXPECT_EQ(low->grad("a.weight").dtype(), Dtype::fp16);
   EXPECT_EQ(low->grad("n.weight").dtype(), Dtype::fp32) << "layer_norm ran in fp32, and its gradient never was in 16 bits";
   for (const char* name : {"a.weight", "a.bias", "n.weight"}) EXPECT_EQ(to_doubles(wide->grad(name).view()), to_doubles(low->grad(name).view())) << name << ": widening changes no value";
+}
+
+TEST(GraphRegions, WhatIsCastIsMeasuredInOnePass) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const struct {
+    std::vector<float> values;
+    double largest;
+    bool finite;
+  } kAll[] = {{{0.5f, -3, 2}, 3, true}, {{}, 0, true}, {{-0.0f, 0}, 0, true}, {{1, -inf, 7}, 7, false}, {{nan, -2, 1}, 2, false}, {{0x1p-149f, -0x1p-148f}, 0x1p-148, true}, {{-0x1.fffffep127f}, 0x1.fffffep127, true}};
+  for (const auto& [values, largest, finite] : kAll)
+    for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {
+      Tensor x(dtype, {std::ssize(values)});
+      from_doubles(std::vector<double>(values.begin(), values.end()), x.view());
+      EXPECT_EQ(magnitudes(x.view()).largest_finite, largest) << ::testing::PrintToString(values);
+      EXPECT_EQ(magnitudes(x.view()).all_finite, finite) << ::testing::PrintToString(values);
+      EXPECT_EQ(all_finite(x.view()), finite) << ::testing::PrintToString(values);
+    }
+}
+
+/// Of a cast the observer is told what was measured of its source: a number that is not finite in it, too.
+TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
+  struct Sizes final : Observer {
+    bool wants(std::string_view) const override { return true; }
+    bool wants_exact(std::string_view) const override { return false; }
+    bool see(const Event& e) override {
+      if (!e.cast || e.phase != Phase::forward) return all_finite(e.got);
+      ++casts;
+      const std::vector<double> exact = to_doubles(e.exact);
+      double largest = 0;
+      bool finite = true;
+      for (const double x : exact) {
+        finite &= std::isfinite(x);
+        if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+      }
+      EXPECT_EQ(e.largest_exact.value_or(largest), largest) << e.tensor;
+      EXPECT_EQ(e.inputs_finite, finite) << e.tensor;
+      measured += e.largest_exact.has_value(), wild += !finite;
+      return all_finite(e.got);
+    }
+    int casts = 0, measured = 0, wild = 0;
+  } seen;
+  Step run({.observer = &seen});
+  const Autocast region(kList, autocast_in(Dtype::fp16));
+  run.graph.parameter("a.weight", {8, 8}, 0, 1);
+  run.parameters.find("a.weight")->value.span<float>()[3] = std::numeric_limits<float>::infinity();
+  for (const char* layer : {"a", "b"}) models::linear(run.graph, layer, input(run.graph), 8);
+  EXPECT_EQ(seen.casts, 6) << "input, weight and bias of each";
+  EXPECT_EQ(seen.measured, 6);
+  EXPECT_EQ(seen.wild, 1);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "src/error.h"
 #include "src/tensor_file.h"
 #include "tests/run_program.h"
+#include "tests/sanitized.h"
 #include "tools/wire.h"
 
 namespace ampcheck::tools {
@@ -52,9 +53,7 @@ INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::ValuesIn(kDeeds), [](const aut
 
 TEST_P(Hostile, IsPinnedToItsCase) {
   const Deed& deed = GetParam();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  if (std::string(deed.op) == "takes_memory") GTEST_SKIP() << "a sanitizer's shadow is larger than any limit of memory";
-#endif
+  if (testing::kSanitized && std::string(deed.op) == "takes_memory") GTEST_SKIP() << "a sanitizer's shadow is larger than any limit of memory";
   const ProgramResult run = testing::ampcheck("check " + kHostile + " " + deed.op + " --regimes quick --json --timeout " + std::to_string(deed.timeout));
   const bool guilty = std::string(deed.verdict) != "ROUNDING";
   EXPECT_EQ(run.exit_code, guilty ? 1 : 0) << run.err;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/run_program.h"
+#include "tests/sanitized.h"
 #include "tools/trace_file.h"
 
 namespace ampcheck::testing {
@@ -309,9 +310,7 @@ TEST_F(OwnLayer, ANetThatTrainsNothingIsRefused) {
 }
 
 TEST(TrainCommand, ANetThatDoesNotFitIntoMemoryIsNoErrorOfTheProgram) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the address sanitizer wants all addresses for itself";
-#endif
+  if (testing::kSanitized) GTEST_SKIP() << "the address sanitizer wants all addresses for itself";
   const ProgramResult run = ampcheck("train --model tutorial --width 1000000 --batch 1 --steps 1", "ulimit -v 4000000;");
   EXPECT_EQ(run.exit_code, 6) << run.err;
   EXPECT_TRUE(contains(run.err, "not enough memory")) << run.err;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -157,6 +158,11 @@ TEST(Numbers, ReadAndPrintTheSameEverywhere) {
   EXPECT_EQ(hex_float(-0.0), "-0x0p+0");
   EXPECT_EQ(hex_float(0.1), "0x1.999999999999ap-4");
   EXPECT_EQ(short_decimal(kBf16, 0.10009765625), "0.1");
+  EXPECT_EQ(short_decimal(kBf16, -10), "-10");
+  EXPECT_EQ(short_decimal(kFp16, 65504), "65504");
+  EXPECT_EQ(short_decimal(kFp64, -0.0), "-0");
+  EXPECT_EQ(short_decimal(kBf16, 0x1p20), "1.05e+06");
+  EXPECT_EQ(short_decimal(kBf16, std::numeric_limits<double>::infinity()), "inf");
   EXPECT_EQ(grouped(61204112), "61,204,112");
   EXPECT_EQ(grouped(-100), "-100");
   EXPECT_EQ(percent(0.41), "41 %");

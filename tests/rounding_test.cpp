@@ -15,6 +15,7 @@
 
 #include "src/error.h"
 #include "tests/rounding_oracle.h"
+#include "tests/sanitized.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -177,7 +178,7 @@ std::vector<double> boundary_inputs(const FloatFormat& format, const std::vector
   return in;
 }
 
-class OnEveryTarget : public testing::TestWithParam<std::string> {
+class OnEveryTarget : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { set_simd_target(GetParam()); }
   void TearDown() override { set_simd_target(""); }
@@ -188,7 +189,7 @@ std::vector<std::string> targets() {
   for (const std::string_view name : simd_targets()) names.emplace_back(name);
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Simd, OnEveryTarget, testing::ValuesIn(targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, OnEveryTarget, ::testing::ValuesIn(targets()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(OnEveryTarget, BoundariesTiesAndNeighbours) {
@@ -300,11 +301,7 @@ TEST_P(OnEveryTarget, LongOutputsThatBypassTheCacheAreTheSame) {
 
 // 10^7 patterns over all formats, each in every deterministic rounding, from fp32 and from fp64.
 TEST_P(OnEveryTarget, RandomPatterns) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::size_t kTotal = 500'000;  // instrumented code is many times slower and sees the same paths
-#else
-  constexpr std::size_t kTotal = 10'000'000;
-#endif
+  constexpr std::size_t kTotal = testing::kSanitized ? 500'000 : 10'000'000;
   const auto formats = all_formats();
   const std::size_t per_format = kTotal / formats.size() + 1;
   const std::size_t workers = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);

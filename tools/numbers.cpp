@@ -56,6 +56,7 @@ std::string rounded_decimal(double value, int digits) {
 
 std::string short_decimal(const FloatFormat& format, double value) {
   if (std::isnan(value)) return "nan";
+  if (value == std::rint(value) && std::fabs(value) < 1e6) return fmt::format("{:.0f}", value);  // exact: -10 and 1024, not -1e+01 and 1.02e+03
   const std::uint64_t code = encode_scalar(format, value);
   for (int digits = format.precision <= 4 ? 3 : 1; digits < 17; ++digits) {  // 448 in 8 bits reads better than 4.5e+02, of the same code
     std::string text = rounded_decimal(value, digits);

@@ -21,7 +21,7 @@ std::optional<std::int64_t> parse_whole(std::string_view text);
 std::string hex_float(double value);
 /// "0x3dcd": as many digits as the format has.
 std::string hex_bits(const FloatFormat& format, std::uint64_t bits);
-/// The shortest decimal that rounds to the same code of the format.
+/// The shortest decimal that rounds to the same code of the format; a whole number of up to six digits as it is.
 std::string short_decimal(const FloatFormat& format, double value);
 /// At most `digits` significant digits.
 std::string rounded_decimal(double value, int digits);

@@ -10,6 +10,7 @@
 #include "src/error.h"
 #include "src/suggestion.h"
 #include "tools/as_usage.h"
+#include "tools/numbers.h"
 #include "tools/user_tensors.h"
 
 namespace ampcheck::tools {
@@ -83,10 +84,13 @@ class Collector {
     const bool all = matches(pattern, signature.name);
     for (const Dtype storage : signature.precision.storage) {
       if (!admits(storage)) continue;
-      for (std::uint64_t i = 0; i < options_.seeds; ++i)
+      const std::size_t before = selection_.cases.size();
+      for (std::uint64_t i = 0; i < options_.seeds; ++i) {
         for (OpCall& call : checks::cases_of(signature, storage, options_.set, options_.first_seed + i))
           if (admit_shape(options_.shapes, signature, call) && (all || matches(pattern, call.str(signature))))
             add({&op, std::move(call)});
+        if (i == 0) require_fitting(before + (selection_.cases.size() - before) * options_.seeds);
+      }
     }
   }
 
@@ -96,6 +100,12 @@ class Collector {
   }
 
  private:
+  /// Cases are listed before the first is run: minutes and gigabytes of them would look like a program that hangs.
+  void require_fitting(std::uint64_t cases) const {
+    constexpr std::uint64_t kMost = 2'000'000;
+    if (cases > kMost)
+      throw UsageError("[check] --seeds, got " + std::to_string(options_.seeds) + ", which makes more than " + grouped(kMost) + " cases, want fewer (a further run begins where --seed says)");
+  }
   bool admits(Dtype storage) const {
     return options_.dtypes.empty() || std::find(options_.dtypes.begin(), options_.dtypes.end(), storage) != options_.dtypes.end();
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,7 @@ struct Event {
   Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
   int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
+  std::optional<double> largest_exact;  ///< its largest finite magnitude, where somebody has looked
   const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
   const GradientRange* range = nullptr;  ///< of a gradient in 16 bits its exact values without the loss scale, where a watch has counted them
   /// all_reduce in 16 bits: of each element's exact mean and the largest number that a rank sent the smaller magnitude, below which nothing
@@ -76,6 +78,13 @@ TensorView view_of(std::span<const double> values, const Shape& shape);
 
 /// Every element is finite; any dtype of floating point.
 bool all_finite(const TensorView& view);
+
+/// fp64 or fp32, in one pass: the largest finite magnitude, 0 without one, and whether every element is finite.
+struct Magnitudes {
+  double largest_finite = 0;
+  bool all_finite = true;
+};
+Magnitudes magnitudes(const TensorView& view);
 
 /// The host puts numbers into the device's memory in the middle of a pass, and so waits first until the device is idle.
 struct LateMove {

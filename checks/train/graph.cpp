@@ -2,6 +2,8 @@
 #include "checks/train/graph.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "checks/models/cancellation.h"
 #include "checks/train/graph_entry.h"
@@ -43,7 +45,23 @@ bool none_special(const Code* codes, std::int64_t n, Code exponent) {
   return true;
 }
 
+/// As signed integers codes order as magnitudes do, and have a vectorised maximum.
+template <class Float, class Code, Code kExponent>
+Magnitudes magnitudes_of(const Code* codes, std::int64_t n) {
+  Code top = 0, most = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Code size = codes[i] & std::numeric_limits<Code>::max(), kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
+    top = kept > top ? kept : top, most = size > most ? size : most;
+  }
+  return {std::bit_cast<Float>(top), most < kExponent};
+}
+
 }  // namespace
+
+Magnitudes magnitudes(const TensorView& view) {
+  if (view.dtype == Dtype::fp32) return magnitudes_of<float, std::int32_t, 0x7f800000>(view.as<const std::int32_t>(), view.count());
+  return magnitudes_of<double, std::int64_t, 0x7ff0000000000000>(view.as<const std::int64_t>(), view.count());
+}
 
 bool all_finite(const TensorView& view) {
   switch (view.dtype) {
@@ -130,6 +148,15 @@ bool Graph::finite(int id) {
   return *s.finite;
 }
 
+bool Graph::finite_and_largest(int id) {
+  Slot& s = slot(id);
+  if (s.view.dtype != Dtype::fp32 || s.finite) return finite(id);
+  wait();
+  const Magnitudes sizes = magnitudes(s.view);
+  s.largest = sizes.largest_finite, s.finite = sizes.all_finite;
+  return sizes.all_finite;
+}
+
 bool Graph::grad_finite(int id) {
   Slot& s = slot(id);
   if (!s.grad_finite) wait(), s.grad_finite = all_finite(s.grad.view());
@@ -153,6 +180,7 @@ std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::stri
   if (event.cast) event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
   if (event.phase == Phase::forward) event.source = slots_[at(event.cast ? entry.from : entry.to)].source;
   event.exact = exact;
+  if (event.cast && phase == Phase::forward && exact.data == slots_[at(entry.from)].view.data) event.largest_exact = slots_[at(entry.from)].largest;
   event.by_gradient = entry.of_backward && phase == Phase::backward && (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
   if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   event.inputs_finite = inputs_finite;
@@ -184,7 +212,8 @@ int Graph::put_cast(Entry entry, Tensor value, CastFrom from) {
   if (from != CastFrom::cache && (watched(entry.name) || options_.fault)) {
     Tensor held;
     const TensorView exact = exact_of_cast(slot(id).view, to, held);
-    slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, exact, finite(id));
+    const bool input_finite = exact.data == nullptr ? finite(id) : finite_and_largest(id);
+    slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite);
   }
   if (from == CastFrom::made) return keep(std::move(entry)), out;
   slot(out).needs_grad = slot(id).needs_grad;  // under no_grad too: it may serve calls that want gradients

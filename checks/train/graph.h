@@ -104,6 +104,7 @@ class Graph final : public models::Tape {
     int source = -1;  ///< number of the tensor that it is a reshape of, or its own
     Parameter* parameter = nullptr;
     std::optional<bool> finite = {};  ///< once looked at
+    std::optional<double> largest = {};  ///< finite magnitude, if it was asked for with that
     std::optional<bool> grad_finite = {};
     Tensor grad = {};
   };
@@ -138,6 +139,8 @@ class Graph final : public models::Tape {
   std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call, const std::string& layer);
   std::string layer_of(const models::RecordedCall& call) const;
   bool finite(int id);
+  /// The same, and what a cast is compared with: its size too, in one pass.
+  bool finite_and_largest(int id);
   bool grad_finite(int id);
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;

@@ -26,23 +26,6 @@ const double* read_block(const TensorView& view, std::int64_t at, std::int64_t n
   return in_place;
 }
 
-/// Largest code of a finite magnitude: as signed integers they order as magnitudes do, and have a vectorised maximum.
-template <class Code, Code kExponent>
-Code largest_code(const Code* codes, std::int64_t n) {
-  Code top = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Code size = codes[i] & std::numeric_limits<Code>::max(), kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
-    top = kept > top ? kept : top;
-  }
-  return top;
-}
-
-/// Largest finite magnitude, of fp64 or fp32.
-double largest_finite(const TensorView& view) {
-  if (view.dtype == Dtype::fp32) return std::bit_cast<float>(largest_code<std::int32_t, 0x7f800000>(view.as<const std::int32_t>(), view.count()));
-  return std::bit_cast<double>(largest_code<std::int64_t, 0x7ff0000000000000>(view.as<const std::int64_t>(), view.count()));
-}
-
 /// Adds the squares of x times `factor` less r, and of r, where both are finite; in the order of the elements.
 void sum_squares(const double* x, double factor, const double* r, std::int64_t n, double& error2, double& of2) {
   double errors[kPart], values[kPart];
@@ -287,7 +270,7 @@ bool Watch::see(const Event& event) {
   if (ranged && listener_) range_of_event_ = GradientRange(event.got.dtype);
   GradientRange* const range = !ranged ? nullptr : listener_ ? &range_of_event_ : place.range;
   const double carried_noise = range != nullptr && !carried.empty() ? noise_of(carried) : 0;
-  const double noise = event.has_exact() ? kNoiseShare * largest_finite(event.exact) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
+  const double noise = event.has_exact() ? kNoiseShare * (event.largest_exact ? *event.largest_exact : magnitudes(event.exact).largest_finite) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
   double got[kPart], exact[kPart], adjoint2 = 0;
   const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
   const bool traced = cotangent != nullptr && std::ssize(*cotangent) == n;

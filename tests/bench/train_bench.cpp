@@ -184,7 +184,7 @@ void eigen_figure() {
 }
 
 const bool registered = [] {
-  trace_figures("tutorial", 1.3, 5);
+  trace_figures("tutorial", 1.3, 20);
   trace_figures("transformer", 2, 60);
   local_figure("tutorial", 3);
   local_figure("transformer", 40);
