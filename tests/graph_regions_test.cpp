@@ -320,5 +320,24 @@ TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
   EXPECT_EQ(seen.wild, 1);
 }
 
+/// What a watch derives for a cast is what the cast's own numbers give.
+TEST(GraphRegions, StatisticsOfAWidenedGradientAreItsOwn) {
+  TrainOptions options;
+  options.net.model = "tutorial", options.net.width = 96, options.dtype = Dtype::fp16, options.watched = true;
+  Trainer trainer(options);
+  trainer.prepare();
+  int derived = 0, seen = 0;
+  trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally&, FaultRole, const TensorStats& stats) {
+    ++seen;
+    EXPECT_EQ(stats, tensor_stats(e.got)) << key.str();
+    if (e.narrow_stats == nullptr) return;
+    derived += widened_stats(*e.narrow_stats, e.narrow).has_value();
+    EXPECT_EQ(*e.narrow_stats, tensor_stats(e.narrow)) << key.str();
+  });
+  for (int step = 0; step < 3; ++step) trainer.step();
+  EXPECT_GT(derived, 3);
+  EXPECT_GT(seen, 60);
+}
+
 }  // namespace
 }  // namespace ampcheck::checks::train

@@ -12,6 +12,7 @@
 
 #include "src/error.h"
 #include "src/parallel.h"
+#include "src/random.h"
 #include "src/rounding.h"
 
 namespace ampcheck {
@@ -405,6 +406,51 @@ TEST(ShadowStats, PartsAndThreadsAgree) {
   // Each error is rounded to 2^-16 ulp.
   EXPECT_NEAR(static_cast<double>(one.error_sum) * 0x1p-16, static_cast<double>(errors), static_cast<double>(judged) * 0x1p-17);
   EXPECT_NEAR(static_cast<double>(one.square_sum_low) * 0x1p-32, static_cast<double>(squares), static_cast<double>(judged) * 0x1p-15);
+}
+
+TEST(TensorStats, OfACastToFp32FollowFromThoseOfItsSource) {
+  int followed = 0;
+  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
+    for (const double spread : {1.0, 0x1p-13, 0x1p-20, 0x1p-130})
+      for (const char* with : {"", "zeros", "infinities", "nan", "nothing"}) {
+        const std::int64_t n = std::string(with) == "nothing" ? 0 : 20'011;
+        std::vector<double> values(static_cast<std::size_t>(n));
+        Random(7, with).normals(0, values);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          values[i] *= spread;
+          if (i % 97 == 5 && std::string(with) == "zeros") values[i] = i % 2 == 0 ? 0.0 : -0.0;
+          if (i % 97 == 5 && std::string(with) == "infinities") values[i] = i % 2 == 0 ? INFINITY : -INFINITY;
+          if (i == 11 && std::string(with) == "nan") values[i] = NAN;
+        }
+        Tensor source(dtype, {n}), wide(Dtype::fp32, {n});
+        from_doubles(values, source.view());
+        from_doubles(to_doubles(source.view()), wide.view());
+        const TensorStats known = tensor_stats(source.view());
+        const std::optional<TensorStats> got = widened_stats(known, source.view());
+        const bool dear = dtype == Dtype::fp16 && known.subnormals * 1000 > known.count;
+        ASSERT_EQ(got.has_value(), known.nans == 0 && !dear) << name(dtype) << " " << spread << " " << with;
+        if (!got) continue;
+        ++followed;
+        EXPECT_EQ(*got, tensor_stats(wide.view())) << name(dtype) << " " << spread << " " << with << ", " << known.subnormals << " subnormal";
+      }
+  EXPECT_GT(followed, 20);
+}
+
+/// Few subnormal numbers among many: each is counted at its own exponent.
+TEST(TensorStats, SubnormalNumbersOfFp16AreNormalInFp32) {
+  const std::int64_t n = 2'000'000;
+  Tensor source(Dtype::fp16, {n}), wide(Dtype::fp32, {n});
+  const auto codes = reinterpret_cast<std::uint16_t*>(source.view().as<std::byte>());
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = static_cast<std::uint16_t>(0x3c00 + i % 100);
+  for (std::int64_t k = 0; k < 1023; ++k) codes[k * 1953 + 7] = static_cast<std::uint16_t>((k + 1) | (k % 2 << 15));
+  from_doubles(to_doubles(source.view()), wide.view());
+  const TensorStats known = tensor_stats(source.view());
+  ASSERT_EQ(known.subnormals, 1023);
+  const std::optional<TensorStats> got = widened_stats(known, source.view());
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(*got, tensor_stats(wide.view()));
+  EXPECT_EQ(got->with_exponent(-24), 1);
+  EXPECT_EQ(got->with_exponent(-15), 512);
 }
 
 }  // namespace

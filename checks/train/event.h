@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 namespace ampcheck {
 struct ShadowStats;
+struct TensorStats;
 }
 
 namespace ampcheck::checks::train {
@@ -54,6 +56,8 @@ struct Event {
   int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
   TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
   std::optional<double> largest_exact;  ///< its largest finite magnitude, where somebody has looked
+  TensorView narrow;              ///< of a backward cast to a wider format what was cast, and its statistics, where a watch has them
+  const TensorStats* narrow_stats = nullptr;
   const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
   const GradientRange* range = nullptr;  ///< of a gradient in 16 bits its exact values without the loss scale, where a watch has counted them
   /// all_reduce in 16 bits: of each element's exact mean and the largest number that a rank sent the smaller magnitude, below which nothing
@@ -109,6 +113,8 @@ class Observer {
   /// Whether every element is finite.
   virtual bool see(const Event& event) = 0;
   virtual void moved_late(const LateMove&) {}
+  /// Statistics of the gradient in 16 bits that see() has just seen, if it took them.
+  virtual std::shared_ptr<const TensorStats> last_stats() const { return nullptr; }
 };
 
 

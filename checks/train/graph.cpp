@@ -183,6 +183,8 @@ std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::stri
   if (event.cast && phase == Phase::forward && exact.data == slots_[at(entry.from)].view.data) event.largest_exact = slots_[at(entry.from)].largest;
   event.by_gradient = entry.of_backward && phase == Phase::backward && (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
   if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
+  if (event.cast && phase == Phase::backward && !options_.fault)  // which might plant another number
+    if (const Slot& low = slots_[at(entry.to)]; low.grad_stats != nullptr) event.narrow = low.grad.view(), event.narrow_stats = low.grad_stats.get();
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
   if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation()) {

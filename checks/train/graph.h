@@ -106,6 +106,7 @@ class Graph final : public models::Tape {
     std::optional<bool> finite = {};  ///< once looked at
     std::optional<double> largest = {};  ///< finite magnitude, if it was asked for with that
     std::optional<bool> grad_finite = {};
+    std::shared_ptr<const TensorStats> grad_stats = {};  ///< if an observer took them
     Tensor grad = {};
   };
   struct Entry;
@@ -147,7 +148,7 @@ class Graph final : public models::Tape {
   /// Whether every element of it is finite, if somebody looked.
   std::optional<bool> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void require_kept(const char* what) const;
-  void add_grad(int id, const Tensor& grad, std::optional<bool> all_finite = {});
+  void add_grad(int id, const Tensor& grad, std::optional<bool> all_finite = {}, std::shared_ptr<const TensorStats> stats = {});
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
   std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
   bool inputs_finite(const Entry& entry);

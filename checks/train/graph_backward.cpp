@@ -23,12 +23,12 @@ void Graph::require_kept(const char* what) const {
   if (freed_) throw Error(std::string("[graph] ") + what + ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
 }
 
-void Graph::add_grad(int id, const Tensor& grad, std::optional<bool> all_finite) {
+void Graph::add_grad(int id, const Tensor& grad, std::optional<bool> all_finite, std::shared_ptr<const TensorStats> stats) {
   Slot& s = slot(id);
   if (!s.needs_grad) return;
-  s.grad_finite.reset();
+  s.grad_finite.reset(), s.grad_stats.reset();
   if (!s.grad.defined()) {
-    s.grad = grad, s.grad_finite = all_finite;
+    s.grad = grad, s.grad_finite = all_finite, s.grad_stats = std::move(stats);
     return;
   }
   // The first contribution may be shared with the tensor that it came from. Of two dtypes, where low ones are kept, the wider is the sum's.
@@ -95,7 +95,7 @@ void Graph::backward_call(Entry& entry) {
     if (told)
       found = tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite, cotangent_finite);
     const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
-    add_grad(input->second, gradient, found);
+    add_grad(input->second, gradient, found, found ? options_.observer->last_stats() : nullptr);
   }
 }
 

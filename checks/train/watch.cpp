@@ -256,7 +256,9 @@ bool Watch::see(const Event& event) {
   Known& place = place_of(event);
   const TensorKey& key = *place.key;
   std::optional<TensorStats> stats;
-  if (listener_) stats = tensor_stats(event.got);
+  if (listener_ && event.narrow_stats != nullptr && event.got.dtype == Dtype::fp32) stats = widened_stats(*event.narrow_stats, event.narrow);
+  if (listener_ && !stats) stats = tensor_stats(event.got);
+  last_stats_ = stats && event.phase == Phase::backward && is_16_bit(event.got.dtype) ? std::make_shared<const TensorStats>(*stats) : nullptr;
   const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
   const FaultRole role = note_fault(event, key, finite);
   Tally tally;

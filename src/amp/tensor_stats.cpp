@@ -2,6 +2,7 @@
 #include "src/amp/tensor_stats.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <mutex>
 #include <string>
@@ -174,6 +175,48 @@ std::int64_t TensorStats::overflowed_at(const FloatFormat& target, int s) const 
   std::int64_t overflowed = 0;
   for (int e = std::max(target.max_exponent() + 1 - s, f.min_exponent()); e <= f.max_exponent(); ++e) overflowed += with_exponent(e);
   return overflowed;
+}
+
+namespace {
+
+/// Adds the subnormal numbers of an fp16 tensor by the exponent fields that they have in fp32.
+void count_subnormals(const std::uint16_t* codes, std::int64_t n, std::vector<std::int64_t>& exponents) {
+  constexpr std::int64_t kPart = 256;
+  constexpr int kLeast = 127 - 24;  // field of 2^-24
+  const auto is_subnormal = [](std::uint16_t code) { return static_cast<std::uint16_t>((code & 0x7fff) - 1) < 0x3ff; };
+  for (std::int64_t at = 0; at < n; at += kPart) {
+    const std::int64_t end = std::min(n, at + kPart);
+    std::uint16_t any = 0;
+    for (std::int64_t i = at; i < end; ++i) any |= is_subnormal(codes[i]) ? std::uint16_t{1} : std::uint16_t{0};
+    for (std::int64_t i = at; any != 0 && i < end; ++i)
+      if (is_subnormal(codes[i])) ++exponents[static_cast<std::size_t>(kLeast + std::bit_width(static_cast<unsigned>(codes[i] & 0x7fff)) - 1)];
+  }
+}
+
+}  // namespace
+
+std::optional<TensorStats> widened_stats(const TensorStats& stats, const TensorView& source) {
+  constexpr std::int64_t kRare = 1000;
+  const bool fp16 = stats.dtype == Dtype::fp16;
+  if ((!fp16 && stats.dtype != Dtype::bf16) || source.dtype != stats.dtype || source.count() != stats.count || !source.is_dense()) return std::nullopt;
+  if (stats.nans > 0 || (fp16 && stats.subnormals * kRare > stats.count)) return std::nullopt;
+  const FloatFormat& f = format(stats.dtype);
+  TensorStats out(Dtype::fp32);
+  out.count = stats.count, out.zeros = stats.zeros, out.negatives = stats.negatives;
+  out.positive_infinities = stats.positive_infinities, out.negative_infinities = stats.negative_infinities;
+  const auto widened = [&](std::uint64_t code) { return encode_scalar(kFp32, decode_scalar(f, code)); };
+  out.largest_code = widened(stats.largest_code), out.largest_finite_code = widened(stats.largest_finite_code);
+  if (stats.smallest_code <= f.max_code()) out.smallest_code = widened(stats.smallest_code);
+  if (fp16) {
+    const auto shift = static_cast<std::size_t>(kFp32.bias - f.bias);
+    out.exponents.front() = stats.zeros, out.exponents.back() = stats.exponents.back();
+    for (std::size_t field = 1; field + 1 < stats.exponents.size(); ++field) out.exponents[field + shift] = stats.exponents[field];
+    if (stats.subnormals > 0) count_subnormals(source.as<const std::uint16_t>(), stats.count, out.exponents);
+  } else {
+    out.exponents = stats.exponents, out.subnormals = stats.subnormals;
+  }
+  out.normals = out.count - out.zeros - out.subnormals - out.infinities();
+  return out;
 }
 
 TensorStats tensor_stats(const TensorView& view) {

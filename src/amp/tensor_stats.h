@@ -33,6 +33,8 @@ struct TensorStats {
   std::uint64_t smallest_code = std::numeric_limits<std::uint64_t>::max();  ///< of the non-zero finite ones; all ones: none
   std::vector<std::int64_t> exponents;  ///< elements by exponent field, both signs: 2^exponent_bits of them
 
+  bool operator==(const TensorStats&) const = default;
+
   /// Adds another part of the same tensor, or another tensor of the same dtype (Error otherwise).
   void merge(const TensorStats& other);
 
@@ -60,6 +62,10 @@ struct TensorStats {
 
 /// Statistics of a view of any strides.
 TensorStats tensor_stats(const TensorView& view);
+
+/// Those of a 16-bit tensor once it is cast to fp32, which changes no number, from those known of it: half the bytes to read. None where it is
+/// dearer than a look at the cast, at many subnormal numbers in fp16, or where there is a NaN, of which a cast may make another.
+std::optional<TensorStats> widened_stats(const TensorStats& stats, const TensorView& source);
 
 /// Sums of the finite elements: exact, then rounded once to fp64; so the order and the number of threads do not matter.
 struct TensorSums {
