@@ -73,10 +73,10 @@ class Nodes final : public train::Observer {
  public:
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return false; }
-  bool see(const train::Event& e) override {
+  train::Seen see(const train::Event& e) override {
     const bool weight = e.tensor == "weight" || e.tensor == "bias";
     if (e.phase == train::Phase::forward && e.cast && weight) names.emplace_back("ToCopyBackward0");
-    return train::all_finite(e.got);
+    return {train::all_finite(e.got)};
   }
   std::size_t casts() const { return static_cast<std::size_t>(std::count(names.begin(), names.end(), "ToCopyBackward0")); }
   std::vector<std::string> names;

@@ -15,9 +15,9 @@ struct Heard final : Observer {
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return true; }
   bool wants_cancellation() const override { return true; }
-  bool see(const Event& e) override {
+  Seen see(const Event& e) override {
     if (e.phase == Phase::forward && !e.cast) bits[std::string(e.op)] = {e.cancelled, e.most_cancelled};
-    return all_finite(e.got);
+    return {all_finite(e.got)};
   }
 };
 
@@ -75,9 +75,9 @@ TEST(Cancellation, DoesNotChangeTheShadowsGradients) {
       bool wants(std::string_view) const override { return true; }
       bool wants_exact(std::string_view) const override { return true; }
       bool wants_cancellation() const override { return asks; }
-      bool see(const Event& e) override {
+      Seen see(const Event& e) override {
         if (e.phase == Phase::backward && e.tensor == "dweight") exact = to_doubles(e.exact);
-        return true;
+        return {true};
       }
     } quiet;
     quiet.asks = asks;

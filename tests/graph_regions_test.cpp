@@ -44,9 +44,9 @@ class Casts final : public Observer {
  public:
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return false; }
-  bool see(const Event& e) override {
+  Seen see(const Event& e) override {
     weights += e.cast && e.phase == Phase::forward && e.tensor == "weight" ? 1 : 0;
-    return all_finite(e.got);
+    return {all_finite(e.got)};
   }
   int weights = 0;
 };
@@ -293,8 +293,8 @@ TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
   struct Sizes final : Observer {
     bool wants(std::string_view) const override { return true; }
     bool wants_exact(std::string_view) const override { return false; }
-    bool see(const Event& e) override {
-      if (!e.cast || e.phase != Phase::forward) return all_finite(e.got);
+    Seen see(const Event& e) override {
+      if (!e.cast || e.phase != Phase::forward) return {all_finite(e.got)};
       ++casts;
       const std::vector<double> exact = to_doubles(e.exact);
       double largest = 0;
@@ -306,7 +306,7 @@ TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
       EXPECT_EQ(e.largest_exact.value_or(largest), largest) << e.tensor;
       EXPECT_EQ(e.inputs_finite, finite) << e.tensor;
       measured += e.largest_exact.has_value(), wild += !finite;
-      return all_finite(e.got);
+      return {all_finite(e.got)};
     }
     int casts = 0, measured = 0, wild = 0;
   } seen;
@@ -318,6 +318,28 @@ TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
   EXPECT_EQ(seen.casts, 6) << "input, weight and bias of each";
   EXPECT_EQ(seen.measured, 6);
   EXPECT_EQ(seen.wild, 1);
+}
+
+/// Of a gradient that is a sum nobody has looked at, a cast gets no statistics: those of the first summand are not its own.
+TEST(GraphRegions, StatisticsOfAGradientGoWithItsNumbers) {
+  struct Stats final : Observer {
+    bool wants(std::string_view) const override { return true; }
+    bool wants_exact(std::string_view) const override { return false; }
+    Seen see(const Event& e) override {
+      if (e.cast && e.phase == Phase::backward && e.got.dtype == Dtype::fp32) ++(e.narrow_stats != nullptr ? with : without);
+      if (e.narrow_stats != nullptr) EXPECT_EQ(*e.narrow_stats, tensor_stats(e.narrow)) << e.op << " " << e.tensor;
+      return {all_finite(e.got), e.got.dtype == Dtype::fp16 ? std::make_shared<const TensorStats>(tensor_stats(e.got)) : nullptr};
+    }
+    int with = 0, without = 0;
+  } seen;
+  Step run({.observer = &seen});
+  const Autocast region(kList, autocast_in(Dtype::fp16));
+  const Var once = models::linear(run.graph, "a", input(run.graph), 8);
+  const Var twice = models::linear(run.graph, "a", models::unary(run.graph, "relu", once), 8);  // the same weight again
+  run.add_mean(models::linear(run.graph, "b", twice, 8));
+  for (int pass = 0; pass < 2; ++pass) run.graph.backward(256, 256, true);
+  EXPECT_EQ(seen.with, 4) << "b's weight and bias, in each pass";
+  EXPECT_EQ(seen.without, 4) << "a's, of which two calls have a share";
 }
 
 /// What a watch derives for a cast is what the cast's own numbers give.

@@ -99,6 +99,12 @@ struct LateMove {
   std::int64_t bytes = 0;
 };
 
+/// What an observer found in a tensor.
+struct Seen {
+  bool all_finite = true;
+  std::shared_ptr<const TensorStats> stats = nullptr;  ///< of a gradient in 16 bits, if it took them
+};
+
 class Observer {
  public:
   Observer() = default;
@@ -110,11 +116,8 @@ class Observer {
   virtual bool wants_exact(std::string_view op) const = 0;
   /// Whether events with a local shadow are to say what cancels.
   virtual bool wants_cancellation() const { return false; }
-  /// Whether every element is finite.
-  virtual bool see(const Event& event) = 0;
+  virtual Seen see(const Event& event) = 0;
   virtual void moved_late(const LateMove&) {}
-  /// Statistics of the gradient in 16 bits that see() has just seen, if it took them.
-  virtual std::shared_ptr<const TensorStats> last_stats() const { return nullptr; }
 };
 
 

@@ -31,9 +31,9 @@ struct BackwardDtypes final : Observer {
 
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return false; }
-  bool see(const Event& e) override {
+  Seen see(const Event& e) override {
     if (e.phase == Phase::backward) ++count.tensors, count.low += e.got.dtype == Dtype::fp16;
-    return all_finite(e.got);
+    return {all_finite(e.got)};
   }
 };
 

@@ -159,8 +159,8 @@ bool Graph::finite_and_largest(int id) {
 
 bool Graph::grad_finite(int id) {
   Slot& s = slot(id);
-  if (!s.grad_finite) wait(), s.grad_finite = all_finite(s.grad.view());
-  return *s.grad_finite;
+  if (!s.grad_seen) wait(), s.grad_seen = Seen{all_finite(s.grad.view())};
+  return s.grad_seen->all_finite;
 }
 
 bool Graph::watched(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants(op); }
@@ -168,7 +168,7 @@ bool Graph::shadowed(const std::string& op) const { return options_.observer != 
 
 /// `phase`: which way an entry runs. An entry of gradients() belongs to the backward pass either way: what it writes is a gradient times
 /// that pass's scale; the other way round comes the gradient by that gradient, of which the scale cancels.
-std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
+std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
   event.step = options_.step, event.rank = options_.rank;
   event.phase = entry.of_backward ? Phase::backward : phase;
@@ -184,7 +184,7 @@ std::optional<bool> Graph::tell(const Entry& entry, Phase phase, const std::stri
   event.by_gradient = entry.of_backward && phase == Phase::backward && (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
   if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   if (event.cast && phase == Phase::backward && !options_.fault)  // which might plant another number
-    if (const Slot& low = slots_[at(entry.to)]; low.grad_stats != nullptr) event.narrow = low.grad.view(), event.narrow_stats = low.grad_stats.get();
+    if (const Slot& low = slots_[at(entry.to)]; low.grad_seen && low.grad_seen->stats) event.narrow = low.grad.view(), event.narrow_stats = low.grad_seen->stats.get();
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
   if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation()) {
@@ -215,7 +215,7 @@ int Graph::put_cast(Entry entry, Tensor value, CastFrom from) {
     Tensor held;
     const TensorView exact = exact_of_cast(slot(id).view, to, held);
     const bool input_finite = exact.data == nullptr ? finite(id) : finite_and_largest(id);
-    slot(out).finite = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite);
+    if (const auto seen = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite)) slot(out).finite = seen->all_finite;
   }
   if (from == CastFrom::made) return keep(std::move(entry)), out;
   slot(out).needs_grad = slot(id).needs_grad;  // under no_grad too: it may serve calls that want gradients
@@ -330,7 +330,8 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
     for (const auto& [name, id] : entry.call.inputs)
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
-  if (told) slot(entry.to).finite = tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite);
+  if (told)
+    if (const auto seen = tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite)) slot(entry.to).finite = seen->all_finite;
   const Var out{entry.to};
   keep(std::move(entry));
   return out;

@@ -105,9 +105,8 @@ class Graph final : public models::Tape {
     Parameter* parameter = nullptr;
     std::optional<bool> finite = {};  ///< once looked at
     std::optional<double> largest = {};  ///< finite magnitude, if it was asked for with that
-    std::optional<bool> grad_finite = {};
-    std::shared_ptr<const TensorStats> grad_stats = {};  ///< if an observer took them
     Tensor grad = {};
+    std::optional<Seen> grad_seen = {};  ///< of `grad` as it is now
   };
   struct Entry;
 
@@ -145,10 +144,10 @@ class Graph final : public models::Tape {
   bool grad_finite(int id);
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;
-  /// Whether every element of it is finite, if somebody looked.
-  std::optional<bool> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
+  /// What was found, if somebody looked.
+  std::optional<Seen> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void require_kept(const char* what) const;
-  void add_grad(int id, const Tensor& grad, std::optional<bool> all_finite = {}, std::shared_ptr<const TensorStats> stats = {});
+  void add_grad(int id, const Tensor& grad, std::optional<Seen> seen = {});
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
   std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
   bool inputs_finite(const Entry& entry);

@@ -23,12 +23,12 @@ void Graph::require_kept(const char* what) const {
   if (freed_) throw Error(std::string("[graph] ") + what + ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
 }
 
-void Graph::add_grad(int id, const Tensor& grad, std::optional<bool> all_finite, std::shared_ptr<const TensorStats> stats) {
+void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
   Slot& s = slot(id);
   if (!s.needs_grad) return;
-  s.grad_finite.reset(), s.grad_stats.reset();
+  s.grad_seen.reset();
   if (!s.grad.defined()) {
-    s.grad = grad, s.grad_finite = all_finite, s.grad_stats = std::move(stats);
+    s.grad = grad, s.grad_seen = std::move(seen);
     return;
   }
   // The first contribution may be shared with the tensor that it came from. Of two dtypes, where low ones are kept, the wider is the sum's.
@@ -48,13 +48,13 @@ void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
   if (options_.keep_low_precision_grads && slot(entry.from).parameter != nullptr && narrows(slot(entry.from).view.dtype, g.dtype())) return add_grad(entry.from, g);
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
-  std::optional<bool> all_finite;
+  std::optional<Seen> seen;
   if (watched(entry.name) || options_.fault) {
     Tensor held;
     const TensorView exact = exact_of_cast(g.view(), out.dtype(), held);
-    all_finite = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
+    seen = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
   }
-  add_grad(entry.from, out, all_finite);
+  add_grad(entry.from, out, std::move(seen));
 }
 
 /// A cotangent in the shape of the call's output: a reshape may have left it in another.
@@ -91,11 +91,11 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
 void Graph::backward_call(Entry& entry) {
   const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to), all_finite = cotangent_finite && (!told || inputs_finite(entry));
   for (const auto& [name, gradient] : run_backward(entry, slot(entry.to).grad.view())) {
-    std::optional<bool> found;
+    std::optional<Seen> found;
     if (told)
       found = tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite, cotangent_finite);
     const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
-    add_grad(input->second, gradient, found, found ? options_.observer->last_stats() : nullptr);
+    add_grad(input->second, gradient, std::move(found));
   }
 }
 
@@ -197,7 +197,7 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
   require_kept("backward");
   const MemoryScope scope(options_.memory);
   scale_ = scale;
-  for (Slot& s : slots_) s.grad = {}, s.grad_finite.reset();
+  for (Slot& s : slots_) s.grad = {}, s.grad_seen.reset();
   for (const auto& [id, weight] : losses_)
     if (slot(id).needs_grad) add_grad(id, seed_of(slot(id).view, seed_value * static_cast<float>(weight)));
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {

@@ -252,13 +252,12 @@ void Watch::add_range(GradientRange& range, const Event& event, const Block& blo
   range.reach(most);
 }
 
-bool Watch::see(const Event& event) {
+Seen Watch::see(const Event& event) {
   Known& place = place_of(event);
   const TensorKey& key = *place.key;
   std::optional<TensorStats> stats;
   if (listener_ && event.narrow_stats != nullptr && event.got.dtype == Dtype::fp32) stats = widened_stats(*event.narrow_stats, event.narrow);
   if (listener_ && !stats) stats = tensor_stats(event.got);
-  last_stats_ = stats && event.phase == Phase::backward && is_16_bit(event.got.dtype) ? std::make_shared<const TensorStats>(*stats) : nullptr;
   const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
   const FaultRole role = note_fault(event, key, finite);
   Tally tally;
@@ -331,7 +330,7 @@ bool Watch::see(const Event& event) {
     told.range = range;
     listener_(told, key, tally, role, *stats);
   }
-  return finite;
+  return {finite, stats && event.phase == Phase::backward && is_16_bit(event.got.dtype) ? std::make_shared<const TensorStats>(std::move(*stats)) : nullptr};
 }
 
 }  // namespace ampcheck::checks::train

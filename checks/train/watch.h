@@ -98,8 +98,7 @@ class Watch final : public Observer {
   bool wants(std::string_view op) const override;
   bool wants_exact(std::string_view op) const override { return exact_ && wants(op); }
   bool wants_cancellation() const override { return listener_ != nullptr; }
-  bool see(const Event& event) override;
-  std::shared_ptr<const TensorStats> last_stats() const override { return last_stats_; }
+  Seen see(const Event& event) override;
   void moved_late(const LateMove& move) override {
     if (move_listener_) move_listener_(move);
   }
@@ -150,7 +149,6 @@ class Watch final : public Observer {
   std::map<TensorKey, Tally> of_run_;
   std::map<std::string, GradientRange> ranges_;
   GradientRange range_of_event_;  ///< for a listener
-  std::shared_ptr<const TensorStats> last_stats_;
   std::vector<FaultEvent> faults_;
 };
 

@@ -25,8 +25,9 @@ endif()
 if(AMPCHECK_SANITIZE)
   # Instrumented code makes gcc see uninitialised values that are none (in boost::optional, for one).
   target_compile_options(ampcheck_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
+  set(unchecked $<$<NOT:$<BOOL:${AMPCHECK_FUZZ}>>:-fno-sanitize=null,alignment>)  # what is fuzzed has every check
   target_compile_options(ampcheck_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${AMPCHECK_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;$<$<BOOL:$<TARGET_PROPERTY:AMPCHECK_BUILT_FAST>>:-fno-sanitize=null,alignment>>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${AMPCHECK_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;$<$<BOOL:$<TARGET_PROPERTY:AMPCHECK_BUILT_FAST>>:${unchecked}>>)
   target_link_options(ampcheck_flags INTERFACE -fsanitize=${AMPCHECK_SANITIZE})
 endif()
 if(AMPCHECK_SANITIZE MATCHES address AND NOT AMPCHECK_FUZZ)
