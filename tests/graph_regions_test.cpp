@@ -327,7 +327,9 @@ TEST(GraphRegions, StatisticsOfAGradientGoWithItsNumbers) {
     bool wants_exact(std::string_view) const override { return false; }
     Seen see(const Event& e) override {
       if (e.cast && e.phase == Phase::backward && e.got.dtype == Dtype::fp32) ++(e.narrow_stats != nullptr ? with : without);
-      if (e.narrow_stats != nullptr) EXPECT_EQ(*e.narrow_stats, tensor_stats(e.narrow)) << e.op << " " << e.tensor;
+      if (e.narrow_stats != nullptr) {
+        EXPECT_EQ(*e.narrow_stats, tensor_stats(e.narrow)) << e.op << " " << e.tensor;
+      }
       return {all_finite(e.got), e.got.dtype == Dtype::fp16 ? std::make_shared<const TensorStats>(tensor_stats(e.got)) : nullptr};
     }
     int with = 0, without = 0;
