@@ -109,22 +109,26 @@ bool codes_hold(const std::uint16_t* codes, const double* value, const double* r
   const hn::ScalableTag<std::uint64_t> u;
   const hn::Rebind<std::uint16_t, decltype(u)> d16;
   const hn::Rebind<std::uint32_t, decltype(u)> d32;
-  const auto magnitude = hn::Set(u, 0x7fffffffffffffff), one = hn::Set(u, 1), below_half = hn::Set(u, (std::uint64_t{1} << (kShift - 1)) - 1 - test.rebase), sign = hn::Set(u, 0x8000);
+  const auto magnitude = hn::Set(u, 0x7fffffffffffffff), one = hn::Set(u, 1), below_half = hn::Set(u, (std::uint64_t{1} << (kShift - 1)) - 1 - test.rebase);
   const auto share = hn::Set(d, test.share), near = hn::Set(d, test.near);
   auto wrong = hn::Zero(u);
   auto seen = hn::Eq(share, share);
   const auto look = [&](hn::Vec<decltype(u)> code, hn::Vec<decltype(d)> v, hn::Vec<decltype(d)> r) HWY_ATTR {
-    const auto bits = hn::BitCast(u, v), size = hn::And(bits, magnitude);
-    const auto odd = hn::And(hn::ShiftRight<kShift>(size), one);
-    const auto rounded = hn::ShiftRight<kShift>(hn::Add(hn::Add(size, below_half), odd));
-    // Beyond the largest number the magnitude would reach the sign's place.
-    wrong = hn::Or(wrong, hn::OrAnd(hn::Xor(code, hn::OrAnd(rounded, hn::ShiftRight<48>(bits), sign)), rounded, sign));
-    seen = hn::And(seen, hn::Gt(hn::Mul(hn::Abs(v), share), kRadii ? hn::Add(near, r) : near));
+    const auto bits = hn::BitCast(u, v);
+    const auto odd = hn::And(hn::ShiftRight<kShift>(bits), one);
+    // Beyond the range of the format, bits between the sign and the code are not zero.
+    wrong = hn::Or(wrong, hn::Xor(code, hn::ShiftRight<kShift>(hn::Add(hn::Add(bits, below_half), odd))));
+    seen = hn::And(seen, hn::Gt(hn::Mul(hn::BitCast(d, hn::And(bits, magnitude)), share), kRadii ? hn::Add(near, r) : near));
+  };
+  /// The sign where that of a double comes to lie.
+  const auto spread = [&](hn::Vec<decltype(d32)> code) HWY_ATTR {
+    const auto sign = hn::Set(d32, 0x8000);
+    return hn::Or(hn::AndNot(sign, code), hn::ShiftLeft<63 - kShift - 15>(hn::And(code, sign)));
   };
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d))
-    look(hn::PromoteTo(u, hn::PromoteTo(d32, hn::LoadU(d16, codes + k))), hn::LoadU(d, value + k), kRadii ? hn::LoadU(d, radius + k) : hn::Zero(d));
-  for (; k < n; ++k) look(hn::Set(u, codes[k]), hn::Set(d, value[k]), hn::Set(d, kRadii ? radius[k] : 0.0));
+    look(hn::PromoteTo(u, spread(hn::PromoteTo(d32, hn::LoadU(d16, codes + k)))), hn::LoadU(d, value + k), kRadii ? hn::LoadU(d, radius + k) : hn::Zero(d));
+  for (; k < n; ++k) look(hn::PromoteTo(u, spread(hn::Set(d32, codes[k]))), hn::Set(d, value[k]), hn::Set(d, kRadii ? radius[k] : 0.0));
   return hn::AllTrue(d, seen) && hn::AllTrue(u, hn::Eq(wrong, hn::Zero(u)));
 }
 

@@ -52,10 +52,10 @@ AMPCHECK_HD float from_float<float>(float value) {
 
 template <>
 AMPCHECK_HD Bf16 from_float<Bf16>(float value) {
-  const std::uint32_t bits = math::to_bits(value);
-  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const bool nan = (bits & 0x7fffffffu) > math::kInfinityBits;
-  return {static_cast<std::uint16_t>(math::select(nan, 0x7fc0u, rounded))};
+  const std::uint32_t given = math::to_bits(value);
+  const bool nan = static_cast<std::int32_t>(given & 0x7fffffffu) > static_cast<std::int32_t>(math::kInfinityBits);  // vectors compare signed
+  const std::uint32_t bits = math::select(nan, 0x7fc00000u, given);
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
 template <>

@@ -16,6 +16,8 @@
 #include <hwy/foreach_target.h>  // must precede highway.h
 #include <hwy/highway.h>
 
+#include "reference/eyes-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ampcheck::reference {
 namespace HWY_NAMESPACE {
@@ -334,22 +336,22 @@ void SettleChain(const RuleContext& context, int n, const double* v_in, const Su
 
 /// A compiler without leave to ignore NaN does not vectorise a maximum: lanes by hand.
 constexpr int kLanes = HWY_TARGET == HWY_AVX2 ? 4 : 8;
-using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
+using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
 using Masks = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
 
 /// One contiguous run of n plain terms, eight chains wide whatever the vectors, so that the sums are the same.
 template <bool with_radii>
 HWY_INLINE void sum_chains(const double* v, const double* r, std::int64_t n, SumState& out) {
   constexpr int kVectors = 8 / kLanes;
-  Lanes a[kVectors] = {}, m[kVectors] = {}, b[kVectors] = {};
+  Doubles a[kVectors] = {}, m[kVectors] = {}, b[kVectors] = {};
   Masks t[kVectors] = {};  // counted downwards: a mask is minus one
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
     for (int k = 0; k < kVectors; ++k) {
-      Lanes x, y{};
+      Doubles x, y{};
       std::memcpy(&x, v + i + k * kLanes, sizeof x);
       if (with_radii) std::memcpy(&y, r + i + k * kLanes, sizeof y);
-      a[k] += x, m[k] += (Lanes)((Masks)x & 0x7fffffffffffffffll);
+      a[k] += x, m[k] += (Doubles)((Masks)x & 0x7fffffffffffffffll);
       if (with_radii) b[k] += y;
       t[k] += with_radii ? (x != 0) | (y != 0) : x != 0;
     }
@@ -369,48 +371,41 @@ void SumRun(const double* v, const double* r, std::int64_t n, SumState& out) {
   else sum_chains<false>(v, nullptr, n, out);
 }
 
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<double>;
-using I = hn::ScalableTag<std::int64_t>;
-constexpr std::int64_t kMagnitude = 0x7fffffffffffffff, kInfinite = 0x7ff0000000000000;
+constexpr std::int64_t kInfinite = 0x7ff0000000000000;
 
-/// Calls see(which of two, magnitudes) with some elements at a time; the last ones are filled up with one of them.
+/// Calls see(which of two, numbers) with some elements at a time; the last ones are filled up with one of them.
 template <class See>
-HWY_INLINE void for_magnitudes(const double* x, std::int64_t n, See see) {
+HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto magnitudes = [](hn::Vec<D> v) HWY_ATTR { return hn::And(hn::BitCast(I(), v), hn::Set(I(), kMagnitude)); };
   std::int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) see(0, magnitudes(hn::LoadU(d, x + i))), see(1, magnitudes(hn::LoadU(d, x + i + lanes)));
-  if (i + lanes <= n) see(0, magnitudes(hn::LoadU(d, x + i))), i += lanes;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) see(0, hn::LoadU(d, x + i)), see(1, hn::LoadU(d, x + i + lanes));
+  if (i + lanes <= n) see(0, hn::LoadU(d, x + i)), i += lanes;
   if (i == n) return;
   HWY_ALIGN double rest[HWY_MAX_BYTES / sizeof(double)];
   std::fill(std::copy(x + i, x + n, rest), rest + lanes, x[n - 1]);
-  see(0, magnitudes(hn::Load(d, rest)));
+  see(0, hn::Load(d, rest));
 }
 
-/// As whole numbers magnitudes order like the numbers, and NaN above infinity: no sum or comparison waits for the last one.
+/// The extremes of what an eye sees of all numbers.
+template <class Eye>
+HWY_INLINE Extremes seen_by(const double* x, std::int64_t n) {
+  Eye eyes[2];
+  for_lanes(x, n, [&](int k, Lanes v) HWY_ATTR { eyes[k].see(v); });
+  eyes[0].join(eyes[1]);
+  Extremes out{kInfinity, 0, true, false};
+  eyes[0].report(out);
+  return out;
+}
+
 bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
-  const I i;
-  const auto all = hn::Set(i, kMagnitude), one = hn::Set(i, 1);
-  hn::Vec<I> largest[2] = {hn::Zero(i), hn::Zero(i)}, smallest[2] = {all, all}, nonzero[2] = {all, all}, radius = hn::Zero(i);
-  for_magnitudes(v, n, [&](int k, hn::Vec<I> size) HWY_ATTR {
-    largest[k] = hn::Max(largest[k], size), smallest[k] = hn::Min(smallest[k], size);
-    nonzero[k] = hn::Min(nonzero[k], hn::And(hn::Sub(size, one), all));  // zero wraps around to the largest
-  });
-  if (r != nullptr) for_magnitudes(r, n, [&](int, hn::Vec<I> size) HWY_ATTR { radius = hn::Max(radius, size); });
-  std::int64_t most = hn::GetLane(hn::MaxOfLanes(i, hn::Max(largest[0], largest[1])));
-  const std::int64_t least = hn::GetLane(hn::MinOfLanes(i, hn::Min(nonzero[0], nonzero[1])));
-  out.finite = most < kInfinite;
-  if (most > kInfinite) {  // NaN is neither
-    most = 0;
-    for (std::int64_t k = 0; k < n; ++k)
-      if (const std::int64_t size = __builtin_bit_cast(std::int64_t, v[k]) & kMagnitude; size <= kInfinite) most = std::max(most, size);
-  }
-  out.largest = __builtin_bit_cast(double, most);
-  out.smallest = least < kInfinite - 1 ? __builtin_bit_cast(double, least + 1) : 1.0;
-  out.zero = hn::GetLane(hn::MinOfLanes(i, hn::Min(smallest[0], smallest[1]))) == 0;
-  return hn::GetLane(hn::MaxOfLanes(i, radius)) < __builtin_bit_cast(std::int64_t, 0x1p100);
+  const Extremes seen = seen_by<Eyes>(v, n);
+  out.finite = seen.finite, out.largest = seen.largest, out.smallest = seen.smallest, out.zero = seen.zero;  // the grid stays
+  if (out.smallest == kInfinity) out.smallest = 1.0;  // none is neither zero nor infinite
+  if (!out.finite)  // the largest may be infinite, and NaN is none
+    for (std::int64_t k = 0; k < n; ++k) out.largest = std::max(out.largest, std::fabs(v[k]));
+  const Extremes radii = seen_by<OneEye>(r, r != nullptr ? n : 0);
+  return radii.finite && radii.largest < 0x1p100;
 }
 
 /// The least lowest_bit() of a run: that of a number without mantissa bits is the number itself, that of zero infinite.
@@ -419,7 +414,8 @@ double LowestBit(const double* v, std::int64_t n) {
   const I i;
   const auto one = hn::Set(i, 1), infinite = hn::Set(i, kInfinite), mantissa = hn::Set(i, 0xfffffffffffff);
   hn::Vec<I> least[2] = {infinite, infinite};
-  for_magnitudes(v, n, [&](int k, hn::Vec<I> size) HWY_ATTR {
+  for_lanes(v, n, [&](int k, Lanes number) HWY_ATTR {
+    const auto size = hn::BitCast(i, hn::Abs(number));
     const auto bare = hn::Eq(hn::And(size, mantissa), hn::Zero(i));
     const auto rest = hn::IfThenElse(bare, hn::Zero(i), hn::And(size, hn::Sub(size, one)));
     auto bit = hn::BitCast(i, hn::Sub(hn::BitCast(d, size), hn::BitCast(d, rest)));

@@ -271,17 +271,38 @@ bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const B
   return bounded(radius_of(out));
 }
 
+namespace {
+
+/// Of one element the value that evaluate_values() has.
+double value_of(Primitive primitive, std::span<const ElementBound> in, double& gap) {
+  const double a = in[0].v, b = in.back().v;
+  switch (primitive) {
+    case Primitive::add: return a + b;
+    case Primitive::sub: return a - b;
+    case Primitive::mul: return a * b;
+    case Primitive::div: return a / b;
+    case Primitive::square: return a * a;
+    default: break;
+  }
+  ValuesIn from[3] = {};
+  for (std::size_t k = 0; k < in.size(); ++k) from[k] = {&in[k].v, true};
+  Extremes seen;
+  double out = 0;
+  evaluate_values(primitive, 1, from, &out, seen, gap);
+  return out;
+}
+
+}  // namespace
+
 ElementBound element_result(const RuleContext& c, Primitive primitive, std::span<const ElementBound> in, bool wants) {
   ElementBound out;
-  ValuesIn from[3] = {};
   At at[3] = {};
   for (std::size_t k = 0; k < in.size(); ++k) {
     const double size = std::fabs(in[k].v);
-    from[k] = {&in[k].v, true}, at[k] = {size, size, size == 0, in[k].radius};
+    at[k] = {size, size, size == 0, in[k].radius};
   }
-  Extremes seen;
   double gap = kInfinity;
-  evaluate_values(primitive, 1, from, &out.v, seen, gap);
+  out.v = value_of(primitive, in, gap);
   out.radius = radius_of_result(c, primitive, {at, in.size()}, std::fabs(out.v), gap, wants);
   return out;
 }

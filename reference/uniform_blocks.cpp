@@ -16,85 +16,12 @@
 #include <hwy/foreach_target.h>  // must precede highway.h
 #include <hwy/highway.h>
 
+#include "reference/eyes-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ampcheck::reference {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<double>;
-using I = hn::ScalableTag<std::int64_t>;
-using Lanes = hn::Vec<D>;
-constexpr std::int64_t kMagnitude = 0x7fffffffffffffff;
-
-#if HWY_TARGET == HWY_AVX2
-/// As below, where 64-bit integers have no maximum: of doubles, with what is infinite or NaN kept apart.
-struct Eyes {
-  Lanes largest, smallest, odd, zeros;
-  HWY_INLINE Eyes() {
-    const D d;
-    largest = odd = zeros = hn::Zero(d), smallest = hn::Set(d, kInfinity);
-  }
-  HWY_INLINE void see(Lanes v) {
-    const D d;
-    const Lanes size = hn::Abs(v), zero = hn::VecFromMask(d, hn::Eq(size, hn::Zero(d)));
-    largest = hn::Max(largest, size);
-    odd = hn::Or(odd, hn::Sub(v, v));
-    zeros = hn::Or(zeros, zero);
-    smallest = hn::Min(hn::Or(size, zero), smallest);  // the second one where the first is NaN, as zero and NaN are here
-  }
-  HWY_INLINE void report(Extremes& out) const {
-    const D d;
-    const I i;
-    const bool finite = hn::AllTrue(i, hn::Eq(hn::BitCast(i, hn::Abs(odd)), hn::Zero(i)));
-    out.finite &= finite;
-    if (finite) out.largest = std::max(out.largest, hn::GetLane(hn::MaxOfLanes(d, largest)));
-    out.smallest = std::min(out.smallest, hn::GetLane(hn::MinOfLanes(d, smallest)));
-    out.zero |= !hn::AllTrue(i, hn::Eq(hn::BitCast(i, zeros), hn::Zero(i)));
-  }
-};
-#else
-/// The extremes of some lanes, on bits: as whole numbers, magnitudes order like the numbers, and NaN above infinity.
-struct Eyes {
-  hn::Vec<I> largest, smallest, nonzero;
-  HWY_INLINE Eyes() {
-    const I i;
-    largest = hn::Zero(i), smallest = nonzero = hn::Set(i, kMagnitude);
-  }
-  HWY_INLINE void see(Lanes v) {
-    const I i;
-    const auto magnitude = hn::Set(i, kMagnitude);
-    const auto size = hn::And(hn::BitCast(i, v), magnitude);
-    largest = hn::Max(largest, size);
-    smallest = hn::Min(smallest, size);
-    nonzero = hn::Min(nonzero, hn::And(hn::Sub(size, hn::Set(i, 1)), magnitude));  // zero wraps around to the largest
-  }
-  HWY_INLINE void report(Extremes& out) const {
-    const I i;
-    const std::int64_t most = hn::GetLane(hn::MaxOfLanes(i, largest)), least = hn::GetLane(hn::MinOfLanes(i, nonzero));
-    const double size = __builtin_bit_cast(double, most);
-    out.finite &= size < kInfinity;
-    out.largest = std::max(out.largest, size < kInfinity ? size : 0.0);
-    if (least != kMagnitude) out.smallest = std::min(out.smallest, __builtin_bit_cast(double, least + 1));
-    out.zero |= hn::GetLane(hn::MinOfLanes(i, smallest)) == 0;
-  }
-};
-#endif
-
-/// The largest alone, and whether all are finite: a third of the work.
-struct OneEye {
-  hn::Vec<I> largest;
-  HWY_INLINE OneEye() { largest = hn::Zero(I()); }
-  HWY_INLINE void see(Lanes v) {
-    const I i;
-    largest = hn::Max(largest, hn::And(hn::BitCast(i, v), hn::Set(i, kMagnitude)));
-  }
-  HWY_INLINE void report(Extremes& out) const {
-    const double size = __builtin_bit_cast(double, hn::GetLane(hn::MaxOfLanes(I(), largest)));
-    out.finite &= size < kInfinity;
-    out.largest = std::max(out.largest, size < kInfinity ? size : 0.0);
-  }
-};
 
 /// Lanes of an operand; the last ones are filled up with its last number.
 template <bool repeats>
@@ -123,18 +50,22 @@ HWY_INLINE void put_last(Lanes v, double* out, std::size_t n) {
 template <class See, class F, class... Operands>
 void loop(std::size_t n, double* out, Extremes& seen, F f, Operands... in) {
   const D d;
-  See eyes;
-  std::size_t k = 0;
-  for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
+  See eyes, second, third, fourth;  // each waits for what it saw last
+  const auto step = [&](std::size_t k, See& by) HWY_ATTR {
     const Lanes v = f(in.at(k)...);
     hn::StoreU(v, d, out + k);
-    eyes.see(v);
-  }
+    by.see(v);
+  };
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t k = 0;
+  for (; k + 4 * lanes <= n; k += 4 * lanes) step(k, eyes), step(k + lanes, second), step(k + 2 * lanes, third), step(k + 3 * lanes, fourth);
+  for (; k + lanes <= n; k += lanes) step(k, eyes);
   if (k < n) {
     const Lanes v = f(in.last(k, n)...);
     put_last(v, out + k, n - k);
     eyes.see(v);
   }
+  second.join(third), eyes.join(fourth), eyes.join(second);
   eyes.report(seen);
 }
 
@@ -170,6 +101,7 @@ void See(const double* v, std::size_t n, Extremes& seen) {
   eyes.report(seen);
 }
 
+/// Of finite operands, or whoever called gives up: they have been seen before. A sum or product of such is no NaN.
 void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap) {
   const D d;
   const auto function = [&](void (*f)(const double*, double*, int)) {
@@ -180,9 +112,9 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
     }
   };
   switch (primitive) {
-    case Primitive::add: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Add(a, b); });
-    case Primitive::sub: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Sub(a, b); });
-    case Primitive::mul: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
+    case Primitive::add: return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Add(a, b); });
+    case Primitive::sub: return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Sub(a, b); });
+    case Primitive::mul: return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
     case Primitive::div: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
     case Primitive::neg: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Neg(a); });
     case Primitive::square: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
@@ -218,14 +150,16 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
   }
 }
 
+/// As above: only a quotient can be NaN.
 void Products(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
-  if (primitive == Primitive::mul) binary<OneEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
+  if (primitive == Primitive::mul) binary<NumbersEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
   else if (primitive == Primitive::div) binary<OneEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
-  else unary<OneEye>(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
+  else unary<NumbersEye>(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
 }
 
 struct Blind {
   HWY_INLINE void see(Lanes) {}
+  HWY_INLINE void join(const Blind&) {}
   HWY_INLINE void report(Extremes&) const {}
 };
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole check of one case against one plain forward + backward of the same op in double.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "checks/runner.h"
 #include "src/error.h"
+#include "src/rounding.h"
 #include "tests/bench/eigen_ops.h"
 #include "tests/bench/figures.h"
 
@@ -12,19 +16,22 @@ namespace ampcheck::bench {
 
 namespace {
 
-void check_against_plain(benchmark::State& state, const std::string& op_name, double goal, void (*plain)(PlainOp&)) {
+/// On `target`: what a narrower machine would print, Eigen and our kernels having one instruction set in either case.
+void check_against_plain(benchmark::State& state, const std::string& op_name, std::string_view target, double goal, void (*plain)(PlainOp&)) {
   const checks::OpDef& op = *checks::find_op(op_name);
   const OpCall call = parse_call(op_name + "(x=bf16[64,1024],cotangent=full)", op.signature);
   const checks::RunOptions options;
   PlainOp tensors(64, 1024);
+  set_simd_target(target);
   const Pair best = interleaved(
       state, 10, [&] { plain(tensors), benchmark::DoNotOptimize(tensors.dx.data()), benchmark::ClobberMemory(); },
       [&] {
         const CaseResult result = checks::run_case(op, call, options);
         if (result.verdict != Verdict::rounding) throw Error("[bench] verdict of " + result.name + ", got " + result.code + ", want none");
       });
+  set_simd_target("");
   state.counters["ratio"] = best.subject / best.baseline;
-  record_figure("check of " + op_name + " [64,1024] bf16, six probes / plain forward + backward", Goal::at_most, goal,
+  record_figure(fmt::format("check of {} [64,1024] bf16, six probes / plain forward + backward, {}", op_name, target), Goal::at_most, goal,
                 best.subject / best.baseline, "x");
 }
 
@@ -43,7 +50,8 @@ void check_alone(benchmark::State& state, const std::string& case_name) {
 
 const bool registered = [] {
   const auto add = [](const char* op, double goal, void (*plain)(PlainOp&)) {
-    add_figure(std::string("check/") + op, 60, [=](benchmark::State& state) { check_against_plain(state, op, goal, plain); });
+    for (const std::string_view target : simd_targets())
+      add_figure(fmt::format("check/{}/{}", op, target), 60, [=](benchmark::State& state) { check_against_plain(state, op, target, goal, plain); });
   };
   add("softmax", 40, plain_softmax);
   add("gelu", 40, plain_gelu);
