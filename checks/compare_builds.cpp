@@ -98,12 +98,12 @@ void add_tensor(ComparedTensor& out, const Dump& a, const Dump& b, const std::st
     const double values[2] = {got[0]->values[i], got[1]->values[i]}, right = want->values[i];
     ++out.compared;
     if (encode_scalar(to, values[0]) != encode_scalar(to, values[1]) && out.differ++ == 0) out.first = where + " " + index_text(got[0]->shape, static_cast<std::int64_t>(i));
-    const double width = (high->values[i] - low->values[i]) / 2;
-    if (!std::isfinite(values[0]) || !std::isfinite(values[1]) || !std::isfinite(right) || !std::isfinite(width)) continue;
+    const double above = high->values[i] - right, below = right - low->values[i];
+    if (!std::isfinite(values[0]) || !std::isfinite(values[1]) || !std::isfinite(right) || !std::isfinite(above) || !std::isfinite(below)) continue;
     const double half_ulp = spacing_at(to, right) / 2;
     ++out.elements;
     for (const int build : {0, 1}) {
-      const double error = std::fabs(values[build] - right) / std::max(width, half_ulp);
+      const double error = std::fabs(values[build] - right) / std::max(values[build] > right ? above : below, half_ulp);
       out.mean[build] += error, out.largest[build] = std::max(out.largest[build], error);
     }
   }

@@ -13,7 +13,7 @@ namespace ampcheck::checks {
 struct ComparedTensor {
   std::string name;
   std::int64_t elements = 0;   ///< finite in both builds and in the reference
-  double mean[2] = {0, 0}, largest[2] = {0, 0};  ///< |got - reference| in units of what rounding may do to the element: half its interval, at least half an ulp
+  double mean[2] = {0, 0}, largest[2] = {0, 0};  ///< |got - reference| in units of what rounding may do to the element: how far its interval goes on that side, at least half an ulp
   std::int64_t compared = 0, differ = 0;         ///< elements, and those whose bits differ
   std::string first;           ///< where they differ first: case and index
 };
