@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLargestStep = 2, kSmallestStep = -52;  // exponents of the ladder
 constexpr double kNaiveStep = 1e-6;                   // torch.autograd.gradcheck's default
-constexpr int kPoints = 9;
+constexpr int kPoints = 33;
 
 double round_to(const FloatFormat& format, double v) {
   if (format == kFp64) return v;
