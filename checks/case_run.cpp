@@ -175,7 +175,11 @@ NamedValues CaseRun::release_cotangents() {
   int later = cotangents_probe_ + 1;
   while (as_drawn && later < probe_count(call) && probe_like(call, later) != cotangents_probe_) ++later;
   if (!as_drawn || later == probe_count(call)) return all;
-  for (auto& [name, values] : all) drawn_[cotangents_probe_][name] = {std::move(values), cotangent_ranges_.at(name)};
+  for (auto& [name, values] : all) {
+    Drawn& drawn = drawn_[cotangents_probe_][name] = {std::move(values), cotangent_ranges_.at(name)};
+    const auto tensor = cotangent_tensors_.find(name);
+    if (tensor != cotangent_tensors_.end()) drawn.bits = drawn_tensors_.emplace_back(tensor->second).view().as<const std::byte>();
+  }
   return {};
 }
 

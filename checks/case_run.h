@@ -100,6 +100,7 @@ class CaseRun {
   int cotangents_probe_ = -1;
   Ranges cotangent_ranges_;
   std::map<int, std::map<std::string, Drawn>> drawn_;  ///< cotangents of probes that later ones are like
+  std::vector<GuardedTensor> drawn_tensors_;                ///< their bits
 };
 
 /// Moves the checks of a case into its result: the verdict is the gravest of them, except that a contract explains the few

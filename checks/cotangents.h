@@ -18,6 +18,7 @@ struct CotangentBits {
 struct Drawn {
   std::vector<double> values;
   reference::Extremes range;
+  const std::byte* bits = nullptr;  ///< of the same numbers, dense; borrowed, or none
 };
 /// cotangent_values() with these. `room`: memory that may be used. `like`: the one of probe_like(), where the caller has kept it.
 std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,

@@ -2,14 +2,27 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "checks/regime_tables.h"
 
 namespace ampcheck::checks {
 
+namespace {
+
+/// Sign, exponent -1 to 2 and factor 1 to 3 read off 16 random bits, and put together as bits.
+double power_from(std::uint64_t choice) {
+  const std::uint64_t third = (choice >> 3) * 3 >> 13;
+  const double factor = third == 0 ? 1.0 : (third == 1 ? 2.0 : 3.0);
+  return factor * std::bit_cast<double>((choice & 1) << 63 | (1022 + (choice >> 1 & 3)) << 52);
+}
+
+constexpr std::int64_t kPowersAWord = 4;
+
+}  // namespace
+
 double signed_power(const Fill& f, std::int64_t i) {
-  const std::uint64_t bits = f.choices.bits(static_cast<std::uint64_t>(i));
-  return f.sign(i) * std::ldexp(static_cast<double>(1 + f.below(i, 3)), static_cast<int>(bits >> 1 & 3) - 1);
+  return power_from(f.choices.bits(static_cast<std::uint64_t>(i / kPowersAWord)) >> 16 * (i % kPowersAWord) & 0xffff);
 }
 
 namespace {
@@ -48,19 +61,18 @@ double zero_sum(const Fill& f, std::int64_t i) {
 
 void bulk_normal(const Fill& f, std::int64_t first, std::span<double> out) { f.values.full_normals(static_cast<std::uint64_t>(first), out); }
 
-/// signed_power: sign, exponent -1 to 2 and factor 1 to 3 are read off the same random bits, and put together as bits.
 void bulk_powers(const Fill& f, std::int64_t first, std::span<double> out) {
-  constexpr std::size_t kStep = 256;
-  std::uint64_t choices[kStep];
-  for (std::size_t start = 0; start < out.size(); start += kStep) {
-    const std::size_t n = std::min(kStep, out.size() - start);
-    f.choices.bits(static_cast<std::uint64_t>(first) + start, {choices, n});
-    double* const to = out.data() + start;
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::uint64_t choice = choices[i], third = (choice >> 32) * 3 >> 32;
-      const double factor = third == 0 ? 1.0 : (third == 1 ? 2.0 : 3.0);
-      to[i] = factor * std::bit_cast<double>((choice & 1) << 63 | (1022 + (choice >> 1 & 3)) << 52);
-    }
+  constexpr std::int64_t kWords = 256;
+  std::uint64_t words[kWords];
+  std::uint16_t choices[kPowersAWord * kWords];
+  static_assert(std::endian::native == std::endian::little);  // the lowest bits of a word are its first choice
+  const std::int64_t end = first + std::ssize(out);
+  for (std::int64_t i = first, next = 0; i < end; i = next) {
+    const std::int64_t word = i / kPowersAWord, n = std::min(kWords, (end - 1) / kPowersAWord + 1 - word);
+    f.choices.bits(static_cast<std::uint64_t>(word), {words, static_cast<std::size_t>(n)});
+    std::memcpy(choices, words, static_cast<std::size_t>(n) * sizeof *words);
+    next = std::min(end, (word + n) * kPowersAWord);
+    std::transform(choices + i % kPowersAWord, choices + i % kPowersAWord + (next - i), out.data() + (i - first), power_from);
   }
 }
 

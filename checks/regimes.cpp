@@ -2,9 +2,11 @@
 #include "checks/regimes.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <limits>
 #include <optional>
 
@@ -125,6 +127,7 @@ void round_to(const FloatFormat& format, std::span<double> values) {
 
 /// Rounding may have reached an end of the open domain.
 void keep_domain_open(const FloatFormat& format, const TensorSpec& spec, std::vector<double>& values) {
+  if (spec.domain != Domain::positive && !in_unit_interval(spec)) return;
   for (double& value : values) {
     if (spec.domain == Domain::positive && value == 0) value = format.min_normal();
     if (in_unit_interval(spec) && !std::isnan(value))
@@ -250,7 +253,8 @@ std::vector<double> base_values(const OpSignature& signature, const OpCall& call
   std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
   if (!governed && default_is_normal(spec)) {
     fill.values.normals(0, values);
-    for (double& value : values) value = into_domain(as_role(spec, value), spec);
+    const bool as_drawn = !is_weight(spec) && spec.domain == Domain::any;
+    for (std::size_t i = 0; !as_drawn && i < values.size(); ++i) values[i] = into_domain(as_role(spec, values[i]), spec);
     return values;
   }
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
@@ -347,34 +351,65 @@ namespace {
 class Displaced {
  public:
   static constexpr std::int64_t kFewest = 8192;  ///< elements
+  static constexpr std::size_t kPart = 2048;     ///< values and bits stay in the nearest cache
 
   Displaced(const OpCall& call, const std::string& output, int probe, std::int64_t count)
       : signs_(call.seed, gradient_name(output) + "/signs" + std::to_string(probe)), count_(count), shift_((count * 618 / 1000 + 1) * probe % count) {}  // hardly a multiple of a row
 
-  /// Calls fill(from, part) for the one or two runs that elements start, start + 1, ... are taken from, and turns signs.
-  template <class F>
-  void fill(std::int64_t start, std::span<double> part, F fill) const {
-    const std::int64_t from = (start + shift_) % count_;
-    const auto n = static_cast<std::size_t>(std::min(std::ssize(part), count_ - from));
-    fill(from, part.first(n));
+  /// Elements start, start + 1, ... are the next ones; `start` a multiple of kPart.
+  void go_to(std::size_t start) {
+    from_ = (static_cast<std::int64_t>(start) + shift_) % count_;
+    signs_.bits(start / kWord, words_);
+  }
+
+  /// Calls fill(from, part) for the one or two runs that the next elements are taken from, and turns signs. Elements are doubles, or codes
+  /// of a format whose first bit is the sign.
+  template <class T, class F>
+  void fill(std::span<T> part, F fill) const {
+    const auto n = static_cast<std::size_t>(std::min(std::ssize(part), count_ - from_));
+    fill(from_, part.first(n));
     if (n < part.size()) fill(0, part.subspan(n));
-    constexpr std::size_t kWord = 64;
-    for (std::size_t i = 0; i < part.size(); i += kWord) {
-      const std::uint64_t word = signs_.bits((static_cast<std::uint64_t>(start) + i) / kWord);
-      for (std::size_t k = i; k < std::min(part.size(), i + kWord); ++k) part[k] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(part[k]) ^ (word >> (k - i)) << 63);
-    }
+    for (std::size_t i = 0; i < part.size(); i += kWord) turn(words_[i / kWord], part.subspan(i, std::min(kWord, part.size() - i)));
   }
 
  private:
+  static void turn(std::uint64_t word, std::span<double> part) {
+    for (std::size_t k = 0; k < part.size(); ++k) part[k] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(part[k]) ^ (word >> k) << 63);
+  }
+  /// A chunk of the word as wide as a code at a time, and of it the bit of each lane: codes have no shift of their own.
+  template <std::unsigned_integral T>
+  static void turn(std::uint64_t word, std::span<T> part) {
+    constexpr std::size_t kBits = std::numeric_limits<T>::digits;
+    static constexpr auto kBit = [] {
+      std::array<T, kBits> bits;
+      for (std::size_t k = 0; k < kBits; ++k) bits[k] = static_cast<T>(T{1} << k);
+      return bits;
+    }();
+    for (std::size_t i = 0; i < part.size(); i += kBits) {
+      const auto chunk = static_cast<T>(word >> i);
+      const std::size_t n = std::min(kBits, part.size() - i);
+      for (std::size_t k = 0; k < n; ++k) part[i + k] ^= static_cast<T>(chunk & kBit[k]) != 0 ? kBit.back() : T{0};
+    }
+  }
+
+  static constexpr std::size_t kWord = 64;  ///< signs
+
   Random signs_;
-  std::int64_t count_, shift_;
+  std::int64_t count_, shift_, from_ = 0;
+  std::array<std::uint64_t, kPart / kWord> words_;
 };
+
+/// The codes of a displaced part from those of the numbers that it is taken from.
+template <class T>
+void displace_codes(const Displaced& places, const std::byte* like, std::size_t start, std::size_t n, std::byte* to) {
+  const auto* const from = reinterpret_cast<const T*>(like);
+  places.fill(std::span(reinterpret_cast<T*>(to) + start, n), [from](std::int64_t first, std::span<T> part) { std::copy_n(from + first, part.size(), part.begin()); });
+}
 
 }  // namespace
 
 std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,
                                      CotangentBits& bits, const Drawn* like) {
-  constexpr std::size_t kPart = 2048;  // values and bits stay in the nearest cache
   std::vector<double> values = std::move(room);
   std::optional<std::vector<double>> given;
   if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
@@ -382,22 +417,28 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
   const CotangentRegime& row = probe_regime(call, probe);
   const int like_probe = probe_like(call, probe);
   const bool displaced = !given && row.bulk != nullptr && shape.count() >= Displaced::kFewest && like_probe != probe;
-  const Displaced places(call, output, probe, std::max<std::int64_t>(shape.count(), 1));
+  Displaced places(call, output, probe, std::max<std::int64_t>(shape.count(), 1));
   const int drawn = displaced ? like_probe : probe;
   const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(drawn) + shape.str(), shape, dtype, 0);
   if (given) values = std::move(*given);
   else values.resize(static_cast<std::size_t>(fill.frame.count));
   const bool rounded = displaced && like != nullptr;
   bits.range = {};
-  for (std::size_t start = 0; start < values.size(); start += kPart) {
-    const std::span<double> part = std::span(values).subspan(start, std::min(kPart, values.size() - start));
+  for (std::size_t start = 0; start < values.size(); start += Displaced::kPart) {
+    const std::span<double> part = std::span(values).subspan(start, std::min(Displaced::kPart, values.size() - start));
     const auto first = static_cast<std::int64_t>(start);
-    if (rounded) places.fill(first, part, [&](std::int64_t from, std::span<double> to) { std::copy_n(like->values.begin() + from, to.size(), to.begin()); });
-    else if (displaced) places.fill(first, part, [&](std::int64_t from, std::span<double> to) { row.bulk(fill, from, to); });
+    if (displaced) places.go_to(start);
+    if (rounded) places.fill(part, [&](std::int64_t from, std::span<double> to) { std::copy_n(like->values.begin() + from, to.size(), to.begin()); });
+    else if (displaced) places.fill(part, [&](std::int64_t from, std::span<double> to) { row.bulk(fill, from, to); });
     else if (!given && row.bulk != nullptr) row.bulk(fill, first, part);
     else if (!given) for (std::size_t i = 0; i < part.size(); ++i) part[i] = row.fill(fill, static_cast<std::int64_t>(start + i));
+    const int bytes = fill.format.storage_bytes();
+    std::byte* const to = bits.to != nullptr ? bits.to + start * static_cast<std::size_t>(bytes) : nullptr;
+    const std::byte* const codes = rounded ? like->bits : nullptr;
     if (is_float(dtype) && !rounded && (given || !row.representable)) round_to(fill.format, part);
-    if (bits.to != nullptr) encode(fill.format, RoundingMode{}, part, bits.to + start * static_cast<std::size_t>(fill.format.storage_bytes()));
+    if (to != nullptr && codes != nullptr && bytes == 2) displace_codes<std::uint16_t>(places, codes, start, part.size(), bits.to);
+    else if (to != nullptr && codes != nullptr && bytes == 4) displace_codes<std::uint32_t>(places, codes, start, part.size(), bits.to);
+    else if (to != nullptr) encode(fill.format, RoundingMode{}, part, to);
     if (!rounded) widen(bits.range, reference::extremes_of(part), start == 0);
   }
   if (rounded) bits.range = like->range;

@@ -20,8 +20,7 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D32 = hn::Repartition<std::uint32_t, D64>;
-using D16 = hn::Repartition<std::int16_t, D64>;
-using Sums = hn::Repartition<std::int32_t, D64>;
+using D8 = hn::Repartition<std::uint8_t, D64>;
 using D = hn::ScalableTag<double>;
 using V64 = hn::Vec<D64>;
 
@@ -56,6 +55,7 @@ struct Start {
 
 /// Blocks whose product of the first round with the counter's lower half is `product`. A product of two lower halves fills a
 /// lane, and only shifts apart.
+template <int rounds>
 HWY_INLINE Block blocks(const Start& start, V64 product) {
   const D64 d;
   const D32 d32;
@@ -63,7 +63,7 @@ HWY_INLINE Block blocks(const Start& start, V64 product) {
   V64 w1 = hn::MulEven(hn::BitCast(d32, hn::Xor(upper(product), hn::Set(d, start.w2_key))), hn::BitCast(d32, second));
   V64 w0 = hn::Xor(upper(w1), hn::Set(d, start.w1_key)), w2 = hn::Xor(product, hn::Set(d, start.w2)), w3 = hn::Set(d, start.w3);
   auto key0 = start.key0, key1 = start.key1;
-  for (int round = 2; round < 10; ++round) {
+  for (int round = 2; round < rounds; ++round) {
     const V64 a = hn::MulEven(hn::BitCast(d32, w0), hn::BitCast(d32, first)), b = hn::MulEven(hn::BitCast(d32, w2), hn::BitCast(d32, second));
     w0 = hn::Xor(hn::Xor(upper(b), w1), hn::Set(d, key0)), w1 = b;
     w2 = hn::Xor(hn::Xor(upper(a), w3), hn::Set(d, key1)), w3 = a;
@@ -72,10 +72,10 @@ HWY_INLINE Block blocks(const Start& start, V64 product) {
   return {{w0, w1, w2, w3}};
 }
 
-/// Their products: of counters that are multiples of `step`, the lower halves alone.
-HWY_INLINE V64 products(std::uint64_t first, std::uint64_t step) {
+/// Their products, of the counters' lower halves alone.
+HWY_INLINE V64 products(std::uint64_t first) {
   const D64 d;
-  const V64 counter = hn::Add(hn::Set(d, first), hn::Mul(hn::Iota(d, 0), hn::Set(d, step)));
+  const V64 counter = hn::Add(hn::Set(d, first), hn::Iota(d, 0));
   return hn::MulEven(hn::BitCast(D32(), counter), hn::BitCast(D32(), hn::Set(d, kFirst)));
 }
 
@@ -88,55 +88,37 @@ HWY_INLINE void put(Tag d, hn::Vec<Tag> v, T* out, std::size_t start, std::size_
   for (std::size_t i = start; i < n; ++i) out[i] = rest[i - start];
 }
 
-/// Adds the two 16-bit numbers of each 32 bits, each less 2^15: so they are signed.
-HWY_INLINE hn::Vec<Sums> halves(V64 word) {
-  const D16 d;
-  const Sums sums;
-  const auto signed_halves = hn::Xor(hn::BitCast(d, word), hn::Set(d, static_cast<std::int16_t>(-0x8000)));
-#if HWY_ARCH_X86
-  auto none = hn::Zero(sums);
-  return hn::ReorderWidenMulAccumulate(sums, signed_halves, hn::Set(d, 1), none, none);
-#else
-  const auto words = hn::BitCast(sums, signed_halves);
-  return hn::Add(hn::ShiftRight<16>(words), hn::ShiftRight<16>(hn::ShiftLeft<16>(words)));
-#endif
-}
-
-/// The six numbers of 16 bits that a block gives to an Irwin-Hall sum, in the lower half of each lane.
-HWY_INLINE hn::Vec<Sums> six(const Block& block) { return hn::Add(hn::Add(halves(block.word[0]), halves(block.word[1])), halves(block.word[2])); }
-
 void Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, std::uint64_t* out) {
   const D64 d;
   const Start same(seed, stream, first);
-  V64 product = products(first, 1);
+  V64 product = products(first);
   const V64 step = hn::Set(d, kFirst * hn::Lanes(d));
   for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
-    const Block block = blocks(same, product);
+    const Block block = blocks<kRounds>(same, product);
     product = hn::Add(product, step);
     put(d, hn::Or(hn::ShiftLeft<32>(block.word[0]), hn::And(block.word[1], hn::Set(d, 0xffffffffu))), out, start, n);
   }
 }
 
-/// Numbers whose twelve halves are made of two blocks. Their sum S stands in the bits of 2^4 + S 2^-16 and, below, the filling's word:
+/// Numbers whose twelve bytes and filling are one block. The bytes' sum S and the filling F stand in the bits of 2^12 + S 2^-8 + F 2^-40:
 /// whatever is added or taken off here is exact.
 template <bool full>
 HWY_INLINE void normals_of(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
   const D64 d;
   const D32 d32;
+  const D8 d8;
   const D real;
-  const Start same(seed, stream, 2 * first);
-  V64 product = products(2 * first, 2);
-  const V64 step = hn::Set(d, 2 * kFirst * hn::Lanes(d));
-  const auto base = hn::Set(Sums(), static_cast<std::int32_t>(__builtin_bit_cast(std::uint64_t, 0x1p4) >> 32) + 12 * 0x8000);
-  const auto word = hn::Set(d32, 0);
-  // Each half counts 1/2 more, and six is the mean; the filling's word is centred.
-  const auto middle = hn::Set(real, 16 + 6 - 6 * 0x1p-16 + (full ? 0x1p-17 : 0));
+  const Start same(seed, stream, first);
+  V64 product = products(first);
+  const V64 step = hn::Set(d, kFirst * hn::Lanes(d)), lower = hn::Set(d, 0xffffffffu), base = hn::BitCast(d, hn::Set(real, 0x1p12));
+  const auto middle = hn::Set(real, 0x1p12 + Random::kMiddle);
   for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
-    const Block even = blocks(same, product), odd = blocks(same, hn::Add(product, hn::Set(d, kFirst)));
+    const Block block = blocks<kNormalRounds>(same, product);
     product = hn::Add(product, step);
-    const V64 sum = upper(hn::BitCast(d, hn::Add(hn::Add(six(even), six(odd)), base)));
-    const V64 number = hn::BitCast(d, hn::OddEven(hn::BitCast(d32, sum), full ? hn::BitCast(d32, even.word[3]) : word));
-    put(real, hn::Sub(hn::BitCast(real, number), middle), out, start, n);
+    const V64 two = hn::BitCast(d, hn::OddEven(hn::BitCast(d32, upper(block.word[0])), hn::BitCast(d32, block.word[1])));
+    const V64 sum = hn::Add(hn::SumsOf8(hn::BitCast(d8, two)), hn::SumsOf8(hn::BitCast(d8, hn::And(block.word[2], lower))));
+    const V64 filling = hn::And(block.word[3], full ? lower : hn::Set(d, 0xff000000u));
+    put(real, hn::Sub(hn::BitCast(real, hn::Or(hn::Add(hn::ShiftLeft<32>(sum), base), filling)), middle), out, start, n);
   }
 }
 
@@ -161,11 +143,11 @@ HWY_EXPORT(FullNormals);
 
 namespace {
 
-/// Calls run(first, start, count) for parts whose block counters (`each` an element) share their upper 32 bits.
+/// Calls run(first, start, count) for parts whose counters share their upper 32 bits.
 template <class Run>
-void for_parts(std::uint64_t first, std::size_t n, std::uint64_t each, const Run& run) {
+void for_parts(std::uint64_t first, std::size_t n, const Run& run) {
   for (std::size_t start = 0; start < n;) {
-    const std::uint64_t left = ((std::uint64_t{1} << 32) - (each * first & 0xffffffffu)) / each;
+    const std::uint64_t left = (std::uint64_t{1} << 32) - (first & 0xffffffffu);
     const std::size_t count = std::min<std::uint64_t>(n - start, left);
     run(first, start, count);
     start += count, first += count;
@@ -175,15 +157,15 @@ void for_parts(std::uint64_t first, std::size_t n, std::uint64_t each, const Run
 }  // namespace
 
 void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
-  for_parts(first, out.size(), 1, [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, from, n, out.data() + at); });
+  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, from, n, out.data() + at); });
 }
 
 void Random::normals(std::uint64_t first, std::span<double> out) const {
-  for_parts(first, out.size(), 2, [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, from, n, out.data() + at); });
+  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, from, n, out.data() + at); });
 }
 
 void Random::full_normals(std::uint64_t first, std::span<double> out) const {
-  for_parts(first, out.size(), 2, [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, from, n, out.data() + at); });
+  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, from, n, out.data() + at); });
 }
 
 }  // namespace ampcheck

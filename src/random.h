@@ -13,8 +13,12 @@ namespace ampcheck {
 
 using Philox = std::array<std::uint32_t, 4>;
 
+constexpr int kRounds = 10;
+constexpr int kNormalRounds = 7;  ///< the fewest that pass BigCrush, ibidem: most of the cost of large test data is these
+
+template <int rounds = kRounds>
 constexpr Philox philox4x32(Philox counter, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
     const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
     counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
@@ -46,36 +50,34 @@ class Random {
   constexpr double uniform(std::uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1p-53; }
   /// Uniform integer in [0, n); n below 2^32.
   constexpr std::uint64_t below(std::uint64_t index, std::uint64_t n) const { return (bits(index) >> 32) * n >> 32; }
-  /// Irwin-Hall normal: 12 uniforms of 16 bits minus their mean; no libm, so the bits are the same everywhere.
-  constexpr double normal(std::uint64_t index) const {
-    double sum = 0;
-    for (std::uint64_t part = 0; part < 2; ++part) {
-      const Philox r = block(2 * index + part);
-      for (int i = 0; i < 3; ++i) {
-        sum += (r[static_cast<std::size_t>(i)] >> 16) + 0.5;
-        sum += (r[static_cast<std::size_t>(i)] & 0xffffu) + 0.5;
-      }
-    }
-    return sum * 0x1p-16 - 6.0;
-  }
+  /// Irwin-Hall normal: 12 uniform bytes less their mean, and a thirteenth that fills the steps between their sums; no libm, so the
+  /// bits are the same everywhere. A multiple of 2^-16: hundreds of them add up exactly in fp32, in any order.
+  constexpr double normal(std::uint64_t index) const { return filled(block<kNormalRounds>(index), 0xff000000u); }
 
-  /// normal() is a multiple of 2^-16: hundreds of them add up exactly in fp32, in any order. This one has all its bits: what
-  /// lies between two multiples is filled from a word that normal() leaves.
-  constexpr double full_normal(std::uint64_t index) const { return normal(index) + filling(block(2 * index)[3]); }
+  /// The same with all the bits of its words: a multiple of 2^-40, less than 2^-16 above normal().
+  constexpr double full_normal(std::uint64_t index) const { return filled(block<kNormalRounds>(index), 0xffffffffu); }
 
   /// bits(), normal() and full_normal() of first, first + 1, ...: the same numbers, many at a time.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   void normals(std::uint64_t first, std::span<double> out) const;
   void full_normals(std::uint64_t first, std::span<double> out) const;
 
-  /// 32 bits as a number in [-2^-17, 2^-17).
-  static constexpr double filling(std::uint32_t word) { return (static_cast<double>(word) - 0x1p31) * 0x1p-48; }
+  /// Mean of the sums of 12 bytes, in 2^-8, and of what fills a step.
+  static constexpr double kMiddle = 12 * 127.5 * 0x1p-8 + 0x1p-9;
 
  private:
+  template <int rounds = kRounds>
   constexpr Philox block(std::uint64_t index) const {
-    return philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+    return philox4x32<rounds>({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
                        static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
                       {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+  }
+  /// The bytes of the first three words count 2^-8 a step, those of the last one that `mask` keeps less.
+  static constexpr double filled(const Philox& r, std::uint32_t mask) {
+    std::uint32_t sum = 0;
+    for (std::size_t word = 0; word < 3; ++word)
+      for (int shift = 0; shift < 32; shift += 8) sum += r[word] >> shift & 0xffu;
+    return sum * 0x1p-8 + (r[3] & mask) * 0x1p-40 - kMiddle;
   }
   std::uint64_t seed_;
   std::uint64_t stream_;

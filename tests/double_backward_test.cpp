@@ -229,7 +229,7 @@ TEST(DoubleBackward, TheFp64PenaltyIsTheSlopeOfTheNorm) {
       for (std::size_t i = 0; i < g.size(); ++i) length2 += std::pow(direction[name][i], 2), slope += (with.at(name)[i] - g[i]) * direction[name][i], sum += std::fabs((with.at(name)[i] - g[i]) * direction[name][i]);
     }
     // One Richardson step leaves the fourth power of the way gone and u/h of the norm; no relu is as near to its kink.
-    const double h = 0x1p-11, coarse = (norm_at(h, direction) - norm_at(-h, direction)) / (2 * h), fine = (norm_at(h / 2, direction) - norm_at(-h / 2, direction)) / h;
+    const double h = 0x1p-17, coarse = (norm_at(h, direction) - norm_at(-h, direction)) / (2 * h), fine = (norm_at(h / 2, direction) - norm_at(-h / 2, direction)) / h;
     EXPECT_NEAR((4 * fine - coarse) / 3, slope, (std::pow(h * std::sqrt(length2), 4) + 16 * 0x1p-52 / h) * sum) << static_cast<int>(kind);
   }
 }

@@ -54,12 +54,12 @@ constexpr Known kKnown[] = {
     // Other indices, an unstable algebra, a condition on the data, few digits.
     {"embedding.index_of_8_bits(weight=bf16[1030,7],index=i64[5],seed=1)", "right for 'index' with its indices cut to 8 bits"},
     {"cross_entropy.no_shift(x=fp16[1,1],seed=1)", "the errors are those of exp(v) without subtracting the maximum"},
-    {"layer_norm.one_pass_variance(x=bf16[5,7],range=mean30,seed=1)", "the errors are those of the one pass variance"},
+    {"layer_norm.one_pass_variance(x=bf16[5,7],range=mean30,seed=2)", "the errors are those of the one pass variance"},
     {"tanh.cancels_at_zero(x=fp32[2,1025],seed=1)", "it cancels near zero"},
     {"relu.slope_at_zero(x=bf16[5,7],range=integers9,seed=1)", "no subgradient: at x["},
     {"gelu_tanh.tanh_saturates(x=fp32[2,1025],seed=1)", "and x or 0 there: it saturates"},
     {"exp.clamped(x=bf16[5,67],range=spike,seed=1)", "finite where the value overflows to infinity"},
-    {"softmax.exp_table(x=fp32[5,7],seed=1)", "AC304 errors of up to 0.0021 of the value, on 35 of 35 elements: as of a fast or approximate exp"},
+    {"softmax.exp_table(x=fp32[5,7],seed=1)", "AC304 errors of up to 0.0024 of the value, on 35 of 35 elements: as of a fast or approximate exp"},
     {"add.truncates(x=bf16[5,7],seed=1)", "AC305 truncated, not rounded, to bf16 (declared: to nearest, 10^"},
     {"rms_norm.dx_truncated(x=bf16[5,7],seed=1)", "AC305 truncated, not rounded, to bf16 (declared: to nearest, 10^"},
     {"add.flushes(x=fp32[5,67],range=subnormal,seed=1)", "AC303 flushes subnormals (declared: kept, more than 10^1000 : 1 against it)"},
@@ -71,7 +71,7 @@ constexpr Known kKnown[] = {
     {"embedding.in_bf16(weight=fp32[11,7],index=i64[5],seed=1)", "AC301 accumulates in bf16: the errors are 1 times"},
     // Digits lost between partial sums, in the one accumulator whose replays have the kernel's bits, on the way of one element.
     {"linear.split_k_in_bf16(x=fp32[5,7],weight=fp32[3,7],seed=1)", "AC301 accumulates in bf16, if in partial sums"},
-    {"sum.in_fp16(x=bf16[5,7],seed=1)", "AC301 accumulates in fp16"},
+    {"sum.in_fp16(x=bf16[5,7],seed=8)", "AC301 accumulates in fp16"},
     {"cross_entropy.logit_in_bf16(x=fp32[5,7],seed=1)", "AC302 keeps take("},
 };
 

@@ -20,22 +20,30 @@ double headroom(const OpDef& op, const std::string& name) {
   return most;
 }
 
-// The interval of the first form admits these gradients too, some of them near its end (0.93), or only with the help of the
-// second one's (0.9988); in the kernel's own form they use a third.
+/// What is used of the first form's interval alone; more than 1 where it does not admit all.
+double headroom_of_first_form(const OpDef& op, const std::string& name) {
+  OpDef first_only = op;
+  first_only.forms.resize(1), first_only.tried_first = 0;
+  double most = 0;
+  for (const CheckResult& check : run_case(first_only, parse_call(name, op.signature), {}).checks) most = std::max(most, check.max_ratio);
+  return most;
+}
+
+// The interval of the first form admits many of these gradients near its end, or only with the help of the second one's; in the kernel's own
+// form they use a third.
 TEST(Headroom, IsMeasuredInTheFormOfTheKernel) {
-  for (const char* name : {"rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=21)", "rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=27)",
-                           "layer_norm(x=fp32[5,67],range=mean300,seed=1)"}) {
-    OpDef op = *find_op(op_of(name));
-    EXPECT_LT(headroom(op, name), 0.6) << name;
-    op.tried_first = 0;  // whatever the author believes
-    EXPECT_LT(headroom(op, name), 0.6) << name;
-    OpDef first_only = op;
-    first_only.forms.resize(1);
-    const CaseResult alone = run_case(first_only, parse_call(name, op.signature), {});
-    double most = 0;
-    for (const CheckResult& check : alone.checks) most = std::max(most, check.max_ratio);
-    EXPECT_GT(most, 0.9) << name;
-  }
+  int near_the_end = 0;
+  for (int seed = 1; seed <= 40; ++seed)
+    for (const char* at : {"rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=", "layer_norm(x=fp32[5,67],range=mean300,seed="}) {
+      const std::string name = at + std::to_string(seed) + ")";
+      OpDef op = *find_op(op_of(name));
+      EXPECT_LT(headroom(op, name), 0.6) << name;
+      if (headroom_of_first_form(op, name) <= 0.9) continue;
+      ++near_the_end;
+      op.tried_first = 0;  // whatever the author believes
+      EXPECT_LT(headroom(op, name), 0.6) << name;
+    }
+  EXPECT_GT(near_the_end, 20);
 }
 
 /// y = exp(x), declared within 4 ulp: three steps off use up most of that where the numbers are widest apart for their size,

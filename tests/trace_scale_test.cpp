@@ -186,7 +186,7 @@ TEST_F(TraceScale, RunsAtTheEndsOfTheWindowLoseNothingAndBeyondThemDo) {
   const int low = r.trace["loss_scales"]["run"]["lossless_low"], high = r.trace["loss_scales"]["run"]["lossless_high"];
   ASSERT_GT(low, 2);
   EXPECT_EQ(lost(low), std::pair(false, false));
-  EXPECT_TRUE(lost(low - 2).first);
+  EXPECT_TRUE(lost(low - 4).first);  // a sum whose terms cancel may be some times larger by the run's own cotangents
   EXPECT_EQ(lost(high), std::pair(false, false));
   if (high < 24) {
     EXPECT_TRUE(lost(high + 1).second);
@@ -228,12 +228,14 @@ TEST_F(TraceScale, NoScaleAtWhichTheRunLostSomethingIsAdvised) {
 
 /// The run of the report: an element whose exact value by the op's own inputs was below what fp16 holds, and by the fp64 run was not.
 TEST_F(TraceScale, TheAdviceOfAFlushInOneElementHoldsWhenItIsTaken) {
-  const std::string common = "--model conv --growth-interval 100000 --steps 50 --init-scale ";
-  const json first = run(common + "512").train;
-  ASSERT_FALSE(first["vanished"].empty()) << "nothing was flushed";
-  const int low = first["loss_scale"]["lossless_low"];
-  EXPECT_GT(low, 9);
-  EXPECT_TRUE(run(common + std::to_string(1 << low)).train["vanished"].empty());
+  for (const char* seed : {"8", "12", "19"}) {
+    const std::string common = std::string("--model conv --growth-interval 100000 --steps 50 --seed ") + seed + " --init-scale ";
+    const json first = run(common + "16").train;
+    ASSERT_FALSE(first["vanished"].empty()) << "nothing was flushed, seed " << seed;
+    const int low = first["loss_scale"]["lossless_low"];
+    EXPECT_GT(low, 4);
+    EXPECT_TRUE(run(common + std::to_string(1 << low)).train["vanished"].empty()) << seed;
+  }
 }
 
 TEST_F(TraceScale, TheTextSaysItInTrainsWords) {

@@ -102,14 +102,14 @@ TEST(TrainVerdict, RoundingIsThatOfWhatTheLossReads) {
 
 /// All seeds end at a net that says the same of every digit: 8e-6 apart beside a spread of 6e-6.
 TEST(TrainVerdict, SeedsThatComeToOneLossAreNoAlarm) {
-  for (const char* arguments : {"--lr 3", "--lr 3 --seed 3", "--lr 1"}) {
+  for (const char* arguments : {"--lr 3 --seed 2", "--lr 3 --seed 5", "--lr 1 --seed 2"}) {
     const auto trained = ampcheck(std::string("train --steps 300 --shadow carried ") + arguments);
     EXPECT_EQ(trained.exit_code, 0) << arguments << trained.out.substr(trained.out.find("\n\n"));
   }
 }
 
 TEST(TrainVerdict, TheSentenceHasTheNumbersThatAreCompared) {
-  for (const char* arguments : {"--lr 3 --steps 30", "--steps 12 --dtype bf16"}) {
+  for (const char* arguments : {"--lr 3 --seed 5 --steps 30", "--steps 12 --dtype bf16"}) {
     const json all = json::parse(ampcheck(std::string("train --shadow carried --json ") + arguments).out);
     double apart = 0, spread = 0;
     for (const json& s : all["steps"])
