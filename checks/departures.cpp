@@ -41,18 +41,24 @@ bool kept_as_it_is(const Ball& own, std::int64_t i, std::span<double> v, std::sp
 Departing::Make rounded_to(const FloatFormat& f, Rounding rounding) {
   return [&f, rounding](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
     std::vector<double> low(v.size()), high(v.size());
+    const double* const values = own.v.get();
+    const std::vector<double> none(own.r ? 0 : v.size(), 0.0);
+    const double* const radii = own.r ? own.r.get() : none.data();
     for (std::size_t i = 0; i < v.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      const double radius = radius_of(own, at), wide = radius == 0 ? 0 : radius * (1 + 0x1p-40) + std::fabs(own.v[at]) * 0x1p-51;
-      low[i] = own.v[at] - wide, high[i] = own.v[at] + wide;
+      const double wide = radii[i] == 0 ? 0 : radii[i] * (1 + 0x1p-40) + std::fabs(values[i]) * 0x1p-51;
+      low[i] = values[i] - wide, high[i] = values[i] + wide;
     }
     for (std::vector<double>* const ends : {&low, &high}) round_values(f, {.rounding = rounding}, *ends, *ends);
-    for (std::size_t i = 0; i < v.size(); ++i) {
-      if (kept_as_it_is(own, static_cast<std::int64_t>(i), v, r)) continue;
-      if (!std::isfinite(low[i]) || !std::isfinite(high[i])) return false;
-      v[i] = low[i] + (high[i] - low[i]) / 2, r[i] = (high[i] - low[i]) / 2 * (low[i] == high[i] ? 0 : 1 + 0x1p-40);
+    std::int64_t left = 0;
+    for (std::size_t i = 0; i < v.size(); ++i) {  // selects instead of branches: it vectorises
+      const double half = (high[i] - low[i]) / 2, middle = low[i] + half;
+      const bool kept = !(std::fabs(values[i]) < HUGE_VAL) | !(std::fabs(radii[i]) < HUGE_VAL);  // as kept_as_it_is()
+      const bool out = !(std::fabs(low[i]) < HUGE_VAL) | !(std::fabs(high[i]) < HUGE_VAL);
+      left += out > kept ? 1 : 0;
+      v[i] = kept ? values[i] : middle;
+      r[i] = kept ? radii[i] : half * (1 + 0x1p-40);  // zero where the ends are one
     }
-    return true;
+    return left == 0;
   };
 }
 
@@ -76,9 +82,13 @@ Departing::Make exp_by_exp2(bool sigmoid) {
 /// Any number within that share of the right one, and as far again as `near`.
 Departing::Make within(double share, double near = 0) {
   return [share, near](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
+    const double* const values = own.v.get();
+    const std::vector<double> none(own.r ? 0 : v.size(), 0.0);
+    const double* const radii = own.r ? own.r.get() : none.data();
     for (std::size_t i = 0; i < v.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      if (!kept_as_it_is(own, at, v, r)) v[i] = own.v[at], r[i] = radius_of(own, at) * (1 + share) + share * std::fabs(own.v[at]) + near;
+      const double size = std::fabs(values[i]), wide = radii[i] * (1 + share) + share * size + near;
+      const bool kept = !(size < HUGE_VAL) | !(std::fabs(radii[i]) < HUGE_VAL);
+      v[i] = values[i], r[i] = kept ? radii[i] : wide;
     }
     return true;
   };

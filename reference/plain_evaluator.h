@@ -196,6 +196,8 @@ class PlainEvaluator {
       const Shape own = row_major_strides(s);
       for (int axis = 0; axis < s.rank; ++axis) stride[k][axis + node.shape.rank - s.rank] = s[axis] == 1 ? 0 : own[axis];
     }
+    if constexpr (requires { policy_.plain(); })
+      if (policy_.plain() && n > 0 && by_lines(node, stride, out)) return out;
     std::int64_t index[kMaxRank] = {}, from[3] = {};
     static const Real kNone = Policy::constant(0);
     for (std::size_t i = 0; i < n; ++i) {
@@ -212,6 +214,34 @@ class PlainEvaluator {
       }
     }
     return out;
+  }
+
+  /// The commonest operations along the last axis, chosen once a node; false for others.
+  bool by_lines(const Node& node, const std::int64_t (&stride)[3][kMaxRank], Values& out) const {
+    switch (node.primitive) {
+      case Primitive::add: return lines(node, stride, out, [](Real a, Real b) { return a + b; });
+      case Primitive::sub: return lines(node, stride, out, [](Real a, Real b) { return a - b; });
+      case Primitive::mul: return lines(node, stride, out, [](Real a, Real b) { return a * b; });
+      case Primitive::div: return lines(node, stride, out, [](Real a, Real b) { return Policy::divide(a, b); });
+      case Primitive::square: return lines(node, stride, out, [](Real a, Real) { return a * a; });
+      default: return false;
+    }
+  }
+  template <class F>
+  bool lines(const Node& node, const std::int64_t (&stride)[3][kMaxRank], Values& out, F f) const {
+    const Values &a = arg(node, 0), &b = arg(node, node.args.size() - 1);
+    const std::size_t second = node.args.size() - 1;
+    const int last = node.shape.rank - 1;
+    const std::int64_t inner = last >= 0 ? node.shape[last] : 1, by[2] = {last >= 0 ? stride[0][last] : 0, last >= 0 ? stride[second][last] : 0};
+    for (std::int64_t first = 0; first < std::ssize(out); first += inner) {
+      std::int64_t from[2] = {0, 0}, rest = first / inner;
+      for (int axis = last - 1; axis >= 0; rest /= node.shape[axis--])
+        from[0] += rest % node.shape[axis] * stride[0][axis], from[1] += rest % node.shape[axis] * stride[second][axis];
+      const Real *const x = a.data() + from[0], *const y = b.data() + from[1];
+      Real* const to = out.data() + first;
+      for (std::int64_t k = 0; k < inner; ++k) to[k] = f(x[k * by[0]], y[k * by[1]]);
+    }
+    return true;
   }
 
   static Real scalar(Primitive primitive, const Real& a, const Real& b, const Real& c) {

@@ -36,6 +36,8 @@ struct ReplayPolicy {
   static float erfc(float x) { return std::erfc(x); }
   static float sqrt(float x) { return std::sqrt(x); }
   static float round(float x) { return x; }
+  /// Whether an elementwise operation is that of fp32 and no more.
+  bool plain() const { return options.scatter == 0; }
   float erring(Primitive primitive, float x) const {
     if (options.scatter == 0 || x == 0 || !std::isfinite(x)) return x;
     const bool function = primitive >= Primitive::exp && primitive <= Primitive::sigmoid;
