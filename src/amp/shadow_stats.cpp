@@ -246,7 +246,8 @@ class SquareSums {
   alignas(64) std::int32_t units[kFloatPart];
   // As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and their masks.
   const auto bits = [](float v) { return std::bit_cast<std::int32_t>(v) & 0x7fffffff; };
-  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max(), exact = 0, over_half = 0;
+  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max(), over_half = 0, toward = 0, away = 0, above = 0;
+  const std::int32_t noise = bits(limits.noise);
   std::uint32_t errors = 0;  // modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t ax = bits(x[i]), ar = bits(r[i]);
@@ -256,17 +257,14 @@ class SquareSums {
     largest = more > largest ? more : largest, smallest = less < smallest ? less : smallest, furthest = a > furthest ? a : furthest;
     const std::uint32_t shifted = std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
     units[i] = static_cast<std::int32_t>(shifted);
-    errors += shifted, exact += a == 0 ? 1 : 0, over_half += a > bits(0.5f) ? 1 : 0;
+    errors += shifted, over_half += a > bits(0.5f) ? 1 : 0;
+    toward += ax < ar ? 1 : 0, away += ax > ar ? 1 : 0, above += ar > noise ? 1 : 0;
   }
   const bool special = largest > bits(limits.max_finite) || furthest > bits(1.0f), small = smallest < bits(limits.min_normal);
   std::int32_t tiny = 0;
   for (std::int64_t i = 0; small && limits.tiny > 0 && i < n; ++i) tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
   if (special || tiny != 0) return false;
-  std::int32_t toward = 0, away = 0, above = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
-    toward += ax < ar ? 1 : 0, away += ax > ar ? 1 : 0, above += ar > limits.noise ? 1 : 0;
-  }
+  const std::int64_t exact = n - toward - away;  // of one size and not of one sign they would be two ulps apart
   std::int32_t zeros = 0, flushed = 0, loss = 0, became = 0, vanished = 0;
   for (std::int64_t i = 0; small && i < n; ++i) {
     const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
