@@ -57,6 +57,14 @@ class PlainEvaluator {
       outdate_what_follows(id);
     }
   }
+  /// As value(), given away where they are its own: evaluated anew if they are asked for again.
+  Values give_value(Expr target) {
+    const auto id = static_cast<std::size_t>(target.id);
+    evaluate(id);
+    if (borrowed_[id] != nullptr || given_[id]) return kept(id);
+    ready_[id] = 0;
+    return std::move(values_[id]);
+  }
   /// Evaluates what `target` needs and returns its values.
   const Values& value(Expr target) { return evaluate(static_cast<std::size_t>(target.id)); }
 

@@ -35,9 +35,13 @@ void Evaluation::set_cotangent(std::vector<double> values) {
   state_->values.set(recording().cotangents.begin()->second, std::move(values));
 }
 
-const std::vector<double>& Evaluation::gradient(const std::string& input) {
+const std::vector<double>& Evaluation::gradient(const std::string& input) { return state_->values.value(gradient_node(input)); }
+
+std::vector<double> Evaluation::give_gradient(const std::string& input) { return state_->values.give_value(gradient_node(input)); }
+
+reference::Expr Evaluation::gradient_node(const std::string& input) const {
   for (const auto& [name, node] : recording().gradients)
-    if (name == gradient_name(input)) return state_->values.value(node);
+    if (name == gradient_name(input)) return node;
   throw Error("[tape] gradient, got none of input '" + input + "', want one that the op has");
 }
 

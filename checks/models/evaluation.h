@@ -30,9 +30,12 @@ class Evaluation {
   void set_cotangent(std::vector<double> values);
   /// By the name of the input that it is the gradient of.
   const std::vector<double>& gradient(const std::string& input);
+  /// The same, given away.
+  std::vector<double> give_gradient(const std::string& input);
 
  private:
   struct State;
+  reference::Expr gradient_node(const std::string& input) const;
   std::unique_ptr<State> state_;
 };
 

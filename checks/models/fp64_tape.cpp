@@ -116,12 +116,17 @@ void Fp64Tape::backward(Entry& entry, bool first_of_two) {
   entry.evaluation->set_cotangent(cotangent(call.output));
   for (const auto& [name, id] : call.inputs) {
     if (!op_of_call(call.call.op).signature.input(name)->has_gradient()) continue;
-    const std::vector<double>& g = entry.evaluation->gradient(name);
-    if (std::vector<double>& to = record_.cotangents[at(id)]; to.empty()) to = g;
+    std::vector<double> g = first_of_two ? entry.evaluation->gradient(name) : entry.evaluation->give_gradient(name);
+    std::vector<double>& to = record_.cotangents[at(id)];
+    if (by_input_ == nullptr && !keep_gradients_ && to.empty()) {
+      to = std::move(g);
+      continue;
+    }
+    if (to.empty()) to = g;
     else
       for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
     if (by_input_ != nullptr) add_to((*by_input_)[call.name + " " + gradient_name(name)], g);
-    else if (keep_gradients_) record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] = g;
+    else if (keep_gradients_) record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] = std::move(g);
   }
   if (!first_of_two) entry.evaluation.reset();
 }
@@ -234,13 +239,24 @@ void Fp64Tape::trace_gradient_norm() {
   keep_gradients_ = kept;
 }
 
-std::map<std::string, std::vector<double>> Fp64Tape::gradients() {
-  std::map<std::string, std::vector<double>> out;
-  for (const auto& [id, name] : trained_) {
-    const std::vector<double>& g = record_.cotangents[at(id)];
-    if (g.empty()) continue;
-    if (const auto [sum, fresh] = out.try_emplace(name, g); !fresh) add_to(sum->second, g);
+void Fp64Tape::each_gradient(const std::function<void(const std::string&, const std::vector<double>&)>& use) const {
+  std::map<std::string, std::vector<int>> ids;  // of a parameter that is taken more than once the sum is its gradient
+  for (const auto& [id, name] : trained_)
+    if (!record_.cotangents[at(id)].empty()) ids[name].push_back(id);
+  for (const auto& [name, of] : ids) {
+    if (of.size() == 1) {
+      use(name, record_.cotangents[at(of.front())]);
+      continue;
+    }
+    std::vector<double> sum = record_.cotangents[at(of.front())];
+    for (std::size_t k = 1; k < of.size(); ++k) add_to(sum, record_.cotangents[at(of[k])]);
+    use(name, sum);
   }
+}
+
+std::map<std::string, std::vector<double>> Fp64Tape::gradients() const {
+  std::map<std::string, std::vector<double>> out;
+  each_gradient([&](const std::string& name, const std::vector<double>& g) { out.emplace(name, g); });
   return out;
 }
 

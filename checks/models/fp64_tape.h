@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -85,7 +86,9 @@ class Fp64Tape final : public Tape {
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
   /// After backward(): gradients of the trained tensors by name, of those that the loss depends on.
-  std::map<std::string, std::vector<double>> gradients();
+  std::map<std::string, std::vector<double>> gradients() const;
+  /// The same one by one, by name, without copies of parameters that are taken once.
+  void each_gradient(const std::function<void(const std::string&, const std::vector<double>&)>& use) const;
   /// Puts StepRecord::gradients on record too.
   void keep_call_gradients() { keep_gradients_ = true; }
   /// Number and name of the trained tensors, as often as the net asked for them.

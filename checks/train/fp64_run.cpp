@@ -56,13 +56,13 @@ double Fp64Run::step() {
     tape.keep_call_gradients();
     if (rule_.grad_penalty > 0) grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
     else tape.backward(share * rule_.loss_weight);
-    for (const auto& [name, gradient] : tape.gradients()) {
+    tape.each_gradient([&](const std::string& name, const std::vector<double>& gradient) {
       Parameter& parameter = *parameters_.find(name);
       Tensor grad = Tensor::uninitialized(Dtype::fp64, parameter.value.shape());
       from_doubles(gradient, grad.view());
       if (parameter.grad.defined()) ParameterSet::add_grad(parameter, grad);
       else parameter.grad = std::move(grad);
-    }
+    });
     loss += share * tape.record().loss;
     records_.push_back(tape.take_record());
   }

@@ -188,7 +188,7 @@ const bool registered = [] {
   trace_figures("transformer", 2, 60);
   local_figure("tutorial", 3);
   local_figure("transformer", 40);
-  carried_figure("tutorial", 3);
+  carried_figure("tutorial", 12);
   carried_figure("transformer", 40);
   eigen_figure();
   return true;
