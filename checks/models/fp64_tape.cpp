@@ -48,7 +48,9 @@ int Fp64Tape::push(const Shape& shape, std::vector<double> values) {
 Var Fp64Tape::data(const Shape& shape, std::vector<double> values) { return {push(shape, std::move(values))}; }
 
 Var Fp64Tape::parameter(const std::string& name, const Shape& shape, double offset, double scale) {
-  const int id = push(shape, parameters_.get(name, shape, offset, scale));
+  const auto known = std::find_if(trained_.begin(), trained_.end(), [&](const auto& t) { return t.second == name; });
+  std::vector<double>& values = known == trained_.end() ? parameters_.get(name, shape, offset, scale) : record_.values[at(known->first)];
+  const int id = known == trained_.end() && takes_parameters_ ? push(shape, std::exchange(values, {})) : push(shape, values);
   trained_.emplace_back(id, name);
   return {id};
 }

@@ -91,6 +91,8 @@ class Fp64Tape final : public Tape {
   void each_gradient(const std::function<void(const std::string&, const std::vector<double>&)>& use) const;
   /// Puts StepRecord::gradients on record too.
   void keep_call_gradients() { keep_gradients_ = true; }
+  /// The last of a step: values of parameters go into the record and are no longer with the Parameters.
+  void take_parameters() { takes_parameters_ = true; }
   /// Number and name of the trained tensors, as often as the net asked for them.
   const std::vector<std::pair<int, std::string>>& trained() const { return trained_; }
   /// Names and shapes of the trained tensors, in the order of their use.
@@ -119,6 +121,7 @@ class Fp64Tape final : public Tape {
   StepRecord record_;
   std::vector<Entry> entries_;
   std::vector<std::pair<int, std::string>> trained_;
+  bool takes_parameters_ = false;
   std::vector<std::pair<int, double>> losses_;
   std::map<std::string, int> counts_;
   bool keep_gradients_ = false;

@@ -51,7 +51,9 @@ double Fp64Run::step() {
   const int batches = rule_.accumulate * rule_.ranks;
   for (int micro = 0; micro < batches; ++micro) {
     models::Fp64Tape tape(values_);
+    if (micro + 1 == batches) tape.take_parameters();
     net_.forward(tape, steps_ * batches + micro);
+    taken_ = tape.trained();
     if (traces_norm_) tape.trace_gradient_norm();
     tape.keep_call_gradients();
     if (rule_.grad_penalty > 0) grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
@@ -91,7 +93,9 @@ const Tensor& Fp64Run::gradient(const Parameter& parameter) const {
 }
 
 void Fp64Run::run_again(int batch, const std::function<void(models::Fp64Tape&)>& use) {
-  models::Fp64Tape tape(values_);  // the optimizer moved parameters_, not these
+  // The optimizer moved parameters_, not those of the record.
+  for (const auto& [id, name] : std::exchange(taken_, {})) values_.values()[name] = records_.back().values[static_cast<std::size_t>(id)];
+  models::Fp64Tape tape(values_);
   net_.forward(tape, (steps_ - 1) * rule_.accumulate * rule_.ranks + batch);
   use(tape);
 }

@@ -63,6 +63,7 @@ class Fp64Run {
   Net net_;
   StepRule rule_;
   models::Parameters values_;
+  std::vector<std::pair<int, std::string>> taken_;  ///< parameters whose values of this step are in the last record
   ParameterSet parameters_;
   std::unique_ptr<BlockOptimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;
