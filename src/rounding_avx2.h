@@ -87,18 +87,3 @@ HWY_NOINLINE std::size_t EncodeFp8(const std::uint8_t* in, std::size_t n, std::u
   }
   return i;
 }
-
-/// The elements that fill whole vectors, where there is such a way; how many that were.
-HWY_INLINE std::size_t EncodeKnown(const EncodeParams& p, const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
-  const auto by = [&]<Rounding R>() -> std::size_t {
-    switch (p.known) {
-      case Known::none: return 0;
-      case Known::fp16: return EncodeFp16<R>(in, n, out);
-      case Known::bf16: return EncodeBf16<R>(in, n, out);
-      case Known::e4m3fn: return EncodeFp8<R, true>(in, n, out);
-      case Known::e5m2: return EncodeFp8<R, false>(in, n, out);
-    }
-    return 0;
-  };
-  return p.rounding == Rounding::nearest_even ? by.template operator()<Rounding::nearest_even>() : by.template operator()<Rounding::toward_zero>();
-}

@@ -287,8 +287,32 @@ HWY_INLINE void ForEachVector(D d, const std::uint8_t* in, std::size_t in_bytes,
   std::memcpy(out + i * out_bytes, to, (n - i) * out_bytes);
 }
 
+#undef AMPCHECK_KNOWN_FORMATS  // some formats have fewer operations than the formula that holds for every one
 #if HWY_TARGET == HWY_AVX2
+#define AMPCHECK_KNOWN_FORMATS 1
 #include "src/rounding_avx2.h"
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#define AMPCHECK_KNOWN_FORMATS 1
+#include "src/rounding_avx512.h"
+#else
+#define AMPCHECK_KNOWN_FORMATS 0
+#endif
+
+#if AMPCHECK_KNOWN_FORMATS
+/// The elements that fill whole vectors, where there is such a way; how many that were.
+HWY_INLINE std::size_t EncodeKnown(const EncodeParams& p, const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
+  const auto by = [&]<Rounding R>() -> std::size_t {
+    switch (p.known) {
+      case Known::none: return 0;
+      case Known::fp16: return EncodeFp16<R>(in, n, out);
+      case Known::bf16: return EncodeBf16<R>(in, n, out);
+      case Known::e4m3fn: return EncodeFp8<R, true>(in, n, out);
+      case Known::e5m2: return EncodeFp8<R, false>(in, n, out);
+    }
+    return 0;
+  };
+  return p.rounding == Rounding::nearest_even ? by.template operator()<Rounding::nearest_even>() : by.template operator()<Rounding::toward_zero>();
+}
 #endif
 
 template <Rounding R, bool kConst, class D, class Sink>
@@ -343,7 +367,7 @@ void EncodePacked(D d, const EncodeParams& p, const void* in, std::size_t n, std
 }
 
 void EncodeFloats(const EncodeParams& p, const float* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
-#if HWY_TARGET == HWY_AVX2
+#if AMPCHECK_KNOWN_FORMATS
   const std::size_t done = EncodeKnown(p, reinterpret_cast<const std::uint8_t*>(in), n, static_cast<std::uint8_t*>(out));
   in += done, n -= done, index += done, out = static_cast<std::uint8_t*>(out) + done * static_cast<std::size_t>(bytes);
 #endif
