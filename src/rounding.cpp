@@ -106,6 +106,7 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
 
 DecodeParams decode_params(const FloatFormat& format, const FloatFormat& target) {
   DecodeParams p{};
+  if (target == kFp32) p.known = known(format);
   const int first = format.min_exponent() + target.bias;
   const bool scale = format.specials == Specials::scale;
   p.constant_shift = scale || first == 1;

@@ -53,6 +53,7 @@ struct EncodeParams {
 };
 
 struct DecodeParams {
+  Known known;  ///< to fp32
   bool constant_shift;
   bool one_nan;  ///< fnuz: the sign alone is NaN
   int code_bits;

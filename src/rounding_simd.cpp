@@ -465,7 +465,33 @@ void DecodePacked(D d, const DecodeParams& params, const void* in, std::size_t n
                 });
 }
 
+#if AMPCHECK_KNOWN_FORMATS
+/// fp16 by the processor's own conversion, but for NaN, which loses its payload. How many fill whole vectors.
+std::size_t DecodeFp16(const DecodeParams& params, const std::uint16_t* in, std::size_t n, float* out) {
+  const D32 d;
+  const hn::RebindToFloat<D32> df;
+  const hn::Rebind<std::int16_t, D32> d16;
+  const hn::Rebind<hwy::float16_t, D32> half;
+  const DecodeParams p = params;
+  const auto magnitude = hn::Set(d16, 0x7fff), infinity = hn::Set(d16, 0x7c00);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    const auto code = hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(in + i));
+    if (HWY_LIKELY(hn::AllFalse(d16, hn::Gt(hn::And(code, magnitude), infinity)))) hn::StoreU(hn::PromoteTo(df, hn::BitCast(half, code)), df, out + i);
+    else hn::StoreU(Decode(d, p, hn::PromoteTo(d, hn::BitCast(hn::Rebind<std::uint16_t, D32>(), code))), d, reinterpret_cast<std::uint32_t*>(out + i));
+  }
+  return i;
+}
+#endif
+
 void DecodeFloats(const DecodeParams& p, const void* in, std::size_t n, float* out) {
+#if AMPCHECK_KNOWN_FORMATS
+  if (p.known == Known::fp16) {
+    const auto* const codes = static_cast<const std::uint16_t*>(in);
+    const std::size_t done = DecodeFp16(p, codes, n, out);
+    return DecodePacked(D32(), p, codes + done, n - done, out + done);
+  }
+#endif
   DecodePacked(D32(), p, in, n, out);
 }
 void DecodeDoubles(const DecodeParams& p, const void* in, std::size_t n, double* out) {
