@@ -37,13 +37,23 @@ bool kept_as_it_is(const Ball& own, std::int64_t i, std::span<double> v, std::sp
   return true;
 }
 
+/// A ball's arrays as they are, with zeros for radii that it has none of: loops over them vectorise.
+struct Plain {
+  Plain(const Ball& ball, std::size_t n) : none(ball.r ? 0 : n, 0.0), values(ball.v.get()), radii(ball.r ? ball.r.get() : none.data()) {}
+  Plain(const Plain&) = delete;
+  Plain& operator=(const Plain&) = delete;
+  const std::vector<double> none;
+  const double *values, *radii;
+};
+/// Without a branch: one of both is infinite or NaN.
+bool not_finite(double a, double b) { return !(std::fabs(a) < HUGE_VAL) | !(std::fabs(b) < HUGE_VAL); }
+
 /// Whatever stands in the ball, rounded: its ends, since rounding keeps their order. False where one alone leaves the format's range.
 Departing::Make rounded_to(const FloatFormat& f, Rounding rounding) {
   return [&f, rounding](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
     std::vector<double> low(v.size()), high(v.size());
-    const double* const values = own.v.get();
-    const std::vector<double> none(own.r ? 0 : v.size(), 0.0);
-    const double* const radii = own.r ? own.r.get() : none.data();
+    const Plain ball(own, v.size());
+    const double *const values = ball.values, *const radii = ball.radii;
     for (std::size_t i = 0; i < v.size(); ++i) {
       const double wide = radii[i] == 0 ? 0 : radii[i] * (1 + 0x1p-40) + std::fabs(values[i]) * 0x1p-51;
       low[i] = values[i] - wide, high[i] = values[i] + wide;
@@ -52,8 +62,8 @@ Departing::Make rounded_to(const FloatFormat& f, Rounding rounding) {
     std::int64_t left = 0;
     for (std::size_t i = 0; i < v.size(); ++i) {  // selects instead of branches: it vectorises
       const double half = (high[i] - low[i]) / 2, middle = low[i] + half;
-      const bool kept = !(std::fabs(values[i]) < HUGE_VAL) | !(std::fabs(radii[i]) < HUGE_VAL);  // as kept_as_it_is()
-      const bool out = !(std::fabs(low[i]) < HUGE_VAL) | !(std::fabs(high[i]) < HUGE_VAL);
+      const bool kept = not_finite(values[i], radii[i]);
+      const bool out = not_finite(low[i], high[i]);
       left += out > kept ? 1 : 0;
       v[i] = kept ? values[i] : middle;
       r[i] = kept ? radii[i] : half * (1 + 0x1p-40);  // zero where the ends are one
@@ -82,12 +92,11 @@ Departing::Make exp_by_exp2(bool sigmoid) {
 /// Any number within that share of the right one, and as far again as `near`.
 Departing::Make within(double share, double near = 0) {
   return [share, near](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
-    const double* const values = own.v.get();
-    const std::vector<double> none(own.r ? 0 : v.size(), 0.0);
-    const double* const radii = own.r ? own.r.get() : none.data();
+    const Plain ball(own, v.size());
+    const double *const values = ball.values, *const radii = ball.radii;
     for (std::size_t i = 0; i < v.size(); ++i) {
       const double size = std::fabs(values[i]), wide = radii[i] * (1 + share) + share * size + near;
-      const bool kept = !(size < HUGE_VAL) | !(std::fabs(radii[i]) < HUGE_VAL);
+      const bool kept = not_finite(size, radii[i]);
       v[i] = values[i], r[i] = kept ? radii[i] : wide;
     }
     return true;

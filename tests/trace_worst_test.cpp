@@ -71,13 +71,15 @@ TEST_F(TraceWorst, WhatACompressionHookFlushesStandsFirst) {
 
 /// A number that vanishes on each rank is flushed, however large the sum of them all would be in the format.
 TEST_F(TraceWorst, WhatVanishesOnEveryRankIsFlushedThoughTheMeanWouldNot) {
-  record("--ranks 64 --batch 4 --compress fp16 --dtype fp32 --loss-weight 1e-3 --steps 1");
   std::int64_t zero = 0, flushed = 0, nonzero = 0;
-  for (const auto& t : tools::read_trace(path_).tensors)
-    if (t.phase == "all_reduce") zero += t.zero - (t.elements - t.nonzero), flushed += t.flushed, nonzero += t.nonzero;
+  for (const char* seed : {"1", "2", "3"}) {
+    record(std::string("--ranks 64 --batch 4 --compress fp16 --dtype fp32 --loss-weight 1e-3 --steps 1 --seed ") + seed);
+    for (const auto& t : tools::read_trace(path_).tensors)
+      if (t.phase == "all_reduce") zero += t.zero - (t.elements - t.nonzero), flushed += t.flushed, nonzero += t.nonzero;
+  }
   EXPECT_GT(flushed, nonzero / 50);
   EXPECT_GE(zero, flushed);
-  EXPECT_LT(zero - flushed, flushed / 5) << "of the zeros all but those where numbers cancel";
+  EXPECT_LT(zero - flushed, flushed / 10) << "of the zeros all but those where numbers cancel";
 }
 
 TEST_F(TraceWorst, WhatHasErrorsInLaterPhasesIsInTheTable) {
