@@ -201,47 +201,53 @@ struct FloatLimits {
         tiny(f.min_normal() < 0x1p-119 ? 0x1p-119f : 0.0f), lowest(std::max(f.min_exponent(), -119) + 127), per_ulp(254 + f.fraction_bits()) {}
 };
 
-/// Sums of squares of x - r, of r and of the units, in sixteen lanes on every processor.
-class SquareSums {
- public:
-  static constexpr std::int64_t kLanes = 16;
-  /// kLanes elements.
-  [[gnu::always_inline]] inline void add(const float* x, const float* r, const std::int32_t* units) {
-#pragma GCC unroll 4
-    for (int k = 0; k < kVectors; ++k) {
-      const Doubles e = wide(x + 4 * k, r + 4 * k), v = wide(r + 4 * k), u = wide(units + 4 * k);
-      error2_[k] += e * e, shadow2_[k] += v * v, units2_[k] += u * u;
-    }
-  }
-  double error2() const { return total(error2_); }
-  double shadow2() const { return total(shadow2_); }
-  double units2() const { return total(units2_); }
-
- private:
-  using Doubles = double __attribute__((vector_size(32)));
-#if defined(__AVX2__)
-  [[gnu::always_inline]] static inline Doubles wide(const float* a, const float* b) { return reinterpret_cast<Doubles>(_mm256_cvtps_pd(_mm_sub_ps(_mm_loadu_ps(a), _mm_loadu_ps(b)))); }
-  [[gnu::always_inline]] static inline Doubles wide(const float* a) { return reinterpret_cast<Doubles>(_mm256_cvtps_pd(_mm_loadu_ps(a))); }
-  [[gnu::always_inline]] static inline Doubles wide(const std::int32_t* a) { return reinterpret_cast<Doubles>(_mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)))); }
-#else
-  static Doubles wide(const float* a, const float* b) { return Doubles{a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
-  template <class T>
-  static Doubles wide(const T* a) { return Doubles{static_cast<double>(a[0]), static_cast<double>(a[1]), static_cast<double>(a[2]), static_cast<double>(a[3])}; }
-#endif
-  static constexpr int kVectors = kLanes / 4;
-  static double total(const Doubles (&lanes)[kVectors]) {
-    double sum = 0;
-    for (const Doubles& part : lanes)
-      for (int lane = 0; lane < 4; ++lane) sum += part[lane];
-    return sum;
-  }
-  Doubles error2_[kVectors] = {}, shadow2_[kVectors] = {}, units2_[kVectors] = {};
+/// Sums of squares of x - r, of r and of the units. Every square is an exact double, so adding it fused or not gives the same bits; and there
+/// are kLanes sums on every processor, so its width does not show either.
+struct SquareSums {
+  double error2, shadow2, units2;
 };
+constexpr int kLanes = 16;
+
+/// n is a multiple of kLanes.
+using SumSquares = SquareSums(const float* x, const float* r, const std::int32_t* units, std::int64_t n);
+
+SquareSums total(const double (&error2)[kLanes], const double (&shadow2)[kLanes], const double (&units2)[kLanes]) {
+  SquareSums sums{};
+  for (int k = 0; k < kLanes; ++k) sums.error2 += error2[k], sums.shadow2 += shadow2[k], sums.units2 += units2[k];
+  return sums;
+}
+
+#if defined(__AVX2__) && defined(__FMA__)
+SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units, std::int64_t n) {
+  __m256d error2[4] = {}, shadow2[4] = {}, units2[4] = {};
+  for (std::int64_t i = 0; i < n; i += kLanes)
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const __m128 shadow = _mm_loadu_ps(r + i + 4 * k);
+      const __m256d e = _mm256_cvtps_pd(_mm_sub_ps(_mm_loadu_ps(x + i + 4 * k), shadow)), v = _mm256_cvtps_pd(shadow);
+      const __m256d u = _mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(units + i + 4 * k)));
+      error2[k] = _mm256_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm256_fmadd_pd(v, v, shadow2[k]), units2[k] = _mm256_fmadd_pd(u, u, units2[k]);
+    }
+  double of_error[kLanes], of_shadow[kLanes], of_units[kLanes];
+  for (int k = 0; k < 4; ++k) _mm256_storeu_pd(of_error + 4 * k, error2[k]), _mm256_storeu_pd(of_shadow + 4 * k, shadow2[k]), _mm256_storeu_pd(of_units + 4 * k, units2[k]);
+  return total(of_error, of_shadow, of_units);
+}
+#else
+SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units, std::int64_t n) {
+  double error2[kLanes] = {}, shadow2[kLanes] = {}, units2[kLanes] = {};
+  for (std::int64_t i = 0; i < n; i += kLanes)
+    for (int k = 0; k < kLanes; ++k) {
+      const double e = x[i + k] - r[i + k], v = r[i + k], u = units[i + k];
+      error2[k] += e * e, shadow2[k] += v * v, units2[k] += u * u;
+    }
+  return total(error2, shadow2, units2);
+}
+#endif
 
 /// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences are exact floats, of
 /// normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an element is beyond the format; then nothing was
 /// added.
-[[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+[[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, SumSquares& sum, ShadowStats& stats, ShadowSums& sums) {
   constexpr float kShift = 0x1.8p23f;
   alignas(64) std::int32_t units[kFloatPart];
   // As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and their masks.
@@ -273,19 +279,19 @@ class SquareSums {
     loss += (ax < limits.min_normal ? 1 : 0) & (1 - x_zero) & r_normal;
     vanished += (ar > limits.noise ? 1 : 0) & x_zero & (ar < limits.min_subnormal ? 1 : 0);
   }
-  SquareSums squares;
-  const std::int64_t whole = n / SquareSums::kLanes * SquareSums::kLanes;
-  for (std::int64_t i = 0; i < whole; i += SquareSums::kLanes) squares.add(x + i, r + i, units + i);
+  const std::int64_t whole = n / kLanes * kLanes;
+  SquareSums squares = sum(x, r, units, whole);
   if (whole < n) {
-    float rest_x[SquareSums::kLanes] = {}, rest_r[SquareSums::kLanes] = {};
-    std::int32_t rest_units[SquareSums::kLanes] = {};
+    float rest_x[kLanes] = {}, rest_r[kLanes] = {};
+    std::int32_t rest_units[kLanes] = {};
     std::copy(x + whole, x + n, rest_x), std::copy(r + whole, r + n, rest_r), std::copy(units + whole, units + n, rest_units);
-    squares.add(rest_x, rest_r, rest_units);
+    const SquareSums rest = sum(rest_x, rest_r, rest_units, kLanes);
+    squares.error2 += rest.error2, squares.shadow2 += rest.shadow2, squares.units2 += rest.units2;
   }
-  sums.error2 += squares.error2(), sums.shadow2 += squares.shadow2();
+  sums.error2 += squares.error2, sums.shadow2 += squares.shadow2;
   sums.above += above, sums.flushed += vanished;
   stats.shadow_not_zero += n - zeros, stats.flushed += flushed, stats.subnormal_loss += loss, stats.became_subnormal += became;
-  const auto low = static_cast<std::uint64_t>(squares.units2());  // of 17 bits each: exact
+  const auto low = static_cast<std::uint64_t>(squares.units2);  // of 17 bits each: exact
   stats.error_sum += static_cast<std::int32_t>(errors);
   stats.square_sum_low += low;
   stats.square_sum_high += stats.square_sum_low < low ? 1 : 0;
@@ -301,9 +307,24 @@ class SquareSums {
 #else
 #define AMPCHECK_WIDE "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
 #endif
-/// The same loops at twice the width: their sums have lanes of their own or are integers.
+/// The same sums and loops at twice the width.
+__attribute__((target(AMPCHECK_WIDE))) SquareSums sum_squares_wide(const float* x, const float* r, const std::int32_t* units, std::int64_t n) {
+  constexpr __mmask8 kAll = 0xff;  // of the forms without a mask gcc 12 says that they read what is not set
+  __m512d error2[2] = {}, shadow2[2] = {}, units2[2] = {};
+  for (std::int64_t i = 0; i < n; i += kLanes)
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; ++k) {
+      const __m256 shadow = _mm256_loadu_ps(r + i + 8 * k);
+      const __m512d e = _mm512_maskz_cvtps_pd(kAll, _mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * k), shadow)), v = _mm512_maskz_cvtps_pd(kAll, shadow);
+      const __m512d u = _mm512_maskz_cvtepi32_pd(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(units + i + 8 * k)));
+      error2[k] = _mm512_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm512_fmadd_pd(v, v, shadow2[k]), units2[k] = _mm512_fmadd_pd(u, u, units2[k]);
+    }
+  double of_error[kLanes], of_shadow[kLanes], of_units[kLanes];
+  for (int k = 0; k < 2; ++k) _mm512_storeu_pd(of_error + 8 * k, error2[k]), _mm512_storeu_pd(of_shadow + 8 * k, shadow2[k]), _mm512_storeu_pd(of_units + 8 * k, units2[k]);
+  return total(of_error, of_shadow, of_units);
+}
 __attribute__((target(AMPCHECK_WIDE))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
-  return add_close(x, r, n, limits, stats, sums);
+  return add_close(x, r, n, limits, sum_squares_wide, stats, sums);
 }
 /// Highway's AVX3 has all of them.
 bool runs_wide() { return simd_target().starts_with("AVX3"); }
@@ -313,7 +334,7 @@ bool runs_wide() { return false; }
 #endif
 
 bool add_close_floats(bool wide, const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
-  return wide ? add_close_wide(x, r, n, limits, stats, sums) : add_close(x, r, n, limits, stats, sums);
+  return wide ? add_close_wide(x, r, n, limits, stats, sums) : add_close(x, r, n, limits, sum_squares, stats, sums);
 }
 
 void add_sums(const Block& b, std::int64_t n, double noise, double smallest, ShadowSums& sums) {
