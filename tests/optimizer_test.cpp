@@ -363,6 +363,23 @@ TEST(Optimizer, UnfitGradientsAreRefusedBeforeAnythingMoves) {
   EXPECT_EQ(refusal(filled(Dtype::fp32, 3, 1.0), {{0, 1}}), "[optimizer] gradient of 'second', got 3 numbers for 2 rows, want rows of [3]");
   EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{2, 2}}), "");
 }
+
+TEST(Optimizer, ASparseGradientIsRefusedBeforeAnythingMoves) {
+  Parameter first{"first", filled(Dtype::fp32, 3, 1.0)}, second{"second", filled(Dtype::fp32, 3, 1.0)};
+  first.grad = filled(Dtype::fp32, 3, 1.0);
+  second.grad = filled(Dtype::fp32, 2, 1.0), second.sparse_rows = {{0, 2}};
+  Adam adam({&first, &second}, AdamOptions{});
+  SgdOptions heavy;
+  heavy.momentum = 0.9;
+  Sgd momentum({&first, &second}, heavy);
+  for (Optimizer* optimizer : {static_cast<Optimizer*>(&adam), static_cast<Optimizer*>(&momentum)}) {
+    EXPECT_THROW(optimizer->step(), AmpError);
+    EXPECT_EQ(to_doubles(first.value.view()), std::vector<double>(3, 1.0));
+  }
+  Sgd({&first, &second}, SgdOptions{}).step();
+  EXPECT_LT(to_doubles(first.value.view())[0], 1.0);
+}
+
 TEST(Optimizer, Bf16WeightsStagnateAndMasterWeightsDoNot) {
   SgdOptions options;
   options.lr = 0x1p-10;  // below half the spacing of bf16 at 1, which is 2^-8 below it

@@ -142,6 +142,13 @@ TEST(TrainVerdict, WithoutSeedsThereIsNoSpreadAndItIsSaid) {
   }
 }
 
+TEST(TrainVerdict, ALossThatIsNotFiniteIsNotPutDownToTheSeed) {
+  const std::string wild = "train --steps 6 --scaler none --lr 1000 --shadow ", seed = "a seed or two more", beside = "--shadow both: it names the op";
+  const std::string alone = ampcheck(wild + "off").out, both = ampcheck(wild + "both").out;
+  EXPECT_TRUE(contains(alone, "is NaN from step 2 on") && contains(alone, beside) && !contains(alone, seed)) << alone;
+  EXPECT_TRUE(contains(both, "a smaller --lr") && !contains(both, beside) && !contains(both, seed)) << both;
+}
+
 TEST(TrainVerdict, ACheckpointGoesOnWithItsSeedsAlone) {
   const ampcheck::testing::TemporaryFolder folder;
   const std::string at = folder.path() + "/", common = "train --shadow carried --batch 8 ";

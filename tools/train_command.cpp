@@ -178,8 +178,9 @@ std::string advice(const Trainer& trainer, const Diagnosis& d, const std::vector
     return fmt::format("--init-scale {}: {} step{} skipped while the scale came down", number_text(std::ldexp(1.0, d.scale.overflows_at - 1)), d.skipped.size(), d.skipped.size() == 1 ? " was" : "s were");
   if (optimizer.weights == Weights::low && 2 * d.updates.with_grad_stagnant > d.updates.with_grad)
     return fmt::format("--weights master: {} of the elements with a gradient did not move", share_of(d.updates.with_grad_stagnant, d.updates.with_grad));
+  if (d.left_at && !std::isfinite(steps.back().loss) && !trainer.options().shadows.local && !trainer.options().shadows.carried) return "--shadow both: it names the op whose result is the first that is not finite";
   const bool all_known = steps.front().step == 0;  // of a resumed run nobody knows what vanished before
-  if (d.left_at && all_known && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty()) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
+  if (d.left_at && all_known && dtype != Dtype::fp32 && d.vanished_share == 0 && d.skipped.empty() && std::isfinite(steps.back().loss)) return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
   if (d.left_at && dtype == Dtype::fp16 && d.vanished_share > 0 && scaler && d.scale.known && d.scale.best > 0 && first_scale(trainer.options()) != std::ldexp(1.0, d.scale.best)) return fmt::format("--init-scale {}", number_text(std::ldexp(1.0, d.scale.best)));
   return "";
 }

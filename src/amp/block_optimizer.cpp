@@ -270,8 +270,6 @@ void BlockOptimizer::update_parameter(std::size_t i, bool first) {
 /// parameter[row] -= lr * value for every stored value, in their order, as torch adds a sparse tensor to a dense one.
 void BlockOptimizer::update_sparse(std::size_t i) {
   Parameter& parameter = *parameters_[i];
-  if (!takes_sparse())
-    throw AmpError("RuntimeError", "[optimizer] sparse gradient of '" + parameter.name + "', got this optimizer, want plain SGD");
   const std::size_t rows = parameter.sparse_rows->size();
   const std::int64_t width = rows == 0 ? 0 : parameter.grad.count() / static_cast<std::int64_t>(rows);
   begin_parameter(0.0, false);
@@ -291,7 +289,7 @@ void BlockOptimizer::update_sparse(std::size_t i) {
   }
 }
 
-/// Before anything moves: gradients of another shape, of rows that are not there, or of whole numbers.
+/// Before anything moves: gradients of another shape, of rows that are not there, of whole numbers, or sparse ones that this rule does not know.
 void BlockOptimizer::refuse_unfit_gradients() const {
   for (const Parameter* parameter : parameters_) {
     const Tensor& grad = parameter->grad;
@@ -303,6 +301,7 @@ void BlockOptimizer::refuse_unfit_gradients() const {
       if (grad.shape() != shape) throw Error(where + "shape " + grad.shape().str() + ", want " + shape.str());
       continue;
     }
+    if (!takes_sparse()) throw AmpError("RuntimeError", "[optimizer] sparse gradient of '" + parameter->name + "', got this optimizer, want plain SGD");
     const std::int64_t rows = shape.rank > 0 ? shape[0] : 1, stored = std::ssize(*parameter->sparse_rows);
     if (rows == 0 ? grad.count() != 0 : grad.count() != stored * (shape.count() / rows))
       throw Error(where + std::to_string(grad.count()) + " numbers for " + std::to_string(stored) + " rows, want rows of " + shape.str());
