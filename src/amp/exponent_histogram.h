@@ -107,77 +107,66 @@ class FieldHistogram {
   std::array<std::int64_t, kField + 1> counts_{};
 };
 
-/// bf16 and fp32 with many binades in a block: one counter per pair of fields.
-template <class Code, int kFraction, int kExponent>
+/// bf16 and fp32 with many binades in a block: one counter per pair of fields. kFold: elements before a 32-bit counter could overflow.
+template <class Code, std::int64_t kFold = std::int64_t{1} << 31>
 class PairHistogram {
  public:
-  /// Elements from which on the tables (2^(2 exponent bits) counters, twice) are soon paid for.
-  static constexpr std::int64_t kWorthIt = 1 << 22;
+  /// Elements from which on the tables are soon paid for.
+  static constexpr std::int64_t kWorthIt = 1 << 21;
 
   void add(const Code* x, std::int64_t n) {
-    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Code)), kWord = 8 / static_cast<std::int64_t>(sizeof(Code));
-    std::array<std::uint32_t*, kTables> tables;
-    for (std::size_t t = 0; t < kTables; ++t) tables[t] = tables_[t].data();
-    std::int64_t i = 0;
-    for (; i + kLine <= n; i += kLine) {
-      __builtin_prefetch(reinterpret_cast<const char*>(x + i) + kPrefetch);
-      for (std::int64_t k = 0; k < kLine; k += 2 * kWord) {
-        std::uint64_t word[2];
-        std::memcpy(word, x + i + k, sizeof word);
-        const std::uint64_t first = pairs_of(word[0]), second = pairs_of(word[1]);
-        if constexpr (sizeof(Code) == 2) {
-          ++tables[0][first & kPair];
-          ++tables[1][first >> 32 & kPair];
-          ++tables[0][second & kPair];
-          ++tables[1][second >> 32 & kPair];
-        } else {
-          ++tables[0][first & kPair];
-          ++tables[1][second & kPair];
+    const std::int64_t whole = n - n % kPairedCodes;
+    std::array<std::uint32_t, kPart / 2> indices;
+    std::uint32_t* const even = tables_.data();
+    std::uint32_t* const odd = even + kTable;
+    for (std::int64_t at = 0; at < whole; at += kPart) {
+      const std::int64_t part = std::min(kPart, whole - at);
+      pair_fields(x + at, part, indices.data());
+      for (std::int64_t i = 0; i < part / 2; i += kLinePairs) {
+        __builtin_prefetch(x + at + 2 * i + kAhead, 0, 2);
+        for (std::int64_t k = i; k < i + kLinePairs; k += 2) {
+          ++even[indices[static_cast<std::size_t>(k)]];
+          ++odd[indices[static_cast<std::size_t>(k + 1)]];
         }
       }
     }
-    for (; i < n; ++i) ++single_[(x[i] >> kFraction) & kField];
+    for (std::int64_t i = whole; i < n; ++i) ++single_[(x[i] >> kFraction) & kField];
     added_ += n;
-    if (added_ >= kFold) fold();
+    if (added_ < kFold) return;
+    fold();
+    std::fill(tables_.begin(), tables_.end(), 0u);
+    added_ = 0;
   }
+  /// Once, at the end.
   void add_to(std::vector<std::int64_t>& exponents) {
     fold();
     for (std::size_t field = 0; field <= kField; ++field) exponents[field] += single_[field];
   }
 
  private:
-  static constexpr std::uint64_t kField = (std::uint64_t{1} << kExponent) - 1;
-  static constexpr std::uint64_t kPair = (std::uint64_t{1} << (2 * kExponent)) - 1;
-  static constexpr std::int64_t kFold = std::int64_t{1} << 31;  // before a 32-bit counter could overflow
-  static constexpr std::size_t kPrefetch = 2 * kScanBlock * sizeof(Code);
-  static constexpr std::uint64_t kFields = kField * (sizeof(Code) == 2 ? 0x0001000100010001u : 0x0000000100000001u);
+  static constexpr int kFraction = 8 * static_cast<int>(sizeof(Code)) - 9;
+  static constexpr std::size_t kField = 255;
+  static constexpr std::int64_t kLinePairs = 32 / static_cast<std::int64_t>(sizeof(Code));
+  static constexpr std::int64_t kAhead = 2 * kScanBlock;  // elements: into the second cache, a look at a block takes longer than to fetch one
+  static constexpr std::size_t kTable = (kField + 1) * kPairRow;
+  static constexpr std::int64_t kPart = 8 * kPairedCodes;
 
-  /// Two neighbouring fields side by side, of 16 bits two such pairs, the second from bit 32 on. By shifts: pext is microcode on older AMD processors,
-  /// where it takes thirty times as long as all of this.
-  static std::uint64_t pairs_of(std::uint64_t word) {
-    const std::uint64_t fields = word >> kFraction & kFields;
-    return fields | fields >> (8 * sizeof(Code) - kExponent);
-  }
-
-  static constexpr std::size_t kTables = 2;  // equal neighbours do not wait for one another
-  using Table = std::vector<std::uint32_t>;
-  static std::array<Table, kTables> empty_tables() {
-    std::array<Table, kTables> tables;
-    tables.fill(Table(kPair + 1));
-    return tables;
-  }
   void fold() {
-    for (std::size_t pair = 0; pair <= kPair; ++pair) {
-      std::int64_t all = 0;
-      for (Table& table : tables_) all += table[pair];
-      single_[pair & kField] += all;
-      single_[pair >> kExponent] += all;
+    std::array<std::int64_t, kField + 1> first{};
+    for (std::size_t b = 0; b <= kField; ++b) {
+      const std::uint32_t* const even = tables_.data() + b * kPairRow;
+      const std::uint32_t* const odd = even + kTable;
+      std::int64_t second = 0;
+      for (std::size_t a = 0; a <= kField; ++a) {
+        const std::int64_t pairs = std::int64_t{even[a]} + odd[a];
+        first[a] += pairs, second += pairs;
+      }
+      single_[b] += second;
     }
-    for (Table& table : tables_) std::fill(table.begin(), table.end(), 0u);
-    added_ = 0;
+    for (std::size_t a = 0; a <= kField; ++a) single_[a] += first[a];
   }
 
-  std::array<Table, kTables> tables_ = empty_tables();
+  std::vector<std::uint32_t> tables_ = std::vector<std::uint32_t>(2 * kTable);  // two: equal neighbours do not wait for one another
   std::array<std::int64_t, kField + 1> single_{};
   std::int64_t added_ = 0;
 };

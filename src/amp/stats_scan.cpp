@@ -144,6 +144,34 @@ void CountSixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int
   }
 }
 
+using Words = hn::ScalableTag<std::uint32_t>;
+
+/// a: fields in the low byte, b: in the second; more bits of neither.
+hn::Vec<Words> PairIndex(hn::Vec<Words> a, hn::Vec<Words> b) {
+  static_assert(kPairRow == (1 << 8) + (1 << 4) && kPairedCodes % (2 * hn::MaxLanes(Words())) == 0);
+  return hn::Add(hn::Add(a, b), hn::ShiftRight<4>(b));
+}
+
+void Pair16(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices) {
+  const Words d;
+  const auto low = hn::Set(d, 0xffu), high = hn::Set(d, 0xff00u);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < n / 2; i += lanes) {
+    const auto two = hn::BitCast(d, hn::LoadU(hn::ScalableTag<std::uint16_t>(), x + 2 * i));
+    hn::StoreU(PairIndex(hn::And(hn::ShiftRight<7>(two), low), hn::And(hn::ShiftRight<15>(two), high)), d, indices + i);
+  }
+}
+
+void Pair32(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices) {
+  const Words d;
+  const auto low = hn::Set(d, 0xffu), high = hn::Set(d, 0xff00u);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < n / 2; i += lanes) {
+    const auto a = hn::LoadU(d, x + 2 * i), b = hn::LoadU(d, x + 2 * i + lanes);
+    hn::StoreU(PairIndex(hn::And(hn::ShiftRight<23>(a), low), hn::And(hn::ShiftRight<15>(b), high)), d, indices + i);
+  }
+}
+
 std::int64_t Scan16(const std::int16_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) { return Scan(x, n, limits, scan); }
 std::int64_t Scan32(const std::int32_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) { return Scan(x, n, limits, scan); }
 
@@ -159,6 +187,8 @@ namespace stats_detail {
 HWY_EXPORT(Scan16);
 HWY_EXPORT(Scan32);
 HWY_EXPORT(CountSixteen);
+HWY_EXPORT(Pair16);
+HWY_EXPORT(Pair32);
 
 /// One at a time: the rest of a block, and the widths without SIMD here.
 template <class Code>
@@ -202,6 +232,8 @@ void scan_codes(const std::uint64_t* x, std::int64_t n, const ScanLimits& limits
 void count_sixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts) {
   HWY_DYNAMIC_DISPATCH(stats_detail::CountSixteen)(bytes, n, first, counts);
 }
+void pair_fields(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices) { HWY_DYNAMIC_DISPATCH(stats_detail::Pair16)(x, n, indices); }
+void pair_fields(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices) { HWY_DYNAMIC_DISPATCH(stats_detail::Pair32)(x, n, indices); }
 
 }  // namespace ampcheck
 #endif  // HWY_ONCE

@@ -31,4 +31,12 @@ void scan_codes(const std::uint64_t* x, std::int64_t n, const ScanLimits& limits
 /// counts[v] = how many of n bytes are first + v modulo 256. n: a multiple of kCountedBytes, up to kScanBlock. SIMD, the same on every target.
 void count_sixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts);
 
+inline constexpr std::int64_t kPairedCodes = 128;  // of which pair_fields() takes whole multiples
+inline constexpr std::uint32_t kPairRow = 272;     // not 256: rows that lie a power of two apart share few lines of the first cache
+
+/// indices[i] = a + kPairRow b of the exponent fields, of 8 bits, of two codes; n / 2 of them, each code in one, which with which is not said.
+/// bf16 and fp32. n: a multiple of kPairedCodes. SIMD; the pairs, not their counts by field, may depend on the target.
+void pair_fields(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices);
+void pair_fields(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices);
+
 }  // namespace ampcheck

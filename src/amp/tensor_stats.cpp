@@ -65,10 +65,12 @@ TensorStats part_of(const TensorView& view, std::int64_t begin, std::int64_t end
 template <class Code, int kFraction, int kExponent>
 TensorStats part_with(const TensorView& view, std::int64_t begin, std::int64_t end) {
   using Fields = FieldHistogram<Code, kFraction, kExponent>;
-  constexpr int kMany = 24;
-  if (kExponent == 8 && end - begin >= PairHistogram<Code, kFraction, kExponent>::kWorthIt && view.is_dense() && Fields::values(view.as<const Code>() + begin, kScanBlock) > kMany) {
-    PairHistogram<Code, kFraction, kExponent> pairs;
-    return part_of<Code>(view, begin, end, pairs);
+  if constexpr (kExponent == 8) {
+    constexpr int kMany = 24;
+    if (end - begin >= PairHistogram<Code>::kWorthIt && view.is_dense() && Fields::values(view.as<const Code>() + begin, kScanBlock) > kMany) {
+      PairHistogram<Code> pairs;
+      return part_of<Code>(view, begin, end, pairs);
+    }
   }
   Fields fields;
   return part_of<Code>(view, begin, end, fields);
