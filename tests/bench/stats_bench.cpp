@@ -62,7 +62,7 @@ void stats_figure(Dtype dtype, std::int64_t n, double wanted, int turns) {
 }
 
 void unscale_figure() {
-  ampcheck::bench::add_figure("stats/unscale", 5, [](benchmark::State& state) {
+  ampcheck::bench::add_figure("stats/unscale", 15, [](benchmark::State& state) {
     ampcheck::set_threads(1);
     constexpr std::int64_t kCount = 50'000'000;
     Tensor grads = make_values(Dtype::fp32, kCount);
@@ -82,7 +82,7 @@ void unscale_figure() {
 }
 
 void adam_figure() {
-  ampcheck::bench::add_figure("stats/fused_adam", 5, [](benchmark::State& state) {
+  ampcheck::bench::add_figure("stats/fused_adam", 25, [](benchmark::State& state) {
     ampcheck::set_threads(1);
     constexpr std::int64_t kCount = 10'000'000;
     ampcheck::Parameter parameter{"p", make_values(Dtype::fp16, kCount)};
@@ -111,7 +111,7 @@ void adam_figure() {
 
 bool register_all() {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
-    stats_figure(dtype, 100'000'000, 0.5, 9);
+    stats_figure(dtype, 100'000'000, 0.5, 15);
     stats_figure(dtype, 1'000'000, 0.15, 20);
   }
   unscale_figure();

@@ -193,7 +193,7 @@ void eigen_figure() {
 const bool registered = [] {
   trace_figures("tutorial", 1.3, 40);
   trace_figures("transformer", 2, 60);
-  local_figure("tutorial", 3);
+  local_figure("tutorial", 10);
   local_figure("transformer", 40);
   carried_figure("tutorial", 12);
   carried_figure("transformer", 40);
