@@ -165,8 +165,8 @@ TEST(Cases, CoverWhatTheSignatureOffers) {
   EXPECT_TRUE(some([](const OpCall& c) { return c.dims.at("N") == 1030; }));
   EXPECT_TRUE(some([](const OpCall& c) { return c.dims.at("N") == 6 && c.dims.at("D") == 6; }));
   // Whole vectors, warps and tiles with more rows than a block takes, and a tail behind them.
-  for (const auto& [rows, columns] : {std::pair{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}, {32, 32}})
-    EXPECT_TRUE(some([&](const OpCall& c) { return c.dims.at("N") == rows && c.dims.at("D") == columns; })) << rows << " x " << columns;
+  for (const auto& shape : {std::pair{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}, {32, 32}})
+    EXPECT_TRUE(some([&](const OpCall& c) { return c.dims.at("N") == shape.first && c.dims.at("D") == shape.second; })) << shape.first << " x " << shape.second;
   EXPECT_TRUE(some([](const OpCall& c) { return c.attributes.number("eps") == 0.1 && c.range == "sweep20"; }));
   for (const char* layout : {"last2", "transposed", "padded:weight", "last2:dy", "expanded:dy", "transposed:x"})
     EXPECT_TRUE(some([&](const OpCall& c) { return c.layout == layout; })) << layout;
