@@ -99,7 +99,7 @@ TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
 TEST(Train, ABatchHasTheRowsThatAreAskedFor) {
   const struct { const char* model; std::int64_t own, outputs; } cases[] = {{"mlp", 64, 10}, {"conv", 8, 64}, {"transformer", 4, 16 * 128}};
   for (const auto& [model, own, outputs] : cases) {
-    const auto net_of = [&](std::int64_t batch) { return make_net({.model = model, .batch = batch, .data = kData}); };
+    const auto net_of = [model = model](std::int64_t batch) { return make_net({.model = model, .batch = batch, .data = kData}); };
     const Net few = net_of(own), many = net_of(3 * own), as_it_is = net_of(0);
     models::Parameters values(few.name);
     const auto fp64 = [&](const Net& net, std::int64_t batch) {

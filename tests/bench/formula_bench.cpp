@@ -16,8 +16,8 @@ checks::OpDef rms_norm_in_text() {
   const char* const texts[] = {
       "inv_rms = stored(inv_rms, rsqrt(mean(square(x), -1) + eps)); n = x * inv_rms; y = given(weight, n * weight, n)",
       "inv_rms = stored(inv_rms, rsqrt(mean(square(x), -1) + eps)); n = x * inv_rms  with dx = inv_rms * (dn - n * mean(dn * n, -1)); y = given(weight, n * weight, n)",
-      "inv_rms = stored(inv_rms, rsqrt(mean(square(x), -1) + eps)); n = x * inv_rms  with dx = inv_rms * dn - x * (inv_rms * inv_rms * inv_rms * mean(dn * x, -1)); "
-      "y = given(weight, n * weight, n)"};
+      ("inv_rms = stored(inv_rms, rsqrt(mean(square(x), -1) + eps)); n = x * inv_rms  with dx = inv_rms * dn - x * (inv_rms * inv_rms * inv_rms * mean(dn * x, -1)); "
+       "y = given(weight, n * weight, n)")};
   for (std::size_t i = 0; i < op.forms.size(); ++i) op.forms[i] = reference::form_from_text(op.signature, op.forms[i].name, texts[i]);
   return op;
 }

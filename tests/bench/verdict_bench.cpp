@@ -120,7 +120,7 @@ const bool registered = [] {
       for (const char* dtype : {"bf16", "fp32"}) {
         std::string name = std::string("verdict/") + op + "." + fault + "/" + dtype + "/" + shape;
         std::replace(name.begin(), name.end(), ',', 'x');
-        add_figure(name, 5, [=](benchmark::State& state) { verdict(state, op, right, fault, shape, dtype); });
+        add_figure(name, 5, [=, op = op, right = right, fault = fault](benchmark::State& state) { verdict(state, op, right, fault, shape, dtype); });
       }
   return true;
 }();
