@@ -21,13 +21,13 @@ using ampcheck::testing::contains;
 using nlohmann::json;
 
 /// One layer whose weights are the same for every seed: the spread of the fp64 runs is zero.
-Net net_without_spread() {
-  return {"same", 0.05, 0, [](models::Tape& t, std::int64_t batch) {
-            std::vector<double> x(64 * 16), y(64 * 4);
+Net net_without_spread(std::int64_t outputs = 4) {
+  return {"same", 0.05, 0, [outputs](models::Tape& t, std::int64_t batch) {
+            std::vector<double> x(64 * 16), y(static_cast<std::size_t>(64 * outputs));
             Random(3, "x").normals(static_cast<std::uint64_t>(batch) * 2000, x);
             Random(3, "y").normals(static_cast<std::uint64_t>(batch) * 2000, y);
-            const models::Var out = t.call("linear", {{"x", t.data({64, 16}, x)}, {"weight", t.parameter("w", {4, 16}, 0.25, 0)}, {"bias", t.parameter("b", {4}, 0, 0)}});
-            t.add_loss(t.call("mse_loss", {{"x", out}, {"target", t.data({64, 4}, y)}}), 1);
+            const models::Var out = t.call("linear", {{"x", t.data({64, 16}, x)}, {"weight", t.parameter("w", {outputs, 16}, 0.25, 0)}, {"bias", t.parameter("b", {outputs}, 0, 0)}});
+            t.add_loss(t.call("mse_loss", {{"x", out}, {"target", t.data({64, outputs}, y)}}), 1);
           }};
 }
 
@@ -77,6 +77,13 @@ TEST(TrainVerdict, WhatIsMoreThanRoundingIsADeparture) {
     };
     EXPECT_EQ(run(options, 2).left, 0) << name(dtype);
   }
+  TrainOptions many = options_of(Dtype::fp32);  // a thousandth of a loss of 65536 outputs, less than as many roundings in a line
+  many.own_net = net_without_spread(1024);
+  EXPECT_FALSE(run(many, 2).left);
+  many.fault = [](const Event& e) {
+    if (e.phase == Phase::forward && e.op == "mse_loss_1") from_doubles(std::vector{to_doubles(e.got)[0] * (1 + 0x1p-10)}, e.got);
+  };
+  EXPECT_EQ(run(many, 2).left, 0);
   TrainOptions still = options_of(Dtype::fp16);
   still.rule.optimizer.name = "adam", still.rule.optimizer.lr = 0.01, still.rule.loss_weight = 1e-9;
   EXPECT_TRUE(run(still, 30).left);
@@ -94,10 +101,37 @@ TEST(TrainVerdict, RoundingIsThatOfWhatTheLossReads) {
     return out;
   };
   const double read = sum(at("linear_1")), target = sum(static_cast<std::size_t>(record.find("mse_loss_1")->inputs.back().second));
-  const double own = kFp32.unit_roundoff() * (256 * record.loss + target);  // the target is data
+  const double own = kFp32.unit_roundoff() * ((64 + (256 - 64) / 32) * record.loss + target);  // the target is data
   EXPECT_NEAR(loss_rounding(record, Dtype::bf16), read * kBf16.unit_roundoff() + own, 1e-12);
   EXPECT_NEAR(loss_rounding(record, Dtype::fp16), read * kFp16.unit_roundoff() + own, 1e-12);
   EXPECT_NEAR(loss_rounding(record, Dtype::fp32), read * kFp32.unit_roundoff() + own, 1e-12);
+}
+
+/// A large term whose lane loses all that it adds, as one of 32 lanes may: within the bound, near to it; a sum in one line loses ten times what it allows.
+TEST(TrainVerdict, RoundingIsThatOfTheKernelsOrder) {
+  constexpr std::int64_t kCount = 65536;
+  std::vector<double> x(kCount, static_cast<double>(0.24f));
+  x[0] = 0x1p22;
+  float in_line = 0;
+  double exact = 0;
+  for (const double value : x) in_line += static_cast<float>(value), exact += value;
+  const Net net{"absorbed", 0.05, 0, [&](models::Tape& t, std::int64_t) {
+                  const models::Var ones = t.parameter("w", {1, kCount}, 1, 0), terms = t.call("mul", {{"x", ones}, {"y", t.data({1, kCount}, x)}});
+                  t.add_loss(t.call("mean", {{"x", terms}}), 1);
+                }};
+  models::Parameters values(net.name);
+  models::Fp64Tape tape(values);
+  net.forward(tape, 0);
+  tape.backward();
+  ParameterSet parameters(net.name, 1);
+  models::Recordings recordings;
+  Graph graph(parameters, recordings, {});
+  net.forward(graph, 0);
+  const double bound = loss_rounding(tape.record(), Dtype::fp32), apart = std::fabs(graph.loss() - tape.record().loss);
+  EXPECT_NEAR(tape.record().loss, exact / kCount, 1e-9);
+  EXPECT_LE(apart, bound);
+  EXPECT_GT(apart, bound / 2);
+  EXPECT_GT(std::fabs(in_line / kCount - tape.record().loss), 10 * bound);
 }
 
 /// All seeds end at a net that says the same of every digit: 8e-6 apart beside a spread of 6e-6.

@@ -6,11 +6,20 @@
 #include <map>
 #include <set>
 
+#include "kernels/launch.h"
 #include "src/amp/autocast_tables.h"
 
 namespace ampcheck::checks::train {
 
 namespace {
+
+/// Of a result of n numbers, each made by a few roundings. Our kernels add along kLanes lanes or more and then up a tree (kernels/row_reduce.h,
+/// kernels/column_reduce.h): a number passes n / kLanes + 5 additions, and what is left of the first 64 is more than it takes to be made.
+double roundings(const OpDef& op, std::size_t n) {
+  constexpr std::size_t kAll = 2 * kernels::kLanes;
+  if (!op.plugin.empty() || n <= kAll) return static_cast<double>(n);  // a library's op: any order
+  return kAll + std::ceil(static_cast<double>(n - kAll) / kernels::kLanes);
+}
 
 class LossRounding {
  public:
@@ -55,15 +64,15 @@ class LossRounding {
     if (!is_fp32(id)) return moved * format(dtype_).unit_roundoff();
     if (!producers_.contains(id)) return moved * kFp32.unit_roundoff();
     const models::RecordedCall& call = *producers_.at(id);
-    const OpSignature& signature = models::op_of_call(call.call.op).signature;
+    const OpDef& op = models::op_of_call(call.call.op);
     std::size_t terms = 1;  // of one element
     double out = 0;
     for (const auto& [name, input] : call.inputs) {
-      if (!signature.input(name)->has_gradient()) continue;
+      if (!op.signature.input(name)->has_gradient()) continue;
       terms = std::max(terms, record_.values[static_cast<std::size_t>(input)].size() / std::max<std::size_t>(values.size(), 1));
       out += at(written(input));
     }
-    return out + moved * static_cast<double>(terms) * kFp32.unit_roundoff();
+    return out + moved * roundings(op, terms) * kFp32.unit_roundoff();
   }
 
   const models::StepRecord& record_;
