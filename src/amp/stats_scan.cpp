@@ -146,30 +146,35 @@ void CountSixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int
 
 using Words = hn::ScalableTag<std::uint32_t>;
 
-/// a: fields in the low byte, b: in the second; more bits of neither.
-hn::Vec<Words> PairIndex(hn::Vec<Words> a, hn::Vec<Words> b) {
+struct Shifted {
+  hn::Vec<Words> first, second;
+};
+
+/// `at(i)`: two vectors of codes, shifted so that the fields of the first are in the low byte, of the second in the one above.
+template <class At>
+void PairFields(std::int64_t pairs, const At& at, std::uint32_t* indices) {
   static_assert(kPairRow == (1 << 8) + (1 << 4) && kPairedCodes % (2 * hn::MaxLanes(Words())) == 0);
-  return hn::Add(hn::Add(a, b), hn::ShiftRight<4>(b));
+  const Words d;
+  const auto low = hn::Set(d, 0xffu), high = hn::Set(d, 0xff00u);
+  for (std::int64_t i = 0; i < pairs; i += static_cast<std::int64_t>(hn::Lanes(d))) {
+    const Shifted codes = at(i);
+    const auto a = hn::And(codes.first, low), b = hn::And(codes.second, high);
+    hn::StoreU(hn::Add(hn::Add(a, b), hn::ShiftRight<4>(b)), d, indices + i);
+  }
 }
 
 void Pair16(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices) {
-  const Words d;
-  const auto low = hn::Set(d, 0xffu), high = hn::Set(d, 0xff00u);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t i = 0; i < n / 2; i += lanes) {
-    const auto two = hn::BitCast(d, hn::LoadU(hn::ScalableTag<std::uint16_t>(), x + 2 * i));
-    hn::StoreU(PairIndex(hn::And(hn::ShiftRight<7>(two), low), hn::And(hn::ShiftRight<15>(two), high)), d, indices + i);
-  }
+  PairFields(n / 2, [&](std::int64_t i) {
+    const auto two = hn::BitCast(Words(), hn::LoadU(hn::ScalableTag<std::uint16_t>(), x + 2 * i));
+    return Shifted{hn::ShiftRight<7>(two), hn::ShiftRight<15>(two)};
+  }, indices);
 }
 
 void Pair32(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices) {
-  const Words d;
-  const auto low = hn::Set(d, 0xffu), high = hn::Set(d, 0xff00u);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t i = 0; i < n / 2; i += lanes) {
-    const auto a = hn::LoadU(d, x + 2 * i), b = hn::LoadU(d, x + 2 * i + lanes);
-    hn::StoreU(PairIndex(hn::And(hn::ShiftRight<23>(a), low), hn::And(hn::ShiftRight<15>(b), high)), d, indices + i);
-  }
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Words()));
+  PairFields(n / 2, [&](std::int64_t i) {
+    return Shifted{hn::ShiftRight<23>(hn::LoadU(Words(), x + 2 * i)), hn::ShiftRight<15>(hn::LoadU(Words(), x + 2 * i + lanes))};
+  }, indices);
 }
 
 std::int64_t Scan16(const std::int16_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) { return Scan(x, n, limits, scan); }
