@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checks/op_list.h"
-#include "checks/planted.h"
-#include "checks/second_order.h"
+#include "checks/define/op_list.h"
+#include "checks/zoo/planted.h"
+#include "checks/define/second_order.h"
 #include "checks/zoo/zoo.h"
 #include "kernels/math.h"
 

@@ -9,8 +9,8 @@
 //
 // Coefficients: weighted minimax fits of the relative error of the result (Lawson iteration on
 // Chebyshev nodes, 40 digits); from the lowest power up each coefficient is rounded to fp32 and the
-// rest are fitted anew. The fit error is stated at each polynomial; tests/kernel_math_test.cpp and
-// tests/kernel_math_exhaustive_test.cpp measure the whole error.
+// rest are fitted anew. The fit error is stated at each polynomial; tests/kernels/kernel_math_test.cpp and
+// tests/exhaustive/kernel_math_exhaustive_test.cpp measure the whole error.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // equation; running it records a graph, from which the reference value, the interval and the adjoint all follow.
 #pragma once
 
-#include "reference/expr.h"
+#include "reference/graph/expr.h"
 
 namespace ampcheck::reference {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "reference/expr.h"
+#include "reference/graph/expr.h"
 
 namespace ampcheck::reference {
 

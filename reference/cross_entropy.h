@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "reference/expr.h"
+#include "reference/graph/expr.h"
 #include "reference/log_softmax.h"
 #include "src/error.h"
 

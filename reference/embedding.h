@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "reference/expr.h"
+#include "reference/graph/expr.h"
 
 namespace ampcheck::reference {
 

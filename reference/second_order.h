@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backwards as functions of their own, with the gradients that kernels write for them: checks/second_order.h.
+// Backwards as functions of their own, with the gradients that kernels write for them: checks/define/second_order.h.
 #pragma once
 
 #include <vector>
 
-#include "reference/formula.h"
+#include "reference/graph/formula.h"
 #include "reference/layer_norm.h"
 
 namespace ampcheck::reference {

@@ -5,16 +5,16 @@
 #include <map>
 #include <set>
 
-#include "checks/plugin.h"
+#include "checks/doors/plugin.h"
 #include "src/cpu_check.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "src/freed_memory.h"
-#include "tools/child.h"
-#include "tools/commands.h"
-#include "tools/isolation.h"
-#include "tools/output.h"
-#include "tools/plugins.h"
+#include "tools/workers/child.h"
+#include "tools/commands/commands.h"
+#include "tools/workers/isolation.h"
+#include "tools/report/output.h"
+#include "tools/choose/plugins.h"
 
 /// The signals of a kernel are findings of the supervisor, so a sanitizer leaves them alone.
 #define AMPCHECK_SIGNALS_LEFT_ALONE "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"

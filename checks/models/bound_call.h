@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checks/models/tape.h"
-#include "checks/op_def.h"
+#include "checks/define/op_def.h"
 #include "src/op_call.h"
 
 namespace ampcheck::checks::models {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // A convolutional classifier of 8x8 digits with attention pooling, a gated hidden layer, and a decoder that must
 // reproduce the image.
 #include "checks/models/layers.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/models/evaluation.h"
 
-#include "reference/plain_evaluator.h"
+#include "reference/replay/plain_evaluator.h"
 #include "src/error.h"
 
 namespace ampcheck::checks::models {

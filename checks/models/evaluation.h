@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checks/models/bound_call.h"
-#include "reference/formula.h"
+#include "reference/graph/formula.h"
 
 namespace ampcheck::checks::models {
 

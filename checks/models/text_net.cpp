@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // A character-level transformer of two blocks: one of GPT-2's kind (layer_norm, gelu_tanh), one of LLaMA's (rms_norm,
 // swiglu, a gated attention), with a learned temperature and PaLM's z-loss on the logits.
 #include "checks/models/layers.h"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // The definition of `add`: the template of all the others. To write an op of your own, copy the three files
 // kernels/add.cu, reference/add.h and checks/ops/add.cpp, and put its word into AMPCHECK_OPS in CMakeLists.txt. Here everything
-// is written out; mul, div and the functions of one tensor take the same definition from checks/op_forms.h.
+// is written out; mul, div and the functions of one tensor take the same definition from checks/define/op_forms.h.
 #include "reference/add.h"
 
-#include "checks/op_list.h"
+#include "checks/define/op_list.h"
 
 namespace ampcheck::checks {
 

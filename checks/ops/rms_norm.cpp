@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "reference/rms_norm.h"
 
-#include "checks/op_list.h"
+#include "checks/define/op_list.h"
 
 namespace ampcheck::checks {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "reference/tanh.h"
 
-#include "checks/op_forms.h"
-#include "checks/op_list.h"
+#include "checks/define/op_forms.h"
+#include "checks/define/op_list.h"
 
 namespace ampcheck::checks {
 

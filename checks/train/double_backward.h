@@ -3,7 +3,7 @@
 // them (of linear, dx = dy W gives dy's gradient W dx' : a forward), from kernels/second_order.h where it does not.
 #pragma once
 
-#include "checks/op_def.h"
+#include "checks/define/op_def.h"
 
 namespace ampcheck::checks::train {
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "checks/train/facts.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 #include "checks/models/layers.h"
 #include "checks/train/facts_of_runs.h"
 #include "checks/train/graph.h"
-#include "reference/certify.h"
+#include "reference/certify/certify.h"
 #include "src/amp/unscale.h"
 #include "src/rounding.h"
 

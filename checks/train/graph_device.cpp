@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checks/launch.h"
+#include "checks/case/launch.h"
 #include "checks/train/graph_entry.h"
 #include "kernels/tensor_ops.h"
 #include "src/amp/blocks.h"

@@ -11,7 +11,7 @@
 
 #include "checks/models/real_data.h"
 #include "checks/models/tape.h"
-#include "checks/op_def.h"
+#include "checks/define/op_def.h"
 
 namespace ampcheck::checks::train {
 

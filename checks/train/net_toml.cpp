@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "checks/train/net_toml.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "checks/models/bound_call.h"
 #include "checks/models/layers.h"
 #include "checks/models/real_data.h"
-#include "checks/plugin.h"
+#include "checks/doors/plugin.h"
 #include "src/amp/autocast.h"
 #include "src/amp/grad_mode.h"
 #include "src/random.h"

@@ -5,7 +5,7 @@
 
 #include "checks/models/bound_call.h"
 #include "checks/models/modules.h"
-#include "checks/plugin.h"
+#include "checks/doors/plugin.h"
 #include "checks/train/checkpoint.h"
 #include "checks/train/diagnosis.h"
 #include "checks/train/trace.h"

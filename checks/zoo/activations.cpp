@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // gelu, gelu_tanh, silu and swiglu.
 #include "checks/zoo/kit.h"
 

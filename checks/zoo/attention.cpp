@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // attention: o = softmax(q k^T / sqrt(E)) v over the visible keys; saves lse. Backward: p = exp(s - lse), dp = do v^T, delta = sum p dp,
 // ds = p (dp - delta), dq = ds k scale, dk = ds^T q scale, dv = p^T do.   Dao et al. 2022
 #include <algorithm>

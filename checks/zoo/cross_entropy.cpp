@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // cross_entropy: loss = lse - sum q x, q one-hot with label smoothing s; dx = g (softmax(x) - q); ignored rows give 0.
 #include "checks/zoo/kit.h"
 

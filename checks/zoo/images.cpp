@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // max_pool2d (the first among equals has the gradient) and conv2d, as direct loops over windows.
 #include <algorithm>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // linear: y = x weight^T + bias; dx = dy weight, dweight = dy^T x, dbias = sum over rows of dy.
 #include <algorithm>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // layer_norm and rms_norm along the last axis. With n = (x - mean) inv_std and g = dy weight: dx = inv_std (g - mean g -
 // n mean(g n)), dweight = sum dy n, dbias = sum dy; rms_norm is the same without mean and bias.
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // sum and mean along one axis, and mse_loss over all elements.
 #include <algorithm>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // softmax and log_softmax along the last axis. Backward: dx = y (g - sum g y), dx = g - exp(y) sum g.
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checks/op_def.h"
+#include "checks/define/op_def.h"
 #include "src/finding.h"
 
 namespace ampcheck::checks::zoo {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "checks/runner.h"
+#include "checks/run/runner.h"
 #include "src/error.h"
 #include "src/rounding.h"
 #include "tests/bench/eigen_ops.h"

@@ -6,7 +6,7 @@
 #include <Eigen/Core>
 #include <cmath>
 
-#include "reference/ball_rules.h"
+#include "reference/ball/ball_rules.h"
 
 namespace ampcheck::bench {
 

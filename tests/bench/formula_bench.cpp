@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The check of one small case with its forms as text against the same forms in C++: both are graphs, so that only the walk
 // over the text is more.
-#include "checks/runner.h"
-#include "reference/formula_text.h"
+#include "checks/run/runner.h"
+#include "reference/text/formula_text.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
 

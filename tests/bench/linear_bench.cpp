@@ -3,8 +3,8 @@
 #include <Eigen/Core>
 #include <vector>
 
-#include "checks/case_reference.h"
-#include "checks/regimes.h"
+#include "checks/case/case_reference.h"
+#include "checks/data/regimes.h"
 #include "src/rounding.h"
 #include "tests/bench/figures.h"
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "checks/case_reference.h"
+#include "checks/case/case_reference.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
 
@@ -131,7 +131,7 @@ double tensor_bytes(const checks::OpDef& op, const OpCall& call) {
     if (call.has(spec)) inputs[spec.name] = std::vector<double>(is_float(call.dtype(spec)) ? 0 : static_cast<std::size_t>(call.shape(spec).count()));
   checks::CaseReference reference(op, call, inputs);
   for (const OutputSpec& spec : op.signature.outputs)
-    total += 2 * static_cast<double>(reference.output_shape(spec.name).count() * bytes(dtype_of(spec.type, call.storage)));
+    total += 2 * static_cast<double>(reference.recording().output(spec.name).shape().count() * bytes(dtype_of(spec.type, call.storage)));
   return total;
 }
 

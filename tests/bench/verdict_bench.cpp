@@ -6,12 +6,13 @@
 #include <map>
 #include <string>
 
-#include "checks/plugin.h"
-#include "checks/runner.h"
-#include "checks/shrink.h"
+#include "checks/doors/plugin.h"
+#include "checks/run/runner.h"
+#include "checks/run/shrink.h"
 #include "checks/zoo/zoo.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
+#include "checks/data/regimes.h"
 
 namespace ampcheck::bench {
 

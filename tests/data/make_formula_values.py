@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes formula_values.json: values of every op's forward, by scalar loops in mpmath (50 digits, written to 25).
 
-An independent source for tests/formulas_test.cpp: the definitions as in the papers, element by element; nothing here
+An independent source for tests/reference/formulas_test.cpp: the definitions as in the papers, element by element; nothing here
 comes from reference/. Needs mpmath (made with 1.3.0). Run: python3 make_formula_values.py > formula_values.json
 """
 import itertools

@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "checks/plugin.h"
+#include "checks/doors/plugin.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace ampcheck;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Formulas in text: parsed, resolved, and recorded with their adjoint at small shapes.
-#include "reference/formula_text.h"
+#include "reference/text/formula_text.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace ampcheck;

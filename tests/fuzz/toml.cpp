@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TOML files that describe a launcher: parsed, read and recorded; nothing of a library is opened.
-#include "checks/launcher_toml.h"
-#include "checks/plugin.h"
+#include "checks/doors/launcher_toml.h"
+#include "checks/doors/plugin.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace ampcheck;

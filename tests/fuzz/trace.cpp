@@ -5,7 +5,7 @@
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/trace_file.h"
+#include "tools/trace/trace_file.h"
 
 using namespace ampcheck;
 

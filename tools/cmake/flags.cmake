@@ -49,19 +49,22 @@ function(ampcheck_build_fast target)
   target_compile_options(${target} PRIVATE ${AMPCHECK_BUILD_FAST})
   set_property(TARGET ${target} PROPERTY AMPCHECK_BUILT_FAST ON)
 endfunction()
-file(GLOB AMPCHECK_SELDOM CONFIGURE_DEPENDS checks/ops/*.cpp checks/zoo/*.cpp checks/dump*.cpp checks/launcher*.cpp checks/shrink*.cpp checks/gate_rules.cpp
-  checks/plugin_descriptor.cpp checks/contract.cpp checks/further_causes.cpp checks/another_activation.cpp checks/formula_change.cpp checks/diagnosis.cpp
-  checks/places.cpp checks/factor_origin.cpp checks/error_field.cpp checks/visible.cpp checks/compare_builds.cpp checks/file_tensors.cpp checks/coverage.cpp checks/budget.cpp checks/planted.cpp checks/real_tensors.cpp
-  checks/second_order.cpp checks/forward_mode.cpp checks/declared_range.cpp checks/regime_cases.cpp checks/models/*_net.cpp checks/models/nets.cpp
-  checks/train/net_toml.cpp checks/train/diagnosis.cpp checks/train/checkpoint.cpp checks/train/facts*.cpp checks/train/memory.cpp checks/train/net.cpp
-  reference/formula*.cpp reference/difference_lessons.cpp src/toml_file.cpp src/op_call.cpp src/op_signature.cpp)
-set_source_files_properties(${AMPCHECK_SELDOM} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)  # sanitized builds run them often
+# Such a file says "Runs seldom" in its second line.
+function(ampcheck_mark_seldom)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} head LIMIT_COUNT 2)
+    if(head MATCHES "// Runs seldom")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)  # sanitized builds run them often
+    endif()
+  endforeach()
+endfunction()
 
-# ampcheck_library(<folder> LINK ...): one static library per folder, ampcheck::<folder>.
+# ampcheck_library(<folder> LINK ...): one static library per layer with all its rooms, ampcheck::<folder>.
 function(ampcheck_library folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu ${folder}/ops/*.cpp ${folder}/amp/*.cpp ${folder}/models/*.cpp ${folder}/train/*.cpp ${folder}/zoo/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
   list(REMOVE_ITEM sources ${AMPCHECK_UNLISTED})
+  ampcheck_mark_seldom(${sources})
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${folder}/*.cu)
   if(NOT AMPCHECK_HAS_CUDA AND cuda_sources)
     set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)

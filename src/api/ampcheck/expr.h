@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas in C++ for the header-only door: an Expr writes the text of reference/formula_text.h and computes nothing.
+// Formulas in C++ for the header-only door: an Expr writes the text of reference/text/formula_text.h and computes nothing.
 //
 //   op.formula([](Expr x, Expr weight, Expr eps) {
 //     Expr inv_rms = stored("inv_rms", rsqrt(mean(x * x, -1) + eps));

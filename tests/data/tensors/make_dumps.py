@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Writes rms_norm.safetensors and softmax.npz: what a training step would save of one call, computed here with numpy in fp32
-# and rounded to bf16 where it is stored, and the same with a fault each. tests/dump_test.cpp judges them.
+# and rounded to bf16 where it is stored, and the same with a fault each. tests/checks/run/dump_test.cpp judges them.
 import os
 
 import ml_dtypes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Writes the tensor files of this folder with the packages that people save theirs with: numpy, safetensors, ml_dtypes.
-# tests/tensor_file_test.cpp knows the values. Run: python3 make_tensors.py
+# tests/src/tensor_file_test.cpp knows the values. Run: python3 make_tensors.py
 import os
 
 import ml_dtypes

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/audit/audit.h"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <mutex>
+
+#include "checks/run/runner.h"
+#include "checks/audit/gate_audit.h"
+#include "src/parallel.h"
+#include "checks/data/regimes.h"
+
+namespace ampcheck::checks::zoo {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// Whether any of the words, separated by |, stands in the text.
+bool names_any(const std::string& words, const std::string& text) {
+  for (std::size_t start = 0; start <= words.size();) {
+    const std::size_t end = std::min(words.find('|', start), words.size());
+    if (end > start && text.find(lower(words.substr(start, end - start))) != std::string::npos) return true;
+    start = end + 1;
+  }
+  return false;
+}
+
+void note_conviction(const CaseResult& result, Trial& trial) {
+  if (trial.convicted++ > 0) return;
+  const Specimen& specimen = *trial.specimen;
+  trial.case_name = result.name, trial.code = result.code, trial.verdict = result.verdict;
+  trial.exact_class = result.verdict == specimen.due;
+  trial.right_class = trial.exact_class || result.verdict == specimen.also;
+  if (const CheckResult* check = deciding_check(result)) {
+    trial.cause = check->name + ": " + check->cause;
+    trial.right_cause = names_any(specimen.cause, lower(std::string(find_code(check->code)->title) + "; " + check->cause));
+  }
+}
+
+const OpDef& built_in(const Specimen& specimen) { return *find_op(specimen.name().substr(0, specimen.name().find('.'))); }
+
+void ask_gates(const OpCall& call, Trial& trial) {
+  const std::vector<char> rejected = rejected_by_gates(trial.specimen->op, built_in(*trial.specimen), call);
+  ++trial.gate_cases;
+  for (std::size_t gate = 0; gate < rejected.size(); ++gate) trial.gate_rejections[gate] += rejected[gate];
+}
+
+Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Trial trial;
+  trial.specimen = &specimen, trial.dtype = dtype;
+  trial.gate_rejections.assign(usual_gates().size(), 0);
+  RunOptions run;
+  run.cancel = options.cancel;
+  const OpSignature& signature = specimen.op.signature;
+  const auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(); };
+  for (std::uint64_t i = 0; i < options.seeds; ++i)
+    for (const OpCall& call : cases_of(signature, dtype, options.set, options.first_seed + i)) {
+      if (cancelled()) throw Interrupted();
+      const bool running = specimen.correct() || !trial.found();
+      bool convicted = false;
+      if (running) {
+        const CaseResult result = run_case(specimen.op, call, run);
+        ++trial.cases;
+        convicted = convicts(result.verdict);
+        if (convicted) note_conviction(result, trial);
+      }
+      // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
+      if (options.gates && (specimen.correct() || convicted || (i == 0 && everyday(signature, call)))) ask_gates(call, trial);
+    }
+  if (cancelled()) throw Interrupted();
+  if (options.gates && dtype == Dtype::fp32) trial.gradcheck = rejected_by_gradcheck(specimen.op);
+  trial.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return trial;
+}
+
+bool selected(const Specimen& specimen, const AuditOptions& options) {
+  if (!specimen.equivalent.empty()) return false;
+  return options.patterns.empty() || std::any_of(options.patterns.begin(), options.patterns.end(), [&](const std::string& p) { return matches(p, specimen.name()); });
+}
+
+}  // namespace
+
+std::vector<Trial> audit(const AuditOptions& options) {
+  set_threads(options.jobs);
+  std::vector<const Specimen*> chosen;
+  for (const Specimen& specimen : specimens())
+    if (selected(specimen, options)) chosen.push_back(&specimen);
+  std::vector<std::vector<Trial>> trials(chosen.size());
+  std::mutex mutex;
+  std::size_t done = 0;
+  // A specimen's trials run one after the other: some of them count their launches.
+  parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      const Specimen& specimen = *chosen[static_cast<std::size_t>(k)];
+      for (const Dtype dtype : specimen.dtypes) {
+        if (!options.dtypes.empty() && std::find(options.dtypes.begin(), options.dtypes.end(), dtype) == options.dtypes.end()) continue;
+        try {
+          Trial& trial = trials[static_cast<std::size_t>(k)].emplace_back(run_trial(specimen, dtype, options));
+          const std::lock_guard lock(mutex);
+          if (options.finished) options.finished(trial);
+        } catch (const Interrupted&) {
+          return;
+        }
+      }
+      const std::lock_guard lock(mutex);
+      ++done;
+      if (options.progress) options.progress(done, chosen.size(), specimen.name());
+    }
+  });
+  std::vector<Trial> out;
+  for (std::vector<Trial>& list : trials)
+    for (Trial& trial : list) out.push_back(std::move(trial));
+  return out;
+}
+
+namespace {
+
+void count_gradcheck(const Trial& trial, std::int64_t& asked, std::vector<std::int64_t>& rejected) {
+  rejected.resize(gradcheck_rules().size(), 0);
+  if (trial.gradcheck.empty()) return;
+  ++asked;
+  for (std::size_t rule = 0; rule < rejected.size(); ++rule) rejected[rule] += trial.gradcheck[rule];
+}
+
+}  // namespace
+
+void Score::add(const Trial& trial) {
+  count_gradcheck(trial, fp32, gradcheck);
+  ++trials, found += trial.found(), right_class += trial.right_class, exact_class += trial.exact_class, right_cause += trial.right_cause;
+  gates.resize(usual_gates().size(), 0);
+  for (std::size_t gate = 0; gate < gates.size(); ++gate) gates[gate] += trial.gate_rejections[gate] > 0;
+}
+
+void Clean::add(const Trial& trial) {
+  count_gradcheck(trial, fp32, gradcheck_alarms);
+  ++variants, cases += trial.cases, alarms += trial.convicted, gate_cases += trial.gate_cases;
+  gate_alarms.resize(usual_gates().size(), 0);
+  for (std::size_t gate = 0; gate < gate_alarms.size(); ++gate) gate_alarms[gate] += trial.gate_rejections[gate];
+}
+
+Scores score(const std::vector<Trial>& trials) {
+  Scores out;
+  out.by_class.resize(defect_classes().size() + 1);
+  for (const Trial& trial : trials) {
+    const Specimen& specimen = *trial.specimen;
+    if (specimen.correct()) {
+      out.clean.add(trial);
+      if (specimen.unseen()) out.clean_unseen.add(trial);
+      continue;
+    }
+    out.all.add(trial), out.by_class[static_cast<std::size_t>(specimen.defect_class)].add(trial);
+    if (specimen.unseen()) out.unseen.add(trial);
+  }
+  return out;
+}
+
+bool goals_met(const Score& score) {
+  return score.share(score.found) >= kFoundGoal && score.share(score.right_class) >= kClassGoal && score.share(score.right_cause) >= kCauseGoal;
+}
+
+}  // namespace ampcheck::checks::zoo

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case while it runs: its tensors, its launches, its reference, and the findings so far. The value checks
+// (checks/judge/judge.h) and the exact relations (checks/judge/relations.h) are written on top of it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "checks/case/case_reference.h"
+#include "checks/data/cotangents.h"
+#include "checks/case/launch.h"
+#include "checks/case/options.h"
+
+namespace ampcheck::checks {
+
+/// A tensor that a kernel writes.
+struct Written {
+  std::string name;
+  Dtype dtype;
+  Shape shape;
+  bool saved = false;
+};
+
+/// One backward launch: what it was given and what it wrote.
+struct BackwardRun {
+  LaunchTensors tensors;
+  LaunchResult result;
+};
+
+/// A cause that replays of the reference reproduce.
+struct Replayed {
+  enum class Kind { none, changed_formula, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
+  std::string words;
+  bool of_sum = false;  ///< narrowed: a sum
+  std::string change = {};  ///< words of the one change of a form, by which it is found again
+};
+
+class CaseRun {
+ public:
+  CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options);
+  /// At other values than the call's own.
+  CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options, NamedValues inputs);
+
+  const OpDef& op;
+  const OpCall& call;
+  const RunOptions& options;
+  CaseReference reference;
+  std::vector<Written> outputs;    ///< outputs and saved tensors
+  std::vector<Written> gradients;
+  std::vector<Written> tangents;   ///< of the outputs, "y.tangent"; empty without forward mode
+  std::vector<CheckResult> checks;
+  std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
+  std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
+  std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are the others looked at so
+  std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
+  std::set<std::string> departures;       ///< words of departures from the contract that explain some tensor (checks/explain/departures.h)
+  std::set<std::tuple<std::string, Pass, bool>> no_departure;  ///< tensors of which a probe refutes all of them; those tried last apart
+  const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
+  std::map<std::string, std::string> further;  ///< by code and tensor: what checks/explain/further_causes.h found
+
+  /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
+  /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
+  LaunchTensors forward_tensors(const NamedValues& inputs, int fill) const;
+  LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
+  /// The tensors of a launch with its written buffers made anew.
+  LaunchTensors refilled(const LaunchTensors& tensors, const std::vector<Written>& written, int fill) const;
+  LaunchResult run_forward(const LaunchTensors& tensors);
+  LaunchResult run_backward(const LaunchTensors& tensors);
+  LaunchResult run_jvp(const LaunchTensors& tensors);
+  /// The cotangents of a probe, which the reference gets too. Valid until the next call.
+  const NamedValues& cotangents(int probe);
+
+  bool accumulates(const std::string& name) const;
+  /// What an accumulating buffer holds before the call: known finite values.
+  std::vector<double> held(const Written& tensor) const;
+
+  /// Records a check; a finding keeps the worst elements it was given.
+  CheckResult& add(CheckResult check);
+  /// A check that only says what went wrong, for relations; `worst`: elements that break it (see broken()).
+  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause,
+                    std::vector<Element> worst = {});
+
+ private:
+  GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
+  GuardedTensor cotangent_tensor(const Written& output, const NamedValues& cotangents) const;
+  void stop_if_cancelled() const;
+  LaunchResult launched(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const char* pass);
+  void note_memory(const LaunchResult& result, const std::string& where);
+  NamedValues release_cotangents();
+
+  std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
+  std::map<std::string, GuardedTensor> cotangent_tensors_;  ///< of the cotangents that the reference has, if it has not got others since
+  int cotangent_tensors_of_ = -1;
+  mutable std::map<std::pair<std::string, int>, GuardedTensor> poisoned_;  ///< what launches copy before they write, by fill; nobody writes here
+  LaunchCopies copies_;
+  int cotangents_probe_ = -1;
+  Ranges cotangent_ranges_;
+  std::map<int, std::map<std::string, Drawn>> drawn_;  ///< cotangents of probes that later ones are like
+  std::vector<GuardedTensor> drawn_tensors_;                ///< their bits
+};
+
+/// One written tensor that is to be judged.
+struct Subject {
+  std::string name;       ///< of the check
+  const Written* tensor;
+  TensorView got;
+};
+
+/// Adds a judged tensor to a replay's tensors: got, want and the ends of the interval. Nothing without a dump.
+void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass);
+
+}  // namespace ampcheck::checks

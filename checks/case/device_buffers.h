@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls a kernel on host buffers: directly on the CPU, through device copies of the whole guarded buffers on CUDA.
+#pragma once
+
+#include <vector>
+
+#include "checks/case/launch.h"
+
+namespace ampcheck::checks {
+
+/// `buffers` own the memory that `call`'s views point into; after the call they hold what the kernel left there.
+void run_on(Device device, const kernels::KernelFn& kernel, const kernels::KernelCall& call, const std::vector<GuardedTensor*>& buffers);
+
+}  // namespace ampcheck::checks

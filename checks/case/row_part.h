@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a large tensor is wrong shows on some of its rows, where the contract says that a row follows from its own row alone: replays and
+// changed formulas then cost what those rows cost.
+#pragma once
+
+#include <memory>
+
+#include "checks/case/case_run.h"
+#include "checks/define/rows.h"
+
+namespace ampcheck::checks {
+
+/// Neighbouring rows of a case as a case of their own.
+struct RowCase {
+  OpCall call;                   ///< that of the case, with fewer rows
+  std::unique_ptr<CaseRun> run;  ///< at their inputs; holds on to `call`
+
+  RowCase() = default;
+  RowCase(const RowCase&) = delete;
+  RowCase& operator=(const RowCase&) = delete;
+  /// False where rows do not lie in front, or the op takes no case of so few.
+  bool take(CaseRun& whole, const RowRange& rows);
+};
+
+/// Rows of a wrong tensor, with their cotangents; nothing is launched there.
+struct RowPart : RowCase {
+  Written tensor;
+  std::vector<double> got;
+  Interval interval;
+  Comparison comparison;  ///< `outside` alone
+};
+
+/// Some hundred elements in rows that are wrong as the whole is: the first ones, or those with the most wrong elements. Null where the
+/// tensor's rows are not independent by contract, follow from how many there are, or are too few for that to be worth it.
+std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval);
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases at tensors of the user's own: inputs by the op's names, cotangents by "d" and the output's. Such a case is an
+// ordinary op call whose data regime names the contents of the file: range=inputs.0123456789abcdef.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checks/define/op_def.h"
+#include "src/op_call.h"
+#include "src/tensor_file.h"
+
+namespace ampcheck::checks {
+
+/// The tensors that `range=inputs.*` means in this process (--inputs); any number of threads read them afterwards.
+void set_inputs(TensorFile file);
+
+/// Whether a data regime is of a file.
+bool is_file_range(std::string_view range);
+
+/// The call of an op at the file's tensors, attributes at their defaults. `storage`: of tensors whose values must be exact in it;
+/// without one, what the file holds. Throws Error for a missing tensor, a dtype that the op does not take or that differs from the
+/// others', a rank or extent that does not fit.
+OpCall file_call(const OpDef& op, std::optional<Dtype> storage);
+
+/// Throws Error unless the file is the one that the call's range names, its tensors have the call's dtypes and extents, all
+/// values are exact there, indices lie in their range, and the cotangents that it has fit the outputs. `dumped`: cotangents are
+/// the affair of who judges the dump.
+void require_file_call(const OpDef& op, const OpCall& call, bool dumped = false);
+
+/// Names of tensors of the file that a call of this op does not read.
+std::vector<std::string> unused_inputs(const OpDef& op);
+
+/// Values of one input; the cotangent of an output, none where the file has none.
+std::vector<double> file_input(const OpCall& call, const TensorSpec& spec);
+std::optional<std::vector<double>> file_cotangent(const OpCall& call, const std::string& output);
+/// Whether the file has the cotangent of some output of the call's op.
+bool has_file_cotangents(const OpCall& call);
+
+/// The index of the first value that is not exact in a dtype; -1 if there is none. NaN is exact in every float.
+std::int64_t first_inexact(const std::vector<double>& values, Dtype dtype);
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A launcher that a shared library has already, called through libffi with the arguments that a TOML file lists. To the rest
+// of the checks it is a kernel of the C door.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checks/doors/launcher_argument.h"
+
+namespace ampcheck::checks {
+
+/// A shared library that is opened when a symbol is first asked for: describing its op runs nothing of it.
+class LauncherLibrary {
+ public:
+  explicit LauncherLibrary(std::string path) : path_(std::move(path)) {}
+  /// Throws EnvironmentError if the library cannot be loaded, Error if it has no such symbol.
+  void* symbol(const std::string& name);
+
+ private:
+  std::string path_;
+  std::mutex mutex_;
+  void* handle_ = nullptr;
+};
+
+struct LauncherDescription {
+  std::shared_ptr<LauncherLibrary> library;
+  std::map<std::int32_t, std::string> symbols;  ///< by storage type, AC_FP32, ...; 0: of any
+  std::vector<LauncherArgument> arguments;
+  std::optional<ArgumentValue> workspace;       ///< bytes
+  bool returns_status = false;                  ///< an int, 0 is success; else void
+};
+
+/// One launcher, ready to be called from several threads at a time.
+class Launcher {
+ public:
+  /// `names` outlives the launcher.
+  Launcher(LauncherDescription description, const ArgumentNames& names);
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  /// Finds every symbol. Throws as LauncherLibrary::symbol does.
+  void resolve();
+  /// As ac_kernel: 0, or a code after host->set_error.
+  std::int32_t run(const ac_call& call);
+
+ private:
+  struct Interface;
+  std::int32_t call_symbol(const ac_call& call);
+
+  LauncherDescription description_;
+  const ArgumentNames& names_;
+  std::unique_ptr<Interface> interface_;
+};
+
+}  // namespace ampcheck::checks

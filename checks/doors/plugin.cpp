@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checks/doors/plugin.h"
+
+#include <dlfcn.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "checks/doors/launcher_toml.h"
+#include "src/toml_file.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+constexpr const char* kSymbol = "ampcheck_plugin_v1";
+
+/// dlopen searches the system for a name without a slash; the user means a file.
+std::string as_file(const std::string& path) { return path.find('/') == std::string::npos ? "./" + path : path; }
+
+/// An op of launchers that a TOML file describes.
+Plugin load_toml(const std::string& path, Opening opening) {
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error)) throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
+  std::string text(kMostTomlBytes + 1, '\0');  // one more is an error of the reader
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (in.bad()) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
+  TomlOp made = op_of_toml(text, path);
+  if (opening == Opening::run) made.resolve();
+  Plugin out{path, {}};
+  out.ops.push_back(std::move(made.op));
+  if (made.backward_op) out.ops.push_back(std::move(*made.backward_op));
+  return out;
+}
+
+Plugin load(const std::string& path, Opening opening) {
+  if (path.ends_with(".toml")) return load_toml(path, opening);
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error))
+    throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a shared library");
+  void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = dlerror();
+    throw EnvironmentError("[plug-in] got '" + path + "', which cannot be loaded: " + (why == nullptr ? "no reason given" : why));
+  }
+  const auto describe = reinterpret_cast<const ac_plugin* (*)()>(dlsym(library, kSymbol));
+  if (describe == nullptr)
+    throw PluginError("[" + path + "] got a library without the function " + kSymbol + ", want one built with ampcheck/op.h or ampcheck/ampcheck_op.h");
+  const ac_plugin* description = nullptr;
+  try {
+    description = describe();
+  } catch (...) {
+    throw PluginError("[" + path + "] got an exception out of " + kSymbol + ", want a description");
+  }
+  Plugin out{path, {}};
+  out.ops = ops_of(description, std::filesystem::path(path).filename().string(), &out.refused);
+  for (OpDef& op : out.ops) op.plugin = path;
+  return out;
+}
+
+}  // namespace
+
+const Plugin& load_plugin(const std::string& path, Opening opening) {
+  static std::mutex mutex;
+  static std::deque<Plugin> loaded;  // a deque: references stay valid
+  const std::lock_guard lock(mutex);
+  for (const Plugin& known : loaded)
+    if (known.path == path) return known;
+  loaded.push_back(load(path, opening));
+  return loaded.back();
+}
+
+}  // namespace ampcheck::checks

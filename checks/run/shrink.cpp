@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/run/shrink.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "checks/data/file_tensors.h"
+#include "checks/data/real_tensors.h"
+#include "src/parallel.h"
+#include "checks/run/conclude.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+std::string subject(const CaseResult& result) {
+  const CheckResult* const check = deciding_check(result);
+  return check == nullptr ? "" : subject_of(*check);
+}
+
+/// Wrong numbers, however a replay explains them: a small case may not show by what.
+std::string kind_of(const CaseResult& result) {
+  return result.code == "AC101" || result.verdict == Verdict::precision_contract ? "wrong numbers" : std::string(name(result.verdict)) + result.code;
+}
+
+class Shrinker {
+ public:
+  Shrinker(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run, int tries)
+      : op_(op), best_(call), result_(result), run_(run), tries_(tries) {}
+
+  std::optional<OpCall> smallest() {
+    const std::string before = best_.str(op_.signature);
+    shape();
+    const std::string after_shape = best_.str(op_.signature);
+    rest();
+    if (best_.str(op_.signature) != after_shape) shape();
+    return best_.str(op_.signature) == before ? std::nullopt : std::optional(best_);
+  }
+
+ private:
+  /// Takes the call over if it is one and fails alike.
+  bool take(const OpCall& call) {
+    const OpSignature& signature = op_.signature;
+    if (tries_ <= 0 || (signature.valid && !signature.valid(call.dims, call.attributes))) return false;
+    if (!tried_.insert(call.str(signature)).second) return false;
+    --tries_;
+    try {
+      if (!fails_alike(result_, run_(op_, call))) return false;
+    } catch (const Interrupted&) {
+      tries_ = 0;
+      return false;
+    } catch (const std::exception&) {  // a smaller shape that the op does not have
+      return false;
+    }
+    best_ = call;
+    return true;
+  }
+
+  bool extent(const std::string& symbol, std::int64_t value) {
+    OpCall call = best_;
+    call.dims[symbol] = value;
+    return take(call);
+  }
+
+  void dimension(const std::string& symbol) {
+    if (best_.dims.at(symbol) <= 1 || extent(symbol, 1)) return;
+    std::int64_t low = 1;  // does not fail
+    while (best_.dims.at(symbol) - low > 1 && tries_ > 0) {
+      const std::int64_t middle = low + (best_.dims.at(symbol) - low) / 2;
+      if (!extent(symbol, middle)) low = middle;
+    }
+  }
+
+  void shape() {
+    std::vector<std::string> symbols;
+    for (const DimSpec& dim : op_.signature.dims)
+      if (best_.dims.contains(dim.symbol)) symbols.push_back(dim.symbol);
+    std::stable_sort(symbols.begin(), symbols.end(), [&](const auto& a, const auto& b) { return best_.dims.at(a) > best_.dims.at(b); });
+    for (const std::string& symbol : symbols) dimension(symbol);
+  }
+
+  template <class Change>
+  void change(const Change& make) {
+    OpCall call = best_;
+    make(call);
+    take(call);
+  }
+
+  /// What a reader need not think of: defaults, dense tensors, simple numbers.
+  void rest() {
+    change([&](OpCall& c) { c.layout = "dense"; });
+    change([&](OpCall& c) { c.dtypes.clear(); });
+    change([&](OpCall& c) { c.absent.clear(); });
+    for (const AttributeSpec& attribute : op_.signature.attributes) change([&](OpCall& c) { c.attributes.set(attribute.name, attribute.default_value); });
+    simplest({"zeros", "integers1", "normal"}, &OpCall::range);
+    simplest({"ones", "powers", "mixed"}, &OpCall::cotangent);
+  }
+
+  /// The first of these regimes that will do, simplest first; what stands behind the present one is no simpler.
+  void simplest(const std::vector<std::string>& regimes, std::string OpCall::* field) {
+    for (const std::string& regime : regimes) {
+      if (best_.*field == regime) return;
+      OpCall call = best_;
+      call.*field = regime;
+      if (take(call)) return;
+    }
+  }
+
+  const OpDef& op_;
+  OpCall best_;
+  const CaseResult& result_;
+  const RunOne& run_;
+  int tries_;
+  std::set<std::string> tried_;
+};
+
+}  // namespace
+
+bool fails_alike(const CaseResult& a, const CaseResult& b) {
+  if (!convicts(a.verdict) || !convicts(b.verdict)) return false;
+  return kind_of(a) == kind_of(b) && subject(a) == subject(b);
+}
+
+std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run, int most_tries) {
+  if (is_file_range(call.range) || is_real_range(call.range) || result.verdict == Verdict::timeout || result.verdict == Verdict::ill_conditioned) return std::nullopt;
+  return Shrinker(op, call, result, run, most_tries).smallest();
+}
+
+namespace {
+
+using ByName = std::map<std::string, const Case*>;
+
+ByName by_name(const std::vector<Case>& cases) {
+  ByName out;
+  for (const Case& item : cases) out[item.op->plugin + "\n" + item.call.str(item.op->signature)] = &item;
+  return out;
+}
+
+const Case* find(const ByName& cases, const CaseResult& result) {
+  const auto found = cases.find(result.plugin + "\n" + result.name);
+  return found == cases.end() ? nullptr : found->second;
+}
+
+/// Takes over what `like` says of the same tensors: the contract that they break, or the cause in words.
+void explain_as(const CaseResult& like, CaseResult& result) {
+  std::map<std::string, const CheckResult*> known;
+  for (const CheckResult& check : like.checks)
+    if (check.failed > 0 && !check.cause.empty()) known.emplace(subject_of(check), &check);
+  for (CheckResult& check : result.checks) {
+    const auto found = known.find(subject_of(check));
+    if (check.code != "AC101" || found == known.end()) continue;
+    const CheckResult& as = *found->second;
+    if (as.verdict == Verdict::precision_contract) check.code = as.code, check.verdict = as.verdict;
+    check.cause = "as '" + like.name + "': " + as.cause;
+  }
+  result.explained = true;
+  if (like.verdict == Verdict::precision_contract && contract_explains(result.checks)) result.code = like.code, result.verdict = like.verdict;
+}
+
+}  // namespace
+
+void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results) {
+  constexpr std::size_t kExplained = 3;
+  const ByName names = by_name(cases);
+  std::map<std::string, std::vector<std::size_t>> kinds;
+  for (std::size_t i = 0; i < results.size(); ++i)
+    if (results[i].verdict == Verdict::bug) kinds[results[i].op + " " + results[i].dtype + " " + results[i].code + " " + subject(results[i])].push_back(i);
+  std::vector<std::size_t> chosen;
+  for (const auto& [kind, all] : kinds) chosen.insert(chosen.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
+  parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      CaseResult& result = results[chosen[static_cast<std::size_t>(k)]];
+      const Case* const item = find(names, result);
+      if (item == nullptr || (options.cancel != nullptr && options.cancel->load())) continue;
+      try {
+        CaseResult explained = run_one(*item, {.sampled = result.unjudged() > 0, .again = true}, options);
+        if (convicts(explained.verdict)) result = std::move(explained);
+      } catch (const Interrupted&) {
+        return;
+      }
+    }
+  });
+  for (const auto& [kind, all] : kinds) {
+    if (all.size() <= kExplained) continue;
+    std::map<std::string, std::size_t> codes;
+    for (std::size_t k = 0; k < kExplained; ++k) ++codes[results[all[k]].code];
+    for (std::size_t k = 0; k < kExplained; ++k) {
+      const CaseResult& like = results[all[k]];
+      if (2 * codes[like.code] <= kExplained) continue;
+      for (std::size_t i = kExplained; i < all.size(); ++i) explain_as(like, results[all[i]]);
+      break;
+    }
+  }
+}
+
+void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results, std::size_t most) {
+  const ByName names = by_name(cases);
+  std::vector<CaseResult*> chosen;
+  std::set<std::string> kinds, ops;
+  for (CaseResult& result : results) {
+    if (!convicts(result.verdict) || result.unjudged() > 0 || !kinds.insert(result.op + " " + result.code + " " + subject(result)).second) continue;
+    if (ops.insert(result.op).second || chosen.size() < most) chosen.push_back(&result);  // reports show the first of each op
+  }
+  parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      CaseResult& result = *chosen[static_cast<std::size_t>(k)];
+      const Case* const item = find(names, result);
+      if (item == nullptr) continue;
+      RunOptions own = options;
+      own.relations = options.relations && result.verdict == Verdict::structural;
+      const bool first = result.verdict == Verdict::bug || result.verdict == Verdict::precision_contract;
+      const RunOne run = [&](const OpDef& op, const OpCall& call) { return run_one({&op, call}, {.explain = false, .again = true, .first = first}, own); };
+      const auto small = shrink(*item->op, item->call, result, run);
+      if (small) result.smallest = small->str(item->op->signature);
+      if (!first) continue;  // nor once more what crashed or hung
+      try {
+        const CaseResult reduced = run_one({item->op, small ? *small : item->call}, {.explain = false, .again = true, .values = true, .first = true}, own);
+        if (fails_alike(result, reduced)) result.values = reduced.values;
+      } catch (const Interrupted&) {
+        return;
+      }
+    }
+  });
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products as balls: rule R5 for each product, R2 for the sum, by fp64 products of values and of magnitudes.
+#include <Eigen/Core>
+#include <vector>
+
+#include "reference/ball/ball_rules.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using View = Eigen::Map<const Matrix>;
+
+/// One operand of one batch, [rows, cols] in memory, and what is known of it.
+struct Operand {
+  View v;
+  const double* r;                ///< null: all zero
+  bool transposed, sums_rows;     ///< sums_rows: the summed axis is that of the rows
+  bool exact = true;              ///< all radii zero
+  double grid = kInfinity;        ///< lowest set bit of all values
+  bool short_significand = true;  ///< at most 12 bits: products are exact in fp32
+  std::int64_t zeros = 0;
+};
+
+Operand prepare(const Ball& x, std::int64_t at, std::int64_t rows, std::int64_t cols, bool transposed, bool first) {
+  Operand o{View(x.v.get() + at, rows, cols), x.r ? x.r.get() + at : nullptr, transposed, transposed == first};
+  for (std::int64_t i = 0; i < rows * cols; ++i) {
+    const double r = o.r != nullptr ? o.r[i] : 0.0, v = o.v.data()[i], low = lowest_bit(v);
+    o.exact &= r == 0;
+    o.grid = std::fmin(o.grid, low);
+    o.short_significand &= v == 0 || std::fabs(v) < 0x1p12 * low;
+    o.zeros += v == 0 && r == 0;
+  }
+  return o;
+}
+
+/// Which of an operand's numbers enter a product.
+enum class Of { values, magnitudes, outer, nonzero };  // v, |v|, |v| + r, |v| + r != 0
+
+/// k0 <= k < k0 + n of x along the axis that the operand sums.
+auto cut(const Operand& o, const View& x, std::int64_t k0, std::int64_t n) {
+  return o.sums_rows ? x.block(k0, 0, n, x.cols()) : x.block(0, k0, x.rows(), n);
+}
+Matrix part(const Operand& o, Of of, std::int64_t k0, std::int64_t n) {
+  Matrix size = cut(o, o.v, k0, n).cwiseAbs();
+  if (of != Of::magnitudes && !o.exact) size += cut(o, View(o.r, o.v.rows(), o.v.cols()), k0, n);
+  if (of == Of::nonzero) size = (size.array() != 0).cast<double>();
+  return size;
+}
+
+/// out += a b of one part of the summed axis.
+template <class A, class B>
+void add_product(const A& a, bool ta, const B& b, bool tb, Eigen::Ref<Matrix> out) {
+  if (ta && tb) out.noalias() += a.transpose() * b.transpose();
+  else if (ta) out.noalias() += a.transpose() * b;
+  else if (tb) out.noalias() += a * b.transpose();
+  else out.noalias() += a * b;
+}
+
+constexpr std::int64_t kPart = std::int64_t{1} << 19;  ///< about the numbers of both operands that are copied at a time
+
+/// a b, part by part of the summed axis of extent k, so that copies of the operands stay small.
+void product(const Operand& a, const Operand& b, Of of, std::int64_t k, Eigen::Ref<Matrix> out) {
+  out.setZero();
+  const std::int64_t step = std::max<std::int64_t>(256, kPart / std::max<std::int64_t>(out.rows() + out.cols(), 1));
+  for (std::int64_t k0 = 0; k0 < k; k0 += step) {
+    const std::int64_t n = std::min(step, k - k0);
+    if (of == Of::values) add_product(cut(a, a.v, k0, n), a.transposed, cut(b, b.v, k0, n), b.transposed, out);
+    else add_product(part(a, of, k0, n), a.transposed, part(b, of, k0, n), b.transposed, out);
+  }
+}
+
+/// Whether zeros are so many that counting the non-zero products of each sum sharpens the bound; otherwise they are k.
+bool many_zeros(const Operand& x) { return x.zeros * 8 > x.v.size(); }
+
+/// Flags and replay of one batch (rule R9).
+void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int64_t at_b, const Node& node, const Eigen::Map<Matrix>& mass,
+                      std::int64_t n, std::int64_t k, std::int64_t m, std::int64_t at, Ball& out) {
+  const std::int64_t ai = node.transpose_a ? 1 : k, ak = node.transpose_a ? n : 1;
+  const std::int64_t bk = node.transpose_b ? 1 : m, bj = node.transpose_b ? k : 1;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < m; ++j) {
+      float sum = 0;
+      std::uint8_t flags = 0;
+      bool finite = true, positive = false, negative = false;
+      for (std::int64_t p = 0; p < k; ++p) {
+        const std::int64_t x = at_a + i * ai + p * ak, y = at_b + p * bk + j * bj;
+        const std::uint8_t f = static_cast<std::uint8_t>(a.flags[x] | b.flags[y]);
+        if (f & (kOverflowed | kLeftRange)) flags |= kLeftRange;
+        const double term = a.v[x] * b.v[y];
+        finite &= std::isfinite(term) || (f & (kOverflowed | kLeftRange));
+        positive |= term > 0, negative |= term < 0;
+        sum += static_cast<float>(a.replay[x]) * static_cast<float>(b.replay[y]);
+      }
+      const std::int64_t to = at + i * m + j;
+      out.replay[to] = sum;
+      if (finite && mass(i, j) > kMaxFinite && positive && negative) {
+        flags |= kLeftRange;  // some order overflows, whatever the replay's does
+        out.replay[to] = std::numeric_limits<double>::quiet_NaN();
+      }
+      if (finite && !(std::fabs(out.v[to]) + out.r[to] <= kMaxFinite)) flags |= kOverflowed;
+      if (std::isinf(out.v[to]) || (flags & kOverflowed)) flags |= kMayBeNan;
+      out.flags[to] = flags;
+    }
+}
+
+/// Largest norm of the vectors that an operand brings into the products.
+double largest_norm(const Operand& o) {
+  const auto squares = o.v.array().square();
+  const double most = o.v.size() == 0 ? 0.0 : (o.sums_rows ? squares.colwise().sum().maxCoeff() : squares.rowwise().sum().maxCoeff());
+  return std::sqrt(most) * (1 + 0x1p-40);
+}
+
+}  // namespace
+
+/// sum |a b| <= |a| |b| and sum |a| <= sqrt(k) |a| (Cauchy and Schwarz).
+bool uniform_matmul(const RuleContext& c, const Node& node, const Ball& a, const Ball& b, bool wants_sum, Ball& out) {
+  out.v = make_channel(out.count());
+  const std::int64_t n = out.shape.last(1), m = out.shape.last(0), k = a.shape.last(node.transpose_a ? 1 : 0);
+  const std::int64_t plane = n * m, batches = plane > 0 ? out.count() / plane : 0;
+  const UniformRadius &ra = a.all, &rb = b.all;
+  const double depth = static_cast<double>(k), both = ra.relative + rb.relative + ra.relative * rb.relative;
+  double mass = 0, in = 0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    const double *va = a.v.get() + batch * n * k, *vb = b.v.get() + batch * k * m;
+    const Operand x{node.transpose_a ? View(va, k, n) : View(va, n, k), nullptr, node.transpose_a, node.transpose_a};
+    const Operand y{node.transpose_b ? View(vb, m, k) : View(vb, k, m), nullptr, node.transpose_b, !node.transpose_b};
+    product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + batch * plane, n, m));
+    const double size_a = largest_norm(x), size_b = largest_norm(y);
+    mass = std::max(mass, size_a * size_b);
+    const double lone = size_a * rb.absolute * (1 + ra.relative) + size_b * ra.absolute * (1 + rb.relative);
+    in = std::max(in, size_a * size_b * both + std::sqrt(depth) * lone + depth * ra.absolute * rb.absolute);
+  }
+  see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
+  mass = (mass + in) * (1 + 0x1p-40);
+  const double base = in * (1 + 0x1p-40) + c.u * mass + depth * c.eta;
+  out.all.absolute = summation_radius(c, depth, mass, base, 0.0) * (1 + 0x1p-40);
+  if (wants_sum) out.all.chained = true, out.all.terms = depth, out.all.mass = mass, out.all.base = base;
+  return out.all.absolute < 0x1p100;
+}
+
+void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, const Ball& b, bool full, bool wants_sum,
+                     Ball& out) {
+  allocate(out, full, wants_sum);
+  const std::int64_t n = out.shape.last(1), m = out.shape.last(0), k = a.shape.last(node.transpose_a ? 1 : 0);
+  const std::int64_t plane = n * m, batches = plane > 0 ? out.count() / plane : 0;
+  // An underflowing product loses up to half a subnormal step (or all of it where subnormals are flushed).
+  const double underflow = full || a.range.smallest * b.range.smallest < kMinNormal ? c.eta : 0.0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    const std::int64_t at_a = batch * n * k, at_b = batch * k * m, at = batch * n * m;
+    const Operand x = node.transpose_a ? prepare(a, at_a, k, n, true, true) : prepare(a, at_a, n, k, false, true);
+    const Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
+    product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + at, n, m));
+    const bool exact = x.exact && y.exact;
+    // sum |a b|, and the same with radii; in the channels that will hold the state of the sum, where there are any.
+    Matrix own_mass(wants_sum ? 0 : n, m), own_inner(wants_sum || exact ? 0 : n, m);
+    Eigen::Map<Matrix> mass(wants_sum ? out.mass.get() + at : own_mass.data(), n, m);
+    Eigen::Map<Matrix> inner(wants_sum ? out.base.get() + at : own_inner.data(), exact ? 0 : n, m);
+    product(x, y, exact ? Of::magnitudes : Of::outer, k, mass);
+    if (!exact) product(x, y, Of::magnitudes, k, inner);
+    const bool counted = many_zeros(x) || many_zeros(y);
+    Matrix own_terms(wants_sum || !counted ? 0 : n, m);
+    Eigen::Map<Matrix> terms(wants_sum ? out.terms.get() + at : own_terms.data(), counted ? n : 0, m);
+    if (counted) product(x, y, Of::nonzero, k, terms);
+    const bool exact_products = exact && x.short_significand && y.short_significand && underflow == 0;
+    const double grid = exact ? x.grid * y.grid : 0.0;
+    for (std::int64_t i = 0; i < n * m; ++i) {
+      const double s = mass.data()[i], t = counted ? terms.data()[i] : static_cast<double>(k);
+      double base = exact ? 0.0 : (s - inner.data()[i]) + 0x1p-50 * s;
+      const bool on_grid = exact && c.grid && s <= 0x1p24 * grid && underflow == 0;
+      if (!exact_products && !on_grid && s > 0) base += c.u * s + t * underflow;
+      if (!(base == base)) base = kInfinity;
+      out.r[at + i] = settle(out.v[at + i], summation_radius(c, t, s, base, on_grid ? grid : 0.0));
+      if (wants_sum) out.terms[at + i] = t, out.mass[at + i] = s, out.base[at + i] = base, out.grid[at + i] = on_grid ? grid : 0.0;
+    }
+    if (full) range_of_product(a, at_a, b, at_b, node, mass, n, k, m, at, out);
+  }
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adjoint of every primitive, as a graph over the same primitives; so a gradient can be interpreted by every
+// arithmetic and differentiated again.
+#include <array>
+#include <cmath>
+
+#include "reference/graph/expr.h"
+#include "src/error.h"
+
+namespace ampcheck::reference {
+
+namespace {
+
+/// A copy of g stretched to `shape`.
+Expr stretch(Expr g, const Shape& shape) {
+  if (g.shape() == shape) return g;
+  Shape strides = row_major_strides(g.shape());
+  for (; strides.rank < shape.rank; ++strides.rank)
+    for (int i = strides.rank; i >= 0; --i) strides[i] = i ? strides[i - 1] : 0;
+  const int lead = shape.rank - g.shape().rank;
+  for (int i = lead; i < shape.rank; ++i)
+    if (g.shape()[i - lead] == 1) strides[i] = 0;
+  const TensorView view{nullptr, Dtype::fp64, shape, strides};
+  std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i));
+  return take(g, std::move(map), shape);
+}
+
+/// Gradients by node. A gradient may have extent 1 where its node is wider: the same number for the whole axis.
+class Gradients {
+ public:
+  explicit Gradients(Graph& graph) : graph_(graph) {}
+  /// Adds contribution `g`, found at a node of shape `at`, to the gradient of an argument of that node.
+  void add(int id, Expr g, const Shape& at) {
+    if (static_cast<std::size_t>(id) >= of_.size()) of_.resize(static_cast<std::size_t>(id) + 1);
+    Expr& slot = of_[static_cast<std::size_t>(id)];
+    const Shape shape = graph_.node(id).shape;
+    if (!(shape == at)) g = sum_to(stretch(g, at), shape);  // broadcasting repeated the argument: add up
+    slot = slot.defined() ? slot + g : g;
+  }
+  Expr of(int id) const { return static_cast<std::size_t>(id) < of_.size() ? of_[static_cast<std::size_t>(id)] : Expr{}; }
+
+ private:
+  Graph& graph_;
+  std::vector<Expr> of_;
+};
+
+/// Contributions of one node; `at` is the shape at which they were found.
+struct Contributions {
+  Gradients& gradients;
+  Shape at;
+  void add(int id, Expr g) { gradients.add(id, g, at); }
+};
+
+void matmul_adjoint(Contributions& grads, const Node& node, Expr a, Expr b, Expr g) {
+  const bool ta = node.transpose_a, tb = node.transpose_b;
+  grads.at = a.shape();
+  grads.add(a.id, ta ? matmul(b, g, tb, true) : matmul(g, b, false, !tb));
+  grads.at = b.shape();
+  grads.add(b.id, tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false));
+}
+
+bool elementwise(Primitive p) { return p >= Primitive::add && p <= Primitive::maximum; }
+
+void push(Graph& graph, int id, Expr g, Gradients& gradients) {
+  const Node node = graph.node(id);  // a copy: recording moves the nodes
+  if (!elementwise(node.primitive) && node.primitive != Primitive::stored) g = stretch(g, node.shape);
+  const Expr y = graph.at(id);
+  const Expr a = node.args.empty() ? Expr{} : graph.at(node.args[0]);
+  const Expr b = node.args.size() < 2 ? Expr{} : graph.at(node.args[1]);
+  Contributions grads{gradients, elementwise(node.primitive) || !a.defined() ? node.shape : a.shape()};
+  switch (node.primitive) {
+    case Primitive::input: case Primitive::constant: case Primitive::indicator: case Primitive::stop_gradient:
+    case Primitive::less: case Primitive::less_equal: case Primitive::equal: case Primitive::first_max:
+    case Primitive::sign: case Primitive::no_gradient: break;
+    case Primitive::add: grads.add(a.id, g); grads.add(b.id, g); break;
+    case Primitive::sub: grads.add(a.id, g); grads.add(b.id, -g); break;
+    case Primitive::neg: grads.add(a.id, -g); break;
+    case Primitive::mul: grads.add(a.id, g * b); grads.add(b.id, g * a); break;
+    case Primitive::div: grads.add(a.id, g / b); grads.add(b.id, -(g * y / b)); break;
+    case Primitive::square: grads.add(a.id, g * 2.0 * a); break;
+    case Primitive::exp: grads.add(a.id, g * y); break;
+    case Primitive::expm1: grads.add(a.id, g * (y + 1.0)); break;
+    case Primitive::log: grads.add(a.id, g / a); break;
+    case Primitive::log1p: grads.add(a.id, g / (1.0 + a)); break;
+    case Primitive::tanh: grads.add(a.id, g * (1.0 - square(y))); break;
+    case Primitive::erf: grads.add(a.id, g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a))); break;
+    case Primitive::erfc: grads.add(a.id, -(g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a)))); break;
+    case Primitive::sqrt: grads.add(a.id, g * 0.5 / y); break;
+    case Primitive::rsqrt: grads.add(a.id, g * -0.5 * y * y * y); break;
+    case Primitive::sigmoid: grads.add(a.id, g * y * (1.0 - y)); break;
+    case Primitive::abs: {
+      Node sign;
+      sign.primitive = Primitive::sign;
+      sign.args = {a.id};
+      sign.shape = a.shape();
+      grads.add(a.id, g * graph.record(std::move(sign)));
+      break;
+    }
+    case Primitive::where: {
+      const Expr c = graph.at(node.args[2]), zero = constant(graph, 0.0);
+      grads.add(b.id, where(a, g, zero));
+      grads.add(c.id, where(a, zero, g));
+      break;
+    }
+    case Primitive::maximum: {
+      const Expr zero = constant(graph, 0.0), second = less(a, b);
+      grads.add(a.id, where(second, zero, g));
+      grads.add(b.id, where(second, g, zero));
+      break;
+    }
+    case Primitive::sum: grads.add(a.id, g); break;
+    case Primitive::max: grads.add(a.id, where(first_max(a, node.axis), g, constant(graph, 0.0))); break;
+    case Primitive::matmul: matmul_adjoint(grads, node, a, b, g); break;
+    case Primitive::take: grads.add(a.id, put_add_by(g, node.map, a.shape())); break;
+    case Primitive::put_add: grads.add(a.id, take_by(g, node.map, a.shape())); break;
+    case Primitive::reshape: grads.add(a.id, reshape(g, a.shape())); break;
+    case Primitive::stored: grads.add(a.id, g); break;
+    case Primitive::own_adjoint: {
+      const std::vector<Expr> parts = node.adjoint(g);
+      if (parts.size() + 1 > node.args.size())
+        throw Error("[formula] parts of an own adjoint, got " + std::to_string(parts.size()) + ", want at most " +
+                    std::to_string(node.args.size() - 1));
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        // A part at the shape of the value belongs to a stretched argument, and is added up like any other.
+        grads.at = broadcast_shape(parts[i].shape(), graph.node(node.args[i + 1]).shape);
+        grads.add(node.args[i + 1], parts[i]);
+      }
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Expr> Graph::vjp(const std::vector<Expr>& outputs, const std::vector<Expr>& cotangents,
+                             const std::vector<Expr>& inputs) {
+  // Only what depends on an input has a gradient worth recording.
+  const auto size = nodes_.size();
+  std::vector<bool> active(size, false);
+  for (const Expr& input : inputs) active[static_cast<std::size_t>(input.id)] = true;
+  for (std::size_t id = 0; id < size; ++id) {
+    const Node& n = nodes_[id];
+    const std::size_t skip = n.primitive == Primitive::own_adjoint ? 1 : 0;  // its value is not differentiated
+    for (std::size_t i = skip; i < n.args.size(); ++i)
+      if (active[static_cast<std::size_t>(n.args[i])]) active[id] = true;
+  }
+  Gradients grads(*this);
+  for (std::size_t i = 0; i < outputs.size(); ++i) grads.add(outputs[i].id, cotangents[i], outputs[i].shape());
+  for (std::size_t id = size; id-- > 0;) {
+    const Expr g = grads.of(static_cast<int>(id));
+    if (g.defined() && active[id]) push(*this, static_cast<int>(id), g, grads);
+  }
+  std::vector<Expr> result;
+  for (const Expr& input : inputs) {
+    const Expr g = grads.of(input.id);
+    const Shape& shape = node(input.id).shape;
+    result.push_back(g.defined() ? stretch(g, shape)
+                                 : indicator(*this, shape, std::vector<std::int64_t>(static_cast<std::size_t>(shape.count()), 0)));
+  }
+  return result;
+}
+
+}  // namespace ampcheck::reference

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of a trace in a real browser without a display: it loads nothing, reports no error, and its plots are drawn. Skipped without one.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+
+#include "tests/support/run_program.h"
+
+namespace ampcheck::testing {
+namespace {
+
+/// Counts what the browser laid out, and what went wrong, into the text of the page.
+constexpr const char* kProbe = R"(<script>
+window.errors = 0; addEventListener('error', () => ++errors, true);
+addEventListener('load', () => {
+  const drawn = e => { const b = e.getBoundingClientRect(), s = getComputedStyle(e); return b.width * b.height > 0 && s.visibility === 'visible' && s.fill !== 'none'; };
+  const counts = {plots: 0, empty: 0, lines: 0, rects: 0, texts: 0};
+  for (const svg of document.querySelectorAll('svg')) {
+    const lines = [...svg.querySelectorAll('path')].filter(p => p.getTotalLength() > 0 && getComputedStyle(p).stroke !== 'none').length;
+    const rects = [...svg.querySelectorAll('rect')].filter(drawn).length;
+    counts.plots += 1; counts.lines += lines; counts.rects += rects; counts.empty += lines + rects === 0;
+    counts.texts += [...svg.querySelectorAll('text')].filter(t => t.getComputedTextLength() > 0).length;
+  }
+  counts.loaded = performance.getEntriesByType('resource').length; counts.errors = errors;
+  const out = document.createElement('pre');
+  out.textContent = Object.entries(counts).map(([k, v]) => `probe ${k}=${v};`).join(' ');
+  document.body.append(out);
+});
+</script>)";
+
+struct Seen {
+  std::string page, log;
+  int count(const std::string& what) const {
+    std::smatch found;
+    return std::regex_search(page, found, std::regex("probe " + what + "=([0-9]+);")) ? std::stoi(found[1]) : -1;
+  }
+};
+
+std::string browser() {
+  std::string found = shell("for b in chromium chromium-browser google-chrome chrome; do command -v $b && break; done; true").out;
+  while (found.ends_with('\n')) found.pop_back();
+  return found;
+}
+
+Seen open_page(const std::string& folder, std::string html) {
+  html.insert(html.find("</head>"), kProbe);
+  std::ofstream(folder + "/probed.html") << html;
+  const ProgramResult run = shell("timeout 100 " + browser() + " --headless --no-sandbox --disable-gpu --no-first-run --host-resolver-rules='MAP * ~NOTFOUND' --enable-logging=stderr --user-data-dir='" + folder +
+                                  "/profile' --dump-dom 'file://" + folder + "/probed.html'");
+  return {run.out, run.err};
+}
+
+TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium, chromium-browser, google-chrome or chrome on PATH";
+  const TemporaryFolder folder;
+  const std::string trace = folder.path() + "/run.trace", page = folder.path() + "/run.html";
+  EXPECT_LE(ampcheck("train --steps 6 --init-scale 16777216 --record " + trace).exit_code, 1);
+  EXPECT_EQ(ampcheck("trace " + trace + " -o html:" + page).exit_code, 0);
+  const std::string html = read_text(page);
+  const Seen seen = open_page(folder.path(), html);
+  ASSERT_GT(seen.count("plots"), 0) << seen.log;
+  EXPECT_EQ(seen.count("empty"), 0);
+  EXPECT_EQ(seen.count("lines"), 5) << "the loss, its fp64 pair, the scale, the ends between which it loses nothing";
+  EXPECT_GT(seen.count("rects"), 50);
+  EXPECT_GT(seen.count("texts"), 20);
+  EXPECT_EQ(seen.count("errors"), 0);
+  EXPECT_EQ(seen.count("loaded"), 0);
+  EXPECT_FALSE(contains(seen.log, "CONSOLE")) << seen.log;
+
+  // Planted: a script that throws, a picture from elsewhere, and a plot without its lines.
+  std::string broken = html;
+  broken.replace(broken.find("</body>"), 7, "<script>throw new Error('planted')</script><img src='http://example.invalid/x.png'></body>");
+  for (std::size_t at = broken.find("<svg"); (at = broken.find("<path", at)) < broken.find("</svg>");) broken.erase(at, broken.find("/>", at) + 2 - at);
+  const Seen wrong = open_page(folder.path(), broken);
+  EXPECT_EQ(wrong.count("empty"), 1);
+  EXPECT_EQ(wrong.count("errors"), 2);
+  EXPECT_EQ(wrong.count("loaded"), 1);
+  EXPECT_TRUE(contains(wrong.log, "planted") && contains(wrong.log, "CONSOLE")) << wrong.log;
+}
+
+}  // namespace
+}  // namespace ampcheck::testing

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wider bound for kernels that regroup a formula: it holds what such kernels compute in fp32, exactly where nothing rounds, and grows no farther.
+#include "reference/replay/regrouped.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "reference/replay/replay.h"
+#include "src/random.h"
+
+namespace ampcheck::reference {
+namespace {
+
+using Values = std::vector<double>;
+
+Values normals(const char* name, std::size_t n, double scale = 1) {
+  Values out(n);
+  Random(1, name).normals(0, out);
+  for (double& v : out) v = static_cast<double>(static_cast<float>(scale * v));
+  return out;
+}
+
+struct Written {
+  Graph graph;
+  std::vector<std::pair<Expr, Values>> leaves;
+  Expr leaf(const char* name, const Shape& shape, Values values) {
+    const Expr x = graph.input(name, shape);
+    leaves.emplace_back(x, std::move(values));
+    return x;
+  }
+  Regrouped bound(Expr target) { return regrouped(graph, leaves, target, {}); }
+};
+
+constexpr std::size_t kTerms = 64;
+
+/// s (x_1 + ... + x_n) where the formula has s x_1 + ... + s x_n, and the other way round.
+TEST(Regrouped, AFactorMayStandBeforeOrBehindItsSum) {
+  const Values x = normals("x", kTerms), s = normals("s", 1);
+  float inside = 0, outside = 0;
+  for (const double v : x) inside += static_cast<float>(s[0]) * static_cast<float>(v), outside += static_cast<float>(v);
+  outside *= static_cast<float>(s[0]);
+  double mass = 0;
+  for (const double v : x) mass += std::fabs(s[0] * v);
+  for (const bool factor_first : {false, true}) {
+    Written w;
+    const Expr terms = w.leaf("x", Shape{1, kTerms}, x), factor = w.leaf("s", Shape{1, 1}, s);
+    const Regrouped bound = w.bound(factor_first ? sum(factor * terms, 1) : factor * sum(terms, 1));
+    const double r = bound.radius[0];
+    EXPECT_LE(std::fabs(static_cast<double>(inside) - bound.value[0]), r);
+    EXPECT_LE(std::fabs(static_cast<double>(outside) - bound.value[0]), r);
+    // One rounding for each of n - 1 additions and for the product, of at most the sum of all sizes.
+    EXPECT_LE(r, (kTerms + 1) * 0x1p-24 * mass * (1 + 0x1p-10));
+    EXPECT_FALSE(bound.overflows[0]);
+  }
+}
+
+/// Sums of small whole numbers are exact in any grouping: there is no room then, and with one non-integer factor there is.
+TEST(Regrouped, WhatRoundsNothingHasNoRadius) {
+  Values x(kTerms);
+  for (std::size_t i = 0; i < kTerms; ++i) x[i] = static_cast<double>(i % 9) - 4;
+  for (const double factor : {3.0, static_cast<double>(0.1f)}) {
+    Written w;
+    const Expr terms = w.leaf("x", Shape{1, kTerms}, x), by = w.leaf("s", Shape{1, 1}, {factor});
+    const double r = w.bound(by * sum(terms + 1.0, 1)).radius[0];
+    if (factor == 3.0) EXPECT_EQ(r, 0);
+    else EXPECT_GT(r, 0);
+  }
+}
+
+/// Two sums are multiplied as sums: their n^2 products in one sum would leave room for n times the rounding.
+TEST(Regrouped, TwoSumsAreNotExpanded) {
+  Written w;
+  const Expr x = w.leaf("x", Shape{1, kTerms}, normals("x", kTerms)), y = w.leaf("y", Shape{1, kTerms}, normals("y", kTerms));
+  const Regrouped a = w.bound(sum(x, 1)), b = w.bound(sum(y, 1)), both = w.bound(sum(x, 1) * sum(y, 1));
+  const double of_parts = std::fabs(a.value[0]) * b.radius[0] + std::fabs(b.value[0]) * a.radius[0];
+  EXPECT_LE(both.radius[0], 1.01 * of_parts + 2 * 0x1p-24 * std::fabs(both.value[0]));
+}
+
+/// 2 x dy for x dy + x dy, a + t (b - a) for (1 - t) a + t b: their intermediates leave the range where the formula's do not.
+TEST(Regrouped, RangeIsThatOfTheLargestIntermediateOfAnyGrouping) {
+  for (const double size : {1e38, 3e38}) {
+    Written w;
+    const Expr x = w.leaf("x", Shape{1}, {size}), dy = w.leaf("dy", Shape{1}, {0.25}), t = w.leaf("t", Shape{1}, {0.5}), b = w.leaf("b", Shape{1}, {-size});
+    const Regrouped twice = w.bound(x * dy + x * dy), lerp = w.bound((1 - t) * x + t * b);
+    EXPECT_EQ(twice.overflows[0] != 0, size > 2e38);
+    EXPECT_EQ(lerp.overflows[0] != 0, size > 2e38) << "three terms, if 1 - t is multiplied out";
+    EXPECT_FALSE(w.bound(x * dy).overflows[0]);
+  }
+  Written w;
+  const Expr x = w.leaf("x", Shape{1, 2}, {1e30, -1e30});
+  EXPECT_FALSE(w.bound(x * 0.5).overflows[0]);
+  EXPECT_TRUE(w.bound(exp(square(x) * 1e-70)).overflows[0]) << "behind an intermediate that left the range nothing is sure";
+}
+
+/// Against fp32 replays in every order: none leaves the bound, and the bound is no more than the one of any order allows.
+TEST(Regrouped, HoldsReplaysInEveryOrder) {
+  Written w;
+  const Expr x = w.leaf("x", Shape{4, kTerms}, normals("x", 4 * kTerms)), s = w.leaf("s", Shape{1, kTerms}, normals("s", kTerms));
+  const Expr y = sum(x * s, 1) / sqrt(sum(square(x), 1) + 1e-6) * 0.125;
+  const Regrouped bound = w.bound(y);
+  for (const SumOrder order : {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed}) {
+    const Values got = replay(w.graph, w.leaves, {y}, {.order = order}).front();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_LE(std::fabs(got[i] - bound.value[i]), bound.radius[i]) << i;
+      EXPECT_LE(bound.radius[i], 0x1p-10);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ampcheck::reference

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// From selectors to cases. A selector is a full case name, an op, or a pattern with * and ? over either; what reads as
+// an exact name is one, and only the rest are patterns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checks/data/regimes.h"
+#include "checks/run/runner.h"
+#include "tools/choose/options.h"
+
+namespace ampcheck::tools {
+
+struct Selection {
+  std::vector<checks::Case> cases;  ///< each case once, in the order of the selectors and ops
+  std::vector<std::string> notes;   ///< what a reader should know, printed with the report
+};
+
+/// The cases of options.words after the filters; all built-in ops without words; generated ones, then those at the
+/// tensors of real runs. Throws UsageError for an unknown op or a bad case name, EnvironmentError for data asked for that is
+/// not there.
+Selection select_cases(const Options& options);
+
+/// The ops of options.words (names and patterns; none: all). Throws UsageError for an unknown op.
+std::vector<const checks::OpDef*> select_ops(const Options& options);
+
+/// Every op that the options are about: those of the library, else the built-in ones.
+std::vector<const checks::OpDef*> ops_in_scope(const Options& options);
+
+/// Parses one full case name, canonical or not. Throws UsageError.
+checks::Case parse_case(const Options& options, const std::string& text);
+
+/// What to say of a selection without cases.
+std::string nothing_selected(const Options& options);
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checks/data/file_tensors.h"
+#include "checks/data/real_tensors.h"
+#include "tools/report/shell_word.h"
+#include "tools/report/reports.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+/// The data regime in a printed case name; empty for the default.
+std::string range_of(const std::string& case_name) {
+  constexpr std::string_view kField = ",range=";
+  const std::size_t start = case_name.find(kField);
+  if (start == std::string::npos) return "";
+  const std::size_t from = start + kField.size();
+  return case_name.substr(from, case_name.find_first_of(",)", from) - from);
+}
+
+}  // namespace
+
+std::string replay_line(const CaseResult& result, const RunFacts& facts) {
+  if (!facts.again.empty()) return facts.again;
+  std::string out = "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
+  if (facts.device != Device::cpu) out += std::string(" --device ") + name(facts.device);
+  if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_word(facts.data);
+  if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name))) out += " --inputs " + shell_word(facts.inputs);
+  return out;
+}
+
+std::string unjudged_share(std::int64_t unjudged, std::int64_t judged) {
+  const double all = static_cast<double>(unjudged) + static_cast<double>(judged);
+  const double share = all == 0 ? 0 : 100 * static_cast<double>(unjudged) / all;
+  return fmt::format("{:.2f} %", judged == 0 ? share : std::min(std::floor(100 * share) / 100, 99.99));
+}
+
+Totals totals_of(const Report& report) {
+  Totals totals;
+  for (const CaseResult& result : report.cases) {
+    ++totals.cases;
+    if (convicts(result.verdict)) ++totals.failed;
+    else if (result.verdict == Verdict::skipped) ++totals.skipped;
+    else ++totals.passed;
+    totals.elements += result.elements();
+    totals.blind += result.blind();
+    totals.unusual += result.unusual();
+    totals.unjudged += result.unjudged(), totals.sampled += result.unjudged() > 0;
+  }
+  return totals;
+}
+
+ExitCode exit_code_of(const Report& report, std::size_t planned) {
+  const Totals totals = totals_of(report);
+  ExitCode code = ExitCode::passed;
+  if (totals.passed + totals.failed == 0 && !report.interrupted) return ExitCode::nothing_ran;
+  if (report.interrupted || report.refused > 0 || report.cases.size() < planned) code = worse(code, ExitCode::incomplete);
+  if (totals.failed != 0) code = worse(code, ExitCode::findings);
+  return code;
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// A finished (or interrupted) check as text, JSON and JUnit. Reports compute nothing that a check should have said.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/device.h"
+#include "src/finding.h"
+#include "tools/report/environment.h"
+#include "tools/report/exit_code.h"
+#include "tools/report/output.h"
+
+namespace ampcheck::tools {
+
+/// What is known of a run beside its results.
+struct RunFacts {
+  BuildFacts build;
+  MachineFacts machine;
+  Device device = Device::cpu;
+  std::string device_text;   ///< "no CUDA device: ..." or the device's name
+  std::size_t planned = 0;   ///< cases selected
+  bool verbose = false;
+  std::string hint = {};     ///< lines after "All clear": what to do next
+  std::string data = {};     ///< --data as given: folder of the real runs' data; empty: the installed one
+  std::string inputs = {};   ///< --inputs as given: file of the user's tensors
+  std::string again = {};    ///< the line that re-runs what is no case of its own; empty: `replay`
+};
+
+struct Totals {
+  std::int64_t cases = 0, passed = 0, failed = 0, skipped = 0;
+  std::int64_t elements = 0, blind = 0, unusual = 0;
+  std::int64_t sampled = 0, unjudged = 0;  ///< cases of which rows were sampled, and the elements that were not judged there
+};
+Totals totals_of(const Report& report);
+
+/// Of all elements that were written those that were not judged, as "99.97 %"; never 100 where any was judged.
+std::string unjudged_share(std::int64_t unjudged, std::int64_t judged);
+
+/// 0, 1, 4 or 5, from the verdicts and from what did not run.
+ExitCode exit_code_of(const Report& report, std::size_t planned);
+
+std::string console_report(const Report& report, const RunFacts& facts, const Style& style);
+/// One failing case in at most 12 lines.
+std::string console_failure(const CaseResult& result, const RunFacts& facts, const Style& style);
+/// The line that re-runs a case as this run did, quoted for a shell: its name, and what the name does not say.
+std::string replay_line(const CaseResult& result, const RunFacts& facts);
+/// All checks of one case, a line each.
+std::string console_checks(const CaseResult& result, const Style& style);
+
+/// ampcheck.check/1
+std::string json_report(const Report& report, const RunFacts& facts);
+/// The dialect that Jenkins and GitLab read: a test case per check of a case, or per case where there are too many.
+std::string junit_report(const Report& report, const RunFacts& facts);
+/// A line per case for programs that read lines: pass, fail or skip; verdict; code; case name; what a person is told. Fields are
+/// separated by tabs, and hold \\, \n and \t for a backslash, an end of line and a tab.
+std::string lines_report(const Report& report, const RunFacts& facts);
+
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/workers/isolation.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "checks/data/file_tensors.h"
+#include "src/error.h"
+#include "tools/report/output.h"
+#include "tools/workers/wire.h"
+#include "tools/workers/worker_channel.h"
+
+extern char** environ;
+
+namespace ampcheck::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kSlow = std::chrono::seconds(10);       ///< after which a case is called slow
+constexpr auto kMercy = std::chrono::seconds(2);       ///< between SIGTERM and SIGKILL
+constexpr std::size_t kMostReply = 256 << 20;
+constexpr std::size_t kShownOutput = 600;
+constexpr int kMostAttempts = 100;
+
+/// A descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept { return std::swap(fd_, other.fd_), *this; }
+  ~Descriptor() { if (fd_ >= 0) close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+std::pair<Descriptor, Descriptor> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw EnvironmentError(std::string("[worker] cannot make a pipe: ") + std::strerror(errno));
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::string end_text(int status) {
+  if (WIFSIGNALED(status)) return "its process was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
+  return "its process ended by itself with exit code " + std::to_string(WEXITSTATUS(status)) + " before the case was done";
+}
+
+/// Where the inputs of a case are, after the process that held them is gone.
+std::string inputs_text(const OpCall& call, const Options& options) {
+  if (checks::is_file_range(call.range)) return "its inputs are those of '" + options.inputs + "', whose contents the case name states";
+  return "its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call";
+}
+
+CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, const char* code, const std::string& cause, double seconds) {
+  CaseResult out;
+  out.name = call.str(op.signature), out.op = op.signature.name, out.plugin = op.plugin, out.dtype = name(call.storage);
+  out.verdict = find_code(code)->verdict, out.code = code, out.seconds = seconds;
+  CheckResult check;
+  check.name = "call", check.verdict = out.verdict, check.code = code, check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, options);
+  out.checks.push_back(std::move(check));
+  return out;
+}
+
+}  // namespace
+
+class WorkerPool::Worker {
+ public:
+  enum class Answer { reply, died, timeout, cancelled, gone };  ///< gone: it was dead before the case
+
+  explicit Worker(const Options& options) {
+    auto [request_read, request_write] = make_pipe();
+    auto [reply_read, reply_write] = make_pipe();
+    output_ = Descriptor(memfd_create("worker output", MFD_CLOEXEC));
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    // Through high numbers first: a descriptor may be the number that another goes to.
+    const int in = fcntl(request_read.get(), F_DUPFD_CLOEXEC, 64), out = fcntl(reply_write.get(), F_DUPFD_CLOEXEC, 64);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, output_.get(), 1);
+    posix_spawn_file_actions_adddup2(&actions, output_.get(), 2);
+    posix_spawn_file_actions_adddup2(&actions, in, kRequests);
+    posix_spawn_file_actions_adddup2(&actions, out, kReplies);
+    sigset_t none, all;
+    sigemptyset(&none), sigfillset(&all);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    std::string words[] = {"ampcheck", "--worker", options.plugin_ops.front()->plugin, name(options.device), options.relations ? "1" : "0", options.inputs};
+    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), words[5].data(), nullptr};
+    const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(in), close(out);
+    if (failed != 0) throw EnvironmentError(std::string("[worker] cannot be started: ") + std::strerror(failed));
+    requests_ = std::move(request_write), replies_ = std::move(reply_read);
+    fcntl(replies_.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  ~Worker() { end(SIGKILL); }
+
+  Answer ask(const std::string& case_name, const checks::How& how, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
+    const std::string line = std::string{how.sampled ? kSampled : kWhole, how.values ? kReduced : how.power ? kMeasured : how.explain ? kExplained : how.first ? kFirst : kJudged} + case_name + "\n";
+    printed_before_ = output_size();
+    if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
+    const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
+    bool told = false;
+    for (;;) {
+      pollfd at = {replies_.get(), POLLIN, 0};
+      poll(&at, 1, 100);  // in slices: a fork of the kernel's may hold the pipe open
+      if (read_some(reply)) return Answer::reply;
+      if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) return reap(), Answer::died;
+      if (!told && Clock::now() - start > kSlow) write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n"), told = true;
+      if (cancel != nullptr && cancel->load()) return end(SIGTERM), Answer::cancelled;
+      if (Clock::now() > deadline) return end(SIGTERM), Answer::timeout;
+    }
+  }
+
+  /// How it took the end of its time. A worker ends by SIGTERM once its kernel returned; what does not return is killed.
+  const char* last_words() const {
+    return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGTERM ? "its kernel returned when asked to (should_cancel)" : "asked to end (should_cancel), it did not within 2 s and was killed";
+  }
+
+  /// Why it is no more; what it printed last.
+  std::string obituary() const {
+    const std::string text = printed();
+    return end_text(status_) + (text.empty() ? "" : "; it had printed: " + text);
+  }
+
+  /// The end of what was printed since the case began: an earlier one may be of another op.
+  std::string printed() const {
+    std::string text(kShownOutput, '\0');
+    const off_t size = output_size(), from = std::max<off_t>(printed_before_, size - static_cast<off_t>(kShownOutput));
+    if (size <= from) return "";
+    text.resize(static_cast<std::size_t>(size - from));
+    const ssize_t got = pread(output_.get(), text.data(), text.size(), from);
+    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    for (char& c : text)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    return text;
+  }
+
+ private:
+  off_t output_size() const {
+    struct stat at{};
+    return fstat(output_.get(), &at) == 0 ? at.st_size : 0;
+  }
+
+  /// True once a whole reply is there, and takes its length off.
+  bool read_some(std::string& reply) {
+    char buffer[1 << 16];
+    for (;;) {
+      const ssize_t got = read(replies_.get(), buffer, sizeof buffer);
+      if (got < 0) return false;
+      if (got == 0) return closed_ = true, false;
+      reply.append(buffer, static_cast<std::size_t>(got));
+      std::uint64_t size = 0;
+      if (reply.size() < sizeof size) continue;
+      std::memcpy(&size, reply.data(), sizeof size);
+      if (size > kMostReply || reply.size() > size + sizeof size) return closed_ = true, false;
+      if (reply.size() == size + sizeof size) return reply.erase(0, sizeof size), true;
+    }
+  }
+
+  /// After the pipe closed: waits for the end of the process, and ends what it left behind.
+  void reap() {
+    if (pid_ <= 0) return;
+    if (closed_ && !wait_until(Clock::now() + kMercy)) return end(SIGKILL);
+    kill(-pid_, SIGKILL);
+    pid_ = 0;
+  }
+
+  bool wait_until(Clock::time_point deadline) {
+    for (;;) {
+      if (waitpid(pid_, &status_, WNOHANG) == pid_) return true;
+      if (Clock::now() > deadline) return false;
+      usleep(2000);
+    }
+  }
+
+  void end(int signal) {
+    if (pid_ <= 0) return;
+    kill(-pid_, signal);
+    if (signal != SIGKILL && !wait_until(Clock::now() + kMercy)) kill(-pid_, SIGKILL), waitpid(pid_, &status_, 0);
+    else if (signal == SIGKILL) waitpid(pid_, &status_, 0);
+    kill(-pid_, SIGKILL);  // its children
+    pid_ = 0;
+  }
+
+  Descriptor requests_, replies_, output_;
+  pid_t pid_ = 0;
+  int status_ = 0;
+  off_t printed_before_ = 0;  ///< size of the output when the case began
+  bool closed_ = false;
+};
+
+struct WorkerPool::State {
+  Options options;
+  const std::atomic<bool>* cancel = nullptr;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Worker>> idle;
+};
+
+WorkerPool::WorkerPool(const Options& options, const std::atomic<bool>* cancel) : state_(std::make_unique<State>()) {
+  state_->options = options, state_->cancel = cancel;
+}
+WorkerPool::~WorkerPool() = default;
+
+std::unique_ptr<WorkerPool::Worker> WorkerPool::take() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->idle.empty()) {
+      std::unique_ptr<Worker> out = std::move(state_->idle.back());
+      state_->idle.pop_back();
+      return out;
+    }
+  }
+  return std::make_unique<Worker>(state_->options);
+}
+
+void WorkerPool::give(std::unique_ptr<Worker> worker) {
+  const std::lock_guard lock(state_->mutex);
+  state_->idle.push_back(std::move(worker));
+}
+
+CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const checks::How& how) {
+  const auto start = Clock::now();
+  const std::string case_name = call.str(op.signature);
+  for (int attempt = 0;; ++attempt) {
+    std::unique_ptr<Worker> worker = take();
+    std::string reply;
+    const Worker::Answer answer = worker->ask(case_name, how, state_->options.timeout, state_->cancel, reply);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (answer == Worker::Answer::gone) {  // it died between two cases
+      if (attempt == kMostAttempts) throw EnvironmentError("[worker] got none that lives");
+      continue;
+    }
+    if (answer == Worker::Answer::timeout)
+      return broken_case(op, call, state_->options, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout); " + worker->last_words(), seconds);
+    if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
+    if (answer != Worker::Answer::reply) return broken_case(op, call, state_->options, "AC501", worker->obituary(), seconds);
+    try {
+      CaseResult result = from_wire(reply);
+      if (result.name != case_name) throw Error("[worker] got the result of another case");
+      if (const std::string text = worker->printed(); !text.empty()) {
+        CheckResult printed;
+        printed.name = checks::kPrinted, printed.note = "the kernel printed: " + text;
+        result.checks.push_back(std::move(printed));
+      }
+      give(std::move(worker));
+      return result;
+    } catch (const Error& error) {
+      return broken_case(op, call, state_->options, "AC501", std::string("its process sent no result: ") + error.what(), seconds);
+    }
+  }
+}
+
+std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(const Options& options, const std::atomic<bool>* cancel) {
+  if (options.plugin_ops.empty() || !options.isolation) return nullptr;
+  const auto pool = std::make_shared<WorkerPool>(options, cancel);
+  return [pool](const checks::OpDef& op, const OpCall& call, const checks::How& how) { return pool->run(op, call, how); };
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/workers/wire.h"
+
+#include <bit>
+#include <cstring>
+
+#include "src/error.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+// Fields in the order of the struct's; numbers as 8 bytes, texts and lists behind their length. A new field of these structs
+// must be added here: the sizes say so.
+#if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
+static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
+static_assert(sizeof(CheckResult) == 256, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CaseResult) == 304, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which the supervisor knows
+#endif
+
+class Writer {
+ public:
+  void put(std::uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void put(std::int64_t value) { put(static_cast<std::uint64_t>(value)); }
+  void put(double value) { put(std::bit_cast<std::uint64_t>(value)); }
+  void put(const std::string& text) { put(std::uint64_t{text.size()}), out_ += text; }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+/// What a worker sent is not trusted: nothing is read or allocated beyond what is there.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : rest_(text) {}
+
+  void get(std::uint64_t& value) {
+    if (rest_.size() < sizeof value) fail();
+    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_.remove_prefix(sizeof value);
+  }
+  void get(std::int64_t& value) { value = static_cast<std::int64_t>(number()); }
+  void get(double& value) { value = std::bit_cast<double>(number()); }
+  void get(std::string& text) {
+    const std::uint64_t size = number();
+    if (size > rest_.size()) fail();
+    text = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+  }
+  /// Entries of a list; each takes at least `least` bytes.
+  std::size_t count(std::size_t least) {
+    const std::uint64_t n = number();
+    if (n > rest_.size() / least) fail();
+    return n;
+  }
+  void get(Verdict& verdict) {
+    const std::uint64_t value = number();
+    if (value > static_cast<std::uint64_t>(Verdict::crash)) fail();
+    verdict = static_cast<Verdict>(value);
+  }
+  void get(Dtype& dtype) {
+    std::string text;
+    get(text);
+    const DtypeInfo* const known = find_dtype(text);
+    if (known == nullptr) fail();
+    dtype = known->dtype;
+  }
+  void end() const {
+    if (!rest_.empty()) fail();
+  }
+
+ private:
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    get(value);
+    return value;
+  }
+  [[noreturn]] static void fail() { throw Error("[worker] got a result that cannot be read"); }
+
+  std::string_view rest_;
+};
+
+void put(Writer& w, const Element& e) {
+  w.put(std::uint64_t{e.index.size()});
+  for (const std::int64_t i : e.index) w.put(i);
+  w.put(e.got), w.put(e.want), w.put(e.got_bits), w.put(e.want_bits), w.put(e.ulp), w.put(e.low), w.put(e.high), w.put(e.interval_from);
+}
+
+void get(Reader& r, Element& e) {
+  e.index.resize(r.count(8));
+  for (std::int64_t& i : e.index) r.get(i);
+  r.get(e.got), r.get(e.want), r.get(e.got_bits), r.get(e.want_bits), r.get(e.ulp), r.get(e.low), r.get(e.high), r.get(e.interval_from);
+}
+
+void put(Writer& w, const CheckResult& c) {
+  w.put(c.name), w.put(static_cast<std::uint64_t>(c.verdict)), w.put(c.code), w.put(std::string(name(c.dtype)));
+  w.put(c.compared), w.put(c.blind), w.put(c.unusual), w.put(c.range), w.put(c.failed), w.put(c.max_ratio);
+  w.put(std::uint64_t{c.worst.size()});
+  for (const Element& e : c.worst) put(w, e);
+  w.put(c.visible), w.put(c.cause), w.put(c.note), w.put(std::uint64_t{c.power.size()});
+  for (const double share : c.power) w.put(share);
+  w.put(c.unjudged);
+}
+
+void get(Reader& r, CheckResult& c) {
+  r.get(c.name), r.get(c.verdict), r.get(c.code), r.get(c.dtype);
+  r.get(c.compared), r.get(c.blind), r.get(c.unusual), r.get(c.range), r.get(c.failed), r.get(c.max_ratio);
+  c.worst.resize(r.count(9 * 8));
+  for (Element& e : c.worst) get(r, e);
+  r.get(c.visible), r.get(c.cause), r.get(c.note);
+  c.power.resize(r.count(8));
+  for (double& share : c.power) r.get(share);
+  r.get(c.unjudged);
+}
+
+}  // namespace
+
+std::string wire_text(const CaseResult& result) {
+  Writer w;
+  w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype), w.put(static_cast<std::uint64_t>(result.verdict));
+  w.put(result.code), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
+  for (const CheckResult& check : result.checks) put(w, check);
+  w.put(result.seconds), w.put(result.values);
+  return w.take();
+}
+
+CaseResult from_wire(std::string_view text) {
+  Reader r(text);
+  CaseResult out;
+  r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code), r.get(out.note);
+  out.checks.resize(r.count(15 * 8));
+  for (CheckResult& check : out.checks) get(r, check);
+  r.get(out.seconds), r.get(out.values), r.end();
+  return out;
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's side of tools/workers/isolation.h.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "checks/run/sampled.h"
+#include "src/parallel.h"
+#include "tools/workers/isolation.h"
+#include "tools/choose/plugins.h"
+#include "tools/choose/selection.h"
+#include "tools/choose/user_tensors.h"
+#include "tools/workers/wire.h"
+#include "tools/workers/limits.h"
+#include "tools/workers/worker_channel.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+std::atomic<bool> cancel{false};  ///< asked to end: kernels hear of it by should_cancel
+extern "C" void on_terminate(int) { cancel.store(true); }
+
+/// Ends as SIGTERM ends a process that does not catch it: the supervisor sees that the kernel let go.
+[[noreturn]] void end_by_terminate() {
+  std::signal(SIGTERM, SIG_DFL);
+  raise(SIGTERM);
+  _exit(128 + SIGTERM);
+}
+
+/// The supervisor waits for an answer before it asks again: what is read at a time is one request, or a part of one.
+bool read_line(std::string& line) {
+  line.clear();
+  for (char buffer[4096];;) {
+    const ssize_t got = read(kRequests, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR && !cancel.load()) continue;
+    if (got <= 0) return false;
+    line.append(buffer, static_cast<std::size_t>(got));
+    if (line.back() == '\n') return line.pop_back(), true;
+  }
+}
+
+bool write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t put = write(kReplies, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+}  // namespace
+
+ExitCode worker_main(int argc, char** argv) {
+  if (argc != 6) return ExitCode::usage;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Options options;
+  options.verb = "worker";
+  options.words = {argv[2]};
+  options.inputs = argv[5];
+  checks::RunOptions run;
+  run.device = std::string_view(argv[3]) == name(Device::cuda) ? Device::cuda : Device::cpu;
+  run.relations = std::string_view(argv[4]) == "1";
+  run.jobs = 1;
+  run.cancel = &cancel;
+  limit_memory(run.device);
+  limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
+  set_threads(1);
+  open_plugin(options);
+  open_inputs(options);
+  const pid_t self = getpid();
+  struct sigaction action{};
+  action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
+  sigaction(SIGTERM, &action, nullptr);
+  for (std::string line; read_line(line);) {
+    const char what = line.size() > 1 ? line[1] : kExplained;
+    const checks::How how{.sampled = line.starts_with(kSampled), .explain = what == kExplained || what == kMeasured, .power = what == kMeasured, .values = what == kReduced, .first = what == kReduced || what == kFirst};
+    const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
+    std::optional<CaseResult> result;
+    try {
+      result = checks::run_one(item, how, run);
+    } catch (const checks::Interrupted&) {
+    }
+    if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
+    std::fflush(nullptr);  // what the kernel printed belongs to this case
+    if (!result) end_by_terminate();
+    std::string reply(sizeof(std::uint64_t), '\0');
+    reply += wire_text(*result);
+    const std::uint64_t size = reply.size() - sizeof size;
+    std::memcpy(reply.data(), &size, sizeof size);
+    if (!write_all(reply)) break;
+  }
+  _exit(0);  // the library's destructors are its own affair
+}
+
+}  // namespace ampcheck::tools
