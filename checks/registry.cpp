@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checks/define/op_list.h"
-#include "checks/zoo/planted.h"
 #include "checks/define/second_order.h"
+#include "checks/zoo/planted.h"
 #include "checks/zoo/zoo.h"
 #include "kernels/math.h"
 
@@ -31,8 +31,15 @@ const OpDef* find_op(std::string_view name) {
 MathSet own_math() {
   using namespace kernels::math;
   return {.name = "kernels/math.h",
-          .exp = kExpUlp, .expm1 = kExpm1Ulp, .log = kLogUlp, .log1p = kLog1pUlp, .tanh = kTanhUlp,
-          .erf = kErfUlp, .erfc = kErfcUlp, .rsqrt = kRsqrtUlp, .sqrt = 0.5};
+          .exp = kExpUlp,
+          .expm1 = kExpm1Ulp,
+          .log = kLogUlp,
+          .log1p = kLog1pUlp,
+          .tanh = kTanhUlp,
+          .erf = kErfUlp,
+          .erfc = kErfcUlp,
+          .rsqrt = kRsqrtUlp,
+          .sqrt = 0.5};
 }
 
 }  // namespace ampcheck::checks

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// o = softmax(q k^T / sqrt(E)) v, position t seeing positions j <= t (causal = 1).     Run it alone: ampcheck check attention
-// Vaswani et al. 2017, eq. 1. Saves lse[t] = log(sum over j of exp(s[t,j])), s = q k^T / sqrt(E), in fp32.
-// Backward (Dao et al. 2022, appendix B.2): p = exp(s - lse), dp = do v^T, delta = sum over j of p dp, ds = p (dp - delta),
-// dq = ds k / sqrt(E), dk = ds^T q / sqrt(E), dv = p^T do.
-// Order: products are fma chains from 0, ascending in what is summed (e, j or t); sums and maxima over j as row_reduce.h.
-// Masked positions are never read, so nothing leaks through 0 * inf. On CUDA a row t is a warp.
+// o = softmax(q k^T / sqrt(E)) v, position t seeing positions j <= t (causal = 1).     Run it alone: ampcheck check
+// attention Vaswani et al. 2017, eq. 1. Saves lse[t] = log(sum over j of exp(s[t,j])), s = q k^T / sqrt(E), in fp32.
+// Backward (Dao et al. 2022, appendix B.2): p = exp(s - lse), dp = do v^T, delta = sum over j of p dp, ds = p (dp -
+// delta), dq = ds k / sqrt(E), dk = ds^T q / sqrt(E), dv = p^T do. Order: products are fma chains from 0, ascending in
+// what is summed (e, j or t); sums and maxima over j as row_reduce.h. Masked positions are never read, so nothing leaks
+// through 0 * inf. On CUDA a row t is a warp.
 #include <cmath>
 #include <vector>
 
@@ -16,8 +16,8 @@ namespace ampcheck::kernels {
 namespace {
 
 struct Attention {
-  Operand q, k, v, o, lse;         ///< o: the output, or in backward its cotangent
-  Operand dq, dk, dv;              ///< no data: nobody asked
+  Operand q, k, v, o, lse;            ///< o: the output, or in backward its cotangent
+  Operand dq, dk, dv;                 ///< no data: nobody asked
   std::int64_t heads, length, width;  ///< B H, T, E
   float scale;
   bool causal;
@@ -36,7 +36,8 @@ Attention attention_of(const KernelCall& call, const char* output) {
   return a;
 }
 
-// ---- CPU: one head at a time, as fp32 ---------------------------------------------------------------------------------
+// ---- CPU: one head at a time, as fp32
+// ---------------------------------------------------------------------------------
 
 using Floats = std::vector<float>;
 
@@ -85,9 +86,11 @@ void forward_head(const Attention& a, std::int64_t head) {
     const std::int64_t n = a.seen(t), row = head * a.length + t;
     dot_all(a, q.row(a, t), k, n, s.data());
     for (std::int64_t j = 0; j < n; ++j) s[size(j)] *= a.scale;
-    const float shift = join_in_lanes(n, Max::kStart, [&](std::int64_t j) { return s[size(j)]; }, Max{});
+    const float shift = join_in_lanes(
+        n, Max::kStart, [&](std::int64_t j) { return s[size(j)]; }, Max{});
     for (std::int64_t j = 0; j < n; ++j) s[size(j)] = math::exp(s[size(j)] - shift);
-    const float total = join_in_lanes(n, Sum::kStart, [&](std::int64_t j) { return s[size(j)]; }, Sum{});
+    const float total = join_in_lanes(
+        n, Sum::kStart, [&](std::int64_t j) { return s[size(j)]; }, Sum{});
     combine(a, s.data(), v, n, sums.data());
     for (float& value : sums) value = math::divide(value, total);
     write(a.o, row * a.width, a.width, sums.data());
@@ -110,8 +113,8 @@ void backward_head(const Attention& a, std::int64_t head) {
     dot_all(a, q.row(a, t), k, n, p.data());
     for (std::int64_t j = 0; j < n; ++j) p[size(j)] = math::exp(p[size(j)] * a.scale - lse);
     dot_all(a, dout.row(a, t), v, n, ds.data());
-    const float delta =
-        join_in_lanes(n, Sum::kStart, [&](std::int64_t j) { return p[size(j)] * ds[size(j)]; }, Sum{});
+    const float delta = join_in_lanes(
+        n, Sum::kStart, [&](std::int64_t j) { return p[size(j)] * ds[size(j)]; }, Sum{});
     for (std::int64_t j = 0; j < n; ++j) ds[size(j)] = p[size(j)] * (ds[size(j)] - delta);
     if (a.dq.data) {
       combine(a, ds.data(), k, n, dq.data());
@@ -129,7 +132,8 @@ void backward_head(const Attention& a, std::int64_t head) {
   if (a.dv.data) write(a.dv, head * n, n, dv.data());
 }
 
-// ---- CUDA ---------------------------------------------------------------------------------------------------------------
+// ---- CUDA
+// ---------------------------------------------------------------------------------------------------------------
 
 #if AMPCHECK_CUDA_COMPILER
 
@@ -143,8 +147,8 @@ __device__ float dot(const Attention& a, const Operand& x, std::int64_t row_x, c
 
 /// out[row,e] = finish(sum over j < n of by[j] rows[first + j,e]), e by lane.
 template <class Finish>
-__device__ void combine_row(const Attention& a, const float* by, const Operand& rows, std::int64_t first, std::int64_t n,
-                            const Operand& out, std::int64_t row, const Finish& finish) {
+__device__ void combine_row(const Attention& a, const float* by, const Operand& rows, std::int64_t first,
+                            std::int64_t n, const Operand& out, std::int64_t row, const Finish& finish) {
   for (std::int64_t e = threadIdx.x; e < a.width; e += kLanes) {
     float sum = 0;
     for (std::int64_t j = 0; j < n; ++j) sum = math::fma(by[j], load(rows, (first + j) * a.width + e), sum);
@@ -159,10 +163,12 @@ __global__ void forward_kernel(const __grid_constant__ Attention a, float* work)
     float* s = work + row * a.length;
     for (std::int64_t j = threadIdx.x; j < n; j += kLanes) s[j] = dot(a, a.q, row, a.k, first + j) * a.scale;
     __syncwarp();
-    const float shift = join_in_warp(n, Max::kStart, [&](std::int64_t j) { return s[j]; }, Max{});
+    const float shift = join_in_warp(
+        n, Max::kStart, [&](std::int64_t j) { return s[j]; }, Max{});
     for (std::int64_t j = threadIdx.x; j < n; j += kLanes) s[j] = math::exp(s[j] - shift);
     __syncwarp();
-    const float total = join_in_warp(n, Sum::kStart, [&](std::int64_t j) { return s[j]; }, Sum{});
+    const float total = join_in_warp(
+        n, Sum::kStart, [&](std::int64_t j) { return s[j]; }, Sum{});
     combine_row(a, s, a.v, first, n, a.o, row, [&](float sum) { return math::divide(sum, total); });
     if (threadIdx.x == 0) store(a.lse, row, shift + math::log(total));
   }
@@ -179,7 +185,8 @@ __global__ void backward_rows_kernel(const __grid_constant__ Attention a, float*
       ds[j] = dot(a, a.o, row, a.v, first + j);
     }
     __syncwarp();
-    const float delta = join_in_warp(n, Sum::kStart, [&](std::int64_t j) { return p[j] * ds[j]; }, Sum{});
+    const float delta = join_in_warp(
+        n, Sum::kStart, [&](std::int64_t j) { return p[j] * ds[j]; }, Sum{});
     for (std::int64_t j = threadIdx.x; j < n; j += kLanes) ds[j] = p[j] * (ds[j] - delta);
     __syncwarp();
     if (a.dq.data) combine_row(a, ds, a.k, first, n, a.dq, row, [&](float sum) { return sum * a.scale; });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Patterns: sums over rows, one per column (the gradients of weights and biases), and the sum over a whole tensor.
 //
-// The order of a column's sum: lane l of 32 takes rows l, l + 32, ... in this order, starting from 0; then the lanes join
-// as a tree, lane l with l + 16, l + 8, l + 4, l + 2, l + 1. A whole tensor is summed the same way over its row-major
-// elements with 1024 lanes. On CUDA a lane is a thread of one block, so both devices give the same bits.
+// The order of a column's sum: lane l of 32 takes rows l, l + 32, ... in this order, starting from 0; then the lanes
+// join as a tree, lane l with l + 16, l + 8, l + 4, l + 2, l + 1. A whole tensor is summed the same way over its
+// row-major elements with 1024 lanes. On CUDA a lane is a thread of one block, so both devices give the same bits.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +47,8 @@ inline void join_lanes(float* lane, int lanes, std::int64_t n) {
 
 /// sum[i] += f(in...[first + i]) for i < n, n <= kTensorLanes; the last kOnePerRow operands are read at `first` alone.
 template <std::size_t kOnePerRow, class F, std::size_t N, std::size_t... I>
-void add_run(const F& f, const std::array<Operand, N>& in, std::int64_t first, std::int64_t n,
-             float* __restrict__ sum, std::index_sequence<I...>) {
+void add_run(const F& f, const std::array<Operand, N>& in, std::int64_t first, std::int64_t n, float* __restrict__ sum,
+             std::index_sequence<I...>) {
   constexpr auto repeats = [](std::size_t which) { return which + kOnePerRow >= N; };
   alignas(64) float buffers[N][kTensorLanes];
   const float* const from[N] = {read(in[I], first, repeats(I) ? 1 : n, buffers[I])...};

@@ -123,7 +123,8 @@ Floats unfold(const Conv& c, std::int64_t n) {
   const std::int64_t image = c.channels * c.height * c.width, out_plane = c.out_plane();
   const Floats x = floats(c.x, n * image, image);
   Floats columns(size(c.window() * out_plane), 0.0f);
-  for_positions(c, [&](std::int64_t k, std::int64_t p, std::int64_t i) { columns[size(k * out_plane + p)] = x[size(i)]; });
+  for_positions(c,
+                [&](std::int64_t k, std::int64_t p, std::int64_t i) { columns[size(k * out_plane + p)] = x[size(i)]; });
   return columns;
 }
 
@@ -169,7 +170,8 @@ void backward_input_cpu(const Conv& c) {
   });
 }
 
-// ---- both devices -----------------------------------------------------------------------------------------------------
+// ---- both devices
+// -----------------------------------------------------------------------------------------------------
 
 void forward(const KernelCall& call, bool direct) {
   const TensorView& y = call.at("y");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// loss = log(sum(exp(x))) - (1 - s) x[target] - s/C sum(x), s = label_smoothing.  Run it alone: ampcheck check cross_entropy
-// One loss a row, in fp32; rows whose target is ignore_index give 0 and no gradient. The weights of x sum to 1, so all
-// three terms are taken of x - max(x): a confident row keeps its digits.
-// Backward: dx = dloss (softmax(x) - (1 - s) [i = target] - s/C), the softmax computed again.
+// loss = log(sum(exp(x))) - (1 - s) x[target] - s/C sum(x), s = label_smoothing.  Run it alone: ampcheck check
+// cross_entropy One loss a row, in fp32; rows whose target is ignore_index give 0 and no gradient. The weights of x sum
+// to 1, so all three terms are taken of x - max(x): a confident row keeps its digits. Backward: dx = dloss (softmax(x)
+// - (1 - s) [i = target] - s/C), the softmax computed again.
 #include "kernels/gather_scatter.h"
 #include "kernels/row_reduce.h"
 
@@ -56,8 +56,8 @@ void forward(const KernelCall& call) {
   const std::int64_t ignore = call.attributes->integer("ignore_index");
   check_indices(call, "target", x.shape.last(), ignore);
   row_reduce(call, row_count(x.shape), x.shape.last(),
-             CrossEntropy{static_cast<float>(call.number("label_smoothing")), ignore},
-             {x, per_row(call.at("target"))}, {per_row(call.at("loss"))});
+             CrossEntropy{static_cast<float>(call.number("label_smoothing")), ignore}, {x, per_row(call.at("target"))},
+             {per_row(call.at("loss"))});
 }
 
 void backward(const KernelCall& call) {

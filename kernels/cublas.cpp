@@ -41,9 +41,7 @@ Library& library() {
   return loaded;
 }
 
-int type_of(Dtype dtype) {
-  return dtype == Dtype::bf16 ? kRealBf16 : dtype == Dtype::fp16 ? kReal16 : kReal32;
-}
+int type_of(Dtype dtype) { return dtype == Dtype::bf16 ? kRealBf16 : dtype == Dtype::fp16 ? kReal16 : kReal32; }
 
 bool fits(std::int64_t n) { return n > 0 && n <= std::numeric_limits<int>::max(); }
 
@@ -62,7 +60,8 @@ struct Operation {
 /// The row-major matrix as the transpose of a column-major one.
 Operation operation(const Matrix& m) {
   const bool rows_dense = m.column_stride == 1 && m.row_stride >= m.columns;
-  return rows_dense ? Operation{kOpN, static_cast<int>(m.row_stride)} : Operation{kOpT, static_cast<int>(m.column_stride)};
+  return rows_dense ? Operation{kOpN, static_cast<int>(m.row_stride)}
+                    : Operation{kOpT, static_cast<int>(m.column_stride)};
 }
 
 }  // namespace

@@ -9,7 +9,8 @@ namespace ampcheck::kernels {
 /// True if the library can be loaded and takes this product: one dtype, no zero extents or strides it has no name for.
 bool can_use_cublas(const Matrix& a, const Matrix& b);
 
-/// From now on matrix products may take it (as at the start), or not: then they are the plain chains of kernels/matmul.h, with the CPU's bits.
+/// From now on matrix products may take it (as at the start), or not: then they are the plain chains of
+/// kernels/matmul.h, with the CPU's bits.
 void use_cublas(bool on);
 
 /// sums[i * columns + j] = sum over k of a[i,k] b[k,j] in fp32 (no tf32), in the library's order, on that stream.

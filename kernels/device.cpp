@@ -46,7 +46,8 @@ std::string cuda_device_name(int device) {
   insist();
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  return std::string(properties.name) + " (sm_" + std::to_string(properties.major) + std::to_string(properties.minor) + ")";
+  return std::string(properties.name) + " (sm_" + std::to_string(properties.major) + std::to_string(properties.minor) +
+         ")";
 }
 
 std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
@@ -70,7 +71,9 @@ namespace {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream() : Stream(managed) { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  CudaStream() : Stream(managed) {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
   ~CudaStream() override { cudaStreamDestroy(stream_); }
 
  private:
@@ -100,7 +103,9 @@ std::unique_ptr<Stream> make_cuda_stream() {
 
 namespace {
 
-[[noreturn]] void not_there() { throw EnvironmentError("[device] cuda is not there: this program was built without CUDA"); }
+[[noreturn]] void not_there() {
+  throw EnvironmentError("[device] cuda is not there: this program was built without CUDA");
+}
 
 }  // namespace
 

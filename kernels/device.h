@@ -25,8 +25,8 @@ void copy_to_host(void* host, const void* device, std::size_t bytes);
 /// Waits for all work on the device, and throws what a kernel left behind.
 void synchronize_device();
 
-/// A copy of a view's memory on the device: the whole span from its lowest to its highest element, so that strides, gaps
-/// and guards keep their places.
+/// A copy of a view's memory on the device: the whole span from its lowest to its highest element, so that strides,
+/// gaps and guards keep their places.
 class DeviceTensor {
  public:
   explicit DeviceTensor(const TensorView& host);

@@ -12,9 +12,7 @@ struct Div {
 };
 
 struct DivBackward {
-  AMPCHECK_HD float operator()(float x, float y, float dz) const {
-    return -dz * math::divide(math::divide(x, y), y);
-  }
+  AMPCHECK_HD float operator()(float x, float y, float dz) const { return -dz * math::divide(math::divide(x, y), y); }
 };
 
 void forward(const KernelCall& call) { elementwise(call, &call.at("z"), Div{}, call.at("x"), call.at("y")); }

@@ -80,9 +80,9 @@ void elementwise_operands(const KernelCall& call, const F& f, const std::array<O
 
 }  // namespace detail
 
-/// out = f(in...), every element once; the inputs broadcast to the shape of out. Does nothing if out is null (a gradient
-/// nobody asked for). f is a functor of floats, `AMPCHECK_HD float operator()(float, ...) const`. An output may overwrite
-/// an input.
+/// out = f(in...), every element once; the inputs broadcast to the shape of out. Does nothing if out is null (a
+/// gradient nobody asked for). f is a functor of floats, `AMPCHECK_HD float operator()(float, ...) const`. An output
+/// may overwrite an input.
 template <class F, class... Views>
 void elementwise(const KernelCall& call, const TensorView* out, const F& f, const Views&... in) {
   if (out == nullptr) return;

@@ -21,8 +21,7 @@ void gather_cpu(const RowsByIndex& a) {
   parallel_for(a.count, 16, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> buffer(static_cast<std::size_t>(a.width));
     for (std::int64_t n = begin; n < end; ++n)
-      write(a.rows, n * a.width, a.width,
-            read(a.table, read_index(a.index, n) * a.width, a.width, buffer.data()));
+      write(a.rows, n * a.width, a.width, read(a.table, read_index(a.index, n) * a.width, a.width, buffer.data()));
   });
 }
 
@@ -47,8 +46,7 @@ void scatter_cpu(const RowsByIndex& a) {
     for (auto run = static_cast<std::size_t>(begin); run < static_cast<std::size_t>(end); ++run) {
       const std::size_t stop = run + 1 < starts.size() ? starts[run + 1] : order.size();
       std::fill(sum.begin(), sum.end(), 0.0f);
-      for (std::size_t i = starts[run]; i < stop; ++i)
-        add(read(a.rows, order[i] * a.width, a.width, buffer.data()));
+      for (std::size_t i = starts[run]; i < stop; ++i) add(read(a.rows, order[i] * a.width, a.width, buffer.data()));
       const std::int64_t at = row_of(order[starts[run]]) * a.width;
       add(read(a.table, at, a.width, buffer.data()));
       write(a.table, at, a.width, sum.data());

@@ -11,9 +11,7 @@ constexpr float kSqrtHalf = 0.70710678118654752f;
 constexpr float kInverseSqrtTwoPi = 0.39894228040143268f;
 
 struct Gelu {
-  AMPCHECK_HD float operator()(float x) const {
-    return 0.5f * x * (1.0f + math::erf(x * kSqrtHalf));
-  }
+  AMPCHECK_HD float operator()(float x) const { return 0.5f * x * (1.0f + math::erf(x * kSqrtHalf)); }
 };
 
 struct GeluBackward {

@@ -24,7 +24,8 @@ struct KernelCall {
   const Attributes* attributes = nullptr;
   Device device = Device::cpu;
   void* stream = nullptr;  ///< cudaStream_t; null is the default stream
-  const std::atomic<bool>* cancel = nullptr;  ///< once true, nobody wants the result: a kernel that asks may return early
+  const std::atomic<bool>* cancel =
+      nullptr;  ///< once true, nobody wants the result: a kernel that asks may return early
 
   const TensorView* find(std::string_view name) const {
     for (const auto& [key, view] : tensors)
@@ -43,7 +44,8 @@ using KernelFn = std::function<void(const KernelCall&)>;
 struct Kernel {
   KernelFn forward;
   KernelFn backward;
-  KernelFn jvp = nullptr;  ///< forward mode: reads inputs, saved tensors and tangents, writes the tangents of the outputs; may be null
+  KernelFn jvp = nullptr;  ///< forward mode: reads inputs, saved tensors and tangents, writes the tangents of the
+                           ///< outputs; may be null
 };
 
 }  // namespace ampcheck::kernels

@@ -86,7 +86,8 @@ void write_run(const Operand& to, std::int64_t at, std::int64_t n, const float* 
     for (std::int64_t i = 0; i < n; ++i) data[i * step] = from_float<T>(in[i]);
 }
 
-/// Calls run(offset of the first element, done so far, length) for the pieces of [first, first + n) along the last axis.
+/// Calls run(offset of the first element, done so far, length) for the pieces of [first, first + n) along the last
+/// axis.
 template <class Run>
 void for_runs(const Operand& of, std::int64_t first, std::int64_t n, Run run) {
   const std::int64_t length = of.rank == 1 ? first + n : of.extent[of.rank - 1];

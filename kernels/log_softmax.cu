@@ -23,9 +23,7 @@ struct LogSoftmaxBackward {
     const auto e = row.once(0, [&](std::int64_t i) { return math::exp(row.in(0, i) - shift); });
     const float total = row.sum(e);
     const float sum = row.sum([&](std::int64_t i) { return row.in(1, i); });
-    row.out(0, [&](std::int64_t i) {
-      return row.in(1, i) - math::divide(e(i), total) * sum;
-    });
+    row.out(0, [&](std::int64_t i) { return row.in(1, i) - math::divide(e(i), total) * sum; });
   }
 };
 

@@ -25,15 +25,15 @@ namespace ampcheck::kernels::math {
 
 // Bounds: |got - exact| <= bound * ulp(exact), ulp(v) = 2^max(floor(log2|v|) - 23, -149), for every
 // float; infinity stands for 2^128, and zeros have the exact value's sign. Proven over all 2^32 floats.
-inline constexpr int kExpUlp = 1;  // measured maximum 0.9814
-inline constexpr int kExpm1Ulp = 2;  // measured maximum 1.4391
-inline constexpr int kLogUlp = 1;  // measured maximum 0.8854
-inline constexpr int kLog1pUlp = 2;  // measured maximum 1.4779
-inline constexpr int kTanhUlp = 2;  // measured maximum 1.3049
-inline constexpr int kErfUlp = 1;  // measured maximum 0.9630
-inline constexpr int kErfcUlp = 3;  // measured maximum 2.5619
+inline constexpr int kExpUlp = 1;      // measured maximum 0.9814
+inline constexpr int kExpm1Ulp = 2;    // measured maximum 1.4391
+inline constexpr int kLogUlp = 1;      // measured maximum 0.8854
+inline constexpr int kLog1pUlp = 2;    // measured maximum 1.4779
+inline constexpr int kTanhUlp = 2;     // measured maximum 1.3049
+inline constexpr int kErfUlp = 1;      // measured maximum 0.9630
+inline constexpr int kErfcUlp = 3;     // measured maximum 2.5619
 inline constexpr int kSigmoidUlp = 3;  // measured maximum 2.4019
-inline constexpr int kRsqrtUlp = 2;  // measured maximum 1.4903
+inline constexpr int kRsqrtUlp = 2;    // measured maximum 1.4903
 
 // ---- bits -------------------------------------------------------------------------------------
 
@@ -64,9 +64,7 @@ AMPCHECK_HD std::uint32_t select(bool take, std::uint32_t yes, std::uint32_t no)
 #endif
 }
 
-AMPCHECK_HD float select(bool take, float yes, float no) {
-  return from_bits(select(take, to_bits(yes), to_bits(no)));
-}
+AMPCHECK_HD float select(bool take, float yes, float no) { return from_bits(select(take, to_bits(yes), to_bits(no))); }
 
 AMPCHECK_HD float abs(float x) { return from_bits(to_bits(x) & 0x7fffffffu); }
 

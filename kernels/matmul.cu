@@ -93,7 +93,8 @@ void matmul_cuda(const KernelCall& call, const Matrix& a, const Matrix& b, const
     check_cuda(cudaFreeAsync(sums, stream_of(call)), "matmul");
     return;
   }
-  const std::int64_t tiles = ((out.shape[0] + kCudaTile - 1) / kCudaTile) * ((out.shape[1] + kCudaTile - 1) / kCudaTile);
+  const std::int64_t tiles =
+      ((out.shape[0] + kCudaTile - 1) / kCudaTile) * ((out.shape[1] + kCudaTile - 1) / kCudaTile);
   matmul_kernel<<<grid_for(tiles, 1), dim3(kCudaTile, kCudaTile), 0, stream_of(call)>>>(
       a, b, bias ? Operand(*bias) : Operand(), Operand(out));
   check_cuda(cudaGetLastError(), "matmul");

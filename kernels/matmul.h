@@ -2,7 +2,8 @@
 // Pattern: matrix products of any strides, fp32 accumulation.
 //
 // The order on the CPU and in the plain CUDA kernel: one fp32 chain per output, acc = fma(a[i,k], b[k,j], acc) for
-// k = 0, 1, 2, ... from acc = 0. On CUDA cuBLAS is used where it can be loaded (any order, declared so in the contract).
+// k = 0, 1, 2, ... from acc = 0. On CUDA cuBLAS is used where it can be loaded (any order, declared so in the
+// contract).
 #pragma once
 
 #include "kernels/launch.h"
@@ -23,7 +24,8 @@ struct Matrix {
   Matrix transposed() const;
 };
 
-/// CPU: c[i * columns + j] continues its chain over k with a[i,k] b[k,j], or begins it at 0; c is dense fp32 of a.rows x b.columns.
+/// CPU: c[i * columns + j] continues its chain over k with a[i,k] b[k,j], or begins it at 0; c is dense fp32 of a.rows
+/// x b.columns.
 void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zero = false);
 
 /// out[i,j] = sum over k of a[i,k] b[k,j], + bias[j] if there is one, rounded once. Nothing if out is null.

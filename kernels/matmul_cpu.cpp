@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU matrix product: panels packed as fp32, a 6 x 16 tile of chains in registers (Goto & van de Geijn 2008); 12 x 32 where the processor
-// has AVX-512. A chain is the same in either, and so are the bits.
+// The CPU matrix product: panels packed as fp32, a 6 x 16 tile of chains in registers (Goto & van de Geijn 2008); 12 x
+// 32 where the processor has AVX-512. A chain is the same in either, and so are the bits.
 #include "kernels/matmul.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -35,11 +35,13 @@ Matrix Matrix::transposed() const {
 
 namespace {
 
-constexpr std::int64_t kTileRows = 6;      // 6 x 16 chains fill 12 of the 16 vector registers
+constexpr std::int64_t kTileRows = 6;  // 6 x 16 chains fill 12 of the 16 vector registers
 constexpr std::int64_t kTileColumns = 16;
-constexpr std::int64_t kDepth = 512;       // k at a time: 12 rows of A (24 KiB) stay in the first-level cache, and B comes from the second
-constexpr std::int64_t kBlockRows = 96;    // a block of A (192 KiB) stays in the second-level cache
-constexpr std::int64_t kFewRows = 192;     // up to here a panel of B is used once and so packed just before: these columns of it (128 KiB) at a time
+constexpr std::int64_t kDepth =
+    512;  // k at a time: 12 rows of A (24 KiB) stay in the first-level cache, and B comes from the second
+constexpr std::int64_t kBlockRows = 96;  // a block of A (192 KiB) stays in the second-level cache
+constexpr std::int64_t kFewRows =
+    192;  // up to here a panel of B is used once and so packed just before: these columns of it (128 KiB) at a time
 constexpr std::int64_t kChunkColumns = 64;
 
 struct AlignedDelete {
@@ -59,7 +61,9 @@ void transpose_8x8(const float* from, std::int64_t stride, float* to) {
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) row[i] = _mm256_loadu_ps(from + i * stride);
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) pair[2 * i] = _mm256_unpacklo_ps(row[2 * i], row[2 * i + 1]), pair[2 * i + 1] = _mm256_unpackhi_ps(row[2 * i], row[2 * i + 1]);
+  for (int i = 0; i < 4; ++i)
+    pair[2 * i] = _mm256_unpacklo_ps(row[2 * i], row[2 * i + 1]),
+             pair[2 * i + 1] = _mm256_unpackhi_ps(row[2 * i], row[2 * i + 1]);
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i)
 #pragma GCC unroll 2
@@ -74,13 +78,16 @@ void transpose_8x8(const float* from, std::int64_t stride, float* to) {
   }
 }
 
-/// Of 16 rows, as many k as come in sixteens; returns how many. Eight rows at a time: more may be lines of one set of the first cache.
+/// Of 16 rows, as many k as come in sixteens; returns how many. Eight rows at a time: more may be lines of one set of
+/// the first cache.
 std::int64_t transpose(const float* from, std::int64_t stride, std::int64_t depth, float* packed) {
   const std::int64_t whole = depth / kTileColumns * kTileColumns;
   for (std::int64_t k = 0; k < whole; k += kTileColumns)
     for (int i = 0; i < kTileColumns; i += 8) {
-      for (int line = 0; line < 8; ++line) _mm_prefetch(reinterpret_cast<const char*>(from + (i + line) * stride + k) + 256, _MM_HINT_T0);
-      for (int half = 0; half < kTileColumns; half += 8) transpose_8x8(from + i * stride + k + half, stride, packed + (k + half) * kTileColumns + i);
+      for (int line = 0; line < 8; ++line)
+        _mm_prefetch(reinterpret_cast<const char*>(from + (i + line) * stride + k) + 256, _MM_HINT_T0);
+      for (int half = 0; half < kTileColumns; half += 8)
+        transpose_8x8(from + i * stride + k + half, stride, packed + (k + half) * kTileColumns + i);
     }
   return whole;
 }
@@ -107,7 +114,8 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
       return;
     }
   }
-  constexpr std::int64_t kApart = kDepth + 16;  // so that equal places of the rows are not in one set of the first-level cache
+  constexpr std::int64_t kApart =
+      kDepth + 16;                       // so that equal places of the rows are not in one set of the first-level cache
   alignas(64) float row[width][kApart];  // one row at a time as fp32, so that the conversion vectorises
   for (std::int64_t i = 0; i < n; ++i) {
     const T* line = from + i * m.row_stride;
@@ -129,7 +137,8 @@ void pack_panel(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_
 
 /// Panels of 16 side by side of a matrix whose rows are the inner ones: by k, so that each of its pages comes once.
 template <class T>
-void pack_beside(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth, float* __restrict__ packed) {
+void pack_beside(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth,
+                 float* __restrict__ packed) {
   const T* from = static_cast<const T*>(m.data) + first + k0 * m.column_stride;
   for (std::int64_t k = 0; k < depth; ++k, from += m.column_stride, packed += kTileColumns)
     for (std::int64_t j = 0; j < n; j += kTileColumns)
@@ -153,10 +162,13 @@ void pack(const Matrix& m, std::int64_t first, std::int64_t n, std::int64_t k0, 
 }
 
 /// Some columns of B, `columns` transposed, as panels.
-void pack_columns(const Matrix& columns, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth, float* packed) {
+void pack_columns(const Matrix& columns, std::int64_t first, std::int64_t n, std::int64_t k0, std::int64_t depth,
+                  float* packed) {
   if (columns.row_stride == 1 && n % kTileColumns == 0)
-    return with_storage(columns.dtype, [&](auto storage) { pack_beside<decltype(storage)>(columns, first, n, k0, depth, packed); });
-  for (std::int64_t j = 0; j < n; j += kTileColumns) pack<kTileColumns>(columns, first + j, std::min(kTileColumns, n - j), k0, depth, packed + j * depth);
+    return with_storage(columns.dtype,
+                        [&](auto storage) { pack_beside<decltype(storage)>(columns, first, n, k0, depth, packed); });
+  for (std::int64_t j = 0; j < n; j += kTileColumns)
+    pack<kTileColumns>(columns, first + j, std::min(kTileColumns, n - j), k0, depth, packed + j * depth);
 }
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -188,8 +200,9 @@ void tile(const float* __restrict__ a, const float* __restrict__ b, std::int64_t
 
 /// Continues `rows` x 32 chains, at most 12: two panels of A, `a_panel` apart, by two of B.
 template <int rows>
-__attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, std::int64_t a_panel, const float* __restrict__ b, std::int64_t b_panel,
-                                                  std::int64_t depth, float* __restrict__ c, std::int64_t stride, bool fresh) {
+__attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, std::int64_t a_panel,
+                                                  const float* __restrict__ b, std::int64_t b_panel, std::int64_t depth,
+                                                  float* __restrict__ c, std::int64_t stride, bool fresh) {
   __m512 low[rows], high[rows];
 #pragma GCC unroll 12
   for (int i = 0; i < rows; ++i) {
@@ -197,7 +210,8 @@ __attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, s
     high[i] = fresh ? _mm512_setzero_ps() : _mm512_loadu_ps(c + i * stride + kTileColumns);
   }
   for (int i = 0; i < rows; ++i) {  // of the next tile below; past the end of c it does nothing
-    const auto below = reinterpret_cast<std::uintptr_t>(c) + static_cast<std::uintptr_t>((rows + i) * stride) * sizeof(float);
+    const auto below =
+        reinterpret_cast<std::uintptr_t>(c) + static_cast<std::uintptr_t>((rows + i) * stride) * sizeof(float);
     __builtin_prefetch(reinterpret_cast<const void*>(below), 1);
     __builtin_prefetch(reinterpret_cast<const void*>(below + 64), 1);
   }
@@ -217,10 +231,14 @@ __attribute__((target("avx512f"))) void wide_rows(const float* __restrict__ a, s
   }
 }
 
-using WideTile = void (*)(const float* a, std::int64_t a_panel, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, std::int64_t stride, bool fresh);
-constexpr WideTile kWideTiles[] = {nullptr, wide_rows<1>, wide_rows<2>, wide_rows<3>, wide_rows<4>, wide_rows<5>, wide_rows<6>, wide_rows<7>, wide_rows<8>, wide_rows<9>, wide_rows<10>, wide_rows<11>, wide_rows<12>};
+using WideTile = void (*)(const float* a, std::int64_t a_panel, const float* b, std::int64_t b_panel,
+                          std::int64_t depth, float* c, std::int64_t stride, bool fresh);
+constexpr WideTile kWideTiles[] = {nullptr,       wide_rows<1>,  wide_rows<2>, wide_rows<3>, wide_rows<4>,
+                                   wide_rows<5>,  wide_rows<6>,  wide_rows<7>, wide_rows<8>, wide_rows<9>,
+                                   wide_rows<10>, wide_rows<11>, wide_rows<12>};
 
-void wide_tile(std::int64_t rows, const float* a, std::int64_t a_panel, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, std::int64_t stride, bool fresh) {
+void wide_tile(std::int64_t rows, const float* a, std::int64_t a_panel, const float* b, std::int64_t b_panel,
+               std::int64_t depth, float* c, std::int64_t stride, bool fresh) {
   kWideTiles[rows](a, a_panel, b, b_panel, depth, c, stride, fresh);
 }
 
@@ -231,7 +249,8 @@ bool runs_wide() {
 
 #else
 
-void wide_tile(std::int64_t, const float*, std::int64_t, const float*, std::int64_t, std::int64_t, float*, std::int64_t, bool) {}
+void wide_tile(std::int64_t, const float*, std::int64_t, const float*, std::int64_t, std::int64_t, float*, std::int64_t,
+               bool) {}
 bool runs_wide() { return false; }
 
 void tile(const float* __restrict__ a, const float* __restrict__ b, std::int64_t depth, float* __restrict__ c,
@@ -254,7 +273,8 @@ void edge_tile(const float* a, const float* b, std::int64_t depth, float* c, std
   for (std::int64_t i = 0; i < rows; ++i) std::copy_n(copy + i * kTileColumns, columns, c + i * stride);
 }
 
-/// Fetches a piece of a matrix into the second-level cache, a few lines at a time between other work. What lies in no lines of its own is left.
+/// Fetches a piece of a matrix into the second-level cache, a few lines at a time between other work. What lies in no
+/// lines of its own is left.
 class Ahead {
  public:
   Ahead() = default;
@@ -263,7 +283,8 @@ class Ahead {
     if (m.row_stride != 1 && m.column_stride != 1) return;
     const bool rows_lie = m.column_stride == 1;
     at_ = static_cast<const char*>(m.data) + (first * m.row_stride + k0 * m.column_stride) * size;
-    runs_ = rows_lie ? n : depth, step_ = (rows_lie ? m.row_stride : m.column_stride) * size, length_ = (rows_lie ? depth : n) * size;
+    runs_ = rows_lie ? n : depth, step_ = (rows_lie ? m.row_stride : m.column_stride) * size,
+    length_ = (rows_lie ? depth : n) * size;
   }
   void fetch(int lines) {
     for (; lines > 0 && runs_ > 0; --lines) {
@@ -279,20 +300,25 @@ class Ahead {
 };
 
 /// c [rows, columns], rows `stride` apart, continued over `depth` steps: packed panels of A by packed panels of B.
-void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t rows, std::int64_t columns, std::int64_t depth, float* c, std::int64_t stride, bool fresh, Ahead ahead = {}) {
+void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t rows, std::int64_t columns,
+                     std::int64_t depth, float* c, std::int64_t stride, bool fresh, Ahead ahead = {}) {
   static const bool wide = runs_wide();
   constexpr int kLines = 96;  // after each tile of some ten thousand cycles
   const auto narrow = [&](std::int64_t i, std::int64_t j) {
     const std::int64_t width = std::min(kTileColumns, columns - j);
     float* const at = c + i * stride + j;
-    if (rows - i >= kTileRows && width == kTileColumns) tile(packed_a + i * depth, packed_b + j * depth, depth, at, stride, fresh);
-    else edge_tile(packed_a + i * depth, packed_b + j * depth, depth, at, stride, std::min(kTileRows, rows - i), width, fresh);
+    if (rows - i >= kTileRows && width == kTileColumns)
+      tile(packed_a + i * depth, packed_b + j * depth, depth, at, stride, fresh);
+    else
+      edge_tile(packed_a + i * depth, packed_b + j * depth, depth, at, stride, std::min(kTileRows, rows - i), width,
+                fresh);
   };
   for (std::int64_t j = 0; j < columns; j += 2 * kTileColumns) {
     const bool two = columns - j >= 2 * kTileColumns;
     std::int64_t i = 0;
     for (; wide && two && i < rows; i += 2 * kTileRows, ahead.fetch(kLines))
-      wide_tile(std::min(2 * kTileRows, rows - i), packed_a + i * depth, kTileRows * depth, packed_b + j * depth, kTileColumns * depth, depth, c + i * stride + j, stride, fresh);
+      wide_tile(std::min(2 * kTileRows, rows - i), packed_a + i * depth, kTileRows * depth, packed_b + j * depth,
+                kTileColumns * depth, depth, c + i * stride + j, stride, fresh);
     for (std::int64_t k = j; k < std::min(columns, j + 2 * kTileColumns); k += kTileColumns)
       for (std::int64_t rest = i; rest < rows; rest += kTileRows) narrow(rest, k);
   }
@@ -300,23 +326,31 @@ void multiply_panels(const float* packed_a, const float* packed_b, std::int64_t 
 
 /// Of few rows: all of A packed, and B as its columns come.
 void multiply_few_rows(const Matrix& a, const Matrix& b, float* c, bool from_zero) {
-  const std::int64_t rows = a.rows, columns = b.columns, depth = a.columns, padded_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
+  const std::int64_t rows = a.rows, columns = b.columns, depth = a.columns,
+                     padded_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
   const Buffer packed_a = buffer_of(depth * padded_rows);  // block k0 begins at k0 * padded rows
   for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
     const std::int64_t d = std::min(kDepth, depth - k0);
-    for (std::int64_t i = 0; i < rows; i += kTileRows) pack<kTileRows>(a, i, std::min(kTileRows, rows - i), k0, d, packed_a.get() + k0 * padded_rows + i * d);
+    for (std::int64_t i = 0; i < rows; i += kTileRows)
+      pack<kTileRows>(a, i, std::min(kTileRows, rows - i), k0, d, packed_a.get() + k0 * padded_rows + i * d);
   }
   const Matrix b_columns = b.transposed();
   parallel_for((columns + kChunkColumns - 1) / kChunkColumns, 1, [&](std::int64_t begin, std::int64_t end) {
     const Buffer packed_b = buffer_of(std::min(kDepth, depth) * kChunkColumns);
     const std::int64_t depths = (depth + kDepth - 1) / kDepth;
     for (std::int64_t piece = begin * depths; piece < end * depths; ++piece) {
-      const auto columns_of = [&](std::int64_t of) { return std::min(kChunkColumns, columns - of / depths * kChunkColumns); };
+      const auto columns_of = [&](std::int64_t of) {
+        return std::min(kChunkColumns, columns - of / depths * kChunkColumns);
+      };
       const auto depth_of = [&](std::int64_t of) { return std::min(kDepth, depth - of % depths * kDepth); };
-      const std::int64_t first = piece / depths * kChunkColumns, n = columns_of(piece), k0 = piece % depths * kDepth, d = depth_of(piece), next = piece + 1;
+      const std::int64_t first = piece / depths * kChunkColumns, n = columns_of(piece), k0 = piece % depths * kDepth,
+                         d = depth_of(piece), next = piece + 1;
       pack_columns(b_columns, first, n, k0, d, packed_b.get());
-      const Ahead ahead = next < end * depths ? Ahead(b_columns, next / depths * kChunkColumns, columns_of(next), next % depths * kDepth, depth_of(next)) : Ahead();
-      multiply_panels(packed_a.get() + k0 * padded_rows, packed_b.get(), rows, n, d, c + first, columns, from_zero && k0 == 0, ahead);
+      const Ahead ahead = next < end * depths ? Ahead(b_columns, next / depths * kChunkColumns, columns_of(next),
+                                                      next % depths * kDepth, depth_of(next))
+                                              : Ahead();
+      multiply_panels(packed_a.get() + k0 * padded_rows, packed_b.get(), rows, n, d, c + first, columns,
+                      from_zero && k0 == 0, ahead);
     }
   });
 }
@@ -340,7 +374,8 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zer
     for (std::int64_t piece = begin; piece < end; ++piece) {
       const std::int64_t k0 = piece / panels * kDepth, j = piece % panels * kTileColumns;
       const std::int64_t d = std::min(kDepth, depth - k0);
-      pack<kTileColumns>(b_columns, j, std::min(kTileColumns, columns - j), k0, d, packed_b.get() + k0 * padded + j * d);
+      pack<kTileColumns>(b_columns, j, std::min(kTileColumns, columns - j), k0, d,
+                         packed_b.get() + k0 * padded + j * d);
     }
   });
   const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
@@ -350,8 +385,10 @@ void matmul_accumulate(const Matrix& a, const Matrix& b, float* c, bool from_zer
       const std::int64_t i0 = block * kBlockRows, n = std::min(kBlockRows, rows - i0);
       for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
         const std::int64_t d = std::min(kDepth, depth - k0);
-        for (std::int64_t i = 0; i < n; i += kTileRows) pack<kTileRows>(a, i0 + i, std::min(kTileRows, n - i), k0, d, packed_a.get() + i * d);
-        multiply_panels(packed_a.get(), packed_b.get() + k0 * padded, n, columns, d, c + i0 * columns, columns, from_zero && k0 == 0);
+        for (std::int64_t i = 0; i < n; i += kTileRows)
+          pack<kTileRows>(a, i0 + i, std::min(kTileRows, n - i), k0, d, packed_a.get() + i * d);
+        multiply_panels(packed_a.get(), packed_b.get() + k0 * padded, n, columns, d, c + i0 * columns, columns,
+                        from_zero && k0 == 0);
       }
     }
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = max over windows of kernel x kernel, `stride` apart, the image padded by -inf.   Run it alone: ampcheck check max_pool2d
-// NaN wins; of equal values the first, row-major. Backward finds the winner again and gives it the window's cotangent;
-// where windows overlap an element's cotangents are added in fp32, windows in row-major order.
+// y = max over windows of kernel x kernel, `stride` apart, the image padded by -inf.   Run it alone: ampcheck check
+// max_pool2d NaN wins; of equal values the first, row-major. Backward finds the winner again and gives it the window's
+// cotangent; where windows overlap an element's cotangents are added in fp32, windows in row-major order.
 #include <algorithm>
 #include <vector>
 
@@ -40,7 +40,8 @@ struct Forward : Pool {
   AMPCHECK_HD void operator()(const Io& io, std::int64_t i) const {
     const std::int64_t plane = i / (out_height * out_width), at = i % (out_height * out_width);
     float value = -__builtin_huge_valf();
-    winner([&](std::int64_t k) { return io.get(x, plane * height * width + k); }, at / out_width, at % out_width, value);
+    winner([&](std::int64_t k) { return io.get(x, plane * height * width + k); }, at / out_width, at % out_width,
+           value);
     io.put(y, i, value);
   }
 };
@@ -67,7 +68,8 @@ struct DoubleBackward : Pool {
   AMPCHECK_HD void operator()(const Io& io, std::int64_t i) const {
     const std::int64_t plane = i / (out_height * out_width), at = i % (out_height * out_width);
     float value = 0;
-    const std::int64_t best = winner([&](std::int64_t k) { return io.get(x, plane * height * width + k); }, at / out_width, at % out_width, value);
+    const std::int64_t best = winner([&](std::int64_t k) { return io.get(x, plane * height * width + k); },
+                                     at / out_width, at % out_width, value);
     io.put(dy, i, best < 0 ? 0.0f : io.get(dx, plane * height * width + best));
   }
 };
@@ -86,7 +88,8 @@ Pool pool_of(const KernelCall& call, const Shape& y) {
 
 // ---- CPU: one plane at a time, as fp32 ------------------------------------------------------------------------------
 
-/// Calls work(window index in the output plane, winner's index in the plane, winner's value) for every window of a plane.
+/// Calls work(window index in the output plane, winner's index in the plane, winner's value) for every window of a
+/// plane.
 template <class Work>
 void for_windows(const Pool& pool, const float* plane, const Work& work) {
   for (std::int64_t oh = 0; oh < pool.out_height; ++oh)
@@ -101,7 +104,8 @@ void run_cpu(const Pool& pool, std::int64_t planes, bool backward) {
   const std::int64_t n = pool.height * pool.width, out_n = pool.out_height * pool.out_width;
   parallel_for(planes, std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(n, 1)),
                [&](std::int64_t begin, std::int64_t end) {
-                 std::vector<float> in(static_cast<std::size_t>(n)), out(static_cast<std::size_t>(out_n)), sums(in.size());
+                 std::vector<float> in(static_cast<std::size_t>(n)), out(static_cast<std::size_t>(out_n)),
+                     sums(in.size());
                  for (std::int64_t p = begin; p < end; ++p) {
                    const float* plane = read(pool.x, p * n, n, in.data());
                    if (!backward) {

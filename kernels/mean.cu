@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = sum(x) / n along the last axis (axis = -1) or over rows (axis = 0), the axis kept.       Run it alone: ampcheck check mean
-// Backward: dx = dy / n, repeated. Of an empty axis: 0 / 0, NaN.
+// y = sum(x) / n along the last axis (axis = -1) or over rows (axis = 0), the axis kept.       Run it alone: ampcheck
+// check mean Backward: dx = dy / n, repeated. Of an empty axis: 0 / 0, NaN.
 #include "kernels/column_reduce.h"
 #include "kernels/elementwise.h"
 #include "kernels/row_reduce.h"

@@ -38,7 +38,8 @@ struct DeviceLanes {
   /// Called by all threads of a warp together.
   __device__ void add(std::int64_t* sum, std::int64_t more) const {
     for (int width = kLanes / 2; width > 0; width /= 2) more += __shfl_down_sync(~0u, more, width);
-    if (threadIdx.x % kLanes == 0 && more != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(more));
+    if (threadIdx.x % kLanes == 0 && more != 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(more));
   }
   __device__ void raise(float* flag) const { *flag = 1.0f; }
 };
@@ -56,21 +57,26 @@ AMPCHECK_HD std::int64_t tensor_of(const Entry* table, std::int64_t tensors, std
 }
 
 template <class Program, class Entry, class Lanes>
-AMPCHECK_HD void run_chunk(const Program& program, const Entry* table, std::int64_t tensors, std::int64_t chunk, const Lanes& lanes) {
+AMPCHECK_HD void run_chunk(const Program& program, const Entry* table, std::int64_t tensors, std::int64_t chunk,
+                           const Lanes& lanes) {
   const Entry& entry = table[tensor_of(table, tensors, chunk)];
-  const std::int64_t begin = (chunk - entry.first_chunk) * kChunk, end = begin + kChunk < entry.count ? begin + kChunk : entry.count;
+  const std::int64_t begin = (chunk - entry.first_chunk) * kChunk,
+                     end = begin + kChunk < entry.count ? begin + kChunk : entry.count;
   program(lanes, entry, begin, end);
 }
 
 #if AMPCHECK_CUDA_COMPILER
 template <class Program, class Entry>
-__global__ void multi_tensor_kernel(const __grid_constant__ Program program, const Entry* table, std::int64_t tensors, std::int64_t chunks) {
-  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) run_chunk(program, table, tensors, chunk, DeviceLanes{});
+__global__ void multi_tensor_kernel(const __grid_constant__ Program program, const Entry* table, std::int64_t tensors,
+                                    std::int64_t chunks) {
+  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x)
+    run_chunk(program, table, tensors, chunk, DeviceLanes{});
 }
 #endif
 
 template <class Program, class Entry>
-void run_chunks(const KernelCall& call, const Program& program, const Entry* table, std::int64_t tensors, std::int64_t chunks) {
+void run_chunks(const KernelCall& call, const Program& program, const Entry* table, std::int64_t tensors,
+                std::int64_t chunks) {
   if (call.device == Device::cuda) {
 #if AMPCHECK_CUDA_COMPILER
     multi_tensor_kernel<<<grid_for(chunks, 1), 256, 0, stream_of(call)>>>(program, table, tensors, chunks);
@@ -85,9 +91,11 @@ void run_chunks(const KernelCall& call, const Program& program, const Entry* tab
   });
 }
 
-/// One launch of `program` over all entries, which have `count` and get `first_chunk`; `touched`: the tensors, for the stream to know.
+/// One launch of `program` over all entries, which have `count` and get `first_chunk`; `touched`: the tensors, for the
+/// stream to know.
 template <class Program, class Entry>
-void launch_at_once(Stream& stream, std::vector<Entry>& entries, std::vector<std::pair<std::string, TensorView>> touched, const Program& program) {
+void launch_at_once(Stream& stream, std::vector<Entry>& entries,
+                    std::vector<std::pair<std::string, TensorView>> touched, const Program& program) {
   std::int64_t chunks = 0;
   for (Entry& entry : entries) entry.first_chunk = chunks, chunks += (entry.count + kChunk - 1) / kChunk;
   std::erase_if(entries, [](const Entry& entry) { return entry.count == 0; });
@@ -100,10 +108,12 @@ void launch_at_once(Stream& stream, std::vector<Entry>& entries, std::vector<std
   touched.emplace_back("table", table.view());
   const auto* const first = static_cast<const Entry*>(table.data());
   const auto tensors = static_cast<std::int64_t>(entries.size());
-  stream.launch([=](const KernelCall& call) { run_chunks(call, program, first, tensors, chunks); }, {.tensors = std::move(touched)});
+  stream.launch([=](const KernelCall& call) { run_chunks(call, program, first, tensors, chunks); },
+                {.tensors = std::move(touched)});
 }
 
-// Unscale and check ---------------------------------------------------------------------------------------------------------
+// Unscale and check
+// ---------------------------------------------------------------------------------------------------------
 
 struct UnscaleEntry {
   void* data;
@@ -132,7 +142,8 @@ struct Unscale {
   }
 };
 
-// Update --------------------------------------------------------------------------------------------------------------------
+// Update
+// --------------------------------------------------------------------------------------------------------------------
 
 /// In the order of the members of UpdateCounts that a device counts.
 enum Count { kIntended, kStagnant, kCopyStagnant, kWithGrad, kWithGradStagnant, kSecondMomentZero, kCounts };
@@ -165,9 +176,12 @@ struct Update {
   AMPCHECK_HD void sgd(Element& e, bool first) const {
     if (has_momentum) {
       float& buffer = e.moment[0];
-      if (first) buffer = e.g;
-      else if (fused) buffer = math::fma(buffer, momentum, e.g * fresh);
-      else buffer = math::fma(fresh, e.g, buffer * momentum);
+      if (first)
+        buffer = e.g;
+      else if (fused)
+        buffer = math::fma(buffer, momentum, e.g * fresh);
+      else
+        buffer = math::fma(fresh, e.g, buffer * momentum);
       e.g = nesterov ? math::fma(momentum, buffer, e.g) : buffer;
     }
     e.p = math::fma(-lr, e.g, e.p);
@@ -201,11 +215,16 @@ struct Update {
 
   AMPCHECK_HD void update(Element& e, const UpdateEntry& t) const {
     if (maximize) e.g = -e.g;
-    if (has_decay && adam && decoupled) e.p = e.p * keep;
-    else if (has_decay) e.g = math::fma(weight_decay, e.p, e.g);
-    if (!adam) sgd(e, t.first);
-    else if (fused) adam_fused(e, t);
-    else adam_reference(e, t);
+    if (has_decay && adam && decoupled)
+      e.p = e.p * keep;
+    else if (has_decay)
+      e.g = math::fma(weight_decay, e.p, e.g);
+    if (!adam)
+      sgd(e, t.first);
+    else if (fused)
+      adam_fused(e, t);
+    else
+      adam_reference(e, t);
   }
 
   template <class Lanes>
@@ -232,7 +251,8 @@ struct Update {
   }
 
   /// Of what was stored.
-  AMPCHECK_HD void count(const UpdateEntry& t, std::int64_t i, float old, float old_copy, bool had, bool meant, std::int64_t* sums) const {
+  AMPCHECK_HD void count(const UpdateEntry& t, std::int64_t i, float old, float old_copy, bool had, bool meant,
+                         std::int64_t* sums) const {
     const bool same = t.target.load(i) == old;
     sums[kIntended] += meant, sums[kStagnant] += meant && same;
     sums[kWithGrad] += had, sums[kWithGradStagnant] += had && same;
@@ -246,11 +266,15 @@ Place place_of(const TensorView& view) { return {view.data, view.dtype}; }
 Update update_of(const UpdateRule& r) {
   using Kind = UpdateRule::Kind;
   Update u{};
-  u.adam = r.kind == Kind::adam, u.fused = r.fused, u.maximize = r.maximize, u.decoupled = r.decoupled, u.amsgrad = r.amsgrad, u.nesterov = r.nesterov;
-  u.has_momentum = r.momentum != 0.0, u.has_decay = r.weight_decay != 0.0, u.divides = r.grad_scale.has_value(), u.counts = r.count;
-  u.lr = static_cast<float>(r.lr), u.weight_decay = static_cast<float>(r.weight_decay), u.keep = static_cast<float>(1.0 - r.lr * r.weight_decay);
+  u.adam = r.kind == Kind::adam, u.fused = r.fused, u.maximize = r.maximize, u.decoupled = r.decoupled,
+  u.amsgrad = r.amsgrad, u.nesterov = r.nesterov;
+  u.has_momentum = r.momentum != 0.0, u.has_decay = r.weight_decay != 0.0, u.divides = r.grad_scale.has_value(),
+  u.counts = r.count;
+  u.lr = static_cast<float>(r.lr), u.weight_decay = static_cast<float>(r.weight_decay),
+  u.keep = static_cast<float>(1.0 - r.lr * r.weight_decay);
   u.momentum = static_cast<float>(r.momentum), u.fresh = static_cast<float>(1.0 - r.dampening);
-  u.lerp = static_cast<float>(1.0 - r.beta1), u.beta2 = static_cast<float>(r.beta2), u.square = static_cast<float>(1.0 - r.beta2), u.eps = static_cast<float>(r.eps);
+  u.lerp = static_cast<float>(1.0 - r.beta1), u.beta2 = static_cast<float>(r.beta2),
+  u.square = static_cast<float>(1.0 - r.beta2), u.eps = static_cast<float>(r.eps);
   u.grad_scale = r.grad_scale.value_or(1.0f);
   return u;
 }
@@ -258,7 +282,10 @@ Update update_of(const UpdateRule& r) {
 }  // namespace
 
 void unscale_at_once(Stream& stream, std::span<const TensorView> grads, float inv_scale, float& found_inf) {
-  const auto taken = [](const TensorView& g) { return g.is_dense() && (g.dtype == Dtype::fp64 || g.dtype == Dtype::fp32 || g.dtype == Dtype::fp16 || g.dtype == Dtype::bf16); };
+  const auto taken = [](const TensorView& g) {
+    return g.is_dense() &&
+           (g.dtype == Dtype::fp64 || g.dtype == Dtype::fp32 || g.dtype == Dtype::fp16 || g.dtype == Dtype::bf16);
+  };
   if (!std::all_of(grads.begin(), grads.end(), taken)) {
     stream.wait();
     return check_and_unscale(grads, inv_scale, found_inf);
@@ -267,19 +294,30 @@ void unscale_at_once(Stream& stream, std::span<const TensorView> grads, float in
   const Tensor found(Dtype::fp32, {1});
   std::vector<UnscaleEntry> entries;
   std::vector<std::pair<std::string, TensorView>> touched = {{"found_inf", found.view()}};
-  for (const TensorView& grad : grads) entries.push_back({grad.data, grad.dtype, grad.count(), 0}), touched.emplace_back("grad", grad);
+  for (const TensorView& grad : grads)
+    entries.push_back({grad.data, grad.dtype, grad.count(), 0}), touched.emplace_back("grad", grad);
   launch_at_once(stream, entries, std::move(touched), Unscale{inv_scale, found.span<float>().data()});
   stream.wait();
   if (found.span<float>()[0] != 0.0f) found_inf = 1.0f;
 }
 
-void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) {
+void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const UpdateRule& rule,
+                    std::span<UpdateCounts> counts) {
   const MemoryScope scope(&stream);
   const Tensor sums(Dtype::i64, {std::ssize(tensors), kCounts});
   std::vector<UpdateEntry> entries;
   std::vector<std::pair<std::string, TensorView>> touched = {{"counts", sums.view()}};
   for (const TensorUpdate& t : tensors) {
-    UpdateEntry e{place_of(t.target), place_of(t.copy), place_of(t.grad), {}, static_cast<float>(-t.step_size), static_cast<float>(t.correction), t.first, nullptr, t.target.count(), 0};
+    UpdateEntry e{place_of(t.target),
+                  place_of(t.copy),
+                  place_of(t.grad),
+                  {},
+                  static_cast<float>(-t.step_size),
+                  static_cast<float>(t.correction),
+                  t.first,
+                  nullptr,
+                  t.target.count(),
+                  0};
     e.counts = sums.span<std::int64_t>().data() + kCounts * std::ssize(entries);
     touched.emplace_back("target", t.target), touched.emplace_back("grad", t.grad);
     if (t.copy.data != nullptr) touched.emplace_back("copy", t.copy);
@@ -296,7 +334,8 @@ void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const
     const std::int64_t* const s = sums.span<std::int64_t>().data() + kCounts * k;
     UpdateCounts& c = counts[k];
     c.intended += s[kIntended], c.stagnant += s[kStagnant], c.copy_stagnant += s[kCopyStagnant];
-    c.with_grad += s[kWithGrad], c.with_grad_stagnant += s[kWithGradStagnant], c.second_moment_zero += s[kSecondMomentZero];
+    c.with_grad += s[kWithGrad], c.with_grad_stagnant += s[kWithGradStagnant],
+        c.second_moment_zero += s[kSecondMomentZero];
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pattern: a program for one row (the last axis), written once and run for every row, on both devices.
 //
-// The order of a row's sum, and of its maximum: lane l of 32 takes elements l, l + 32, l + 64, ... in this order, starting
-// from 0 (-inf for the maximum); then the lanes join as a tree, lane l with l + 16, l + 8, l + 4, l + 2, l + 1.
-// On CUDA a row is a warp, so both devices give the same bits.
+// The order of a row's sum, and of its maximum: lane l of 32 takes elements l, l + 32, l + 64, ... in this order,
+// starting from 0 (-inf for the maximum); then the lanes join as a tree, lane l with l + 16, l + 8, l + 4, l + 2, l
+// + 1. On CUDA a row is a warp, so both devices give the same bits.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ struct RowOperand {
   RowOperand() = default;
   /// Rows along the last axis.
   RowOperand(const TensorView& view) : operand(view), length(view.shape.last()) {}  // NOLINT: meant to convert
-  RowOperand(const TensorView* view) {                                               // NOLINT: null is absent
+  RowOperand(const TensorView* view) {                                              // NOLINT: null is absent
     if (view) *this = RowOperand(*view);
   }
   RowOperand(const Operand& any, std::int64_t row_length) : operand(any), length(row_length) {}
@@ -81,8 +81,8 @@ inline RowOperand per_row(const TensorView& view) { return {Operand(view), 1}; }
 //   row.scalar(k)         input k of one element a row
 //   row.index(k)          the same for int64
 //   row.sum(f), row.max(f)  over f(i), in the order above
-//   row.once(k, f)        f itself, or what computes it once and keeps it where that is cheaper; k = 0 or 1 names the room
-//   row.out(k, f)         output k = f(i) for every i, rounded to its dtype; nothing if the output is absent
+//   row.once(k, f)        f itself, or what computes it once and keeps it where that is cheaper; k = 0 or 1 names the
+//   room row.out(k, f)         output k = f(i) for every i, rounded to its dtype; nothing if the output is absent
 //   row.save(k, value)    output k of one element a row
 // Inputs and outputs are numbered as they were given to row_reduce.
 

@@ -40,13 +40,17 @@ struct Nothing {
 /// A slope and what it is multiplied by.
 template <class Slope>
 struct Times {
-  AMPCHECK_HD float operator()(float x, float dy, float cotangent) const { return (dy * cotangent) * Slope::derivative(x); }
+  AMPCHECK_HD float operator()(float x, float dy, float cotangent) const {
+    return (dy * cotangent) * Slope::derivative(x);
+  }
   AMPCHECK_HD float operator()(float x, float cotangent) const { return cotangent * Slope::value(x); }
 };
 
 struct GeluSlope {
   static AMPCHECK_HD float density(float x) { return math::exp(-0.5f * x * x) * 0.39894228040143268f; }  // 1/sqrt(2 pi)
-  static AMPCHECK_HD float value(float x) { return 0.5f * (1.0f + math::erf(x * 0.70710678118654752f)) + x * density(x); }
+  static AMPCHECK_HD float value(float x) {
+    return 0.5f * (1.0f + math::erf(x * 0.70710678118654752f)) + x * density(x);
+  }
   static AMPCHECK_HD float derivative(float x) {
     const float pdf = density(x);
     return 2.0f * pdf - x * (x * pdf);
@@ -95,7 +99,9 @@ struct ExpSlope {
 };
 
 struct LogByX {
-  AMPCHECK_HD float operator()(float x, float dy, float cotangent) const { return -math::divide(math::divide(dy * cotangent, x), x); }
+  AMPCHECK_HD float operator()(float x, float dy, float cotangent) const {
+    return -math::divide(math::divide(dy * cotangent, x), x);
+  }
 };
 
 struct Quotient {
@@ -109,7 +115,9 @@ struct DivByY {
 };
 
 struct DivByCotangent {
-  AMPCHECK_HD float operator()(float x, float y, float by_x, float by_y) const { return math::divide(by_x - by_y * math::divide(x, y), y); }
+  AMPCHECK_HD float operator()(float x, float y, float by_x, float by_y) const {
+    return math::divide(by_x - by_y * math::divide(x, y), y);
+  }
 };
 
 AMPCHECK_HD float silu(float x) { return x * math::sigmoid(x); }
@@ -121,11 +129,15 @@ struct SwigluByGate {
 };
 
 struct SwigluByUp {
-  AMPCHECK_HD float operator()(float gate, float dy, float by_gate) const { return by_gate * dy * SiluSlope::value(gate); }
+  AMPCHECK_HD float operator()(float gate, float dy, float by_gate) const {
+    return by_gate * dy * SiluSlope::value(gate);
+  }
 };
 
 struct SwigluByCotangent {
-  AMPCHECK_HD float operator()(float gate, float up, float by_gate, float by_up) const { return by_gate * up * SiluSlope::value(gate) + by_up * silu(gate); }
+  AMPCHECK_HD float operator()(float gate, float up, float by_gate, float by_up) const {
+    return by_gate * up * SiluSlope::value(gate) + by_up * silu(gate);
+  }
 };
 
 /// Inputs: x, dy, dgrad_x. Outputs: dx, ddy.
@@ -157,7 +169,8 @@ struct SoftmaxDoubleBackward {
 template <bool logarithm>
 void softmax(const KernelCall& call) {
   const TensorView& x = call.at("x");
-  row_reduce(call, row_count(x.shape), x.shape.last(), SoftmaxDoubleBackward<logarithm>{}, {x, call.at("dy"), call.at("dgrad_x")}, {call.find("dx"), call.find("ddy")});
+  row_reduce(call, row_count(x.shape), x.shape.last(), SoftmaxDoubleBackward<logarithm>{},
+             {x, call.at("dy"), call.at("dgrad_x")}, {call.find("dx"), call.find("ddy")});
 }
 
 template <class Slope>
@@ -180,7 +193,9 @@ struct NormDoubleBackward {
     const auto with_n = [&](const auto& f) { return mean([&](std::int64_t i) { return f(i) * n(i); }); };
     const float a = with_n(c), b = with_n(h), d = with_n(t);
     const float mean_c = centred ? mean(c) : 0.0f, mean_h = centred ? mean(h) : 0.0f, mean_t = centred ? mean(t) : 0.0f;
-    const auto project = [&](float v, float mean_v, float mean_vn, std::int64_t i) { return r * (v - mean_v - n(i) * mean_vn); };
+    const auto project = [&](float v, float mean_v, float mean_vn, std::int64_t i) {
+      return r * (v - mean_v - n(i) * mean_vn);
+    };
     const auto q = [&](std::int64_t i) { return project(c(i), mean_c, a, i); };
     const auto dx0 = [&](std::int64_t i) { return project(h(i), mean_h, b, i); };
     const float s = mean([&](std::int64_t i) { return c(i) * dx0(i); });
@@ -194,8 +209,11 @@ struct NormDoubleBackward {
 class Scratch {
  public:
   Scratch(const KernelCall& call, const Shape& shape) {
-    if (call.device == Device::cpu) host_ = Tensor(Dtype::fp32, shape), view_ = host_.view();
-    else device_ = allocate_on_device(static_cast<std::size_t>(shape.count()) * sizeof(float)), view_ = {device_.get(), Dtype::fp32, shape, row_major_strides(shape)};
+    if (call.device == Device::cpu)
+      host_ = Tensor(Dtype::fp32, shape), view_ = host_.view();
+    else
+      device_ = allocate_on_device(static_cast<std::size_t>(shape.count()) * sizeof(float)),
+      view_ = {device_.get(), Dtype::fp32, shape, row_major_strides(shape)};
   }
   const TensorView& view() const { return view_; }
 
@@ -211,8 +229,8 @@ void norm(const KernelCall& call, const char* inverse) {
   const Scratch q(call, x.shape);
   const auto given = [&](const char* name, float fill) { return parameter(call.find(name), x.shape, fill); };
   row_reduce(call, row_count(x.shape), x.shape.last(), NormDoubleBackward<centred>{},
-             {x, given("weight", 1.0f), dy, per_row(call.at(inverse)), given("dgrad_x", 0.0f), given("dgrad_weight", 0.0f), given("dgrad_bias", 0.0f),
-              per_row(call.at(centred ? "mean" : inverse))},
+             {x, given("weight", 1.0f), dy, per_row(call.at(inverse)), given("dgrad_x", 0.0f),
+              given("dgrad_weight", 0.0f), given("dgrad_bias", 0.0f), per_row(call.at(centred ? "mean" : inverse))},
              {call.find("dx"), call.find("ddy"), q.view()});
   column_reduce(call, call.find("dweight"), x.shape, Product{}, Same{}, dy, q.view());
   if (const TensorView* const dbias = call.find("dbias")) elementwise(call, dbias, Nothing{}, *dbias);
@@ -234,14 +252,16 @@ void log_double_backward(const KernelCall& call) {
 }
 
 void div_double_backward(const KernelCall& call) {
-  const TensorView &x = call.at("x"), &y = call.at("y"), &dz = call.at("dz"), &by_x = call.at("dgrad_x"), &by_y = call.at("dgrad_y");
+  const TensorView &x = call.at("x"), &y = call.at("y"), &dz = call.at("dz"), &by_x = call.at("dgrad_x"),
+                   &by_y = call.at("dgrad_y");
   elementwise(call, call.find("dx"), LogByX{}, y, dz, by_y);
   elementwise(call, call.find("dy"), DivByY{}, x, y, dz, by_x, by_y);
   elementwise(call, call.find("ddz"), DivByCotangent{}, x, y, by_x, by_y);
 }
 
 void swiglu_double_backward(const KernelCall& call) {
-  const TensorView &gate = call.at("gate"), &up = call.at("up"), &dy = call.at("dy"), &by_gate = call.at("dgrad_gate"), &by_up = call.at("dgrad_up");
+  const TensorView &gate = call.at("gate"), &up = call.at("up"), &dy = call.at("dy"), &by_gate = call.at("dgrad_gate"),
+                   &by_up = call.at("dgrad_up");
   elementwise(call, call.find("dgate"), SwigluByGate{}, gate, up, dy, by_gate, by_up);
   elementwise(call, call.find("dup"), SwigluByUp{}, gate, dy, by_gate);
   elementwise(call, call.find("ddy"), SwigluByCotangent{}, gate, up, by_gate, by_up);
@@ -258,7 +278,8 @@ void tanh_double_backward(const KernelCall& call) {
 void mul_double_backward(const KernelCall& call) {
   elementwise(call, call.find("dx"), Product{}, call.at("dz"), call.at("dgrad_y"));
   elementwise(call, call.find("dy"), Product{}, call.at("dz"), call.at("dgrad_x"));
-  elementwise(call, call.find("ddz"), SumOfProducts{}, call.at("y"), call.at("dgrad_x"), call.at("x"), call.at("dgrad_y"));
+  elementwise(call, call.find("ddz"), SumOfProducts{}, call.at("y"), call.at("dgrad_x"), call.at("x"),
+              call.at("dgrad_y"));
 }
 
 }  // namespace ampcheck::kernels

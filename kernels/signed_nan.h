@@ -11,7 +11,8 @@ namespace ampcheck::kernels {
 AMPCHECK_HD float load_signed(const void* data, Dtype dtype, std::int64_t at) {
   if (dtype == Dtype::fp32) return static_cast<const float*>(data)[at];
   const std::uint32_t code = static_cast<const std::uint16_t*>(data)[at];
-  const float value = dtype == Dtype::bf16 ? to_float(Bf16{static_cast<std::uint16_t>(code)}) : to_float(Fp16{static_cast<std::uint16_t>(code)});
+  const float value = dtype == Dtype::bf16 ? to_float(Bf16{static_cast<std::uint16_t>(code)})
+                                           : to_float(Fp16{static_cast<std::uint16_t>(code)});
   return value != value ? math::from_bits(math::kNanBits | ((code & 0x8000u) << 16)) : value;
 }
 

@@ -22,9 +22,7 @@ struct Fp16 {
 
 AMPCHECK_HD float to_float(float value) { return value; }
 
-AMPCHECK_HD float to_float(Bf16 value) {
-  return math::from_bits(static_cast<std::uint32_t>(value.bits) << 16);
-}
+AMPCHECK_HD float to_float(Bf16 value) { return math::from_bits(static_cast<std::uint32_t>(value.bits) << 16); }
 
 AMPCHECK_HD float to_float(Fp16 value) {
   constexpr std::uint32_t kRebias = (127u - 15u) << 23;
@@ -34,8 +32,7 @@ AMPCHECK_HD float to_float(Fp16 value) {
   const float subnormal = math::from_bits(shifted + kRebias + (1u << 23)) - 0x1p-14f;
   const std::uint32_t normal = shifted + kRebias;
   const std::uint32_t special = normal + kRebias;
-  const std::uint32_t finite =
-      math::select((code & 0x7c00u) == 0u, math::to_bits(subnormal), normal);
+  const std::uint32_t finite = math::select((code & 0x7c00u) == 0u, math::to_bits(subnormal), normal);
   const std::uint32_t magnitude = math::select((code & 0x7c00u) == 0x7c00u, special, finite);
   return math::from_bits(magnitude | ((code & 0x8000u) << 16));
 }
@@ -53,7 +50,8 @@ AMPCHECK_HD float from_float<float>(float value) {
 template <>
 AMPCHECK_HD Bf16 from_float<Bf16>(float value) {
   const std::uint32_t given = math::to_bits(value);
-  const bool nan = static_cast<std::int32_t>(given & 0x7fffffffu) > static_cast<std::int32_t>(math::kInfinityBits);  // vectors compare signed
+  const bool nan = static_cast<std::int32_t>(given & 0x7fffffffu) >
+                   static_cast<std::int32_t>(math::kInfinityBits);  // vectors compare signed
   const std::uint32_t bits = math::select(nan, 0x7fc00000u, given);
   return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }

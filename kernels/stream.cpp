@@ -41,7 +41,8 @@ std::size_t MemoryPool::bytes() const {
 
 void Stream::launch(const KernelFn& kernel, const KernelCall& call) {
   for (const auto& [name, view] : call.tensors)
-    if (view.count() > 0 && !pool_->owns(view.data)) throw Error("[stream] tensor '" + name + "', got host memory, want memory of the stream that the kernel runs on");
+    if (view.count() > 0 && !pool_->owns(view.data))
+      throw Error("[stream] tensor '" + name + "', got host memory, want memory of the stream that the kernel runs on");
   ++launches_;
   busy_ = true;
   enqueue(kernel, call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's kernels in order on one device, and memory that host and device both reach. One rule keeps it sound: whoever wants to read or write
-// such memory on the host calls wait() first, after whatever was launched. Device work alone needs no waiting: it runs in order.
+// A run's kernels in order on one device, and memory that host and device both reach. One rule keeps it sound: whoever
+// wants to read or write such memory on the host calls wait() first, after whatever was launched. Device work alone
+// needs no waiting: it runs in order.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace ampcheck::kernels {
 
-/// Blocks of memory that are handed out again, by size, once they come back. A block may come back while work that was launched before still
-/// uses it: later work on the same stream comes after that, and the host waits.
+/// Blocks of memory that are handed out again, by size, once they come back. A block may come back while work that was
+/// launched before still uses it: later work on the same stream comes after that, and the host waits.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// `source`: new memory, aligned to 64 bytes.
@@ -37,11 +38,14 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
 class Stream : public TensorMemory {
  public:
-  explicit Stream(std::function<std::shared_ptr<void>(std::size_t)> source) : pool_(std::make_shared<MemoryPool>(std::move(source))) {}
+  explicit Stream(std::function<std::shared_ptr<void>(std::size_t)> source)
+      : pool_(std::make_shared<MemoryPool>(std::move(source))) {}
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
-  /// Calls `kernel` with this device and stream, after everything launched before. The tensors of `call` are this stream's: Error otherwise.
+  /// Calls `kernel` with this device and stream, after everything launched before. The tensors of `call` are this
+  /// stream's: Error otherwise.
   void launch(const KernelFn& kernel, const KernelCall& call);
-  /// Until all that was launched is done; throws what a kernel left behind. Costs nothing if nothing was launched since.
+  /// Until all that was launched is done; throws what a kernel left behind. Costs nothing if nothing was launched
+  /// since.
   void wait() override;
   /// How often something was launched.
   std::int64_t launches() const { return launches_; }

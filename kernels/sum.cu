@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = sum(x) along the last axis (axis = -1) or over rows (axis = 0), the axis kept.       Run it alone: ampcheck check sum
-// Backward: dx = dy, repeated. Of an empty axis: 0.
+// y = sum(x) along the last axis (axis = -1) or over rows (axis = 0), the axis kept.       Run it alone: ampcheck check
+// sum Backward: dx = dy, repeated. Of an empty axis: 0.
 #include "kernels/column_reduce.h"
 #include "kernels/elementwise.h"
 #include "kernels/row_reduce.h"

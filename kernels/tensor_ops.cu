@@ -85,12 +85,16 @@ void zero_kernel(const KernelCall& call) {
 
 void take_kernel(const KernelCall& call) {
   const TensorView& out = call.at("out");
-  for_each(call, out.count(), Move{call.at("x").data, call.at("index").as<const std::int64_t>(), out.data, static_cast<int>(bytes(out.dtype))});
+  for_each(
+      call, out.count(),
+      Move{call.at("x").data, call.at("index").as<const std::int64_t>(), out.data, static_cast<int>(bytes(out.dtype))});
 }
 
 void spread_kernel(const KernelCall& call) {
   const TensorView& out = call.at("out");
-  for_each(call, out.count(), Spread{call.at("x").data, call.at("source").as<const std::int64_t>(), call.at("first").as<const std::int64_t>(), out.data, out.dtype});
+  for_each(call, out.count(),
+           Spread{call.at("x").data, call.at("source").as<const std::int64_t>(),
+                  call.at("first").as<const std::int64_t>(), out.data, out.dtype});
 }
 
 }  // namespace ampcheck::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training graph does to whole tensors between its ops, as kernels: the bits of the loops of checks/train/graph.cpp and of src/amp. A NaN
-// that is copied or converted keeps its sign, as in src/rounding.h; of a NaN that arithmetic makes the sign is the machine's.
+// What a training graph does to whole tensors between its ops, as kernels: the bits of the loops of
+// checks/train/graph.cpp and of src/amp. A NaN that is copied or converted keeps its sign, as in src/rounding.h; of a
+// NaN that arithmetic makes the sign is the machine's.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -17,7 +18,8 @@ void sum_kernel(const KernelCall& call);
 void zero_kernel(const KernelCall& call);
 /// "out"[i] = "x"["index"[i]], bit for bit; any dtype; index: i64, in the shape of out.
 void take_kernel(const KernelCall& call);
-/// "out"[i] = the sum in fp32, from 0, of "x"["source"[k]] for k from "first"[i] to "first"[i + 1], in this order; rounded once. source, first: i64.
+/// "out"[i] = the sum in fp32, from 0, of "x"["source"[k]] for k from "first"[i] to "first"[i + 1], in this order;
+/// rounded once. source, first: i64.
 void spread_kernel(const KernelCall& call);
 
 }  // namespace ampcheck::kernels

@@ -14,14 +14,19 @@ class Attention {
   enum class Scale { scores, queries };  ///< (q k^T) scale or (q scale) k^T
 
   Attention(Expr q, Expr k, Expr v, bool causal, Scale placed = Scale::scores)
-      : q_(q), k_(k), v_(v), zero_(constant(*q.graph, 0.0)), placed_(placed),
+      : q_(q),
+        k_(k),
+        v_(v),
+        zero_(constant(*q.graph, 0.0)),
+        placed_(placed),
         scale_(rsqrt(constant(*q.graph, static_cast<double>(q.shape().last())))) {
     const std::int64_t t = q.shape().last(1);
     std::vector<std::int64_t> sees;
     for (std::int64_t query = 0; query < t; ++query)
       for (std::int64_t key = 0; key < t; ++key) sees.push_back(!causal || key <= query ? 1 : 0);
     visible_ = indicator(*q.graph, Shape{t, t}, std::move(sees));
-    const Expr scores = placed == Scale::queries ? matmul(q * scale_, k, false, true) : matmul(q, k, false, true) * scale_;
+    const Expr scores =
+        placed == Scale::queries ? matmul(q * scale_, k, false, true) : matmul(q, k, false, true) * scale_;
     // Every query sees the first key: its score stands in for the hidden ones, which exp never meets so.
     scores_ = where(visible_, scores, slice(scores, -1, 0, std::min<std::int64_t>(t, 1)));
     const Expr shift = stop_gradient(max(scores_, -1));
@@ -46,7 +51,8 @@ class Attention {
     return own_adjoint(o, {q_, k_, v_}, [self = *this, p, o, from](Expr g) {
       const Expr dp = matmul(g, self.v_, false, true);
       const Expr ds = p * (dp - (from == Delta::g_o ? sum(g * o, -1) : sum(p * dp, -1)));
-      const Expr dk = self.placed_ == Scale::queries ? matmul(ds, self.q_ * self.scale_, true) : matmul(ds, self.q_, true) * self.scale_;
+      const Expr dk = self.placed_ == Scale::queries ? matmul(ds, self.q_ * self.scale_, true)
+                                                     : matmul(ds, self.q_, true) * self.scale_;
       return std::vector<Expr>{matmul(ds, self.k_) * self.scale_, dk, matmul(p, g, true)};
     });
   }

@@ -14,7 +14,8 @@ namespace detail {
 
 /// Patches of x [N, C, H, W], one a row: [N P, C R S], P = outputs per image; outside the image 0.
 inline Expr patches(Expr x, const Shape& weight, Window window) {
-  const Expr rows = ampcheck::reference::patches(x, static_cast<int>(weight[2]), static_cast<int>(weight[3]), window.stride, window.padding);
+  const Expr rows = ampcheck::reference::patches(x, static_cast<int>(weight[2]), static_cast<int>(weight[3]),
+                                                 window.stride, window.padding);
   const Shape& s = rows.shape();
   return reshape(rows, Shape{s[0] * s[1], s[2]});
 }
@@ -47,7 +48,8 @@ inline Expr conv2d_inside_only(Expr x, Expr weight, Expr bias, Window window) {
   const Expr ones = indicator(*x.graph, s, std::vector<std::int64_t>(static_cast<std::size_t>(s.count()), 1));
   const Shape spread{rows.shape()[0], 1, taps};
   const Expr inside = reshape(detail::patches(ones, w, window), spread);
-  const Expr products = where(inside, reshape(rows, spread) * reshape(weight, Shape{w[0], taps}), constant(*x.graph, 0.0));
+  const Expr products =
+      where(inside, reshape(rows, spread) * reshape(weight, Shape{w[0], taps}), constant(*x.graph, 0.0));
   return detail::image(reshape(sum(products, -1), Shape{rows.shape()[0], w[0]}), bias, s, w, window);
 }
 

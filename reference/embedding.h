@@ -15,7 +15,8 @@ inline Expr embedding(Expr weight, const std::vector<std::int64_t>& index, std::
   std::vector<std::int64_t> padding;
   for (const std::int64_t row : index) padding.push_back(row == padding_idx ? 1 : 0);
   const Shape shape{static_cast<std::int64_t>(index.size()), 1};
-  return where(indicator(*weight.graph, shape, std::move(padding)), no_gradient("rows of weight at padding_idx", rows), rows);
+  return where(indicator(*weight.graph, shape, std::move(padding)), no_gradient("rows of weight at padding_idx", rows),
+               rows);
 }
 
 }  // namespace ampcheck::reference

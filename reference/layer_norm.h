@@ -31,7 +31,8 @@ inline Expr layer_norm(Expr x, Expr weight, Expr bias, Expr eps) {
   return detail::scale_and_shift(detail::normalize(x, eps).value, weight, bias);
 }
 
-/// The form whose adjoint is the field's usual one: with n = (x - mean) inv_std, dx = inv_std (g - mean(g) - n mean(g n)).
+/// The form whose adjoint is the field's usual one: with n = (x - mean) inv_std, dx = inv_std (g - mean(g) - n mean(g
+/// n)).
 inline Expr layer_norm_usual_adjoint(Expr x, Expr weight, Expr bias, Expr eps) {
   const auto [n, inv_std] = detail::normalize(x, eps);
   const Expr value = own_adjoint(n, {x}, [n = n, inv_std = inv_std](Expr g) {

@@ -5,7 +5,8 @@
 
 namespace ampcheck::reference {
 
-/// y = x / sqrt(mean(x^2) + eps) * weight, along the last axis; `weight` may be undefined.   Zhang & Sennrich 2019, eq. 4
+/// y = x / sqrt(mean(x^2) + eps) * weight, along the last axis; `weight` may be undefined.   Zhang & Sennrich 2019, eq.
+/// 4
 inline Expr rms_norm(Expr x, Expr weight, Expr eps) {
   const Expr inv_rms = stored("inv_rms", rsqrt(mean(square(x), -1) + eps));
   const Expr n = x * inv_rms;
@@ -15,9 +16,8 @@ inline Expr rms_norm(Expr x, Expr weight, Expr eps) {
 /// The form whose adjoint is the field's usual one: with n = x inv_rms, dx = inv_rms (g - n mean(g n)).
 inline Expr rms_norm_usual_adjoint(Expr x, Expr weight, Expr eps) {
   const Expr inv_rms = stored("inv_rms", rsqrt(mean(square(x), -1) + eps)), n = x * inv_rms;
-  const Expr value = own_adjoint(n, {x}, [n, inv_rms](Expr g) {
-    return std::vector<Expr>{inv_rms * (g - n * mean(g * n, -1))};
-  });
+  const Expr value =
+      own_adjoint(n, {x}, [n, inv_rms](Expr g) { return std::vector<Expr>{inv_rms * (g - n * mean(g * n, -1))}; });
   return weight.defined() ? value * weight : value;
 }
 

@@ -9,9 +9,9 @@
 
 namespace ampcheck::reference {
 
-/// grad_x = P(dy weight), grad_weight = sum dy n, grad_bias = sum dy of layer_norm (`centred`) or rms_norm, P v = r (v - mean(v) - n mean(v n)),
-/// without mean(v) for rms_norm. P is symmetric and the derivative of n; that of P h by x at a fixed h is, of a cotangent c,
-/// -r (n mean(c P h) + mean(h n) P c + mean(c n) P h): by dr = -r n mean(n dx).
+/// grad_x = P(dy weight), grad_weight = sum dy n, grad_bias = sum dy of layer_norm (`centred`) or rms_norm, P v = r (v
+/// - mean(v) - n mean(v n)), without mean(v) for rms_norm. P is symmetric and the derivative of n; that of P h by x at
+/// a fixed h is, of a cotangent c, -r (n mean(c P h) + mean(h n) P c + mean(c n) P h): by dr = -r n mean(n dx).
 inline void norm_backward(FormulaCall& call, bool centred) {
   const Expr x = call["x"], weight = call["weight"], dy = call["dy"], eps = call.attribute("eps");
   Expr r, n;

@@ -23,36 +23,56 @@ const std::vector<CodeText>& code_texts() {
       {"AC104", Verdict::bug, "gradient differs from differences of the op itself",
        "The op has no formula: its backward is compared with centred differences of its own forward. The bound holds\n"
        "the measured noise of both, the rounding of what they store, and the truncation that three steps show.",
-       "Forward and backward do not belong together: look for a sign, a factor or a term. With a formula ampcheck says\n"
-       "which of the two is wrong (ampcheck explain formula).", nullptr,
-       "BUG  AC104  plain_softmax_sign backward dx probe 0                    gradient differs from differences of the op itself\n"
+       "Forward and backward do not belong together: look for a sign, a factor or a term. With a formula ampcheck "
+       "says\n"
+       "which of the two is wrong (ampcheck explain formula).",
+       nullptr,
+       "BUG  AC104  plain_softmax_sign backward dx probe 0                    gradient differs from differences of the "
+       "op itself\n"
        "  case    'plain_softmax_sign(x=fp32[5,7],seed=1)'\n"
        "  worst   [0,4]   got -0.36561194 (0xbebb317d)   want -0.65570325 (0xbf27dc2b)   off by 4.87e+06 ulp\n"
        "  right   [-0.6557421, -0.6556644]   differences of the op itself, step 0.03125\n"
        "  where   6 of 6 elements"},
       {"AC105", Verdict::bug, "sums round to one side, or errors of a row go together",
-       "Every element lies in its interval, which is wide for long sums, but the sums are biased. Rounding to nearest is a mirror: where large\n"
-       "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in any order of summation. Here the\n"
-       "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, corrected for the looks of a run.\n"
-       "Or the errors of a row share a factor or a shift, of random sign from row to row: a statistic of the row (inv_std, a mean, a denominator)\n"
-       "is computed too coarsely. In fresh seed after fresh seed they share more than the same errors with signs drawn afresh, and more than any replay\n"
-       "of the contract, each operation of which errs by all that the contract allows its functions; in fp32 storage only.",
-       "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was set. Matrix units of GPUs\n"
-       "truncate by design: ampcheck does not make this test on them. Where a row shares its error, compute its statistics in fp32 with functions as\n"
+       "Every element lies in its interval, which is wide for long sums, but the sums are biased. Rounding to nearest "
+       "is a mirror: where large\n"
+       "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in "
+       "any order of summation. Here the\n"
+       "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, "
+       "corrected for the looks of a run.\n"
+       "Or the errors of a row share a factor or a shift, of random sign from row to row: a statistic of the row "
+       "(inv_std, a mean, a denominator)\n"
+       "is computed too coarsely. In fresh seed after fresh seed they share more than the same errors with signs drawn "
+       "afresh, and more than any replay\n"
+       "of the contract, each operation of which errs by all that the contract allows its functions; in fp32 storage "
+       "only.",
+       "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was "
+       "set. Matrix units of GPUs\n"
+       "truncate by design: ampcheck does not make this test on them. Where a row shares its error, compute its "
+       "statistics in fp32 with functions as\n"
        "accurate as declared, or declare the accuracy that they have.",
        "mean.truncating(x=bf16[5,7],seed=1)"},
       {"AC106", Verdict::bug, "forward mode and backward contradict each other",
-       "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. Of an op without a formula, J u by its forward mode and J^T v\n"
-       "by its backward are multiplied out in fp64: the two numbers differ by more than storing and the measured noise of every element can come to.\n"
-       "With a formula each side is judged by itself, element by element (AC101), and then the two agree within what those intervals allow.",
-       "The cause says which of the two a difference of the op itself along u contradicts, where it shows: look there for a sign, a factor or a term.", nullptr,
-       "BUG  AC106  plain_softmax_tangent_of_mean jvp dot product             forward mode and backward contradict each other\n"
+       "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. Of an op without a formula, "
+       "J u by its forward mode and J^T v\n"
+       "by its backward are multiplied out in fp64: the two numbers differ by more than storing and the measured noise "
+       "of every element can come to.\n"
+       "With a formula each side is judged by itself, element by element (AC101), and then the two agree within what "
+       "those intervals allow.",
+       "The cause says which of the two a difference of the op itself along u contradicts, where it shows: look there "
+       "for a sign, a factor or a term.",
+       nullptr,
+       "BUG  AC106  plain_softmax_tangent_of_mean jvp dot product             forward mode and backward contradict "
+       "each other\n"
        "  case    'plain_softmax_tangent_of_mean(x=fp32[5,7],seed=1)'\n"
        "  where   70 of 70 elements\n"
-       "  cause   <v, J u> is 0.999195 by forward mode, <J^T v, u> 0.581004 by the backward: 0.418 apart, where storing and measured noise explain 1.06e-05; differences of the op itself along u give 0.580881: forward mode is wrong"},
+       "  cause   <v, J u> is 0.999195 by forward mode, <J^T v, u> 0.581004 by the backward: 0.418 apart, where "
+       "storing and measured noise explain 1.06e-05; differences of the op itself along u give 0.580881: forward mode "
+       "is wrong"},
       {"AC201", Verdict::range, "an intermediate leaves the compute type's range",
        "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
-       "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes infinite,\n"
+       "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes "
+       "infinite,\n"
        "and at which the first one becomes zero; `ampcheck replay` says so of every such case.",
        "Nothing to do unless the inputs are ones your model meets; for a gradient, a loss scale between the two.",
        "linear(x=bf16[5,7],weight=bf16[3,7],cotangent=near_max,seed=1)"},
@@ -61,17 +81,24 @@ const std::vector<CodeText>& code_texts() {
        "Use another data regime or a smaller shape; the other cases of the op judge it.",
        "softmax(x=fp32[5,67],range=near_max,seed=1)"},
       {"AC203", Verdict::range_declared, "a number is lost inside the declared range",
-       "The op declares sizes of its inputs or a window of loss scales, and inside of it a number becomes infinite, NaN or zero although its\n"
-       "correctly rounded value is representable. Where the right answer overflows too, or beyond what is declared, it is no finding.",
-       "Reorder the products or scale in between so that no number on the way leaves the range, or declare a narrower one\n(largest_input, loss_scales).",
+       "The op declares sizes of its inputs or a window of loss scales, and inside of it a number becomes infinite, "
+       "NaN or zero although its\n"
+       "correctly rounded value is representable. Where the right answer overflows too, or beyond what is declared, it "
+       "is no finding.",
+       "Reorder the products or scale in between so that no number on the way leaves the range, or declare a narrower "
+       "one\n(largest_input, loss_scales).",
        "mul.loses_range(x=bf16[5,7],seed=1)"},
       {"AC204", Verdict::non_smooth, "no subgradient at a kink",
-       "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided derivatives differ, and the kernel's\n"
-       "number lies outside of both, or the elements that tie have together more or less than any choice among them gives.",
-       "Let one of equal operands have the gradient, or share it among them; look for conditions that hold on both sides of the edge.",
+       "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided "
+       "derivatives differ, and the kernel's\n"
+       "number lies outside of both, or the elements that tie have together more or less than any choice among them "
+       "gives.",
+       "Let one of equal operands have the gradient, or share it among them; look for conditions that hold on both "
+       "sides of the edge.",
        "relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
       {"AC205", Verdict::another_subgradient, "another subgradient than the declared one",
-       "The formula has a kink at these inputs, and the kernel's numbers lie between its one-sided derivatives: as good as the gradient that the formula\n"
+       "The formula has a kink at these inputs, and the kernel's numbers lie between its one-sided derivatives: as "
+       "good as the gradient that the formula\n"
        "declares there, but other numbers. It is reported, and no case fails by it.",
        "Nothing, or declare the kernel's convention: < for <= in the formula's condition, or another form.",
        "relu.one_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
@@ -81,36 +108,42 @@ const std::vector<CodeText>& code_texts() {
        "Accumulate in the declared type, or declare what the kernel does.",
        "softmax.bf16_accumulation(x=bf16[64,129],seed=1)"},
       {"AC302", Verdict::precision_contract, "keeps an intermediate in a lower precision than declared",
-       "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a 16-bit\n"
+       "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a "
+       "16-bit\n"
        "format gives nearly all of the kernel's numbers.",
        "Keep the intermediate in the declared type, or declare what the kernel does.",
        "softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)"},
       {"AC303", Verdict::precision_contract, "flushes subnormals although the contract keeps them",
-       "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below the\n"
+       "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below "
+       "the\n"
        "smallest normal one for zero, as -ffast-math and --ftz=true do.",
-       "Build without flushing, or declare it (flushes_subnormals). A zero may also come of a division by an overflow, dy / (1 + exp(-x)) at x = -100:\n"
+       "Build without flushing, or declare it (flushes_subnormals). A zero may also come of a division by an overflow, "
+       "dy / (1 + exp(-x)) at x = -100:\n"
        "a kernel of that algebra needs it as a form.",
        "add.flushes(x=fp32[5,67],range=subnormal,seed=1)"},
       {"AC304", Verdict::precision_contract, "a function has fewer digits than declared",
-       "The values leave the interval of the declared contract by small errors of either sign, on many elements, which no changed formula and\n"
+       "The values leave the interval of the declared contract by small errors of either sign, on many elements, which "
+       "no changed formula and\n"
        "no shorter accumulator explains: as of a fast or approximate exp, tanh, rsqrt or the like.",
        "Build without fast-math, or declare what the functions err by (the contract's math set, in ulps).",
        "softmax.exp_table(x=fp32[5,7],seed=1)"},
       {"AC305", Verdict::precision_contract, "rounds toward zero",
-       "The value leaves the interval of the declared contract, and nearly all of the kernel's numbers are the reference's, cut off at the digits\n"
+       "The value leaves the interval of the declared contract, and nearly all of the kernel's numbers are the "
+       "reference's, cut off at the digits\n"
        "of the storage type where the nearest number is due: a conversion that drops bits.",
        "Convert with rounding to nearest, as __float2bfloat16_rn does; a shift by 16 bits truncates.",
        "add.truncates(x=bf16[5,7],seed=1)"},
       {"AC401", Verdict::structural, "result depends on what the output buffer held",
        "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
-       "or is read before it is written. Of an output that overwrites its input: the values are wrong there, and right with a\n"
+       "or is read before it is written. Of an output that overwrites its input: the values are wrong there, and right "
+       "with a\n"
        "buffer of its own, so that the kernel reads elements of its input which it has already written over.",
-       "Check the tail of each row and the bounds of the launch; in place, read all that a row needs before its first store.",
+       "Check the tail of each row and the bounds of the launch; in place, read all that a row needs before its first "
+       "store.",
        "softmax.unwritten_last(x=bf16[5,7],seed=1)"},
       {"AC402", Verdict::structural, "writes outside its tensors",
        "The guard bytes around an output or in the gaps of a strided one changed.",
-       "Check the bounds of the launch and the strides that the stores use.",
-       "softmax.overrun(x=bf16[5,7],seed=1)"},
+       "Check the bounds of the launch and the strides that the stores use.", "softmax.overrun(x=bf16[5,7],seed=1)"},
       {"AC403", Verdict::structural, "changes its inputs",
        "An input, a saved tensor or a cotangent holds other bits after the call.",
        "Write to the declared outputs only, or declare the output as in place.",
@@ -133,28 +166,33 @@ const std::vector<CodeText>& code_texts() {
        "softmax.nonlinear(x=fp32[5,7],seed=1)"},
       {"AC408", Verdict::structural, "does not accumulate as declared",
        "A gradient declared as accumulating does not equal what its buffer held plus the gradient.",
-       "Add to the buffer, or declare that it is overwritten.",
-       "add.overwrites(x=bf16[5,7],seed=1)"},
+       "Add to the buffer, or declare that it is overwritten.", "add.overwrites(x=bf16[5,7],seed=1)"},
       {"AC409", Verdict::structural, "rows follow from their number or place",
-       "A few rows alone, forward and backward, have other bits than the same rows among the others, though the contract names the output as\n"
-       "row-independent and the kernel as batch invariant. Each may be right within rounding: another order of sums is enough.",
-       "Take tiles, splits of long sums and vector widths from the length of a row, never from the number of rows, and sum every row alike,\n"
-       "the last ones of a block too. Without the promise (batch_invariant) the order of sums is free, and this is a note.",
+       "A few rows alone, forward and backward, have other bits than the same rows among the others, though the "
+       "contract names the output as\n"
+       "row-independent and the kernel as batch invariant. Each may be right within rounding: another order of sums is "
+       "enough.",
+       "Take tiles, splits of long sums and vector widths from the length of a row, never from the number of rows, and "
+       "sum every row alike,\n"
+       "the last ones of a block too. Without the promise (batch_invariant) the order of sums is free, and this is a "
+       "note.",
        "softmax.order_by_batch(x=fp32[5,7],seed=2)"},
-      {"AC501", Verdict::crash, "the kernel threw or crashed",
-       "The call did not return normally.", "Replay the case under a debugger.", nullptr,
+      {"AC501", Verdict::crash, "the kernel threw or crashed", "The call did not return normally.",
+       "Replay the case under a debugger.", nullptr,
        "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"
        "  case    'segfault(x=fp32[17,7],seed=1)'\n"
        "  where   1 of 1 elements\n"
        "  cause   its process was killed by signal 11 (Segmentation fault)\n"
-       "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
+       "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the "
+       "inputs before the call"},
       {"AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
        "Replay the case under a debugger.", nullptr,
        "TIMEOUT  AC502  loops call                                            the kernel did not return in time\n"
        "  case    'loops(x=fp32[17,7],seed=1)'\n"
        "  where   1 of 1 elements\n"
        "  cause   no answer in 1 s (--timeout); asked to end (should_cancel), it did not within 2 s and was killed\n"
-       "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call"},
+       "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the "
+       "inputs before the call"},
   };
   return kTexts;
 }

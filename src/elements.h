@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elements of a tensor as doubles, in row-major order, a part at a time: a whole copy costs more than most of what is done with it.
+// The elements of a tensor as doubles, in row-major order, a part at a time: a whole copy costs more than most of what
+// is done with it.
 #pragma once
 
 #include <span>
@@ -18,7 +19,9 @@ class Elements {
   }
   std::int64_t count() const { return view_.count(); }
   /// As they are stored, from element `first` on; null where they have gaps or are no floating numbers.
-  const std::byte* codes(std::int64_t first) const { return copied_ ? nullptr : view_.as<const std::byte>() + first * bytes(view_.dtype); }
+  const std::byte* codes(std::int64_t first) const {
+    return copied_ ? nullptr : view_.as<const std::byte>() + first * bytes(view_.dtype);
+  }
   /// Elements [first, first + count). `room` holds them where they have to be converted.
   std::span<const double> part(std::int64_t first, std::int64_t count, std::vector<double>& room) const {
     const auto n = static_cast<std::size_t>(count);

@@ -18,7 +18,9 @@ namespace {
 /// A descriptor that closes itself.
 struct File {
   int fd = -1;
-  ~File() { if (fd >= 0) ::close(fd); }
+  ~File() {
+    if (fd >= 0) ::close(fd);
+  }
 };
 
 }  // namespace
@@ -27,7 +29,7 @@ std::string read_bytes(const std::string& path, const std::string& what) {
   const auto fail = [&](const std::string& why) -> Error { return Error("[" + what + "] '" + path + "': " + why); };
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe would wait for its writer
   if (file.fd < 0) throw fail(std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat facts{};
+  struct stat facts {};
   if (::fstat(file.fd, &facts) != 0 || !S_ISREG(facts.st_mode)) throw fail("is no regular file");
   const auto size = static_cast<std::size_t>(facts.st_size);
   std::string out;
@@ -40,7 +42,9 @@ std::string read_bytes(const std::string& path, const std::string& what) {
     const ssize_t got = ::read(file.fd, out.data() + at, size - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw fail(std::string("cannot be read: ") + std::strerror(errno));
-    if (got == 0) throw fail("got " + std::to_string(at) + " bytes, want " + std::to_string(size) + ": it became shorter while it was read");
+    if (got == 0)
+      throw fail("got " + std::to_string(at) + " bytes, want " + std::to_string(size) +
+                 ": it became shorter while it was read");
     at += static_cast<std::size_t>(got);
   }
   return out;

@@ -8,9 +8,11 @@ const char* name(Verdict verdict) {
     case Verdict::rounding: return "ROUNDING";
     case Verdict::empty: return "EMPTY";
     case Verdict::skipped: return "SKIPPED";
-    case Verdict::range: case Verdict::range_declared: return "RANGE";
+    case Verdict::range:
+    case Verdict::range_declared: return "RANGE";
     case Verdict::ill_conditioned: return "ILL_CONDITIONED";
-    case Verdict::another_subgradient: case Verdict::non_smooth: return "NON_SMOOTH";
+    case Verdict::another_subgradient:
+    case Verdict::non_smooth: return "NON_SMOOTH";
     case Verdict::bug: return "BUG";
     case Verdict::precision_contract: return "PRECISION_CONTRACT";
     case Verdict::structural: return "STRUCTURAL";

@@ -12,17 +12,17 @@
 namespace ampcheck {
 
 enum class Verdict : std::uint8_t {
-  rounding,            ///< every judged element lies in its interval, every relation holds
-  empty,               ///< nothing to compare, rightly: zero rows; guards and return code were checked
-  skipped,             ///< not run, with a reason
-  range,               ///< only range effects: overflow or underflow outside what the case demands
-  another_subgradient, ///< at a kink, other than declared and as good
-  ill_conditioned,     ///< a whole output is blind
-  range_declared,      ///< overflow or underflow inside the input domain or loss-scale window that the op declares
-  non_smooth,          ///< an invalid subgradient at a kink
-  bug,                 ///< outside the deterministic interval
-  precision_contract,  ///< outside, and a lower-precision replay explains it
-  structural,          ///< an exact relation is broken
+  rounding,             ///< every judged element lies in its interval, every relation holds
+  empty,                ///< nothing to compare, rightly: zero rows; guards and return code were checked
+  skipped,              ///< not run, with a reason
+  range,                ///< only range effects: overflow or underflow outside what the case demands
+  another_subgradient,  ///< at a kink, other than declared and as good
+  ill_conditioned,      ///< a whole output is blind
+  range_declared,       ///< overflow or underflow inside the input domain or loss-scale window that the op declares
+  non_smooth,           ///< an invalid subgradient at a kink
+  bug,                  ///< outside the deterministic interval
+  precision_contract,   ///< outside, and a lower-precision replay explains it
+  structural,           ///< an exact relation is broken
   timeout,
   crash,
 };
@@ -35,38 +35,42 @@ bool convicts(Verdict verdict);
 /// One element that is worth showing.
 struct Element {
   std::vector<std::int64_t> index;
-  double got = 0, want = 0;                  ///< want is rounded to the storage format
+  double got = 0, want = 0;  ///< want is rounded to the storage format
   std::uint64_t got_bits = 0, want_bits = 0;
-  double ulp = 0;                            ///< distance in ulps of the storage format
-  double low = 0, high = 0;                  ///< the interval, in the storage format
-  std::string interval_from;                 ///< form and derivation, e.g. "softmax: derived, any order, fp32"
+  double ulp = 0;             ///< distance in ulps of the storage format
+  double low = 0, high = 0;   ///< the interval, in the storage format
+  std::string interval_from;  ///< form and derivation, e.g. "softmax: derived, any order, fp32"
 };
 
 /// Result of one check of one tensor of a case.
 struct CheckResult {
-  std::string name;    ///< "forward y", "backward dx probe 3", "guards", "row_independence y", ...
+  std::string name;  ///< "forward y", "backward dx probe 3", "guards", "row_independence y", ...
   Verdict verdict = Verdict::rounding;
-  std::string code;    ///< stable finding code ("AC101"), empty when nothing was found
+  std::string code;  ///< stable finding code ("AC101"), empty when nothing was found
   Dtype dtype = Dtype::fp32;
   std::int64_t compared = 0;  ///< elements compared
   std::int64_t blind = 0;     ///< of these: the interval accepts both 0 and twice the value
   std::int64_t unusual = 0;   ///< of these: outside the calibrated interval
   std::int64_t range = 0;     ///< of these: unjudged, an intermediate leaves the compute type's range
   std::int64_t failed = 0;    ///< elements outside
-  double max_ratio = 0;       ///< largest |got - value| beyond the storage rounding, in units of the radius of the form that fits best
+  double max_ratio =
+      0;  ///< largest |got - value| beyond the storage rounding, in units of the radius of the form that fits best
   std::vector<Element> worst;
-  double visible = 0;         ///< without a formula: the relative error that would have shown at half of the judged coordinates
-  std::string cause;          ///< likely cause in words
-  std::string note;           ///< reason of a skip, or what else a reader should know
-  /// Share of the compared elements at which an error of 1e-3, 1e-2, 1e-1 and 1 times the value would leave the interval; empty where not asked for.
+  double visible =
+      0;              ///< without a formula: the relative error that would have shown at half of the judged coordinates
+  std::string cause;  ///< likely cause in words
+  std::string note;   ///< reason of a skip, or what else a reader should know
+  /// Share of the compared elements at which an error of 1e-3, 1e-2, 1e-1 and 1 times the value would leave the
+  /// interval; empty where not asked for.
   std::vector<double> power = {};
   std::int64_t unjudged = 0;  ///< elements of the tensor beside the compared ones: of rows that were not sampled
 };
 
-/// Share of the radius that one primitive of the formula contributed; of "branch yes" and "branch no", 1 if a `where` took it.
+/// Share of the radius that one primitive of the formula contributed; of "branch yes" and "branch no", 1 if a `where`
+/// took it.
 struct Contribution {
   std::string primitive;
-  double share = 0;      ///< largest share over elements and cases
+  double share = 0;  ///< largest share over elements and cases
 };
 
 /// A primitive whose largest share of a radius stays below this has not been seen to matter.
@@ -84,7 +88,8 @@ struct CaseResult {
   double seconds = 0;
   std::string smallest = {};  ///< name of the smallest case that fails alike, where one was looked for and found
   bool explained = false;     ///< causes were looked for, here or in a case that fails alike
-  std::string values = {};    ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
+  std::string values =
+      {};  ///< of that case, or of this one where none is smaller: the few numbers that the failure takes, in words
 
   std::int64_t elements() const;
   std::int64_t blind() const;
@@ -103,7 +108,7 @@ struct Certificate {
   double digits = 0;       ///< worst agreement of adjoint and centred difference over variants, forms and points
   double error_ratio = 0;  ///< observed error ratio of h against h/2: 4 at order two
   std::int64_t points = 0;
-  std::int64_t kinks = 0;  ///< coordinates redrawn because one-sided limits differ
+  std::int64_t kinks = 0;                ///< coordinates redrawn because one-sided limits differ
   std::int64_t variants = 0;             ///< combinations of attributes and optional inputs, each certified
   std::vector<std::string> conventions;  ///< what has no gradient by convention although the value depends on it
 };

@@ -11,7 +11,7 @@
 namespace ampcheck {
 namespace {
 
-constexpr FloatFormat kFormats[] = {kFp64,     kFp32,     kTf32,        kFp16, kBf16, kE4m3fn,  kE5m2,   kE4m3fnuz,
+constexpr FloatFormat kFormats[] = {kFp64,     kFp32,        kTf32, kFp16, kBf16,    kE4m3fn, kE5m2,   kE4m3fnuz,
                                     kE5m2fnuz, kE4m3b11fnuz, kE4m3, kE3m4, kE8m0fnu, kE2m3fn, kE3m2fn, kE2m1fn};
 
 [[noreturn]] void reject(std::string_view text, std::string_view why) {

@@ -71,9 +71,7 @@ struct FloatFormat {
 
   // Codes without sign and without the storage shift.
   constexpr std::uint64_t sign_code() const { return is_signed() ? std::uint64_t{1} << (bits() - 1) : 0; }
-  constexpr std::uint64_t magnitude_mask() const {
-    return (std::uint64_t{1} << (exponent_bits + fraction_bits())) - 1;
-  }
+  constexpr std::uint64_t magnitude_mask() const { return (std::uint64_t{1} << (exponent_bits + fraction_bits())) - 1; }
   constexpr std::uint64_t max_code() const {
     switch (specials) {
       case Specials::ieee: return infinity_code() - 1;
@@ -85,9 +83,7 @@ struct FloatFormat {
     return magnitude_mask();
   }
   /// Code of infinity; meaningful only with has_infinity().
-  constexpr std::uint64_t infinity_code() const {
-    return ((std::uint64_t{1} << exponent_bits) - 1) << fraction_bits();
-  }
+  constexpr std::uint64_t infinity_code() const { return ((std::uint64_t{1} << exponent_bits) - 1) << fraction_bits(); }
   /// The NaN that encoding writes: ieee, the quiet NaN without payload; a format without NaN has max_code() here.
   constexpr std::uint64_t nan_code() const {
     switch (specials) {

@@ -16,6 +16,8 @@ inline std::vector<std::int64_t> index_of(const Shape& shape, std::int64_t at) {
 }
 
 /// The same in words: "[5,1024]".
-inline std::string index_text(const Shape& shape, std::int64_t at) { return Shape(std::span<const std::int64_t>(index_of(shape, at))).str(); }
+inline std::string index_text(const Shape& shape, std::int64_t at) {
+  return Shape(std::span<const std::int64_t>(index_of(shape, at))).str();
+}
 
 }  // namespace ampcheck

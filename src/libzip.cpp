@@ -13,7 +13,8 @@ namespace {
 
 Libzip load() {
   void* const library = dlopen(AMPCHECK_ZIP_SONAME, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw EnvironmentError(std::string("[npz] got no libzip (") + dlerror() + "), want it installed for .npz files");
+  if (library == nullptr)
+    throw EnvironmentError(std::string("[npz] got no libzip (") + dlerror() + "), want it installed for .npz files");
   Libzip out;
 #define AMPCHECK_ZIP_LOAD(NAME)                                                  \
   out.NAME = reinterpret_cast<decltype(out.NAME)>(dlsym(library, "zip_" #NAME)); \

@@ -24,8 +24,9 @@ struct Descr {
   Dtype dtype;
   bool boolean = false;
 };
-constexpr std::array kDescrs = {Descr{"<f8", Dtype::fp64}, Descr{"<f4", Dtype::fp32}, Descr{"<f2", Dtype::fp16}, Descr{"<i8", Dtype::i64},
-                                Descr{"<i4", Dtype::i32},  Descr{"|u1", Dtype::u8},   Descr{"|b1", Dtype::u8, true}};
+constexpr std::array kDescrs = {Descr{"<f8", Dtype::fp64},    Descr{"<f4", Dtype::fp32}, Descr{"<f2", Dtype::fp16},
+                                Descr{"<i8", Dtype::i64},     Descr{"<i4", Dtype::i32},  Descr{"|u1", Dtype::u8},
+                                Descr{"|b1", Dtype::u8, true}};
 
 /// Null where NumPy has no such type.
 const char* descr_of(Dtype dtype) {
@@ -34,7 +35,9 @@ const char* descr_of(Dtype dtype) {
   return nullptr;
 }
 
-[[noreturn]] void fail(const std::string& where, const std::string& what) { throw Error("[npy] '" + where + "': " + what); }
+[[noreturn]] void fail(const std::string& where, const std::string& what) {
+  throw Error("[npy] '" + where + "': " + what);
+}
 
 /// Reads the header's Python dictionary: three known keys, in any order.
 class HeaderReader {
@@ -62,10 +65,14 @@ class HeaderReader {
   void read_item() {
     const std::string key = quoted();
     expect(':');
-    if (key == "descr") once(descr_, key), descr_ = descr_named(quoted());
-    else if (key == "fortran_order") once(order_, key), order_ = boolean();
-    else if (key == "shape") once(shape_, key), shape_ = shape();
-    else fail(where_, "got key " + quoted_text(key) + " in the header, want 'descr', 'fortran_order' or 'shape'");
+    if (key == "descr")
+      once(descr_, key), descr_ = descr_named(quoted());
+    else if (key == "fortran_order")
+      once(order_, key), order_ = boolean();
+    else if (key == "shape")
+      once(shape_, key), shape_ = shape();
+    else
+      fail(where_, "got key " + quoted_text(key) + " in the header, want 'descr', 'fortran_order' or 'shape'");
   }
 
   template <class T>
@@ -79,8 +86,10 @@ class HeaderReader {
       if (name == descr.name) return descr;
       list += (list.empty() ? "'" : ", '") + std::string(descr.name) + "'";
     }
-    fail(where_, "got descr " + quoted_text(name) + ", want one of " + list + (name.starts_with('>') ? " (little-endian)" : "") +
-                     (name == "|V2" || name == "<V2" ? "; NumPy has no bf16: save it as safetensors, or as float32" : ""));
+    fail(where_,
+         "got descr " + quoted_text(name) + ", want one of " + list +
+             (name.starts_with('>') ? " (little-endian)" : "") +
+             (name == "|V2" || name == "<V2" ? "; NumPy has no bf16: save it as safetensors, or as float32" : ""));
   }
 
   bool boolean() {
@@ -143,13 +152,17 @@ class HeaderReader {
 };
 
 void put_value(std::string& out, Dtype dtype, double value) {
-  const bool exact = dtype == Dtype::fp64 || std::isnan(value) ||
-                     (dtype == Dtype::fp32 ? static_cast<double>(static_cast<float>(value)) == value
-                                           : value == std::nearbyint(value) && std::fabs(value) <= static_cast<double>(kExact));
+  const bool exact =
+      dtype == Dtype::fp64 || std::isnan(value) ||
+      (dtype == Dtype::fp32 ? static_cast<double>(static_cast<float>(value)) == value
+                            : value == std::nearbyint(value) && std::fabs(value) <= static_cast<double>(kExact));
   if (!exact) throw Error("[npy] got " + std::to_string(value) + ", want a value that is exact as " + descr_of(dtype));
-  if (dtype == Dtype::fp64) put(out, value);
-  else if (dtype == Dtype::fp32) put(out, static_cast<float>(value));
-  else put(out, static_cast<std::int64_t>(value));
+  if (dtype == Dtype::fp64)
+    put(out, value);
+  else if (dtype == Dtype::fp32)
+    put(out, static_cast<float>(value));
+  else
+    put(out, static_cast<std::int64_t>(value));
 }
 
 /// Magic, version 1.0, length and text of the header, padded so that the data is aligned.
@@ -186,8 +199,8 @@ Dtype npy_dtype(Dtype dtype) {
 
 std::string npy_bytes(const NpyArray& array) {
   if (array.shape.count() != static_cast<std::int64_t>(array.values.size()))
-    throw Error("[npy] got " + std::to_string(array.values.size()) + " values, want " + std::to_string(array.shape.count()) +
-                " for shape " + array.shape.str());
+    throw Error("[npy] got " + std::to_string(array.values.size()) + " values, want " +
+                std::to_string(array.shape.count()) + " for shape " + array.shape.str());
   const Dtype dtype = npy_dtype(array.dtype);
   std::string out = head_bytes(dtype, array.shape);
   out.reserve(out.size() + array.values.size() * 8);
@@ -196,20 +209,24 @@ std::string npy_bytes(const NpyArray& array) {
 }
 
 std::string npy_bytes(const Tensor& tensor) {
-  if (descr_of(tensor.dtype()) == nullptr) return npy_bytes({tensor.dtype(), tensor.shape(), to_doubles(tensor.view())});
+  if (descr_of(tensor.dtype()) == nullptr)
+    return npy_bytes({tensor.dtype(), tensor.shape(), to_doubles(tensor.view())});
   std::string out = head_bytes(tensor.dtype(), tensor.shape());
-  out.append(static_cast<const char*>(tensor.data()), static_cast<std::size_t>(tensor.count()) * static_cast<std::size_t>(bytes(tensor.dtype())));
+  out.append(static_cast<const char*>(tensor.data()),
+             static_cast<std::size_t>(tensor.count()) * static_cast<std::size_t>(bytes(tensor.dtype())));
   return out;
 }
 
 NpyHeader parse_npy_header(std::string_view bytes, const std::string& where) {
   if (bytes.size() < kMagic.size() + 2 || !bytes.starts_with(kMagic)) fail(where, "is no .npy file");
   const int major = static_cast<unsigned char>(bytes[6]), minor = static_cast<unsigned char>(bytes[7]);
-  if (major < 1 || major > 3 || minor != 0) fail(where, "got version " + std::to_string(major) + "." + std::to_string(minor) + ", want 1.0, 2.0 or 3.0");
+  if (major < 1 || major > 3 || minor != 0)
+    fail(where, "got version " + std::to_string(major) + "." + std::to_string(minor) + ", want 1.0, 2.0 or 3.0");
   const std::size_t width = major == 1 ? 2 : 4, before = kMagic.size() + 2 + width;
   if (bytes.size() < before) fail(where, "ends inside its header");
   const std::size_t size = major == 1 ? take<std::uint16_t>(bytes.substr(8)) : take<std::uint32_t>(bytes.substr(8));
-  if (size > kMostNpyHeader) fail(where, "got a header of " + std::to_string(size) + " bytes, want at most " + std::to_string(kMostNpyHeader));
+  if (size > kMostNpyHeader)
+    fail(where, "got a header of " + std::to_string(size) + " bytes, want at most " + std::to_string(kMostNpyHeader));
   if (bytes.size() < before + size) fail(where, "ends inside its header");
   NpyHeader out = HeaderReader(bytes.substr(before, size), where).read();
   out.data_at = before + size;
@@ -220,12 +237,16 @@ Tensor parse_npy_tensor(std::string_view bytes, const std::string& where) {
   const NpyHeader header = parse_npy_header(bytes, where);
   const std::string_view data = bytes.substr(header.data_at);
   if (data.size() != header.data_size)
-    fail(where, "got " + std::to_string(data.size()) + " bytes of data, want " + std::to_string(header.data_size) + " for shape " + header.shape.str());
+    fail(where, "got " + std::to_string(data.size()) + " bytes of data, want " + std::to_string(header.data_size) +
+                    " for shape " + header.shape.str());
   if (header.boolean && std::any_of(data.begin(), data.end(), [](char c) { return c != 0 && c != 1; }))
     fail(where, "got a boolean other than 0 and 1");
   const Tensor out = Tensor::uninitialized(header.dtype, header.shape);
-  if (header.fortran_order) from_fortran_order(header.shape, static_cast<std::size_t>(ampcheck::bytes(header.dtype)), data, static_cast<std::byte*>(out.data()));
-  else if (!data.empty()) std::memcpy(out.data(), data.data(), data.size());
+  if (header.fortran_order)
+    from_fortran_order(header.shape, static_cast<std::size_t>(ampcheck::bytes(header.dtype)), data,
+                       static_cast<std::byte*>(out.data()));
+  else if (!data.empty())
+    std::memcpy(out.data(), data.data(), data.size());
   return out;
 }
 
@@ -233,7 +254,8 @@ NpyArray parse_npy(std::string_view bytes, const std::string& where) {
   const Tensor tensor = parse_npy_tensor(bytes, where);
   if (tensor.dtype() == Dtype::i64)
     for (const std::int64_t value : tensor.span<std::int64_t>())
-      if (value > kExact || value < -kExact) fail(where, "got the integer " + std::to_string(value) + ", want at most 2^53 in size");
+      if (value > kExact || value < -kExact)
+        fail(where, "got the integer " + std::to_string(value) + ", want at most 2^53 in size");
   return {tensor.dtype(), tensor.shape(), to_doubles(tensor.view())};
 }
 

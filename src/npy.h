@@ -25,8 +25,8 @@ struct NpyHeader {
   bool boolean = false;        ///< '|b1', which u8 holds: bytes are 0 or 1
   bool fortran_order = false;  ///< the first axis runs fastest
   Shape shape;
-  std::size_t data_at = 0;     ///< bytes before the data
-  std::size_t data_size = 0;   ///< bytes of the data
+  std::size_t data_at = 0;    ///< bytes before the data
+  std::size_t data_size = 0;  ///< bytes of the data
 };
 
 /// Longest text of a header, as numpy.load has it.
@@ -36,20 +36,21 @@ inline constexpr std::size_t kMostNpyHeader = 10'000;
 /// bf16), i64 for integers.
 Dtype npy_dtype(Dtype dtype);
 
-/// The bytes of a .npy file of version 1.0. `array.dtype` may be any; the file holds npy_dtype of it. Every value must be
-/// exact there, and NaN keeps only its sign. Throws Error if the shape does not fit the values or a value is not exact.
+/// The bytes of a .npy file of version 1.0. `array.dtype` may be any; the file holds npy_dtype of it. Every value must
+/// be exact there, and NaN keeps only its sign. Throws Error if the shape does not fit the values or a value is not
+/// exact.
 std::string npy_bytes(const NpyArray& array);
 
 /// The bytes of a .npy file with the tensor's bits; bf16 and 8-bit floats, which NumPy has not, are widened to fp32.
 std::string npy_bytes(const Tensor& tensor);
 
 /// Reads what stands before the data: versions 1.0 to 3.0 with '<f8', '<f4', '<f2', '<i8', '<i4', '|u1' or '|b1', and
-/// rank <= kMaxRank. `where` names the file in messages. Throws Error on anything else; nothing of the size that the header
-/// declares is allocated.
+/// rank <= kMaxRank. `where` names the file in messages. Throws Error on anything else; nothing of the size that the
+/// header declares is allocated.
 NpyHeader parse_npy_header(std::string_view bytes, const std::string& where);
 
-/// The tensor in the bytes of a .npy file, in C order. Throws Error on what parse_npy_header refuses, on cut or overlong
-/// files, and on booleans other than 0 and 1.
+/// The tensor in the bytes of a .npy file, in C order. Throws Error on what parse_npy_header refuses, on cut or
+/// overlong files, and on booleans other than 0 and 1.
 Tensor parse_npy_tensor(std::string_view bytes, const std::string& where);
 
 /// The same as doubles. Integers beyond 2^53 are refused, since they would not be exact.

@@ -16,7 +16,9 @@ namespace {
 constexpr std::size_t kStep = std::size_t{1} << 20;  // bytes unpacked at a time
 constexpr std::string_view kSuffix = ".npy";
 
-[[noreturn]] void fail(const std::string& where, const std::string& what) { throw Error("[npz] '" + where + "': " + what); }
+[[noreturn]] void fail(const std::string& where, const std::string& what) {
+  throw Error("[npz] '" + where + "': " + what);
+}
 
 struct CloseArchive {
   void operator()(zip_t* archive) const { libzip().discard(archive); }
@@ -56,7 +58,8 @@ std::string tensor_name(const zip_stat_t& facts, std::span<const NamedTensor> be
   if (!file.ends_with(kSuffix)) fail(where, "got the entry " + quoted_text(file) + ", want NAME.npy");
   const std::string name(file.substr(0, file.size() - kSuffix.size()));
   require_tensor_name(name, before, "[npz] '" + where + "': ");
-  if (name.find_first_of("/\\") != std::string::npos || name.find("..") != std::string::npos) fail(where, "got the entry " + quoted_text(file) + ", want a name without '/', '\\' and '..'");
+  if (name.find_first_of("/\\") != std::string::npos || name.find("..") != std::string::npos)
+    fail(where, "got the entry " + quoted_text(file) + ", want a name without '/', '\\' and '..'");
   return name;
 }
 
@@ -64,12 +67,16 @@ zip_stat_t facts_of(zip_t* archive, zip_uint64_t index, const std::string& where
   zip_stat_t facts;
   libzip().stat_init(&facts);
   // ENC_RAW: the name's bytes as they are, not as another code page would have them.
-  if (libzip().stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0) fail(where, std::string("entry ") + std::to_string(index + 1) + ": " + libzip().strerror(archive));
+  if (libzip().stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0)
+    fail(where, std::string("entry ") + std::to_string(index + 1) + ": " + libzip().strerror(archive));
   constexpr zip_uint64_t kWanted = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-  if ((facts.valid & kWanted) != kWanted) fail(where, "entry " + std::to_string(index + 1) + ", got no name, size or method");
-  if (facts.encryption_method != ZIP_EM_NONE) fail(where, "got the entry " + quoted_text(facts.name) + " encrypted, want it plain");
+  if ((facts.valid & kWanted) != kWanted)
+    fail(where, "entry " + std::to_string(index + 1) + ", got no name, size or method");
+  if (facts.encryption_method != ZIP_EM_NONE)
+    fail(where, "got the entry " + quoted_text(facts.name) + " encrypted, want it plain");
   if (facts.comp_method != ZIP_CM_STORE && facts.comp_method != ZIP_CM_DEFLATE)
-    fail(where, "got the entry " + quoted_text(facts.name) + " packed by method " + std::to_string(facts.comp_method) + ", want stored or deflated");
+    fail(where, "got the entry " + quoted_text(facts.name) + " packed by method " + std::to_string(facts.comp_method) +
+                    ", want stored or deflated");
   return facts;
 }
 
@@ -95,11 +102,14 @@ Tensor unpack(zip_t* archive, zip_uint64_t index, const zip_stat_t& facts, const
   unpack_more(file.get(), std::min<std::size_t>(facts.size, 12 + kMostNpyHeader), what, bytes);
   const NpyHeader header = parse_npy_header(bytes, entry);
   const std::size_t whole = header.data_at + header.data_size;
-  if (facts.size != whole) throw Error(what + "got " + std::to_string(facts.size) + " bytes, want " + std::to_string(whole) + " for shape " + header.shape.str());
+  if (facts.size != whole)
+    throw Error(what + "got " + std::to_string(facts.size) + " bytes, want " + std::to_string(whole) + " for shape " +
+                header.shape.str());
   unpack_more(file.get(), whole - bytes.size(), what, bytes);
   std::string rest;
   unpack_more(file.get(), 1, what, rest);  // the end is where the checksum is compared
-  if (!rest.empty()) throw Error(what + "unpacks to more than the " + std::to_string(whole) + " bytes that it declares");
+  if (!rest.empty())
+    throw Error(what + "unpacks to more than the " + std::to_string(whole) + " bytes that it declares");
   return parse_npy_tensor(bytes, entry);
 }
 
@@ -108,14 +118,17 @@ Tensor unpack(zip_t* archive, zip_uint64_t index, const zip_stat_t& facts, const
 std::vector<NamedTensor> parse_npz(std::string_view bytes, const std::string& where) {
   const Archive archive = open_archive(bytes, where);
   const zip_int64_t count = libzip().get_num_entries(archive.get(), 0);
-  if (count > kMostNpzEntries) fail(where, "got " + std::to_string(count) + " entries, want at most " + std::to_string(kMostNpzEntries));
+  if (count > kMostNpzEntries)
+    fail(where, "got " + std::to_string(count) + " entries, want at most " + std::to_string(kMostNpzEntries));
   const std::size_t most = std::max(kMostNpzUnpacked, bytes.size() / 64 * 64 * kMostNpzRatio);
   std::size_t total = 0;
   std::vector<NamedTensor> out;
   for (zip_uint64_t i = 0; i < static_cast<zip_uint64_t>(count); ++i) {
     const zip_stat_t facts = facts_of(archive.get(), i, where);
     const std::string name = tensor_name(facts, out, where);
-    if (facts.size > most - total) fail(where, "got entries of more than " + std::to_string(most) + " bytes unpacked in a file of " + std::to_string(bytes.size()));
+    if (facts.size > most - total)
+      fail(where, "got entries of more than " + std::to_string(most) + " bytes unpacked in a file of " +
+                      std::to_string(bytes.size()));
     total += facts.size;
     out.push_back({name, unpack(archive.get(), i, facts, where)});
   }
@@ -143,7 +156,8 @@ std::string npz_bytes(std::span<const NamedTensor> tensors) {
     files.push_back(npy_bytes(tensors[i].tensor));
     zip_source_t* const source = libzip().source_buffer(archive.get(), files.back().data(), files.back().size(), 0);
     const std::string file = tensors[i].name + std::string(kSuffix);
-    const zip_int64_t index = source == nullptr ? -1 : libzip().file_add(archive.get(), file.c_str(), source, ZIP_FL_ENC_UTF_8);
+    const zip_int64_t index =
+        source == nullptr ? -1 : libzip().file_add(archive.get(), file.c_str(), source, ZIP_FL_ENC_UTF_8);
     if (index < 0) {
       if (source != nullptr) libzip().source_free(source);
       throw Error(std::string("[npz] ") + libzip().strerror(archive.get()));
@@ -153,12 +167,13 @@ std::string npz_bytes(std::span<const NamedTensor> tensors) {
     libzip().file_set_dostime(archive.get(), static_cast<zip_uint64_t>(index), 0, kFirstDay, 0);
   }
   if (libzip().close(archive.get()) != 0) throw Error(std::string("[npz] ") + libzip().strerror(archive.get()));
-  static_cast<void>(archive.release());  // closed
+  static_cast<void>(archive.release());                                              // closed
   if (tensors.empty()) return std::string("PK\x05\x06", 4) + std::string(18, '\0');  // libzip writes no empty archive
   zip_stat_t facts;
   libzip().stat_init(&facts);
   std::string out;
-  if (libzip().source_stat(target, &facts) != 0 || libzip().source_open(target) != 0) throw Error("[npz] cannot read back what was written");
+  if (libzip().source_stat(target, &facts) != 0 || libzip().source_open(target) != 0)
+    throw Error("[npz] cannot read back what was written");
   out.resize(facts.size);
   const zip_int64_t got = libzip().source_read(target, out.data(), out.size());
   libzip().source_close(target);

@@ -48,7 +48,8 @@ struct Field {
 /// Splits "op(a=b[1,2],c=d)" at the commas outside brackets.
 std::vector<Field> split_fields(std::string_view text) {
   const std::size_t open = text.find('(');
-  if (open == std::string_view::npos || text.back() != ')') fail(text, text.size(), "got no '(...)', want op(key=value,...)");
+  if (open == std::string_view::npos || text.back() != ')')
+    fail(text, text.size(), "got no '(...)', want op(key=value,...)");
   std::vector<Field> fields;
   int depth = 0;
   std::size_t start = open + 1;
@@ -70,7 +71,8 @@ std::vector<Field> split_fields(std::string_view text) {
   return fields;
 }
 
-/// The tensor whose printed type is the storage dtype of the case: the first input may be indices. Null if none is stored so.
+/// The tensor whose printed type is the storage dtype of the case: the first input may be indices. Null if none is
+/// stored so.
 const TensorSpec* storage_input(const OpSignature& signature) {
   for (const TypeRule rule : {TypeRule::storage, TypeRule::parameter})
     for (const TensorSpec& spec : signature.inputs)
@@ -108,16 +110,19 @@ void parse_tensor(std::string_view text, const Field& field, const TensorSpec& s
   std::size_t axis = 0;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    if (axis == symbols.size()) fail(text, field.at, "got too many extents for '" + spec.name + "', want [" + spec.dims + "]");
+    if (axis == symbols.size())
+      fail(text, field.at, "got too many extents for '" + spec.name + "', want [" + spec.dims + "]");
     const std::int64_t extent = parse_extent(text, field.at, list.substr(0, comma));
     const auto known = call.dims.find(symbols[axis]);
     if (known != call.dims.end() && known->second != extent)
-      fail(text, field.at, "got " + symbols[axis] + "=" + std::to_string(extent) + " in '" + spec.name + "', but it is " +
-                               std::to_string(known->second) + " before");
+      fail(text, field.at,
+           "got " + symbols[axis] + "=" + std::to_string(extent) + " in '" + spec.name + "', but it is " +
+               std::to_string(known->second) + " before");
     call.dims[symbols[axis++]] = extent;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
-  if (axis != symbols.size()) fail(text, field.at, "got too few extents for '" + spec.name + "', want [" + spec.dims + "]");
+  if (axis != symbols.size())
+    fail(text, field.at, "got too few extents for '" + spec.name + "', want [" + spec.dims + "]");
 }
 
 AttributeValue parse_attribute(std::string_view text, const Field& field, const AttributeSpec& spec) {
@@ -127,7 +132,9 @@ AttributeValue parse_attribute(std::string_view text, const Field& field, const 
   if (end.ec != std::errc{} || end.ptr != field.value.data() + field.value.size())
     fail(text, field.at, "got '" + std::string(field.value) + "' for " + spec.name + ", want a number");
   if (!std::isfinite(value) || (spec.whole && value != std::floor(value)))
-    fail(text, field.at, "got '" + std::string(field.value) + "' for " + spec.name + ", want a " + (spec.whole ? "whole" : "finite") + " number");
+    fail(text, field.at,
+         "got '" + std::string(field.value) + "' for " + spec.name + ", want a " + (spec.whole ? "whole" : "finite") +
+             " number");
   return value;
 }
 
@@ -160,7 +167,8 @@ std::string OpCall::str(const OpSignature& signature) const {
     if (!has(spec)) {
       out += (first ? "" : ",") + spec.name + "=none";
     } else if (first || news || unusual_type || &spec == stored) {
-      out += (first ? "" : ",") + spec.name + "=" + ampcheck::name(dtype(spec)) + (first || news ? shape(spec).str() : "");
+      out +=
+          (first ? "" : ",") + spec.name + "=" + ampcheck::name(dtype(spec)) + (first || news ? shape(spec).str() : "");
       known.insert(symbols.begin(), symbols.end());
     }
     first = false;
@@ -193,17 +201,23 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
   const std::vector<Field> fields = split_fields(text);
   const TensorSpec* stored = storage_input(signature);
   for (const Field& field : fields)
-    if (stored != nullptr && field.key == stored->name && field.value != "none") call.storage = parse_dtype(text, field);
+    if (stored != nullptr && field.key == stored->name && field.value != "none")
+      call.storage = parse_dtype(text, field);
   for (const Field& field : fields) {
     const std::string key(field.key);
     const TensorSpec* spec = signature.input(key);
     const auto attribute = std::find_if(signature.attributes.begin(), signature.attributes.end(),
                                         [&](const AttributeSpec& a) { return a.name == key; });
-    if (spec != nullptr) parse_tensor(text, field, *spec, call);
-    else if (attribute != signature.attributes.end()) call.attributes.set(key, parse_attribute(text, field, *attribute));
-    else if (key == "range") call.range = field.value;
-    else if (key == "cotangent") call.cotangent = field.value;
-    else if (key == "layout") call.layout = field.value;
+    if (spec != nullptr)
+      parse_tensor(text, field, *spec, call);
+    else if (attribute != signature.attributes.end())
+      call.attributes.set(key, parse_attribute(text, field, *attribute));
+    else if (key == "range")
+      call.range = field.value;
+    else if (key == "cotangent")
+      call.cotangent = field.value;
+    else if (key == "layout")
+      call.layout = field.value;
     else if (key == "seed") {
       const auto end = std::from_chars(field.value.data(), field.value.data() + field.value.size(), call.seed);
       if (end.ec != std::errc{} || end.ptr != field.value.data() + field.value.size())
@@ -221,8 +235,10 @@ OpCall parse_call(std::string_view text, const OpSignature& signature) {
       const std::vector<std::string> symbols = OpSignature::symbols(spec);
       return call.has(spec) && std::find(symbols.begin(), symbols.end(), dim.symbol) != symbols.end();
     });
-    if (!wanted) call.dims[dim.symbol] = dim.standard[0];  // only absent tensors have it
-    else fail(text, text.size(), "got no extent for " + dim.symbol + ", want all shapes");
+    if (!wanted)
+      call.dims[dim.symbol] = dim.standard[0];  // only absent tensors have it
+    else
+      fail(text, text.size(), "got no extent for " + dim.symbol + ", want all shapes");
   }
   return call;
 }
@@ -231,10 +247,14 @@ bool matches(std::string_view pattern, std::string_view text) {
   if (pattern == text) return true;
   std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*'))) ++p, ++t;
-    else if (p < pattern.size() && pattern[p] == '*') star = p++, mark = t;
-    else if (star != std::string_view::npos) p = star + 1, t = ++mark;
-    else return false;
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*')))
+      ++p, ++t;
+    else if (p < pattern.size() && pattern[p] == '*')
+      star = p++, mark = t;
+    else if (star != std::string_view::npos)
+      p = star + 1, t = ++mark;
+    else
+      return false;
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();

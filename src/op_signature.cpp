@@ -2,7 +2,6 @@
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 #include "src/op_signature.h"
 
-
 #include "src/error.h"
 
 namespace ampcheck {

@@ -25,7 +25,10 @@ enum class TypeRule {
   fp32,
   i64,
   u8,
-  fp16, bf16, e4m3fn, e5m2,  ///< the same in every case
+  fp16,
+  bf16,
+  e4m3fn,
+  e5m2,  ///< the same in every case
 };
 
 /// Values an input may take; the generator maps its numbers into the domain.
@@ -42,7 +45,8 @@ struct TensorSpec {
   std::string index_dim = {};  ///< indices and targets: the symbol whose extent bounds the values
 
   bool has_gradient() const {
-    return differentiable && role != Role::mask && role != Role::index && role != Role::target && role != Role::quantized;
+    return differentiable && role != Role::mask && role != Role::index && role != Role::target &&
+           role != Role::quantized;
   }
 };
 
@@ -110,22 +114,27 @@ struct PrecisionContract {
 /// What the kernel promises about memory.
 struct LaunchContract {
   std::vector<std::string> accumulates = {};  ///< outputs or gradients that are added to what their buffer holds
-  std::string row_dim = {};              ///< symbols of the leading axes whose elements are independent rows, as "N" or "B H"; empty: none
-  std::vector<std::string> row_independent = {};          ///< outputs and gradients for which that holds
-  bool batch_invariant = false;          ///< their bits depend neither on the number of rows nor on a row's place: the order of sums is fixed
+  std::string row_dim =
+      {};  ///< symbols of the leading axes whose elements are independent rows, as "N" or "B H"; empty: none
+  std::vector<std::string> row_independent = {};  ///< outputs and gradients for which that holds
+  bool batch_invariant =
+      false;  ///< their bits depend neither on the number of rows nor on a row's place: the order of sums is fixed
   std::vector<std::pair<std::string, std::string>> in_place = {};  ///< (output, input): the output overwrites the input
-  bool strided = true;                   ///< takes any strides; otherwise dense row-major only
+  bool strided = true;  ///< takes any strides; otherwise dense row-major only
 };
 
-/// Sizes at which the kernel promises to lose no number on the way whose correctly rounded value is representable; none by default.
+/// Sizes at which the kernel promises to lose no number on the way whose correctly rounded value is representable; none
+/// by default.
 struct RangeContract {
-  double largest_input = 0;                       ///< of the finite floating inputs; 0: nothing declared
-  double smallest_scale = 1, largest_scale = 0;   ///< window of loss scales, powers of two, as GradScaler's are; largest_scale 0: nothing declared
+  double largest_input = 0;  ///< of the finite floating inputs; 0: nothing declared
+  double smallest_scale = 1,
+         largest_scale =
+             0;  ///< window of loss scales, powers of two, as GradScaler's are; largest_scale 0: nothing declared
   bool declared() const { return largest_input > 0 || largest_scale > 0; }
 };
 
-/// A value of an input at which the op has no derivative. The generator draws it, and the formula's gradient there is the
-/// convention that the kernel is held to.
+/// A value of an input at which the op has no derivative. The generator draws it, and the formula's gradient there is
+/// the convention that the kernel is held to.
 struct Kink {
   std::string input;
   double at = 0;
@@ -143,7 +152,8 @@ struct OpSignature {
   PrecisionContract precision = {};
   LaunchContract launch = {};
   RangeContract range = {};
-  /// The operator of torch that it is ("layer_norm"): autocast's lists have its policy, per device (src/amp/autocast_tables.h).
+  /// The operator of torch that it is ("layer_norm"): autocast's lists have its policy, per device
+  /// (src/amp/autocast_tables.h).
   std::string torch_op = {};
   CastPolicy cast = CastPolicy::lower_precision_fp;  ///< of an op that is none of torch's
   /// False for extents or attributes outside the op's domain (a window larger than the image); null: always true.

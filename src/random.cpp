@@ -35,7 +35,8 @@ struct Block {
 /// The upper half of each lane in its lower one: a shuffle, since shifts wait for the same port as products.
 HWY_INLINE V64 upper(V64 v) { return hn::BitCast(D64(), hn::Shuffle2301(hn::BitCast(D32(), v))); }
 
-/// What is the same for blocks whose counters differ in their lower 32 bits alone: all that two rounds make of the other words.
+/// What is the same for blocks whose counters differ in their lower 32 bits alone: all that two rounds make of the
+/// other words.
 struct Start {
   std::uint32_t w2_key, w1_key, w2, w3;
   std::uint32_t key0, key1;  ///< of the third round
@@ -53,18 +54,20 @@ struct Start {
   void next_keys() { key0 += 0x9E3779B9u, key1 += 0xBB67AE85u; }
 };
 
-/// Blocks whose product of the first round with the counter's lower half is `product`. A product of two lower halves fills a
-/// lane, and only shifts apart.
+/// Blocks whose product of the first round with the counter's lower half is `product`. A product of two lower halves
+/// fills a lane, and only shifts apart.
 template <int rounds>
 HWY_INLINE Block blocks(const Start& start, V64 product) {
   const D64 d;
   const D32 d32;
   const V64 first = hn::Set(d, kFirst), second = hn::Set(d, kSecond);
   V64 w1 = hn::MulEven(hn::BitCast(d32, hn::Xor(upper(product), hn::Set(d, start.w2_key))), hn::BitCast(d32, second));
-  V64 w0 = hn::Xor(upper(w1), hn::Set(d, start.w1_key)), w2 = hn::Xor(product, hn::Set(d, start.w2)), w3 = hn::Set(d, start.w3);
+  V64 w0 = hn::Xor(upper(w1), hn::Set(d, start.w1_key)), w2 = hn::Xor(product, hn::Set(d, start.w2)),
+      w3 = hn::Set(d, start.w3);
   auto key0 = start.key0, key1 = start.key1;
   for (int round = 2; round < rounds; ++round) {
-    const V64 a = hn::MulEven(hn::BitCast(d32, w0), hn::BitCast(d32, first)), b = hn::MulEven(hn::BitCast(d32, w2), hn::BitCast(d32, second));
+    const V64 a = hn::MulEven(hn::BitCast(d32, w0), hn::BitCast(d32, first)),
+              b = hn::MulEven(hn::BitCast(d32, w2), hn::BitCast(d32, second));
     w0 = hn::Xor(hn::Xor(upper(b), w1), hn::Set(d, key0)), w1 = b;
     w2 = hn::Xor(hn::Xor(upper(a), w3), hn::Set(d, key1)), w3 = a;
     key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
@@ -100,8 +103,8 @@ void Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::si
   }
 }
 
-/// Numbers whose twelve bytes and filling are one block. The bytes' sum S and the filling F stand in the bits of 2^12 + S 2^-8 + F 2^-40:
-/// whatever is added or taken off here is exact.
+/// Numbers whose twelve bytes and filling are one block. The bytes' sum S and the filling F stand in the bits of 2^12 +
+/// S 2^-8 + F 2^-40: whatever is added or taken off here is exact.
 template <bool full>
 HWY_INLINE void normals_of(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::size_t n, double* out) {
   const D64 d;
@@ -110,15 +113,19 @@ HWY_INLINE void normals_of(std::uint64_t seed, std::uint64_t stream, std::uint64
   const D real;
   const Start same(seed, stream, first);
   V64 product = products(first);
-  const V64 step = hn::Set(d, kFirst * hn::Lanes(d)), lower = hn::Set(d, 0xffffffffu), base = hn::BitCast(d, hn::Set(real, 0x1p12));
+  const V64 step = hn::Set(d, kFirst * hn::Lanes(d)), lower = hn::Set(d, 0xffffffffu),
+            base = hn::BitCast(d, hn::Set(real, 0x1p12));
   const auto middle = hn::Set(real, 0x1p12 + Random::kMiddle);
   for (std::size_t start = 0; start < n; start += hn::Lanes(d)) {
     const Block block = blocks<kNormalRounds>(same, product);
     product = hn::Add(product, step);
-    const V64 two = hn::BitCast(d, hn::OddEven(hn::BitCast(d32, upper(block.word[0])), hn::BitCast(d32, block.word[1])));
-    const V64 sum = hn::Add(hn::SumsOf8(hn::BitCast(d8, two)), hn::SumsOf8(hn::BitCast(d8, hn::And(block.word[2], lower))));
+    const V64 two =
+        hn::BitCast(d, hn::OddEven(hn::BitCast(d32, upper(block.word[0])), hn::BitCast(d32, block.word[1])));
+    const V64 sum =
+        hn::Add(hn::SumsOf8(hn::BitCast(d8, two)), hn::SumsOf8(hn::BitCast(d8, hn::And(block.word[2], lower))));
     const V64 filling = hn::And(block.word[3], full ? lower : hn::Set(d, 0xff000000u));
-    put(real, hn::Sub(hn::BitCast(real, hn::Or(hn::Add(hn::ShiftLeft<32>(sum), base), filling)), middle), out, start, n);
+    put(real, hn::Sub(hn::BitCast(real, hn::Or(hn::Add(hn::ShiftLeft<32>(sum), base), filling)), middle), out, start,
+        n);
   }
 }
 
@@ -157,15 +164,21 @@ void for_parts(std::uint64_t first, std::size_t n, const Run& run) {
 }  // namespace
 
 void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
-  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, from, n, out.data() + at); });
+  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) {
+    HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, from, n, out.data() + at);
+  });
 }
 
 void Random::normals(std::uint64_t first, std::span<double> out) const {
-  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, from, n, out.data() + at); });
+  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) {
+    HWY_DYNAMIC_DISPATCH(Normals)(seed_, stream_, from, n, out.data() + at);
+  });
 }
 
 void Random::full_normals(std::uint64_t first, std::span<double> out) const {
-  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) { HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, from, n, out.data() + at); });
+  for_parts(first, out.size(), [&](std::uint64_t from, std::size_t at, std::size_t n) {
+    HWY_DYNAMIC_DISPATCH(FullNormals)(seed_, stream_, from, n, out.data() + at);
+  });
 }
 
 }  // namespace ampcheck

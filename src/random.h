@@ -14,7 +14,8 @@ namespace ampcheck {
 using Philox = std::array<std::uint32_t, 4>;
 
 constexpr int kRounds = 10;
-constexpr int kNormalRounds = 7;  ///< the fewest that pass BigCrush, ibidem: most of the cost of large test data is these
+constexpr int kNormalRounds =
+    7;  ///< the fewest that pass BigCrush, ibidem: most of the cost of large test data is these
 
 template <int rounds = kRounds>
 constexpr Philox philox4x32(Philox counter, std::array<std::uint32_t, 2> key) {
@@ -50,8 +51,9 @@ class Random {
   constexpr double uniform(std::uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1p-53; }
   /// Uniform integer in [0, n); n below 2^32.
   constexpr std::uint64_t below(std::uint64_t index, std::uint64_t n) const { return (bits(index) >> 32) * n >> 32; }
-  /// Irwin-Hall normal: 12 uniform bytes less their mean, and a thirteenth that fills the steps between their sums; no libm, so the
-  /// bits are the same everywhere. A multiple of 2^-16: hundreds of them add up exactly in fp32, in any order.
+  /// Irwin-Hall normal: 12 uniform bytes less their mean, and a thirteenth that fills the steps between their sums; no
+  /// libm, so the bits are the same everywhere. A multiple of 2^-16: hundreds of them add up exactly in fp32, in any
+  /// order.
   constexpr double normal(std::uint64_t index) const { return filled(block<kNormalRounds>(index), 0xff000000u); }
 
   /// The same with all the bits of its words: a multiple of 2^-40, less than 2^-16 above normal().
@@ -69,8 +71,8 @@ class Random {
   template <int rounds = kRounds>
   constexpr Philox block(std::uint64_t index) const {
     return philox4x32<rounds>({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                       static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
-                      {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+                               static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
+                              {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
   }
   /// The bytes of the first three words count 2^-8 a step, those of the last one that `mask` keeps less.
   static constexpr double filled(const Philox& r, std::uint32_t mask) {

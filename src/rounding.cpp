@@ -92,10 +92,12 @@ EncodeParams encode_params(const FloatFormat& format, const RoundingMode& mode, 
   p.limit_is_nan = p.infinity_code == p.nan_code;
   p.directed = p.limit_positive != p.limit_negative;
   p.unusual = p.drop_negative_zero || p.nan_positive || p.flush_below != 0;
-  const bool plain = !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
+  const bool plain =
+      !p.directed && !p.remap && !p.scale && !p.unusual && format.max_exponent() <= source.max_exponent();
   p.simple = plain && p.infinity_code == p.limit_positive;
   p.inward = plain && p.infinity_code == p.limit_positive + 1;
-  const bool beyond = mode.rounding == Rounding::nearest_even ? p.simple && p.limit_positive > p.max_code : mode.rounding == Rounding::toward_zero && p.inward;
+  const bool beyond = mode.rounding == Rounding::nearest_even ? p.simple && p.limit_positive > p.max_code
+                                                              : mode.rounding == Rounding::toward_zero && p.inward;
   if (source == kFp32 && beyond) p.known = known(format);
   // Up to max_finite nothing overflows; zeros and subnormals of formats without their own rules go the common way.
   if (source == kFp64 && !p.scale && !p.drop_negative_zero && !p.nan_positive && p.shift > 0)
@@ -202,8 +204,8 @@ std::uint64_t encode_one(const EncodeParams& p, double value, std::uint64_t inde
     const std::uint64_t exponent = std::min(std::max(mag & kInfinity, kImplicit), p.first_exponent);
     const std::uint64_t v = p.constant_shift ? mag - p.rebase : mag - exponent + kImplicit;
     const int below = p.constant_shift ? 0 : static_cast<int>((p.first_exponent - exponent) >> kFraction);
-    code = std::min(round_shift(p, v, p.shift + below, negative, index),
-                    negative ? p.limit_negative : p.limit_positive);
+    code =
+        std::min(round_shift(p, v, p.shift + below, negative, index), negative ? p.limit_negative : p.limit_positive);
     if (p.remap && code > p.max_code) code = p.over_code;
   }
   const bool signless = (p.drop_negative_zero && code == 0) || (p.nan_positive && nan);
@@ -224,7 +226,8 @@ double decode_scalar(const FloatFormat& format, std::uint64_t bits) {
   const std::uint64_t mag = code & format.magnitude_mask();
   const std::uint64_t sign = (code & format.sign_code()) != 0 ? std::uint64_t{1} << 63 : 0;
   constexpr std::uint64_t kQuietNan = 0x7ff8000000000000u;
-  if (format.specials == Specials::nan_is_negative_zero && mag == 0 && sign != 0) return std::bit_cast<double>(kQuietNan);
+  if (format.specials == Specials::nan_is_negative_zero && mag == 0 && sign != 0)
+    return std::bit_cast<double>(kQuietNan);
   const auto with_sign = [&](std::uint64_t magnitude) { return std::bit_cast<double>(magnitude | sign); };
   if (mag > format.max_code())
     return with_sign(format.has_infinity() && mag == format.infinity_code() ? kFp64.infinity_code() : kQuietNan);
@@ -244,8 +247,8 @@ double decode_scalar(const FloatFormat& format, std::uint64_t bits) {
 
 namespace {
 
-constexpr std::size_t kChunk = 2048;                // elements; a divisor of 2^32, input and output stay in L1
-constexpr std::size_t kStreamFrom = 16u << 20;      // output bytes: from here on the caches cannot hold it
+constexpr std::size_t kChunk = 2048;            // elements; a divisor of 2^32, input and output stay in L1
+constexpr std::size_t kStreamFrom = 16u << 20;  // output bytes: from here on the caches cannot hold it
 constexpr std::size_t kCacheLine = 64;
 
 /// Elements that a chunk starting at `done` may have.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part of src/rounding_simd.cpp, for processors with AVX2 but no AVX-512: fp32 to nearest even or toward zero in fp16, bf16, e4m3fn and e5m2
-// with fewer operations than the formula that holds for every format. No include guard: it is read where that target is compiled.
+// Part of src/rounding_simd.cpp, for processors with AVX2 but no AVX-512: fp32 to nearest even or toward zero in fp16,
+// bf16, e4m3fn and e5m2 with fewer operations than the formula that holds for every format. No include guard: it is
+// read where that target is compiled.
 
 /// x, its NaN made one without payload.
 HWY_INLINE hn::Vec<D32> WithoutPayload(D32 d, hn::Vec<D32> x) {
@@ -24,7 +25,8 @@ HWY_NOINLINE std::size_t EncodeFp16(const std::uint8_t* in, std::size_t n, std::
   std::size_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const auto x = WithoutPayload(d, LoadAhead(d, in + i * 4));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * 2), _mm256_cvtps_ph(_mm256_castsi256_ps(x.raw), kRounding | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * 2),
+                     _mm256_cvtps_ph(_mm256_castsi256_ps(x.raw), kRounding | _MM_FROUND_NO_EXC));
   }
   return i;
 }
@@ -40,14 +42,15 @@ HWY_NOINLINE std::size_t EncodeBf16(const std::uint8_t* in, std::size_t n, std::
   };
   std::size_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    const __m256i packed = _mm256_packus_epi32(code_of(in + i * 4), code_of(in + i * 4 + 32));  // within each half of the vector
+    const __m256i packed =
+        _mm256_packus_epi32(code_of(in + i * 4), code_of(in + i * 4 + 32));  // within each half of the vector
     StoreVector(_mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0)), out + i * 2);
   }
   return i;
 }
 
-/// e5m2 or e4m3fn by way of fp16, whose codes go on below theirs (those of e4m3fn 2^-8 lower). To nearest, x is rounded to odd at 7 bits
-/// first, which fp16 holds down to half the smallest number of either: nothing is rounded twice.
+/// e5m2 or e4m3fn by way of fp16, whose codes go on below theirs (those of e4m3fn 2^-8 lower). To nearest, x is rounded
+/// to odd at 7 bits first, which fp16 holds down to half the smallest number of either: nothing is rounded twice.
 template <Rounding R, bool kE4m3>
 HWY_NOINLINE std::size_t EncodeFp8(const std::uint8_t* in, std::size_t n, std::uint8_t* out) {
   constexpr bool kNearest = R == Rounding::nearest_even;
@@ -76,8 +79,11 @@ HWY_NOINLINE std::size_t EncodeFp8(const std::uint8_t* in, std::size_t n, std::u
     __m256i code = _mm256_srli_epi16(sum, kShift);
     // e4m3fn has NaN alone beyond 448; toward zero, only what is infinite or NaN gets there.
     if constexpr (kE4m3) code = _mm256_min_epu16(code, _mm256_set1_epi16(kNearest ? 0x7f : 0x7e));
-    if constexpr (!kE4m3) code = _mm256_or_si256(code, _mm256_and_si256(_mm256_cmpgt_epi16(mag, infinity), _mm256_set1_epi16(0x7e)));
-    else if constexpr (!kNearest) code = _mm256_or_si256(code, _mm256_and_si256(_mm256_cmpgt_epi16(mag, _mm256_set1_epi16(0x7bff)), _mm256_set1_epi16(0x7f)));
+    if constexpr (!kE4m3)
+      code = _mm256_or_si256(code, _mm256_and_si256(_mm256_cmpgt_epi16(mag, infinity), _mm256_set1_epi16(0x7e)));
+    else if constexpr (!kNearest)
+      code = _mm256_or_si256(
+          code, _mm256_and_si256(_mm256_cmpgt_epi16(mag, _mm256_set1_epi16(0x7bff)), _mm256_set1_epi16(0x7f)));
     return _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi16(halves, 8), _mm256_set1_epi16(0x80)));
   };
   std::size_t i = 0;

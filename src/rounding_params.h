@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Internal to src/rounding*: what a conversion loop needs to know about a format, as plain integers.
 //
-// One formula serves all formats. With the source's magnitude bits `mag` (M fraction bits) and its exponent field e >= 1,
-// and E0 the source's field for the format's min_exponent:
+// One formula serves all formats. With the source's magnitude bits `mag` (M fraction bits) and its exponent field e >=
+// 1, and E0 the source's field for the format's min_exponent:
 //   v = mag - (min(e, E0) - 1) * 2^M           (significand, or code-like number above min_exponent)
 //   n = (M - m) + max(0, E0 - e)               (how many low bits of v the format cannot hold)
 //   code = round(v / 2^n)                      (carries run into the exponent field by themselves)
@@ -22,14 +22,14 @@ enum class Known { none, fp16, bf16, e4m3fn, e5m2 };
 struct EncodeParams {
   Rounding rounding;
   bool constant_shift;
-  bool simple;              ///< one minimum and the NaN select finish the magnitude
-  bool inward;              ///< as simple, but finite numbers stop at max_code, one below infinity's code
-  bool limit_is_nan;        ///< the minimum is enough for NaN as well
-  bool directed;            ///< the limits differ by sign
-  bool unusual;             ///< one of the flags below, or flushing
-  bool remap;               ///< codes above max_code become over_code
-  bool scale;               ///< e8m0
-  Known known;              ///< to nearest even or toward zero from fp32, what is beyond becoming infinity (e4m3fn: NaN); else none
+  bool simple;        ///< one minimum and the NaN select finish the magnitude
+  bool inward;        ///< as simple, but finite numbers stop at max_code, one below infinity's code
+  bool limit_is_nan;  ///< the minimum is enough for NaN as well
+  bool directed;      ///< the limits differ by sign
+  bool unusual;       ///< one of the flags below, or flushing
+  bool remap;         ///< codes above max_code become over_code
+  bool scale;         ///< e8m0
+  Known known;  ///< to nearest even or toward zero from fp32, what is beyond becoming infinity (e4m3fn: NaN); else none
   bool drop_negative_zero;  ///< fnuz
   bool nan_positive;        ///< no NaN in the format: its stand-in has no sign
   int code_bits;

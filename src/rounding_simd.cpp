@@ -12,8 +12,8 @@
 #endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/rounding_simd.cpp"
-#include <hwy/foreach_target.h>  // must precede highway.h
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // must precede highway.h
 #include <hwy/highway.h>
 
 #undef INLINE_LAMBDA  // the loops are only fast when everything they call is part of them
@@ -116,8 +116,7 @@ HWY_INLINE V RoundShift(D d, V v, V n, V sign, V random) {
   // 2^(n-1) - 1 and 2^n - 1; n >= 1 in every mode that gets here
   const V below_half = hn::Shr(hn::ShiftRight<1>(ones), hn::Sub(Constant(d, kBits), n));
   const V rest = hn::Shr(ones, hn::Sub(Constant(d, kBits), n));
-  if constexpr (R == Rounding::nearest_even)
-    return hn::Shr(hn::Add(hn::Add(v, below_half), hn::And(floor, one)), n);
+  if constexpr (R == Rounding::nearest_even) return hn::Shr(hn::Add(hn::Add(v, below_half), hn::And(floor, one)), n);
   if constexpr (R == Rounding::nearest_away) return hn::Shr(hn::Add(hn::Add(v, below_half), one), n);
   if constexpr (R == Rounding::up) return hn::Shr(hn::Add(v, hn::AndNot(sign, rest)), n);
   if constexpr (R == Rounding::down) return hn::Shr(hn::Add(v, hn::And(sign, rest)), n);
@@ -135,7 +134,8 @@ HWY_INLINE V RoundShift(D d, V v, V n, V sign, V random) {
 template <class D, class V>
 HWY_INLINE V ScaleMagnitude(D d, const EncodeParams& p, V mag) {
   mag = Larger(d, mag, Constant(d, p.min_magnitude));
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {  // [2^-127, 2^-126) is subnormal in fp32: make it a binade like the others
+  if constexpr (sizeof(hn::TFromD<D>) ==
+                4) {  // [2^-127, 2^-126) is subnormal in fp32: make it a binade like the others
     const V half = Constant(d, p.min_magnitude);
     const auto subnormal = Greater(d, hn::Add(half, half), mag);
     mag = hn::IfThenElse(subnormal, hn::ShiftLeft<1>(hn::Sub(mag, half)), mag);
@@ -149,13 +149,17 @@ HWY_INLINE V Encode(D d, const EncodeParams& p, V x, V random) {
   using W = Wide<hn::TFromD<D>>;
   const V infinity = Constant(d, W::kInfinity);
   const V mag = hn::And(x, Constant(d, (std::uint64_t{1} << (sizeof(hn::TFromD<D>) * 8 - 1)) - 1));
-  if constexpr (R == Rounding::nearest_even && !kConst && sizeof(hn::TFromD<D>) == 8) {  // nearly always: numbers in the normal range, or zeros
+  if constexpr (R == Rounding::nearest_even && !kConst &&
+                sizeof(hn::TFromD<D>) == 8) {  // nearly always: numbers in the normal range, or zeros
     const auto zero = hn::Eq(mag, hn::Zero(d));
-    const auto normal = hn::AndNot(Greater(d, mag, Constant(d, p.most_normal)), Greater(d, mag, Constant(d, p.first_exponent - 1)));
+    const auto normal =
+        hn::AndNot(Greater(d, mag, Constant(d, p.most_normal)), Greater(d, mag, Constant(d, p.first_exponent - 1)));
     if (HWY_LIKELY(p.most_normal != 0 && hn::AllTrue(d, hn::Or(zero, normal)))) {
-      const V v = hn::Sub(mag, Constant(d, p.first_exponent - (std::uint64_t{1} << W::kFraction)));  // its code, with more bits below
+      const V v = hn::Sub(
+          mag, Constant(d, p.first_exponent - (std::uint64_t{1} << W::kFraction)));  // its code, with more bits below
       const V odd = hn::And(hn::ShiftRightSame(v, p.shift), Constant(d, 1));
-      const V code = hn::ShiftRightSame(hn::Add(hn::Add(v, Constant(d, (std::uint64_t{1} << (p.shift - 1)) - 1)), odd), p.shift);
+      const V code =
+          hn::ShiftRightSame(hn::Add(hn::Add(v, Constant(d, (std::uint64_t{1} << (p.shift - 1)) - 1)), odd), p.shift);
       return hn::OrAnd(hn::IfThenZeroElse(zero, code), SignMask(d, x), Constant(d, p.sign_code));
     }
   }
@@ -213,7 +217,8 @@ HWY_INLINE V Decode(D d, const DecodeParams& p, V code) {
   V value = hn::Add(hn::ShiftLeftSame(mag, p.shift), Constant(d, p.rebase));
   if constexpr (sizeof(T) == 8) {  // nearly always all lanes are normal numbers or zeros
     const auto zero = hn::Eq(mag, hn::Zero(d));
-    const auto normal = hn::AndNot(Greater(d, mag, Constant(d, p.max_code)), Greater(d, mag, Constant(d, p.min_normal_code - 1)));
+    const auto normal =
+        hn::AndNot(Greater(d, mag, Constant(d, p.max_code)), Greater(d, mag, Constant(d, p.min_normal_code - 1)));
     if (HWY_LIKELY(!p.one_nan && !p.constant_shift && hn::AllTrue(d, hn::Or(zero, normal))))
       return hn::Or(hn::IfThenZeroElse(zero, value), hn::ShiftLeftSame(hn::And(code, sign_code), 64 - p.code_bits));
   }
@@ -311,7 +316,8 @@ HWY_INLINE std::size_t EncodeKnown(const EncodeParams& p, const std::uint8_t* in
     }
     return 0;
   };
-  return p.rounding == Rounding::nearest_even ? by.template operator()<Rounding::nearest_even>() : by.template operator()<Rounding::toward_zero>();
+  return p.rounding == Rounding::nearest_even ? by.template operator()<Rounding::nearest_even>()
+                                              : by.template operator()<Rounding::toward_zero>();
 }
 #endif
 
@@ -322,14 +328,15 @@ HWY_NOINLINE void EncodeLoop(D d, const EncodeParams& params, const std::uint8_t
   const EncodeParams p = params;  // a local copy, so that no store can be thought to change it
   const RandomKeys keys = random_keys(p.seed, index);
   const auto lane = hn::Iota(hn::Rebind<std::uint32_t, D>(), 0);
-  ForEachVector(d, in, sizeof(T), n, out, out_bytes, [&](const std::uint8_t* from, std::size_t i, std::uint8_t* to) INLINE_LAMBDA {
-    auto random = hn::Zero(d);
-    if constexpr (R == Rounding::stochastic) {
-      random = Random31(d, keys, lane, index + i);
-      if constexpr (sizeof(T) == 8) random = hn::ShiftLeft<31>(random);
-    }
-    sink(Encode<R, kConst>(d, p, hn::LoadU(d, reinterpret_cast<const T*>(from)), random), to);
-  });
+  ForEachVector(d, in, sizeof(T), n, out, out_bytes,
+                [&](const std::uint8_t* from, std::size_t i, std::uint8_t* to) INLINE_LAMBDA {
+                  auto random = hn::Zero(d);
+                  if constexpr (R == Rounding::stochastic) {
+                    random = Random31(d, keys, lane, index + i);
+                    if constexpr (sizeof(T) == 8) random = hn::ShiftLeft<31>(random);
+                  }
+                  sink(Encode<R, kConst>(d, p, hn::LoadU(d, reinterpret_cast<const T*>(from)), random), to);
+                });
 }
 
 template <bool kConst, class D, class Sink>
@@ -368,36 +375,45 @@ void EncodePacked(D d, const EncodeParams& p, const void* in, std::size_t n, std
 
 void EncodeFloats(const EncodeParams& p, const float* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
 #if AMPCHECK_KNOWN_FORMATS
-  const std::size_t done = EncodeKnown(p, reinterpret_cast<const std::uint8_t*>(in), n, static_cast<std::uint8_t*>(out));
+  const std::size_t done =
+      EncodeKnown(p, reinterpret_cast<const std::uint8_t*>(in), n, static_cast<std::uint8_t*>(out));
   in += done, n -= done, index += done, out = static_cast<std::uint8_t*>(out) + done * static_cast<std::size_t>(bytes);
 #endif
   EncodePacked(D32(), p, in, n, index, bytes, out);
 }
 
-/// fp64 to nearest even in 16 bits where numbers are normal or zero there, on the upper halves alone: their last bit is set where the lower
-/// half is not zero, which rounds alike. Other numbers go the way of all. Returns how many that fill whole vectors were made.
+/// fp64 to nearest even in 16 bits where numbers are normal or zero there, on the upper halves alone: their last bit is
+/// set where the lower half is not zero, which rounds alike. Other numbers go the way of all. Returns how many that
+/// fill whole vectors were made.
 std::size_t EncodeDoublesIn16(const EncodeParams& params, const double* in, std::size_t n, std::uint16_t* out) {
   const EncodeParams p = params;
-  if (p.rounding != Rounding::nearest_even || p.constant_shift || p.most_normal == 0 || p.shift < 34 || p.storage_shift != 0) return 0;
+  if (p.rounding != Rounding::nearest_even || p.constant_shift || p.most_normal == 0 || p.shift < 34 ||
+      p.storage_shift != 0)
+    return 0;
   const D64 d;
   const hn::Repartition<std::uint32_t, D64> w;
   const hn::Rebind<std::uint16_t, decltype(w)> d16;
   const auto upper_half = [](std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); };
   const int shift = p.shift - 32;
-  const auto one = Constant(w, 1), most = Constant(w, upper_half(p.most_normal) - 1), least = Constant(w, upper_half(p.first_exponent) - 1);
-  const auto rebase = Constant(w, upper_half(p.first_exponent) - (1u << 20)), below_half = Constant(w, (1u << (shift - 1)) - 1), sign_code = Constant(w, p.sign_code);
+  const auto one = Constant(w, 1), most = Constant(w, upper_half(p.most_normal) - 1),
+             least = Constant(w, upper_half(p.first_exponent) - 1);
+  const auto rebase = Constant(w, upper_half(p.first_exponent) - (1u << 20)),
+             below_half = Constant(w, (1u << (shift - 1)) - 1), sign_code = Constant(w, p.sign_code);
   std::size_t i = 0;
   for (; i + hn::Lanes(w) <= n; i += hn::Lanes(w)) {
     hwy::Prefetch(in + i + kPrefetchAhead / sizeof(double));
     const auto* const from = reinterpret_cast<const std::uint64_t*>(in + i);
     const auto first = hn::LoadU(d, from), second = hn::LoadU(d, from + hn::Lanes(d));
-    const auto upper = hn::ConcatOdd(w, hn::BitCast(w, second), hn::BitCast(w, first)), lower = hn::ConcatEven(w, hn::BitCast(w, second), hn::BitCast(w, first));
-    const auto mag = hn::Or(hn::And(upper, Constant(w, 0x7fffffffu)), hn::IfThenZeroElse(hn::Eq(lower, hn::Zero(w)), one));
+    const auto upper = hn::ConcatOdd(w, hn::BitCast(w, second), hn::BitCast(w, first)),
+               lower = hn::ConcatEven(w, hn::BitCast(w, second), hn::BitCast(w, first));
+    const auto mag =
+        hn::Or(hn::And(upper, Constant(w, 0x7fffffffu)), hn::IfThenZeroElse(hn::Eq(lower, hn::Zero(w)), one));
     const auto zero = hn::Eq(mag, hn::Zero(w));
     if (HWY_UNLIKELY(!hn::AllTrue(w, hn::Or(zero, hn::AndNot(Greater(w, mag, most), Greater(w, mag, least)))))) {
       const hn::Rebind<std::uint16_t, D64> half16;
       hn::StoreU(hn::TruncateTo(half16, Encode<Rounding::nearest_even, false>(d, p, first, first)), half16, out + i);
-      hn::StoreU(hn::TruncateTo(half16, Encode<Rounding::nearest_even, false>(d, p, second, second)), half16, out + i + hn::Lanes(d));
+      hn::StoreU(hn::TruncateTo(half16, Encode<Rounding::nearest_even, false>(d, p, second, second)), half16,
+                 out + i + hn::Lanes(d));
       continue;
     }
     const auto v = hn::Sub(mag, rebase), odd = hn::And(hn::ShiftRightSame(v, shift), one);
@@ -407,8 +423,7 @@ std::size_t EncodeDoublesIn16(const EncodeParams& params, const double* in, std:
   return i;
 }
 
-void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::uint64_t index, int bytes,
-                   void* out) {
+void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
   if (bytes == 2) {
     const std::size_t done = EncodeDoublesIn16(p, in, n, static_cast<std::uint16_t*>(out));
     in += done, n -= done, index += done, out = static_cast<std::uint16_t*>(out) + done;
@@ -416,18 +431,22 @@ void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::
   EncodePacked(D64(), p, in, n, index, bytes, out);
 }
 
-/// Rounding to nearest even where all numbers are normal or zero: no code is made. False where some are not; then nothing counts.
+/// Rounding to nearest even where all numbers are normal or zero: no code is made. False where some are not; then
+/// nothing counts.
 bool RoundNormals(const EncodeParams& params, const double* in, std::size_t n, double* out) {
   const D64 d;
   const hn::RebindToFloat<D64> df;
   const EncodeParams p = params;
-  const auto magnitude = Constant(d, ~std::uint64_t{0} >> 1), most = Constant(d, p.most_normal), least = Constant(d, p.first_exponent - 1), one = Constant(d, 1);
-  const auto below_half = Constant(d, (std::uint64_t{1} << (p.shift - 1)) - 1), rest = Constant(d, (std::uint64_t{1} << p.shift) - 1);
+  const auto magnitude = Constant(d, ~std::uint64_t{0} >> 1), most = Constant(d, p.most_normal),
+             least = Constant(d, p.first_exponent - 1), one = Constant(d, 1);
+  const auto below_half = Constant(d, (std::uint64_t{1} << (p.shift - 1)) - 1),
+             rest = Constant(d, (std::uint64_t{1} << p.shift) - 1);
   auto all = hn::Eq(one, one);
   const auto round = [&](auto value) INLINE_LAMBDA {
     const auto x = hn::BitCast(d, value), mag = hn::And(x, magnitude);
     all = hn::And(all, hn::Or(hn::Eq(mag, hn::Zero(d)), hn::AndNot(Greater(d, mag, most), Greater(d, mag, least))));
-    const auto even = hn::Add(hn::Add(x, below_half), hn::And(hn::ShiftRightSame(x, p.shift), one));  // the sign stays: nothing overflows
+    const auto even = hn::Add(hn::Add(x, below_half),
+                              hn::And(hn::ShiftRightSame(x, p.shift), one));  // the sign stays: nothing overflows
     return hn::BitCast(df, hn::AndNot(rest, even));
   };
   std::size_t i = 0;
@@ -439,7 +458,8 @@ bool RoundNormals(const EncodeParams& params, const double* in, std::size_t n, d
 void RoundDoubles(const EncodeParams& p, const DecodeParams& params, const double* in, std::size_t n,
                   std::uint64_t index, double* out) {
   const D64 d;
-  const bool plain = p.rounding == Rounding::nearest_even && !p.constant_shift && p.flush_below == 0 && p.most_normal != 0 && p.shift > 0;
+  const bool plain = p.rounding == Rounding::nearest_even && !p.constant_shift && p.flush_below == 0 &&
+                     p.most_normal != 0 && p.shift > 0;
   constexpr std::size_t kStep = 512;
   for (std::size_t start = 0; start < n; start += kStep) {
     const std::size_t step = std::min(kStep, n - start);
@@ -448,9 +468,9 @@ void RoundDoubles(const EncodeParams& p, const DecodeParams& params, const doubl
       std::memcpy(out + start, room, step * sizeof(double));
       continue;
     }
-    EncodeAny(d, p, in + start, step, index + start, sizeof(double), out + start, [d, decode = params](auto code, std::uint8_t* to) INLINE_LAMBDA {
-      hn::StoreU(Decode(d, decode, code), d, reinterpret_cast<std::uint64_t*>(to));
-    });
+    EncodeAny(d, p, in + start, step, index + start, sizeof(double), out + start,
+              [d, decode = params](auto code, std::uint8_t* to)
+                  INLINE_LAMBDA { hn::StoreU(Decode(d, decode, code), d, reinterpret_cast<std::uint64_t*>(to)); });
   }
 }
 
@@ -477,8 +497,11 @@ std::size_t DecodeFp16(const DecodeParams& params, const std::uint16_t* in, std:
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
     const auto code = hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(in + i));
-    if (HWY_LIKELY(hn::AllFalse(d16, hn::Gt(hn::And(code, magnitude), infinity)))) hn::StoreU(hn::PromoteTo(df, hn::BitCast(half, code)), df, out + i);
-    else hn::StoreU(Decode(d, p, hn::PromoteTo(d, hn::BitCast(hn::Rebind<std::uint16_t, D32>(), code))), d, reinterpret_cast<std::uint32_t*>(out + i));
+    if (HWY_LIKELY(hn::AllFalse(d16, hn::Gt(hn::And(code, magnitude), infinity))))
+      hn::StoreU(hn::PromoteTo(df, hn::BitCast(half, code)), df, out + i);
+    else
+      hn::StoreU(Decode(d, p, hn::PromoteTo(d, hn::BitCast(hn::Rebind<std::uint16_t, D32>(), code))), d,
+                 reinterpret_cast<std::uint32_t*>(out + i));
   }
   return i;
 }

@@ -8,8 +8,8 @@
 
 namespace ampcheck {
 
-/// " (did you mean 'softmax'?)" to follow the quoted word, so that "got 'sofmax'" and ", want ..." stay one sentence; nothing if no
-/// candidate is near.
+/// " (did you mean 'softmax'?)" to follow the quoted word, so that "got 'sofmax'" and ", want ..." stay one sentence;
+/// nothing if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace ampcheck

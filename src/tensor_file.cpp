@@ -38,11 +38,14 @@ std::vector<fs::path> files_of(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string extension = entry.path().extension().string();
-    if ((extension == ".safetensors" || extension == ".npz" || extension == ".npy") && entry.is_regular_file(error)) out.push_back(entry.path());
+    if ((extension == ".safetensors" || extension == ".npz" || extension == ".npy") && entry.is_regular_file(error))
+      out.push_back(entry.path());
   }
   if (error) throw Error("[tensors] '" + folder + "' cannot be read: " + error.message());
   if (out.empty()) throw Error("[tensors] '" + folder + "', got a folder without *.safetensors, *.npz and *.npy");
-  if (out.size() > kMostFiles) throw Error("[tensors] '" + folder + "', got " + std::to_string(out.size()) + " files, want at most " + std::to_string(kMostFiles));
+  if (out.size() > kMostFiles)
+    throw Error("[tensors] '" + folder + "', got " + std::to_string(out.size()) + " files, want at most " +
+                std::to_string(kMostFiles));
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -58,7 +61,8 @@ const Tensor* TensorFile::find(std::string_view name) const {
 std::string TensorFile::names() const {
   constexpr std::size_t kShown = 32;
   std::string out;
-  for (std::size_t i = 0; i < std::min(kShown, tensors.size()); ++i) out += (i == 0 ? "" : ", ") + quoted_text(tensors[i].name);
+  for (std::size_t i = 0; i < std::min(kShown, tensors.size()); ++i)
+    out += (i == 0 ? "" : ", ") + quoted_text(tensors[i].name);
   if (tensors.size() > kShown) out += " and " + std::to_string(tensors.size() - kShown) + " more";
   return out.empty() ? "no tensors" : out;
 }
@@ -71,7 +75,8 @@ std::string TensorFile::digest() const {
   for (const NamedTensor* named : order) {
     const Tensor& tensor = named->tensor;
     digest.add(named->name + "=" + name(tensor.dtype()) + tensor.shape().str() + ";");
-    digest.add({static_cast<const char*>(tensor.data()), static_cast<std::size_t>(tensor.count()) * static_cast<std::size_t>(bytes(tensor.dtype()))});
+    digest.add({static_cast<const char*>(tensor.data()),
+                static_cast<std::size_t>(tensor.count()) * static_cast<std::size_t>(bytes(tensor.dtype()))});
   }
   return digest.hex();
 }
@@ -86,12 +91,16 @@ std::vector<NamedTensor> parse_tensors(std::string_view bytes, const std::string
 TensorFile read_tensors(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) throw MissingFileError("[tensors] got '" + path + "', which is not there, want a safetensors, .npz or .npy file, or a folder of them");
+  if (!fs::exists(status))
+    throw MissingFileError("[tensors] got '" + path +
+                           "', which is not there, want a safetensors, .npz or .npy file, or a folder of them");
   TensorFile out{path, {}};
   const std::vector<fs::path> files = fs::is_directory(status) ? files_of(path) : std::vector<fs::path>{path};
   for (const fs::path& file : files)
-    for (NamedTensor& tensor : parse_tensors(read_bytes(file.string(), "tensors"), file.string(), file.stem().string())) {
-      if (out.find(tensor.name) != nullptr) throw Error("[tensors] '" + path + "', got the tensor " + quoted_text(tensor.name) + " in two files");
+    for (NamedTensor& tensor :
+         parse_tensors(read_bytes(file.string(), "tensors"), file.string(), file.stem().string())) {
+      if (out.find(tensor.name) != nullptr)
+        throw Error("[tensors] '" + path + "', got the tensor " + quoted_text(tensor.name) + " in two files");
       out.tensors.push_back(std::move(tensor));
     }
   return out;

@@ -26,8 +26,8 @@ struct TensorFile {
 /// The tensors in the bytes of a file; what kind it is shows in its first bytes. A .npy holds one tensor, named `stem`.
 std::vector<NamedTensor> parse_tensors(std::string_view bytes, const std::string& where, const std::string& stem);
 
-/// Reads a file, or all *.safetensors, *.npz and *.npy of a folder in the order of their names. MissingFileError for a path that is
-/// not there, Error for what cannot be read and for a name that two files of a folder give.
+/// Reads a file, or all *.safetensors, *.npz and *.npy of a folder in the order of their names. MissingFileError for a
+/// path that is not there, Error for what cannot be read and for a name that two files of a folder give.
 TensorFile read_tensors(const std::string& path);
 
 }  // namespace ampcheck

@@ -20,8 +20,8 @@ class TensorMemory {
   virtual void wait() = 0;
 };
 
-/// The tensors that this thread makes until the end of the scope lie in `memory`; null: in the host's. Scopes nest. Pieces of a parallel_for
-/// on other threads are not in it.
+/// The tensors that this thread makes until the end of the scope lie in `memory`; null: in the host's. Scopes nest.
+/// Pieces of a parallel_for on other threads are not in it.
 class MemoryScope {
  public:
   explicit MemoryScope(TensorMemory* memory);

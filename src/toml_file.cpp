@@ -5,7 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-// The parser asserts what malformed text can break, and in a release build takes it for granted: here it refuses instead.
+// The parser asserts what malformed text can break, and in a release build takes it for granted: here it refuses
+// instead.
 namespace {
 constexpr void toml_expects(bool holds, const char* what) {
   if (!holds) throw std::logic_error(std::string("the TOML parser expected ") + what);
@@ -14,7 +15,8 @@ constexpr void toml_expects(bool holds, const char* what) {
 #undef NDEBUG
 #define TOML_ASSERT(expr) toml_expects(static_cast<bool>(expr), #expr)
 #define TOML_MAX_NESTED_VALUES 64
-// Its test for white space beyond ASCII calls letters "unreachable" that any text may hold (U+00A1 to U+0499 and others): none is white.
+// Its test for white space beyond ASCII calls letters "unreachable" that any text may hold (U+00A1 to U+0499 and
+// others): none is white.
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
@@ -45,16 +47,22 @@ class Converter {
   TomlNode node(const toml::node& from, int depth) const {
     TomlNode out;
     out.place = place_of(from.source());
-    if (depth > kMostTomlDepth) file_.fail(out.place, "got tables nested deeper than " + std::to_string(kMostTomlDepth));
-    if (const auto* text = from.as_string()) out.kind = TomlNode::Kind::text, out.text = text->get();
-    else if (const auto* integer = from.as_integer()) out.kind = TomlNode::Kind::integer, out.integer = integer->get(), out.number = static_cast<double>(out.integer);
-    else if (const auto* number = from.as_floating_point()) out.kind = TomlNode::Kind::number, out.number = number->get();
-    else if (const auto* boolean = from.as_boolean()) out.kind = TomlNode::Kind::boolean, out.boolean = boolean->get();
+    if (depth > kMostTomlDepth)
+      file_.fail(out.place, "got tables nested deeper than " + std::to_string(kMostTomlDepth));
+    if (const auto* text = from.as_string())
+      out.kind = TomlNode::Kind::text, out.text = text->get();
+    else if (const auto* integer = from.as_integer())
+      out.kind = TomlNode::Kind::integer, out.integer = integer->get(), out.number = static_cast<double>(out.integer);
+    else if (const auto* number = from.as_floating_point())
+      out.kind = TomlNode::Kind::number, out.number = number->get();
+    else if (const auto* boolean = from.as_boolean())
+      out.kind = TomlNode::Kind::boolean, out.boolean = boolean->get();
     else if (const auto* array = from.as_array()) {
       out.kind = TomlNode::Kind::array;
       for (const toml::node& item : *array) out.entries.push_back({"", place_of(item.source()), node(item, depth + 1)});
     } else if (const auto* table = from.as_table()) {
-      for (const auto& [key, value] : *table) out.entries.push_back({std::string(key.str()), place_of(key.source()), node(value, depth + 1)});
+      for (const auto& [key, value] : *table)
+        out.entries.push_back({std::string(key.str()), place_of(key.source()), node(value, depth + 1)});
       std::stable_sort(out.entries.begin(), out.entries.end(), [](const TomlEntry& a, const TomlEntry& b) {
         return a.place.line != b.place.line ? a.place.line < b.place.line : a.place.column < b.place.column;
       });
@@ -84,7 +92,9 @@ const char* kind_name(TomlNode::Kind kind) {
 }
 
 TomlFile::TomlFile(std::string text, std::string path) : text_(std::move(text)), path_(std::move(path)) {
-  if (text_.size() > kMostTomlBytes) fail({}, "got a file of " + std::to_string(text_.size()) + " bytes, want at most " + std::to_string(kMostTomlBytes));
+  if (text_.size() > kMostTomlBytes)
+    fail({},
+         "got a file of " + std::to_string(text_.size()) + " bytes, want at most " + std::to_string(kMostTomlBytes));
   try {
     const toml::table parsed = toml::parse(std::string_view(text_));
     root_ = Converter(*this).node(parsed, 0);
@@ -97,7 +107,8 @@ TomlFile::TomlFile(std::string text, std::string path) : text_(std::move(text)),
 
 std::string_view TomlFile::rest_of_line(TomlPlace place) const {
   std::size_t at = 0;
-  for (int line = 1; line < place.line && at < text_.size(); ++line) at = std::min(text_.find('\n', at), text_.size() - 1) + 1;
+  for (int line = 1; line < place.line && at < text_.size(); ++line)
+    at = std::min(text_.find('\n', at), text_.size() - 1) + 1;
   const std::size_t end = std::min(text_.find('\n', at), text_.size());
   for (int column = 1; column < place.column && at < end; ++column)  // columns count characters, not bytes
     do ++at;
@@ -111,12 +122,14 @@ void TomlFile::fail(TomlPlace place, const std::string& what) const {
 
 TomlSection::TomlSection(const TomlFile& file, const TomlNode& node, std::string what, std::vector<std::string> keys)
     : file_(file), node_(node), what_(std::move(what)) {
-  if (node.kind != TomlNode::Kind::table) file.fail(node.place, what_ + ", got " + kind_name(node.kind) + ", want a table");
+  if (node.kind != TomlNode::Kind::table)
+    file.fail(node.place, what_ + ", got " + kind_name(node.kind) + ", want a table");
   for (const TomlEntry& entry : node.entries) {
     if (std::find(keys.begin(), keys.end(), entry.key) != keys.end()) continue;
     std::string list;
     for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
-    file.fail(entry.place, what_ + ", got unknown key '" + entry.key + "'" + did_you_mean(entry.key, keys) + ", want one of " + list);
+    file.fail(entry.place, what_ + ", got unknown key '" + entry.key + "'" + did_you_mean(entry.key, keys) +
+                               ", want one of " + list);
   }
 }
 
@@ -139,7 +152,8 @@ void TomlSection::fail(std::string_view key, const std::string& what) const {
 
 namespace {
 
-const TomlNode* of_kind(const TomlSection& section, std::string_view key, std::initializer_list<TomlNode::Kind> kinds, const char* want) {
+const TomlNode* of_kind(const TomlSection& section, std::string_view key, std::initializer_list<TomlNode::Kind> kinds,
+                        const char* want) {
   const TomlNode* const node = section.find(key);
   if (node != nullptr && std::find(kinds.begin(), kinds.end(), node->kind) == kinds.end())
     section.fail(key, std::string("got ") + kind_name(node->kind) + ", want " + want);
@@ -175,8 +189,10 @@ std::vector<std::string> TomlSection::texts(std::string_view key) const {
   const TomlNode* const node = of_kind(*this, key, {TomlNode::Kind::array}, "an array of strings");
   if (node == nullptr) return out;
   for (const TomlEntry& entry : node->entries) {
-    if (entry.value.kind != TomlNode::Kind::text) file_.fail(entry.value.place, std::string(key) + ", got " + kind_name(entry.value.kind) + ", want a string");
-    if (entry.value.text.find('\0') != std::string::npos) file_.fail(entry.value.place, std::string(key) + ", got a string with a NUL in it");
+    if (entry.value.kind != TomlNode::Kind::text)
+      file_.fail(entry.value.place, std::string(key) + ", got " + kind_name(entry.value.kind) + ", want a string");
+    if (entry.value.text.find('\0') != std::string::npos)
+      file_.fail(entry.value.place, std::string(key) + ", got a string with a NUL in it");
     out.push_back(entry.value.text);
   }
   return out;

@@ -35,7 +35,7 @@ struct TomlNode {
   TomlPlace place;
   std::string text;
   std::int64_t integer = 0;
-  double number = 0;   ///< of an integer too
+  double number = 0;  ///< of an integer too
   bool boolean = false;
   std::vector<TomlEntry> entries;  ///< of a table by key, of an array without keys
 };

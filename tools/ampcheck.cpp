@@ -10,11 +10,11 @@
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "src/freed_memory.h"
-#include "tools/workers/child.h"
-#include "tools/commands/commands.h"
-#include "tools/workers/isolation.h"
-#include "tools/report/output.h"
 #include "tools/choose/plugins.h"
+#include "tools/commands/commands.h"
+#include "tools/report/output.h"
+#include "tools/workers/child.h"
+#include "tools/workers/isolation.h"
 
 /// The signals of a kernel are findings of the supervisor, so a sanitizer leaves them alone.
 #define AMPCHECK_SIGNALS_LEFT_ALONE "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"
@@ -36,10 +36,9 @@ ExitCode run(int argc, char** argv) {
       {"list", list_command},       {"check", check_command},     {"replay", replay_command},
       {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
       {"doctor", doctor_command},   {"version", version_command}, {"new", new_command},
-      {"compare", compare_command},   {"audit", audit_command},
-      {"contract", contract_command},
-      {"train", train_command},     {"trace", trace_command},
-      {"facts", facts_command},     {"memory", memory_command}};
+      {"compare", compare_command}, {"audit", audit_command},     {"contract", contract_command},
+      {"train", train_command},     {"trace", trace_command},     {"facts", facts_command},
+      {"memory", memory_command}};
   std::optional<std::string> help;
   Options options = parse_options(argc, argv, help);
   if (help) {
@@ -91,7 +90,7 @@ ExitCode guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   require_cpu();
-  keep_freed_memory(1 << 21);  // checks take buffers of many sizes; large ones have a pool
+  keep_freed_memory(1 << 21);     // checks take buffers of many sizes; large ones have a pool
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write
   ExitCode code = guarded(argc, argv);
   try {

@@ -7,17 +7,18 @@
 #include <chrono>
 #include <mutex>
 
-#include "checks/run/runner.h"
 #include "checks/audit/gate_audit.h"
-#include "src/parallel.h"
 #include "checks/data/regimes.h"
+#include "checks/run/runner.h"
+#include "src/parallel.h"
 
 namespace ampcheck::checks::zoo {
 
 namespace {
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
@@ -39,11 +40,14 @@ void note_conviction(const CaseResult& result, Trial& trial) {
   trial.right_class = trial.exact_class || result.verdict == specimen.also;
   if (const CheckResult* check = deciding_check(result)) {
     trial.cause = check->name + ": " + check->cause;
-    trial.right_cause = names_any(specimen.cause, lower(std::string(find_code(check->code)->title) + "; " + check->cause));
+    trial.right_cause =
+        names_any(specimen.cause, lower(std::string(find_code(check->code)->title) + "; " + check->cause));
   }
 }
 
-const OpDef& built_in(const Specimen& specimen) { return *find_op(specimen.name().substr(0, specimen.name().find('.'))); }
+const OpDef& built_in(const Specimen& specimen) {
+  return *find_op(specimen.name().substr(0, specimen.name().find('.')));
+}
 
 void ask_gates(const OpCall& call, Trial& trial) {
   const std::vector<char> rejected = rejected_by_gates(trial.specimen->op, built_in(*trial.specimen), call);
@@ -72,7 +76,8 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
         if (convicted) note_conviction(result, trial);
       }
       // Of a defect the usual rules see what a project's own test has, and the case that convicted it.
-      if (options.gates && (specimen.correct() || convicted || (i == 0 && everyday(signature, call)))) ask_gates(call, trial);
+      if (options.gates && (specimen.correct() || convicted || (i == 0 && everyday(signature, call))))
+        ask_gates(call, trial);
     }
   if (cancelled()) throw Interrupted();
   if (options.gates && dtype == Dtype::fp32) trial.gradcheck = rejected_by_gradcheck(specimen.op);
@@ -82,7 +87,8 @@ Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& optio
 
 bool selected(const Specimen& specimen, const AuditOptions& options) {
   if (!specimen.equivalent.empty()) return false;
-  return options.patterns.empty() || std::any_of(options.patterns.begin(), options.patterns.end(), [&](const std::string& p) { return matches(p, specimen.name()); });
+  return options.patterns.empty() || std::any_of(options.patterns.begin(), options.patterns.end(),
+                                                 [&](const std::string& p) { return matches(p, specimen.name()); });
 }
 
 }  // namespace
@@ -100,7 +106,9 @@ std::vector<Trial> audit(const AuditOptions& options) {
     for (std::int64_t k = begin; k < end; ++k) {
       const Specimen& specimen = *chosen[static_cast<std::size_t>(k)];
       for (const Dtype dtype : specimen.dtypes) {
-        if (!options.dtypes.empty() && std::find(options.dtypes.begin(), options.dtypes.end(), dtype) == options.dtypes.end()) continue;
+        if (!options.dtypes.empty() &&
+            std::find(options.dtypes.begin(), options.dtypes.end(), dtype) == options.dtypes.end())
+          continue;
         try {
           Trial& trial = trials[static_cast<std::size_t>(k)].emplace_back(run_trial(specimen, dtype, options));
           const std::lock_guard lock(mutex);
@@ -133,7 +141,8 @@ void count_gradcheck(const Trial& trial, std::int64_t& asked, std::vector<std::i
 
 void Score::add(const Trial& trial) {
   count_gradcheck(trial, fp32, gradcheck);
-  ++trials, found += trial.found(), right_class += trial.right_class, exact_class += trial.exact_class, right_cause += trial.right_cause;
+  ++trials, found += trial.found(), right_class += trial.right_class, exact_class += trial.exact_class,
+      right_cause += trial.right_cause;
   gates.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gates.size(); ++gate) gates[gate] += trial.gate_rejections[gate] > 0;
 }
@@ -162,7 +171,8 @@ Scores score(const std::vector<Trial>& trials) {
 }
 
 bool goals_met(const Score& score) {
-  return score.share(score.found) >= kFoundGoal && score.share(score.right_class) >= kClassGoal && score.share(score.right_cause) >= kCauseGoal;
+  return score.share(score.found) >= kFoundGoal && score.share(score.right_class) >= kClassGoal &&
+         score.share(score.right_cause) >= kCauseGoal;
 }
 
 }  // namespace ampcheck::checks::zoo

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the zoo and counts: which defects are found, with the right class and the right cause, and which correct kernels are
-// convicted; and the same of the usual rules on the same data.
+// Runs the zoo and counts: which defects are found, with the right class and the right cause, and which correct kernels
+// are convicted; and the same of the usual rules on the same data.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "checks/data/regimes.h"
 #include "checks/audit/gates.h"
 #include "checks/audit/gradcheck.h"
+#include "checks/data/regimes.h"
 #include "checks/zoo/zoo.h"
 
 namespace ampcheck::checks::zoo {
@@ -20,12 +20,13 @@ struct Trial;
 struct AuditOptions {
   CaseSet set = CaseSet::standard;
   std::uint64_t seeds = 1, first_seed = 1;
-  std::vector<Dtype> dtypes = {};           ///< empty: all
-  std::vector<std::string> patterns = {};   ///< of specimen names, with * and ?; empty: all
-  bool gates = true;                        ///< measure the usual rules too
-  int jobs = 0;                             ///< specimens at a time; 0: one per core
+  std::vector<Dtype> dtypes = {};                        ///< empty: all
+  std::vector<std::string> patterns = {};                ///< of specimen names, with * and ?; empty: all
+  bool gates = true;                                     ///< measure the usual rules too
+  int jobs = 0;                                          ///< specimens at a time; 0: one per core
   std::function<void(const Trial&)> finished = nullptr;  ///< takes each complete trial, one at a time
-  const std::atomic<bool>* cancel = nullptr;  ///< once set, no further case starts; trials that are not complete are left out
+  const std::atomic<bool>* cancel =
+      nullptr;  ///< once set, no further case starts; trials that are not complete are left out
   std::function<void(std::size_t done, std::size_t all, const std::string& last)> progress = nullptr;
 };
 
@@ -33,16 +34,16 @@ struct AuditOptions {
 struct Trial {
   const Specimen* specimen = nullptr;
   Dtype dtype = Dtype::fp32;
-  std::int64_t cases = 0;        ///< run by us
-  std::int64_t convicted = 0;    ///< of these
+  std::int64_t cases = 0;              ///< run by us
+  std::int64_t convicted = 0;          ///< of these
   std::string case_name, code, cause;  ///< of the first conviction; the case's name re-runs it
   Verdict verdict = Verdict::rounding;
-  bool exact_class = false;      ///< the verdict due
-  bool right_class = false;      ///< that or the other that is right too
-  bool right_cause = false;      ///< code or words name the cause
-  std::int64_t gate_cases = 0;   ///< cases at which the usual rules were asked
+  bool exact_class = false;                   ///< the verdict due
+  bool right_class = false;                   ///< that or the other that is right too
+  bool right_cause = false;                   ///< code or words name the cause
+  std::int64_t gate_cases = 0;                ///< cases at which the usual rules were asked
   std::vector<std::int64_t> gate_rejections;  ///< by gate, of these cases
-  std::vector<char> gradcheck;   ///< by rule, whether it rejects; empty beside fp32
+  std::vector<char> gradcheck;                ///< by rule, whether it rejects; empty beside fp32
   double seconds = 0;
 
   bool found() const { return convicted > 0; }
@@ -53,11 +54,13 @@ std::vector<Trial> audit(const AuditOptions& options);
 
 struct Score {
   std::int64_t trials = 0, found = 0, right_class = 0, exact_class = 0, right_cause = 0;
-  std::vector<std::int64_t> gates;   ///< defects that each gate rejects somewhere
-  std::int64_t fp32 = 0;             ///< trials at which gradcheck was asked
+  std::vector<std::int64_t> gates;      ///< defects that each gate rejects somewhere
+  std::int64_t fp32 = 0;                ///< trials at which gradcheck was asked
   std::vector<std::int64_t> gradcheck;  ///< of these, rejected by each of its rules
   void add(const Trial& trial);
-  double share(std::int64_t of) const { return trials == 0 ? 1.0 : static_cast<double>(of) / static_cast<double>(trials); }
+  double share(std::int64_t of) const {
+    return trials == 0 ? 1.0 : static_cast<double>(of) / static_cast<double>(trials);
+  }
 };
 struct Clean {
   std::int64_t variants = 0, cases = 0, alarms = 0, gate_cases = 0;

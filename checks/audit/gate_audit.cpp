@@ -59,7 +59,8 @@ Numbers64 shuffled(const Answer& a) {
 
 Numbers64 without_last_tile(const Answer& a) {
   Numbers64 out = a.right;
-  const std::int64_t columns = a.shape.rank == 0 ? 1 : a.shape.last(), tile = std::min<std::int64_t>(32, (columns + 3) / 4);
+  const std::int64_t columns = a.shape.rank == 0 ? 1 : a.shape.last(),
+                     tile = std::min<std::int64_t>(32, (columns + 3) / 4);
   for (std::size_t i = 0; i < out.size(); ++i)
     if (static_cast<std::int64_t>(i) % columns >= columns - tile) out[i] = 0;
   return out;
@@ -67,9 +68,11 @@ Numbers64 without_last_tile(const Answer& a) {
 
 Numbers64 other_stride(const Answer& a) {
   Numbers64 out = a.right;
-  const std::int64_t columns = a.shape.rank == 0 ? 1 : a.shape.last(), rows = columns == 0 ? 0 : static_cast<std::int64_t>(out.size()) / columns;
+  const std::int64_t columns = a.shape.rank == 0 ? 1 : a.shape.last(),
+                     rows = columns == 0 ? 0 : static_cast<std::int64_t>(out.size()) / columns;
   for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j) out[static_cast<std::size_t>(i * columns + j)] = a.right[static_cast<std::size_t>(j * rows + i)];
+    for (std::int64_t j = 0; j < columns; ++j)
+      out[static_cast<std::size_t>(i * columns + j)] = a.right[static_cast<std::size_t>(j * rows + i)];
   return out;
 }
 
@@ -85,7 +88,8 @@ Numbers64 biased(const Answer& a, double ulps) {
   Numbers64 out = a.right;
   const FloatFormat& f = format(a.dtype);
   for (double& v : out)
-    if (std::isfinite(v) && v != 0) v += std::copysign(ulps * std::ldexp(1.0, std::max(std::ilogb(v), f.min_exponent()) - f.precision + 1), v);
+    if (std::isfinite(v) && v != 0)
+      v += std::copysign(ulps * std::ldexp(1.0, std::max(std::ilogb(v), f.min_exponent()) - f.precision + 1), v);
   return in_storage(a.dtype, std::move(out));
 }
 
@@ -136,7 +140,10 @@ struct Gated {
   /// Some element lies outside the interval of every form.
   bool wrong(const Numbers64& got) const {
     for (std::size_t i = 0; i < got.size(); ++i)
-      if (!open(i) && std::none_of(forms.begin(), forms.end(), [&](const Interval& form) { return admits(form, static_cast<std::int64_t>(i), got[i]); })) return true;
+      if (!open(i) && std::none_of(forms.begin(), forms.end(), [&](const Interval& form) {
+            return admits(form, static_cast<std::int64_t>(i), got[i]);
+          }))
+        return true;
     return false;
   }
   /// What no interval judges is left out.
@@ -177,8 +184,10 @@ struct GatedCase {
   void add(const Written& tensor, Pass pass, bool rounded_reference) {
     Gated out;
     out.name = tensor.name, out.pass = pass, out.written = &tensor;
-    const std::vector<double> held = pass == Pass::backward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
-    for (const std::size_t form : run.reference.forms()) out.forms.push_back(run.reference.interval(form, pass, tensor.name, tensor.dtype, held));
+    const std::vector<double> held =
+        pass == Pass::backward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+    for (const std::size_t form : run.reference.forms())
+      out.forms.push_back(run.reference.interval(form, pass, tensor.name, tensor.dtype, held));
     const Interval& first = out.forms.front();
     out.want.assign(first.value.begin(), first.value.end());
     out.answer = {in_storage(tensor.dtype, out.want), {}, tensor.shape, tensor.dtype, call.seed};
@@ -190,11 +199,14 @@ struct GatedCase {
     if (other != nullptr && !other->gradients.empty()) other->cotangents(0);
     for (Gated& t : tensors) {
       if (other != nullptr) {
-        const Interval interval = other->reference.interval(other->reference.forms().front(), t.pass, t.name, t.written->dtype);
+        const Interval interval =
+            other->reference.interval(other->reference.forms().front(), t.pass, t.name, t.written->dtype);
         t.answer.stale = in_storage(t.written->dtype, {interval.value.begin(), interval.value.end()});
       } else {
         t.answer.stale = t.answer.right;
-        std::rotate(t.answer.stale.begin(), t.answer.stale.begin() + static_cast<std::ptrdiff_t>(t.answer.stale.size() / 3), t.answer.stale.end());
+        std::rotate(t.answer.stale.begin(),
+                    t.answer.stale.begin() + static_cast<std::ptrdiff_t>(t.answer.stale.size() / 3),
+                    t.answer.stale.end());
       }
     }
   }
@@ -202,12 +214,16 @@ struct GatedCase {
 
 /// What a kernel writes for the tensors of a case, in their order. Throws what the kernel throws.
 std::vector<Numbers64> written_by(const OpDef& op, GatedCase& at) {
-  const LaunchResult forward = launch(op.kernel.forward, at.run.forward_tensors(at.run.reference.inputs(), 0), at.call.attributes, Device::cpu);
+  const LaunchResult forward =
+      launch(op.kernel.forward, at.run.forward_tensors(at.run.reference.inputs(), 0), at.call.attributes, Device::cpu);
   LaunchResult backward;
   if (!at.run.gradients.empty())
-    backward = launch(op.kernel.backward, at.run.backward_tensors(at.run.reference.inputs(), forward, at.run.cotangents(0), 0), at.call.attributes, Device::cpu);
+    backward =
+        launch(op.kernel.backward, at.run.backward_tensors(at.run.reference.inputs(), forward, at.run.cotangents(0), 0),
+               at.call.attributes, Device::cpu);
   std::vector<Numbers64> out;
-  for (const Gated& t : at.tensors) out.push_back(to_doubles((t.pass == Pass::forward ? forward : backward).written.at(t.name).view()));
+  for (const Gated& t : at.tensors)
+    out.push_back(to_doubles((t.pass == Pass::forward ? forward : backward).written.at(t.name).view()));
   return out;
 }
 
@@ -215,8 +231,10 @@ void try_right(const GateRule& rule, const std::string& case_name, const Gated& 
   const Interval& interval = t.forms.front();
   for (std::size_t i = 0; i < t.want.size(); ++i) {
     if (t.open(i) || !std::isfinite(interval.low[i]) || !std::isfinite(interval.high[i])) continue;
-    out.widest_ulp = std::max(out.widest_ulp, ulp_distance(format(t.written->dtype), interval.low[i], interval.high[i]));
-    out.widest = std::max({out.widest, std::fabs(interval.low[i] - t.want[i]), std::fabs(interval.high[i] - t.want[i])});
+    out.widest_ulp =
+        std::max(out.widest_ulp, ulp_distance(format(t.written->dtype), interval.low[i], interval.high[i]));
+    out.widest =
+        std::max({out.widest, std::fabs(interval.low[i] - t.want[i]), std::fabs(interval.high[i] - t.want[i])});
   }
   if (t.accepted(rule, t.answer.right)) return;
   if (out.right_rejected++ > 0) return;
@@ -224,7 +242,8 @@ void try_right(const GateRule& rule, const std::string& case_name, const Gated& 
   double farthest = -HUGE_VAL;
   for (std::size_t i = 0; i < t.want.size(); ++i) {
     const double beyond = std::fabs(t.answer.right[i] - t.want[i]) - rule.rtol * std::fabs(t.want[i]);
-    if (!t.open(i) && beyond > farthest) farthest = beyond, out.index = static_cast<std::int64_t>(i), out.right = t.answer.right[i], out.want = t.want[i];
+    if (!t.open(i) && beyond > farthest)
+      farthest = beyond, out.index = static_cast<std::int64_t>(i), out.right = t.answer.right[i], out.want = t.want[i];
   }
 }
 
@@ -258,21 +277,31 @@ void try_kernels(const OpDef& op, const GateRule& rule, GatedCase& at, std::vect
 
 }  // namespace
 
-bool SurrogateScore::says_nothing() const { return uninformed && wrong > 0 && (accepted == wrong || (zeros && accepted > 0)); }
+bool SurrogateScore::says_nothing() const {
+  return uninformed && wrong > 0 && (accepted == wrong || (zeros && accepted > 0));
+}
 
 bool GatedTensor::vacuous() const {
   return std::any_of(surrogates.begin(), surrogates.end(), [](const SurrogateScore& s) { return s.says_nothing(); });
 }
 
-bool GateAudit::vacuous() const { return std::any_of(tensors.begin(), tensors.end(), [](const GatedTensor& t) { return t.vacuous(); }); }
-bool GateAudit::too_tight() const { return std::any_of(tensors.begin(), tensors.end(), [](const GatedTensor& t) { return t.right_rejected > 0; }); }
+bool GateAudit::vacuous() const {
+  return std::any_of(tensors.begin(), tensors.end(), [](const GatedTensor& t) { return t.vacuous(); });
+}
+bool GateAudit::too_tight() const {
+  return std::any_of(tensors.begin(), tensors.end(), [](const GatedTensor& t) { return t.right_rejected > 0; });
+}
 
 bool everyday(const OpSignature& signature, const OpCall& call) {
-  if (call.range != "normal" || call.cotangent != "mixed" || call.layout != "dense" || !call.absent.empty() || !call.dtypes.empty()) return false;
+  if (call.range != "normal" || call.cotangent != "mixed" || call.layout != "dense" || !call.absent.empty() ||
+      !call.dtypes.empty())
+    return false;
   for (const AttributeSpec& attribute : signature.attributes)
     if (call.attributes.all().at(attribute.name) != attribute.default_value) return false;
   for (const std::size_t k : {0u, 1u, 2u})
-    if (std::all_of(signature.dims.begin(), signature.dims.end(), [&](const DimSpec& dim) { return call.dims.at(dim.symbol) == dim.standard[k]; })) return true;
+    if (std::all_of(signature.dims.begin(), signature.dims.end(),
+                    [&](const DimSpec& dim) { return call.dims.at(dim.symbol) == dim.standard[k]; }))
+      return true;
   return false;
 }
 
@@ -290,7 +319,8 @@ std::vector<OpCall> everyday_cases(const OpSignature& signature, Dtype storage, 
 }
 
 GateAudit audit_gate(const OpDef& op, const std::vector<OpCall>& calls, const GateAuditOptions& options) {
-  if (op.forms.empty()) throw Error("[audit gate] got '" + op.signature.name + "', which has no formula, want an op with one");
+  if (op.forms.empty())
+    throw Error("[audit gate] got '" + op.signature.name + "', which has no formula, want an op with one");
   GateAudit out;
   out.op = op.signature.name, out.rule = options.rule;
   for (const OpCall& call : calls) {
@@ -305,7 +335,8 @@ GateAudit audit_gate(const OpDef& op, const std::vector<OpCall>& calls, const Ga
     for (std::size_t i = 0; i < at.tensors.size(); ++i) {
       if (out.tensors.size() == i) {
         out.tensors.push_back({.name = at.tensors[i].name});
-        for (const Surrogate& s : kSurrogates) out.tensors[i].surrogates.push_back({s.name, s.what, s.uninformed, &s == std::begin(kSurrogates)});
+        for (const Surrogate& s : kSurrogates)
+          out.tensors[i].surrogates.push_back({s.name, s.what, s.uninformed, &s == std::begin(kSurrogates)});
       }
       ++out.tensors[i].tensors;
       try_right(options.rule, call.str(op.signature), at.tensors[i], out.tensors[i]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a test: what a tolerance rule accepts that is wrong, and what it rejects that is right. The rule gets wrong answers made
-// from the right one (zeros, a shuffle, a dropped tile, ...), the zoo's defects of the op, the correctly rounded answer, and the zoo's
-// correct kernels.
+// Tests a test: what a tolerance rule accepts that is wrong, and what it rejects that is right. The rule gets wrong
+// answers made from the right one (zeros, a shuffle, a dropped tile, ...), the zoo's defects of the op, the correctly
+// rounded answer, and the zoo's correct kernels.
 #pragma once
 
 #include <string>
@@ -17,12 +17,13 @@ namespace ampcheck::checks::zoo {
 struct SurrogateScore {
   const char* name;
   const char* what;
-  bool uninformed;            ///< knows nothing of the answer
+  bool uninformed;  ///< knows nothing of the answer
   bool zeros = false;
-  std::int64_t wrong = 0;     ///< tensors at which it really is wrong: an element lies outside the interval of every form
+  std::int64_t wrong = 0;  ///< tensors at which it really is wrong: an element lies outside the interval of every form
   std::int64_t accepted = 0;  ///< of these, by the rule
 
-  /// A rule that accepts zeros somewhere, or another uninformed answer everywhere, says nothing: near-equal numbers may well be shuffled.
+  /// A rule that accepts zeros somewhere, or another uninformed answer everywhere, says nothing: near-equal numbers may
+  /// well be shuffled.
   bool says_nothing() const;
 };
 
@@ -31,12 +32,12 @@ struct GatedTensor {
   std::string name;
   std::int64_t tensors = 0;
   std::vector<SurrogateScore> surrogates;
-  std::int64_t right_rejected = 0;     ///< cases in which the correctly rounded answer is rejected
-  std::string rejected_case;           ///< the first of them, and its element farthest beyond the rule
+  std::int64_t right_rejected = 0;  ///< cases in which the correctly rounded answer is rejected
+  std::string rejected_case;        ///< the first of them, and its element farthest beyond the rule
   std::int64_t index = -1;
   double right = 0, want = 0;
-  double widest_ulp = 0;               ///< widest interval, in ulps of the storage type
-  double widest = 0;                   ///< largest distance of a right answer from the reference
+  double widest_ulp = 0;  ///< widest interval, in ulps of the storage type
+  double widest = 0;      ///< largest distance of a right answer from the reference
 
   bool vacuous() const;
 };
@@ -45,8 +46,8 @@ struct GatedTensor {
 struct GatedKernel {
   std::string name, what;
   bool defect = false;
-  bool visible = false;   ///< it leaves the interval in some of these cases
-  bool accepted = true;   ///< in all of them
+  bool visible = false;  ///< it leaves the interval in some of these cases
+  bool accepted = true;  ///< in all of them
 };
 
 struct GateAudit {
@@ -70,7 +71,8 @@ struct GateAuditOptions {
 std::vector<OpCall> everyday_cases(const OpSignature& signature, Dtype storage, std::uint64_t seed);
 bool everyday(const OpSignature& signature, const OpCall& call);
 
-/// Audits a rule at these cases of one storage type. An op without a kernel (of a dump) has no kernels to try; its rule may not ask for one.
+/// Audits a rule at these cases of one storage type. An op without a kernel (of a dump) has no kernels to try; its rule
+/// may not ask for one.
 GateAudit audit_gate(const OpDef& op, const std::vector<OpCall>& calls, const GateAuditOptions& options);
 
 }  // namespace ampcheck::checks::zoo

@@ -31,8 +31,11 @@ bool small_mean(const Compared& t, double limit) {
 bool within_factor(const Compared& t, double factor) {
   double error = 0, eager = 0;
   for (std::size_t i = 0; i < t.got.size(); ++i) {
-    if (!same(t.got[i], t.want[i])) error = std::isnan(t.got[i]) || std::isnan(t.want[i]) ? HUGE_VAL : std::max(error, std::fabs(t.got[i] - t.want[i]));
-    if (!same(t.eager[i], t.want[i]) && !std::isnan(t.eager[i])) eager = std::max(eager, std::fabs(t.eager[i] - t.want[i]));
+    if (!same(t.got[i], t.want[i]))
+      error =
+          std::isnan(t.got[i]) || std::isnan(t.want[i]) ? HUGE_VAL : std::max(error, std::fabs(t.got[i] - t.want[i]));
+    if (!same(t.eager[i], t.want[i]) && !std::isnan(t.eager[i]))
+      eager = std::max(eager, std::fabs(t.eager[i] - t.want[i]));
   }
   return error <= factor * eager;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules by which projects compare a kernel's numbers with a reference, as their tests state them: what is measured on the
-// zoo beside our own verdicts, and what `ampcheck audit gate` tries.
+// The rules by which projects compare a kernel's numbers with a reference, as their tests state them: what is measured
+// on the zoo beside our own verdicts, and what `ampcheck audit gate` tries.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace ampcheck::checks {
 
-/// Numbers of one tensor as a rule sees them: what the kernel gave, the reference, and what an accepted kernel of the same storage
-/// type gave, for rules that ask for one.
+/// Numbers of one tensor as a rule sees them: what the kernel gave, the reference, and what an accepted kernel of the
+/// same storage type gave, for rules that ask for one.
 struct Compared {
   Dtype dtype = Dtype::fp32;
   std::vector<double> got, want, eager;
@@ -23,9 +23,9 @@ struct GateRule {
     close,    ///< |got - want| <= atol + rtol |want| at every element (torch.testing.assert_close with equal_nan)
     matched,  ///< the same at a share of at least `limit` of the elements
     mean,     ///< mean |got - want| <= limit
-    nmse,     ///< sum (got - want)^2 <= limit sum want^2; a difference of class fails (ggml, tests/test-backend-ops.cpp)
-    cosine,   ///< the cosine of the angle between got and want >= limit
-    factor,   ///< max |got - want| <= limit max |eager - want| (Dao et al., tests/test_flash_attn.py: 2)
+    nmse,    ///< sum (got - want)^2 <= limit sum want^2; a difference of class fails (ggml, tests/test-backend-ops.cpp)
+    cosine,  ///< the cosine of the angle between got and want >= limit
+    factor,  ///< max |got - want| <= limit max |eager - want| (Dao et al., tests/test_flash_attn.py: 2)
   } kind = Kind::close;
   double atol = 0, rtol = 0, limit = 0;
 

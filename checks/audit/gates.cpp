@@ -49,9 +49,11 @@ std::vector<char> rejected_by_gates(const OpDef& op, const OpDef& built_in, cons
   const RunOptions options;
   CaseRun run(op, call, options);
   const auto judge_tensor = [&](Pass pass, const Written& tensor, const LaunchResult& got, const LaunchResult& eager) {
-    const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+    const std::vector<double> held =
+        pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
     const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
-    const Compared numbers = compared(to_doubles(got.written.at(tensor.name).view()), to_doubles(eager.written.at(tensor.name).view()), interval);
+    const Compared numbers = compared(to_doubles(got.written.at(tensor.name).view()),
+                                      to_doubles(eager.written.at(tensor.name).view()), interval);
     for (std::size_t gate = 0; gate < out.size(); ++gate) out[gate] = out[gate] || rejects(gate, numbers);
   };
   try {

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "checks/case/case_run.h"
-#include "src/random.h"
 #include "checks/explain/diagnosis.h"
+#include "src/random.h"
 
 namespace ampcheck::checks::zoo {
 
@@ -50,17 +50,22 @@ class Gradcheck {
         }
         one_hot = 0;
       }
-    return {static_cast<char>(wrong || !close(kernel, differences())), static_cast<char>(wrong || !close(kernel, exact)), static_cast<char>(wrong || !close_projections(kernel, exact))};
+    return {static_cast<char>(wrong || !close(kernel, differences())),
+            static_cast<char>(wrong || !close(kernel, exact)),
+            static_cast<char>(wrong || !close_projections(kernel, exact))};
   }
 
  private:
   NamedValues backward(const NamedValues& cotangents) {
     LaunchTensors tensors = run_.backward_tensors(run_.reference.inputs(), forward_, cotangents, 0);
     for (const Written& gradient : run_.gradients)  // autograd hands out zeroed buffers to add to
-      if (run_.accumulates(gradient.name)) tensors.write.at(gradient.name).assign(std::vector<double>(static_cast<std::size_t>(gradient.shape.count()), 0.0));
+      if (run_.accumulates(gradient.name))
+        tensors.write.at(gradient.name)
+            .assign(std::vector<double>(static_cast<std::size_t>(gradient.shape.count()), 0.0));
     const LaunchResult result = run_.run_backward(tensors);
     NamedValues out;
-    for (const Written& gradient : run_.gradients) out[gradient.name] = to_doubles(result.written.at(gradient.name).view());
+    for (const Written& gradient : run_.gradients)
+      out[gradient.name] = to_doubles(result.written.at(gradient.name).view());
     return out;
   }
 
@@ -78,7 +83,8 @@ class Gradcheck {
       const std::string input = gradient.name.substr(1);
       for (std::size_t j = 0; j < run_.reference.inputs().at(input).size(); ++j) {
         NamedValues low = run_.reference.inputs(), high = low;
-        low[input][j] = static_cast<double>(static_cast<float>(low[input][j] - kStep)), high[input][j] = static_cast<double>(static_cast<float>(high[input][j] + kStep));
+        low[input][j] = static_cast<double>(static_cast<float>(low[input][j] - kStep)),
+        high[input][j] = static_cast<double>(static_cast<float>(high[input][j] + kStep));
         const std::vector<double> a = outputs_at(low), b = outputs_at(high);
         out[gradient.name].resize(a.size());
         for (std::size_t i = 0; i < a.size(); ++i) out[gradient.name][i].push_back((b[i] - a[i]) / (2 * kStep));
@@ -88,7 +94,9 @@ class Gradcheck {
   }
 
   static bool all_zero(const NamedValues& gradients) {
-    return std::all_of(gradients.begin(), gradients.end(), [](const auto& g) { return std::all_of(g.second.begin(), g.second.end(), [](double v) { return v == 0; }); });
+    return std::all_of(gradients.begin(), gradients.end(), [](const auto& g) {
+      return std::all_of(g.second.begin(), g.second.end(), [](double v) { return v == 0; });
+    });
   }
   static bool same(const NamedValues& a, const NamedValues& b) {
     for (const auto& [name, values] : a)
@@ -112,7 +120,8 @@ class Gradcheck {
       for (const double x : u) sum_u += x;
       for (const double x : v) sum_v += x;
       for (std::size_t i = 0; i < rows.size(); ++i)
-        for (std::size_t j = 0; j < u.size(); ++j) left += v[i] * rows[i][j] * u[j], right += v[i] * b.at(name)[i][j] * u[j];
+        for (std::size_t j = 0; j < u.size(); ++j)
+          left += v[i] * rows[i][j] * u[j], right += v[i] * b.at(name)[i][j] * u[j];
       if (!(std::fabs(left - right) <= kAtol * sum_u * sum_v + kRtol * std::fabs(right))) return false;
     }
     return true;

@@ -14,7 +14,8 @@ using reference::Expr;
 
 reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call) {
   const PrecisionContract& contract = signature.precision;
-  if (contract.compute != Dtype::fp32) throw Error("[" + signature.name + "] compute type, got " + name(contract.compute) + ", want fp32");
+  if (contract.compute != Dtype::fp32)
+    throw Error("[" + signature.name + "] compute type, got " + name(contract.compute) + ", want fp32");
   reference::Arithmetic out;
   out.math = contract.math;
   out.summation_depth = contract.summation_depth;
@@ -60,7 +61,8 @@ Shape CaseReference::shape_of(const std::vector<std::pair<std::string, Expr>>& n
 
 std::vector<std::size_t> CaseReference::forms() const {
   if (op_.tried_first >= op_.forms.size())
-    throw Error("[" + op_.signature.name + "] tried_first, got " + std::to_string(op_.tried_first) + ", want one of " + std::to_string(op_.forms.size()) + " forms");
+    throw Error("[" + op_.signature.name + "] tried_first, got " + std::to_string(op_.tried_first) + ", want one of " +
+                std::to_string(op_.forms.size()) + " forms");
   std::vector<std::size_t> order{op_.tried_first};
   for (std::size_t form = 0; form < op_.forms.size(); ++form)
     if (form != op_.tried_first) order.push_back(form);
@@ -70,7 +72,8 @@ std::vector<std::size_t> CaseReference::forms() const {
 CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
   if (!evaluated_[form]) {
     evaluated_[form] = std::make_unique<Evaluated>();
-    evaluated_[form]->recording = reference::record(op_.signature, op_.forms[form], call_.attributes, case_inputs(op_.signature, call_, inputs_));
+    evaluated_[form]->recording =
+        reference::record(op_.signature, op_.forms[form], call_.attributes, case_inputs(op_.signature, call_, inputs_));
   }
   return *evaluated_[form];
 }
@@ -79,7 +82,8 @@ namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
                                               const OpCall& call, const NamedValues& inputs, const Ranges& ranges,
-                                              const std::vector<Expr>& targets, reference::Radii radii, bool flushes = false) {
+                                              const std::vector<Expr>& targets, reference::Radii radii,
+                                              bool flushes = false) {
   reference::Arithmetic arithmetic = arithmetic_of(signature, call);
   arithmetic.one_pass = recording.one_pass;
   arithmetic.flushes_subnormals |= flushes;
@@ -107,11 +111,14 @@ std::vector<Expr> targets_of(const reference::Recording& recording, Pass pass) {
 CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass pass, reference::Radii radii) {
   Evaluated::Balls& balls = form.at(pass, radii);
   if (!balls.of) {
-    balls.of = make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets_of(form.recording, pass), radii);
+    balls.of =
+        make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets_of(form.recording, pass), radii);
     if (pass == Pass::jvp)
-      for (const auto& [key, node] : form.recording.tangents) balls.of->borrow(node, tangents_.at(key), ranges_.at(key));
+      for (const auto& [key, node] : form.recording.tangents)
+        balls.of->borrow(node, tangents_.at(key), ranges_.at(key));
     for (const auto& [key, node] : form.recording.stored)
-      if (pass == Pass::backward_at_saved && saved_.contains(key)) balls.of->borrow(node, saved_.at(key), ranges_.at(key));
+      if (pass == Pass::backward_at_saved && saved_.contains(key))
+        balls.of->borrow(node, saved_.at(key), ranges_.at(key));
   }
   return balls;
 }
@@ -119,10 +126,12 @@ CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass 
 BallEvaluator& CaseReference::ready(Evaluated& form, Pass pass, reference::Radii radii) {
   Evaluated::Balls& balls = evaluator(form, pass, radii);
   if (pass != Pass::forward && pass != Pass::jvp && balls.probe != probe_) {
-    for (const auto& [key, node] : form.recording.cotangents) balls.of->borrow(node, cotangents_.at(key), ranges_.at(key));
+    for (const auto& [key, node] : form.recording.cotangents)
+      balls.of->borrow(node, cotangents_.at(key), ranges_.at(key));
     balls.probe = probe_;
   }
-  if (const auto& bounded = form.at(pass, reference::Radii::uniform).of; radii == reference::Radii::each && bounded) balls.of->adopt_moved(*bounded);
+  if (const auto& bounded = form.at(pass, reference::Radii::uniform).of; radii == reference::Radii::each && bounded)
+    balls.of->adopt_moved(*bounded);
   return *balls.of;
 }
 
@@ -132,7 +141,9 @@ Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string&
   const auto stored = form.recording.stored.find(name);
   if (pass != Pass::forward || stored == form.recording.stored.end())
     throw Error("[reference] form '" + form.recording.form + "' has no tensor named '" + name + "', wanted for " +
-                (pass == Pass::forward ? "the forward" : pass == Pass::jvp ? "forward mode" : "the backward"));
+                (pass == Pass::forward ? "the forward"
+                 : pass == Pass::jvp   ? "forward mode"
+                                       : "the backward"));
   return stored->second;
 }
 
@@ -159,8 +170,9 @@ void CaseReference::set_saved(NamedValues saved) {
   measure(saved_);
 }
 
-bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
-                                const std::vector<char>* rows, const reference::RowElements* elements) {
+bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass pass,
+                                const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows,
+                                const reference::RowElements* elements) {
   Evaluated& at = form_at(form);
   BallEvaluator& balls = ready(at, pass, radii);
   const std::int64_t fewest = radii == reference::Radii::uniform ? 1 : 2;  // one block alone is the whole
@@ -174,12 +186,13 @@ bool CaseReference::stream_with(reference::Radii radii, std::size_t form, Pass p
   // One node may be several targets, but is handed over once.
   std::vector<Expr> distinct;
   for (const Expr& target : targets)
-    if (std::none_of(distinct.begin(), distinct.end(), [&](Expr e) { return e.id == target.id; })) distinct.push_back(target);
+    if (std::none_of(distinct.begin(), distinct.end(), [&](Expr e) { return e.id == target.id; }))
+      distinct.push_back(target);
   return balls.stream(distinct, sink, rows == nullptr || balls.needs_all_rows(distinct) ? nullptr : rows, elements);
 }
 
-bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows,
-                           const reference::RowElements* elements) {
+bool CaseReference::stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
+                           const std::vector<char>* rows, const reference::RowElements* elements) {
   return stream_with(reference::Radii::each, form, pass, names, part, rows, elements);
 }
 
@@ -190,7 +203,8 @@ bool CaseReference::takes_elements(std::size_t form, Pass pass, const std::vecto
   return evaluator(at, pass).of->takes_elements(targets);
 }
 
-bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part) {
+bool CaseReference::stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names,
+                                   const Part& part) {
   return stream_with(reference::Radii::uniform, form, pass, names, part, nullptr, nullptr);
 }
 
@@ -206,12 +220,14 @@ std::vector<double> CaseReference::values(Pass pass, const std::string& name) {
   return out;
 }
 
-double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, const reference::RadiusTest& enough) {
+double CaseReference::radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at,
+                                const reference::RadiusTest& enough) {
   Evaluated& of = form_at(form);
   return evaluator(of, pass, reference::Radii::uniform).of->radius_at(node_of(of, pass, name), at, enough);
 }
 
-std::optional<reference::Ball> CaseReference::columns(std::size_t form, Pass pass, const std::string& name, std::span<const std::int64_t> columns) {
+std::optional<reference::Ball> CaseReference::columns(std::size_t form, Pass pass, const std::string& name,
+                                                      std::span<const std::int64_t> columns) {
   Evaluated& at = form_at(form);
   return ready(at, pass).columns(node_of(at, pass, name), columns);
 }
@@ -234,19 +250,26 @@ const reference::Ball& CaseReference::ball(std::size_t form, Pass pass, const st
   return balls.result(node);
 }
 
-Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held) {
+Interval CaseReference::interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype,
+                                         std::span<const double> held) {
   const std::string& words = form_at(form).recording.form;
-  if (!held.empty()) return interval_of(evaluator(form_at(form), pass).of->added_to(part, held), dtype, words, inputs_finite_);
-  return interval_of(part, dtype, words, inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
+  if (!held.empty())
+    return interval_of(evaluator(form_at(form), pass).of->added_to(part, held), dtype, words, inputs_finite_);
+  return interval_of(
+      part, dtype, words,
+      inputs_finite_ && (pass == Pass::forward || (pass == Pass::jvp ? tangents_finite_ : cotangents_finite_)));
 }
 
-Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held) {
+Interval CaseReference::interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype,
+                                 std::span<const double> held) {
   return interval_of_part(form, pass, ball(form, pass, name), dtype, held);
 }
 
 Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype) {
   Evaluated& at = form_at(form);
-  const std::unique_ptr<BallEvaluator> balls = make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets_of(at.recording, pass), reference::Radii::each, true);
+  const std::unique_ptr<BallEvaluator> balls =
+      make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets_of(at.recording, pass),
+                     reference::Radii::each, true);
   if (pass != Pass::forward)
     for (const auto& [key, node] : at.recording.cotangents) balls->borrow(node, cotangents_.at(key), ranges_.at(key));
   const Expr node = node_of(at, pass, name);
@@ -254,8 +277,10 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
   return interval_of_part(form, pass, balls->result(node), dtype, {});
 }
 
-std::unique_ptr<BallEvaluator> CaseReference::around(Evaluated& form, Pass pass, const std::vector<Expr>& targets, const NamedValues& radii) {
-  std::unique_ptr<BallEvaluator> balls = make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets, reference::Radii::each);
+std::unique_ptr<BallEvaluator> CaseReference::around(Evaluated& form, Pass pass, const std::vector<Expr>& targets,
+                                                     const NamedValues& radii) {
+  std::unique_ptr<BallEvaluator> balls =
+      make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets, reference::Radii::each);
   for (const auto& [key, node] : form.recording.inputs)
     if (const auto radius = radii.find(key); radius != radii.end()) balls->set(node, inputs_.at(key), radius->second);
   for (const auto& [key, node] : pass == Pass::jvp ? form.recording.tangents : form.recording.cotangents) {
@@ -266,12 +291,14 @@ std::unique_ptr<BallEvaluator> CaseReference::around(Evaluated& form, Pass pass,
   return balls;
 }
 
-Interval CaseReference::interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held) {
+Interval CaseReference::interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype,
+                                        const NamedValues& radii, std::span<const double> held) {
   const Expr node = node_of(form_at(form), pass, name);
   return interval_of_part(form, pass, around(form_at(form), pass, {node}, radii)->result(node), dtype, held);
 }
 
-bool CaseReference::decided_around(std::size_t form, Pass pass, const std::vector<Expr>& nodes, const NamedValues& radii) {
+bool CaseReference::decided_around(std::size_t form, Pass pass, const std::vector<Expr>& nodes,
+                                   const NamedValues& radii) {
   const std::unique_ptr<BallEvaluator> balls = around(form_at(form), pass, nodes, radii);
   return std::all_of(nodes.begin(), nodes.end(), [&](Expr node) {
     const reference::Ball& ball = balls->result(node);
@@ -281,7 +308,8 @@ bool CaseReference::decided_around(std::size_t form, Pass pass, const std::vecto
 }
 
 const BallEvaluator& CaseReference::declared(std::size_t form, Pass pass, const std::string& name) {
-  if (declared_.balls && declared_.form == form && declared_.pass == pass && declared_.name == name) return *declared_.balls;
+  if (declared_.balls && declared_.form == form && declared_.pass == pass && declared_.name == name)
+    return *declared_.balls;
   Evaluated& at = form_at(form);
   reference::Graph& graph = *at.recording.graph;
   const Expr node = node_of(at, pass, name);
@@ -293,7 +321,8 @@ const BallEvaluator& CaseReference::declared(std::size_t form, Pass pass, const 
     all.push_back(graph.at(id));
     for (const int arg : graph.node(id).args) needed[static_cast<std::size_t>(arg)] = 1;
   }
-  declared_ = {form, pass, name, make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, all, reference::Radii::each)};
+  declared_ = {form, pass, name,
+               make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, all, reference::Radii::each)};
   BallEvaluator& balls = *declared_.balls;
   if (pass != Pass::forward)
     for (const auto& [key, leaf] : at.recording.cotangents) balls.borrow(leaf, cotangents_.at(key), ranges_.at(key));
@@ -303,13 +332,15 @@ const BallEvaluator& CaseReference::declared(std::size_t form, Pass pass, const 
   return balls;
 }
 
-std::optional<Interval> CaseReference::interval_departing(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const Departing> nodes) {
+std::optional<Interval> CaseReference::interval_departing(std::size_t form, Pass pass, const std::string& name,
+                                                          Dtype dtype, std::span<const Departing> nodes) {
   Evaluated& at = form_at(form);
   reference::Graph& graph = *at.recording.graph;
   const Expr node = node_of(at, pass, name);
   BallEvaluator balls = declared(form, pass, name);  // shares what does not depart
   for (const Departing& one : nodes) {
-    const Expr own = graph.at(one.node), operand = graph.node(one.node).args.empty() ? own : graph.at(graph.node(one.node).args[0]);
+    const Expr own = graph.at(one.node),
+               operand = graph.node(one.node).args.empty() ? own : graph.at(graph.node(one.node).args[0]);
     balls.run({operand, own});
     std::vector<double> values(static_cast<std::size_t>(own.shape().count())), radii(values.size());
     if (!one.make(balls.result(own), balls.result(operand), values, radii)) return std::nullopt;
@@ -338,11 +369,13 @@ std::vector<char> CaseReference::behind_choices(std::size_t form, Pass pass, con
   return reference::behind_choices(*at.recording.graph, leaves(form, pass), node_of(at, pass, name));
 }
 
-std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held) {
+std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, Pass pass, const std::string& name,
+                                                             std::span<const double> held) {
   constexpr double kMost = 1 << 22;  // operations
   const Evaluated& at = form_at(form);
   const Expr node = node_of(at, pass, name);
-  if (op_.signature.precision.summation_depth != 0 || reference::operations_of(*at.recording.graph, node) > kMost) return std::nullopt;
+  if (op_.signature.precision.summation_depth != 0 || reference::operations_of(*at.recording.graph, node) > kMost)
+    return std::nullopt;
   reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_);
   arithmetic.one_pass = at.recording.one_pass;
   return reference::regrouped(*at.recording.graph, leaves(form, pass), node, arithmetic, held);

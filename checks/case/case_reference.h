@@ -21,8 +21,8 @@ namespace ampcheck::checks {
 /// The rules' view of a precision contract for a case stored in `storage`.
 reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call);
 
-/// What of a case is evaluated: outputs and saved tensors, gradients, gradients from the kernel's own saved values, or the
-/// tangents of the outputs.
+/// What of a case is evaluated: outputs and saved tensors, gradients, gradients from the kernel's own saved values, or
+/// the tangents of the outputs.
 enum class Pass { forward, backward, backward_at_saved, jvp };
 
 /// The tensors of a pass by name: outputs, gradients or tangents.
@@ -57,22 +57,26 @@ class CaseReference {
 
   /// Takes a part of tensor names[which]; `first` is the row-major index of its first element.
   using Part = std::function<void(std::size_t which, std::int64_t first, const reference::Ball& part)>;
-  /// Hands over the balls of the named tensors in blocks of rows, which stay in cache. `rows`, where given, marks the only
-  /// ones of interest (of row_count()); tensors that follow from all rows come whole nevertheless. False: not by blocks;
-  /// then interval() is to be used. `elements`: of these rows some elements alone, one a part, where takes_elements().
-  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows = nullptr,
-              const reference::RowElements* elements = nullptr);
+  /// Hands over the balls of the named tensors in blocks of rows, which stay in cache. `rows`, where given, marks the
+  /// only ones of interest (of row_count()); tensors that follow from all rows come whole nevertheless. False: not by
+  /// blocks; then interval() is to be used. `elements`: of these rows some elements alone, one a part, where
+  /// takes_elements().
+  bool stream(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part,
+              const std::vector<char>* rows = nullptr, const reference::RowElements* elements = nullptr);
   /// Whether these tensors can be evaluated at some elements of their rows, the same of each tensor.
   bool takes_elements(std::size_t form, Pass pass, const std::vector<std::string>& names);
-  /// As stream() over all rows, with one radius for all elements of a part (Ball::all), which bounds theirs. False: not by
-  /// blocks, or there is no such bound.
+  /// As stream() over all rows, with one radius for all elements of a part (Ball::all), which bounds theirs. False: not
+  /// by blocks, or there is no such bound.
   bool stream_uniform(std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part);
   /// The values of a tensor by the first form, without keeping what they follow from where it goes by rows.
   std::vector<double> values(Pass pass, const std::string& name);
   /// Inside that stream: a sharper bound for element `at` of the part, see BallEvaluator::radius_at().
-  double radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at, const reference::RadiusTest& enough);
-  /// The balls of some elements of a tensor, where they can be evaluated without the others: see BallEvaluator::columns().
-  std::optional<reference::Ball> columns(std::size_t form, Pass pass, const std::string& name, std::span<const std::int64_t> columns);
+  double radius_at(std::size_t form, Pass pass, const std::string& name, std::int64_t at,
+                   const reference::RadiusTest& enough);
+  /// The balls of some elements of a tensor, where they can be evaluated without the others: see
+  /// BallEvaluator::columns().
+  std::optional<reference::Ball> columns(std::size_t form, Pass pass, const std::string& name,
+                                         std::span<const std::int64_t> columns);
   /// Into how many rows streams of a form divide the tensors whose elements follow from their own row alone.
   std::int64_t row_count(std::size_t form) { return evaluator(form_at(form), Pass::forward).of->rows().rows; }
   /// Whether an element of this tensor follows from its own row alone.
@@ -81,32 +85,39 @@ class CaseReference {
   /// The balls of a whole output, saved tensor or gradient of the current probe, and its interval. `held`: what an
   /// accumulating buffer held before; empty where nothing is added to.
   const reference::Ball& ball(std::size_t form, Pass pass, const std::string& name);
-  Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const double> held = {});
+  Interval interval(std::size_t form, Pass pass, const std::string& name, Dtype dtype,
+                    std::span<const double> held = {});
   /// The interval if the contract allowed flushing of subnormals, evaluated anew.
   Interval interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype);
   /// The interval if every input were anywhere within these radii of its values; by input, of those that are not exact.
-  Interval interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii, std::span<const double> held = {});
+  Interval interval_around(std::size_t form, Pass pass, const std::string& name, Dtype dtype, const NamedValues& radii,
+                           std::span<const double> held = {});
   /// Whether none of these nodes of the form has more than one value for such inputs.
   bool decided_around(std::size_t form, Pass pass, const std::vector<reference::Expr>& nodes, const NamedValues& radii);
-  /// One node as a kernel has it that departs from its contract: values and radii in place of its ball, made from that and from the ball of its
-  /// first operand (of a leaf, itself). False where there are none.
+  /// One node as a kernel has it that departs from its contract: values and radii in place of its ball, made from that
+  /// and from the ball of its first operand (of a leaf, itself). False where there are none.
   struct Departing {
-    using Make = std::function<bool(const reference::Ball& own, const reference::Ball& operand, std::span<double> values, std::span<double> radii)>;
+    using Make = std::function<bool(const reference::Ball& own, const reference::Ball& operand,
+                                    std::span<double> values, std::span<double> radii)>;
     int node;
     Make make;
   };
-  /// The interval of a kernel that departs so at these nodes, in ascending order, evaluated anew; it says nothing of elements that the declared
-  /// interval leaves open. Nothing where a node has no such values.
-  std::optional<Interval> interval_departing(std::size_t form, Pass pass, const std::string& name, Dtype dtype, std::span<const Departing> nodes);
+  /// The interval of a kernel that departs so at these nodes, in ascending order, evaluated anew; it says nothing of
+  /// elements that the declared interval leaves open. Nothing where a node has no such values.
+  std::optional<Interval> interval_departing(std::size_t form, Pass pass, const std::string& name, Dtype dtype,
+                                             std::span<const Departing> nodes);
   /// Leaves of a form with their values, from which a pass is evaluated; at the kernel's own saved values these too.
   Leaves leaves(std::size_t form, Pass pass);
-  /// The wider bounds for what lies outside of a form's interval (reference/replay/regrouped.h); nothing where the contract fixes the order of sums, or
-  /// where they would take longer than a few tenths of a second.
-  std::optional<reference::Regrouped> regrouped(std::size_t form, Pass pass, const std::string& name, std::span<const double> held = {});
-  /// Elements of a gradient that the formula leaves open, since a choice stands between them and an input that is not finite.
+  /// The wider bounds for what lies outside of a form's interval (reference/replay/regrouped.h); nothing where the
+  /// contract fixes the order of sums, or where they would take longer than a few tenths of a second.
+  std::optional<reference::Regrouped> regrouped(std::size_t form, Pass pass, const std::string& name,
+                                                std::span<const double> held = {});
+  /// Elements of a gradient that the formula leaves open, since a choice stands between them and an input that is not
+  /// finite.
   std::vector<char> behind_choices(std::size_t form, Pass pass, const std::string& name);
   /// The interval of a part that stream() handed over.
-  Interval interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype, std::span<const double> held);
+  Interval interval_of_part(std::size_t form, Pass pass, const reference::Ball& part, Dtype dtype,
+                            std::span<const double> held);
 
   /// Whether every intermediate of all that was evaluated so far stays far from the ends of the range.
   bool tame();
@@ -134,13 +145,15 @@ class CaseReference {
     }
   };
   Evaluated& form_at(std::size_t form);
-  std::unique_ptr<reference::BallEvaluator> around(Evaluated& form, Pass pass, const std::vector<reference::Expr>& targets, const NamedValues& radii);
+  std::unique_ptr<reference::BallEvaluator> around(Evaluated& form, Pass pass,
+                                                   const std::vector<reference::Expr>& targets,
+                                                   const NamedValues& radii);
   /// The evaluator of a pass, with whatever cotangents it had last.
   Evaluated::Balls& evaluator(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
   /// The same with all its leaves set.
   reference::BallEvaluator& ready(Evaluated& form, Pass pass, reference::Radii radii = reference::Radii::each);
-  bool stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names, const Part& part, const std::vector<char>* rows,
-                   const reference::RowElements* elements);
+  bool stream_with(reference::Radii radii, std::size_t form, Pass pass, const std::vector<std::string>& names,
+                   const Part& part, const std::vector<char>* rows, const reference::RowElements* elements);
   bool measure(const NamedValues& values);  ///< whether all are finite
   static reference::Expr node_of(const Evaluated& form, Pass pass, const std::string& name);
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "checks/data/cotangents.h"
-#include "src/random.h"
 #include "checks/data/regimes.h"
+#include "src/random.h"
 
 namespace ampcheck::checks {
 
@@ -40,17 +40,22 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
   if (op.forms.empty()) {
-    for (const OutputSpec& spec : op.signature.outputs) outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call)});
-    for (const OutputSpec& spec : op.signature.saved) outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call), true});
+    for (const OutputSpec& spec : op.signature.outputs)
+      outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call)});
+    for (const OutputSpec& spec : op.signature.saved)
+      outputs.push_back({spec.name, dtype_of(spec.type, call.storage), declared_shape(spec, call), true});
     for (const TensorSpec& spec : op.signature.inputs)
-      if (call.has(spec) && spec.has_gradient() && is_float(call.dtype(spec))) gradients.push_back({gradient_name(spec.name), call.dtype(spec), call.shape(spec)});
+      if (call.has(spec) && spec.has_gradient() && is_float(call.dtype(spec)))
+        gradients.push_back({gradient_name(spec.name), call.dtype(spec), call.shape(spec)});
     if (op.signature.forward_mode && !gradients.empty())
-      for (const OutputSpec& spec : op.signature.outputs) tangents.push_back({tangent_name(spec.name), dtype_of(spec.type, call.storage), declared_shape(spec, call)});
+      for (const OutputSpec& spec : op.signature.outputs)
+        tangents.push_back({tangent_name(spec.name), dtype_of(spec.type, call.storage), declared_shape(spec, call)});
     return;
   }
   const reference::Recording& recording = reference.recording();
   for (const OutputSpec& spec : op.signature.outputs)
-    outputs.push_back({spec.name, dtype_of(spec.type, call.storage), CaseReference::shape_of(recording.outputs, spec.name)});
+    outputs.push_back(
+        {spec.name, dtype_of(spec.type, call.storage), CaseReference::shape_of(recording.outputs, spec.name)});
   for (const OutputSpec& spec : op.signature.saved)
     outputs.push_back({spec.name, dtype_of(spec.type, call.storage), recording.stored.at(spec.name).shape(), true});
   for (const auto& [name, node] : recording.gradients) {
@@ -90,14 +95,15 @@ LaunchTensors CaseRun::forward_tensors(const NamedValues& inputs, int fill) cons
     if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
   const auto& in_place = op.signature.launch.in_place;
   for (const Written& output : outputs) {
-    const auto alias = std::find_if(in_place.begin(), in_place.end(), [&](const auto& p) { return p.first == output.name; });
+    const auto alias =
+        std::find_if(in_place.begin(), in_place.end(), [&](const auto& p) { return p.first == output.name; });
     if (alias != in_place.end()) out.in_place[output.name] = alias->second;
   }
   return refilled(out, outputs, fill);
 }
 
-LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents_in,
-                                        int fill) const {
+LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchResult& forward,
+                                        const NamedValues& cotangents_in, int fill) const {
   LaunchTensors out;
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) out.read.emplace(spec.name, input_tensor(spec, inputs));
@@ -114,7 +120,9 @@ LaunchTensors CaseRun::backward_tensors(const NamedValues& inputs, const LaunchR
 GuardedTensor CaseRun::cotangent_tensor(const Written& output, const NamedValues& cotangents) const {
   const std::string name = gradient_name(output.name);
   const auto known = cotangent_tensors_.find(name);
-  if (&cotangents == &reference.cotangents() && cotangent_tensors_of_ == reference.probe() && known != cotangent_tensors_.end()) return known->second;
+  if (&cotangents == &reference.cotangents() && cotangent_tensors_of_ == reference.probe() &&
+      known != cotangent_tensors_.end())
+    return known->second;
   GuardedTensor tensor(output.dtype, output.shape, layout_of(call.layout, name), poison(output.dtype, 0));
   tensor.assign(cotangents.at(name));
   return tensor;
@@ -131,8 +139,10 @@ LaunchTensors CaseRun::refilled(const LaunchTensors& tensors, const std::vector<
       continue;
     }
     GuardedTensor tensor(output.dtype, output.shape, tensor_layout(call, output.name), poison(output.dtype, fill));
-    if (adds) tensor.assign(held(output));
-    else poisoned_[{output.name, fill}] = tensor;
+    if (adds)
+      tensor.assign(held(output));
+    else
+      poisoned_[{output.name, fill}] = tensor;
     out.write.emplace(output.name, std::move(tensor));
   }
   return out;
@@ -140,7 +150,8 @@ LaunchTensors CaseRun::refilled(const LaunchTensors& tensors, const std::vector<
 
 void CaseRun::note_memory(const LaunchResult& result, const std::string& where) {
   for (const std::string& name : result.overrun)
-    add_relation("guards " + name, "AC402", 1, 1, where + " wrote outside of '" + name + "': " + result.overrun_where.at(name));
+    add_relation("guards " + name, "AC402", 1, 1,
+                 where + " wrote outside of '" + name + "': " + result.overrun_where.at(name));
   for (const std::string& name : result.clobbered)
     add_relation("inputs unchanged " + name, "AC403", 1, 1, "'" + name + "' holds other bits after " + where);
 }
@@ -164,8 +175,12 @@ LaunchResult CaseRun::launched(const kernels::KernelFn& kernel, const LaunchTens
   return result;
 }
 
-LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) { return launched(op.kernel.forward, tensors, "forward"); }
-LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) { return launched(op.kernel.backward, tensors, "backward"); }
+LaunchResult CaseRun::run_forward(const LaunchTensors& tensors) {
+  return launched(op.kernel.forward, tensors, "forward");
+}
+LaunchResult CaseRun::run_backward(const LaunchTensors& tensors) {
+  return launched(op.kernel.backward, tensors, "backward");
+}
 
 LaunchResult CaseRun::run_jvp(const LaunchTensors& tensors) { return launched(op.kernel.jvp, tensors, "jvp"); }
 
@@ -179,7 +194,8 @@ NamedValues CaseRun::release_cotangents() {
   for (auto& [name, values] : all) {
     Drawn& drawn = drawn_[cotangents_probe_][name] = {std::move(values), cotangent_ranges_.at(name)};
     const auto tensor = cotangent_tensors_.find(name);
-    if (tensor != cotangent_tensors_.end()) drawn.bits = drawn_tensors_.emplace_back(tensor->second).view().as<const std::byte>();
+    if (tensor != cotangent_tensors_.end())
+      drawn.bits = drawn_tensors_.emplace_back(tensor->second).view().as<const std::byte>();
   }
   return {};
 }
@@ -198,11 +214,13 @@ const NamedValues& CaseRun::cotangents(int probe) {
     CotangentBits bits;
     const bool at_once = tensor.view().is_dense() && is_float(output.dtype);
     if (at_once) bits.to = tensor.view().as<std::byte>();
-    std::vector<double> values = cotangent_values(call, output.name, output.shape, output.dtype, probe, std::move(all[name]), bits,
-                                                  like == drawn_.end() || like->first == probe ? nullptr : &like->second.at(name));
+    std::vector<double> values =
+        cotangent_values(call, output.name, output.shape, output.dtype, probe, std::move(all[name]), bits,
+                         like == drawn_.end() || like->first == probe ? nullptr : &like->second.at(name));
     // An expanded cotangent repeats its first column: what the kernel reads must be what the reference gets.
     const bool expanded = layout_of(call.layout, name) == Layout::expanded && output.shape.rank > 0;
-    for (std::size_t i = 0; expanded && i < values.size(); ++i) values[i] = values[i - i % static_cast<std::size_t>(output.shape.last())];
+    for (std::size_t i = 0; expanded && i < values.size(); ++i)
+      values[i] = values[i - i % static_cast<std::size_t>(output.shape.last())];
     if (expanded) bits.range = ampcheck::reference::extremes_of(values);
     if (at_once && !expanded) cotangent_tensors_.emplace(name, std::move(tensor));
     ranges[name] = bits.range, all[name] = std::move(values);
@@ -217,13 +235,15 @@ CheckResult& CaseRun::add(CheckResult check) {
   return checks.back();
 }
 
-void CaseRun::add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause,
-                           std::vector<Element> worst) {
+void CaseRun::add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed,
+                           const std::string& cause, std::vector<Element> worst) {
   // One line a relation: repeated breaks of the same one add up.
   for (CheckResult& known : checks)
     if (known.name == name) {
       known.compared += compared, known.failed += failed;
-      if (failed > 0 && known.code.empty()) known.code = code, known.cause = cause, known.verdict = find_code(code)->verdict, known.worst = std::move(worst);
+      if (failed > 0 && known.code.empty())
+        known.code = code, known.cause = cause, known.verdict = find_code(code)->verdict,
+        known.worst = std::move(worst);
       return;
     }
   CheckResult check;
@@ -236,20 +256,25 @@ void CaseRun::add_relation(const std::string& name, const std::string& code, std
     if (spec.name == tensor && call.has(spec)) check.dtype = call.dtype(spec);
   check.compared = compared;
   check.failed = failed;
-  if (failed > 0) check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict, check.worst = std::move(worst);
+  if (failed > 0)
+    check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict, check.worst = std::move(worst);
   checks.push_back(std::move(check));
 }
 
 void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run, Pass pass) {
   if (dump == nullptr) return;
-  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const std::vector<double> held =
+      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
   const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
   for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
     if (interval.how[i] == Judgement::open) interval.low[i] = -HUGE_VAL, interval.high[i] = HUGE_VAL;
   dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got)});
-  dump->entries.push_back({tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
-  dump->entries.push_back({tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
-  dump->entries.push_back({tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
+  dump->entries.push_back(
+      {tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});
+  dump->entries.push_back(
+      {tensor.name + ".low", tensor.shape, tensor.dtype, {interval.low.begin(), interval.low.end()}});
+  dump->entries.push_back(
+      {tensor.name + ".high", tensor.shape, tensor.dtype, {interval.high.begin(), interval.high.end()}});
 }
 
 }  // namespace ampcheck::checks

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "checks/case/case_reference.h"
-#include "checks/data/cotangents.h"
 #include "checks/case/launch.h"
 #include "checks/case/options.h"
+#include "checks/data/cotangents.h"
 
 namespace ampcheck::checks {
 
@@ -35,7 +35,7 @@ struct BackwardRun {
 struct Replayed {
   enum class Kind { none, changed_formula, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
   std::string words;
-  bool of_sum = false;  ///< narrowed: a sum
+  bool of_sum = false;      ///< narrowed: a sum
   std::string change = {};  ///< words of the one change of a form, by which it is found again
 };
 
@@ -49,23 +49,27 @@ class CaseRun {
   const OpCall& call;
   const RunOptions& options;
   CaseReference reference;
-  std::vector<Written> outputs;    ///< outputs and saved tensors
+  std::vector<Written> outputs;  ///< outputs and saved tensors
   std::vector<Written> gradients;
-  std::vector<Written> tangents;   ///< of the outputs, "y.tangent"; empty without forward mode
+  std::vector<Written> tangents;  ///< of the outputs, "y.tangent"; empty without forward mode
   std::vector<CheckResult> checks;
   std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
-  std::set<std::string> not_regrouped;  ///< tensors that no grouping of a formula explains
-  std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are the others looked at so
-  std::set<std::string> truncating;       ///< tensors of which some probe is truncated to storage
-  std::set<std::string> departures;       ///< words of departures from the contract that explain some tensor (checks/explain/departures.h)
-  std::set<std::tuple<std::string, Pass, bool>> no_departure;  ///< tensors of which a probe refutes all of them; those tried last apart
+  std::set<std::string> not_regrouped;                    ///< tensors that no grouping of a formula explains
+  std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are
+                                        ///< the others looked at so
+  std::set<std::string> truncating;     ///< tensors of which some probe is truncated to storage
+  std::set<std::string>
+      departures;  ///< words of departures from the contract that explain some tensor (checks/explain/departures.h)
+  std::set<std::tuple<std::string, Pass, bool>>
+      no_departure;  ///< tensors of which a probe refutes all of them; those tried last apart
   const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
   std::map<std::string, std::string> further;  ///< by code and tensor: what checks/explain/further_causes.h found
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
   /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
   LaunchTensors forward_tensors(const NamedValues& inputs, int fill) const;
-  LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents, int fill) const;
+  LaunchTensors backward_tensors(const NamedValues& inputs, const LaunchResult& forward, const NamedValues& cotangents,
+                                 int fill) const;
   /// The tensors of a launch with its written buffers made anew.
   LaunchTensors refilled(const LaunchTensors& tensors, const std::vector<Written>& written, int fill) const;
   LaunchResult run_forward(const LaunchTensors& tensors);
@@ -81,8 +85,8 @@ class CaseRun {
   /// Records a check; a finding keeps the worst elements it was given.
   CheckResult& add(CheckResult check);
   /// A check that only says what went wrong, for relations; `worst`: elements that break it (see broken()).
-  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed, const std::string& cause,
-                    std::vector<Element> worst = {});
+  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed,
+                    const std::string& cause, std::vector<Element> worst = {});
 
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
@@ -93,19 +97,21 @@ class CaseRun {
   NamedValues release_cotangents();
 
   std::map<std::string, GuardedTensor> input_tensors_;  ///< of the case's own inputs: launches copy what they read
-  std::map<std::string, GuardedTensor> cotangent_tensors_;  ///< of the cotangents that the reference has, if it has not got others since
+  std::map<std::string, GuardedTensor>
+      cotangent_tensors_;  ///< of the cotangents that the reference has, if it has not got others since
   int cotangent_tensors_of_ = -1;
-  mutable std::map<std::pair<std::string, int>, GuardedTensor> poisoned_;  ///< what launches copy before they write, by fill; nobody writes here
+  mutable std::map<std::pair<std::string, int>, GuardedTensor>
+      poisoned_;  ///< what launches copy before they write, by fill; nobody writes here
   LaunchCopies copies_;
   int cotangents_probe_ = -1;
   Ranges cotangent_ranges_;
   std::map<int, std::map<std::string, Drawn>> drawn_;  ///< cotangents of probes that later ones are like
-  std::vector<GuardedTensor> drawn_tensors_;                ///< their bits
+  std::vector<GuardedTensor> drawn_tensors_;           ///< their bits
 };
 
 /// One written tensor that is to be judged.
 struct Subject {
-  std::string name;       ///< of the check
+  std::string name;  ///< of the check
   const Written* tensor;
   TensorView got;
 };

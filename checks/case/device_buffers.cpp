@@ -8,7 +8,8 @@
 
 namespace ampcheck::checks {
 
-void run_on(Device device, const kernels::KernelFn& kernel, const kernels::KernelCall& call, const std::vector<GuardedTensor*>& buffers) {
+void run_on(Device device, const kernels::KernelFn& kernel, const kernels::KernelCall& call,
+            const std::vector<GuardedTensor*>& buffers) {
   if (device == Device::cpu) {
     kernel(call);
     return;

@@ -9,6 +9,7 @@
 namespace ampcheck::checks {
 
 /// `buffers` own the memory that `call`'s views point into; after the call they hold what the kernel left there.
-void run_on(Device device, const kernels::KernelFn& kernel, const kernels::KernelCall& call, const std::vector<GuardedTensor*>& buffers);
+void run_on(Device device, const kernels::KernelFn& kernel, const kernels::KernelCall& call,
+            const std::vector<GuardedTensor*>& buffers);
 
 }  // namespace ampcheck::checks

@@ -3,7 +3,8 @@
 
 namespace ampcheck::checks {
 
-FormComparison compare_with_forms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, std::span<const double> held) {
+FormComparison compare_with_forms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                  std::span<const double> held) {
   const std::vector<std::size_t> forms = run.reference.forms();
   FormComparison out{run.reference.interval(forms.front(), pass, tensor.name, tensor.dtype, held), {}};
   out.comparison = compare(got, out.nearest);

@@ -14,6 +14,7 @@ struct FormComparison {
   Comparison comparison;  ///< `outside`: of the intervals of all forms
 };
 /// `held`: what an accumulating buffer held before; empty where nothing is added to.
-FormComparison compare_with_forms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, std::span<const double> held = {});
+FormComparison compare_with_forms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                  std::span<const double> held = {});
 
 }  // namespace ampcheck::checks

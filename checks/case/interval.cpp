@@ -28,7 +28,9 @@ RoundingMode to_storage(const FloatFormat& storage) {
 
 /// Whether these become NaN, since their format has no infinity; then its largest number is as right.
 bool overflows_to_nan(const FloatFormat& storage, std::span<const double> values) {
-  return !storage.has_infinity() && std::any_of(values.begin(), values.end(), [&](double v) { return !std::isnan(v) && std::isnan(decode_scalar(storage, encode_scalar(storage, v))); });
+  return !storage.has_infinity() && std::any_of(values.begin(), values.end(), [&](double v) {
+    return !std::isnan(v) && std::isnan(decode_scalar(storage, encode_scalar(storage, v)));
+  });
 }
 
 /// low and high from value and radius: RN to storage of the ends of the widened ball.
@@ -48,7 +50,8 @@ void set_ends(Interval& out) {
   }
 }
 
-/// Elements of a format without infinity that overflow, or may: a conversion makes NaN or the largest number of them, both are right.
+/// Elements of a format without infinity that overflow, or may: a conversion makes NaN or the largest number of them,
+/// both are right.
 void judge_overflow(Interval& out) {
   const FloatFormat& storage = format(out.dtype);
   for (std::size_t i = 0; i < out.value.size(); ++i) {
@@ -62,8 +65,8 @@ void judge_overflow(Interval& out) {
   }
 }
 
-/// Whether the ball holds every number of the compute type: then an intermediate on the way may be infinite, and NaN is as
-/// right as any number.
+/// Whether the ball holds every number of the compute type: then an intermediate on the way may be infinite, and NaN is
+/// as right as any number.
 bool holds_all(double v, double r) { return v - r < -kFp32.max_finite() && v + r > kFp32.max_finite(); }
 
 /// Elements of the full mode: by class, by flags, or by interval.
@@ -107,7 +110,9 @@ Interval finish(const reference::Ball& ball, Interval out, bool leaves_finite) {
 
 }  // namespace
 
-void round_ends(Dtype dtype, std::span<double> ends) { round_values(format(dtype), to_storage(format(dtype)), ends, ends); }
+void round_ends(Dtype dtype, std::span<double> ends) {
+  round_values(format(dtype), to_storage(format(dtype)), ends, ends);
+}
 
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite) {
   Interval out;
@@ -134,12 +139,13 @@ bool admits(const Interval& interval, std::int64_t at, double got) {
 
 namespace {
 
-/// Half the spacing of `storage` at x on the side of v (below a power of two it is half of that above); at least that at
-/// min_normal: the exponent bits are the power of two.
+/// Half the spacing of `storage` at x on the side of v (below a power of two it is half of that above); at least that
+/// at min_normal: the exponent bits are the power of two.
 inline double half_ulp_at(double x, double v, double min_normal, double scale) {
   const double size = std::fabs(x);
   const std::uint64_t below = std::fabs(v) < size ? 1 : 0;  // the next double towards v has the exponent of that side
-  const double side = std::bit_cast<double>(std::bit_cast<std::uint64_t>(size) - below), clamped = side < min_normal ? min_normal : side;
+  const double side = std::bit_cast<double>(std::bit_cast<std::uint64_t>(size) - below),
+               clamped = side < min_normal ? min_normal : side;
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(clamped) & 0x7ff0000000000000ull) * scale;
 }
 double half_ulp_scale(const FloatFormat& storage) { return std::ldexp(1.0, -storage.precision); }
@@ -183,7 +189,8 @@ std::int64_t count_blind(const Interval& interval, const std::vector<std::size_t
   for (const std::size_t i : near_zero) twice.push_back(2 * interval.value[i]);
   round_values(format(interval.dtype), RoundingMode{}, twice, twice);
   std::int64_t blind = 0;
-  for (std::size_t k = 0; k < twice.size(); ++k) blind += twice[k] >= interval.low[near_zero[k]] && twice[k] <= interval.high[near_zero[k]];
+  for (std::size_t k = 0; k < twice.size(); ++k)
+    blind += twice[k] >= interval.low[near_zero[k]] && twice[k] <= interval.high[near_zero[k]];
   return blind;
 }
 
@@ -235,15 +242,20 @@ void accept_form(std::span<const double> got, const Interval& interval, std::int
   auto& outside = comparison.outside;
   const auto begin = std::lower_bound(outside.begin(), outside.end(), first);
   const auto end = std::lower_bound(begin, outside.end(), first + static_cast<std::int64_t>(got.size()));
-  outside.erase(std::remove_if(begin, end, [&](std::int64_t at) {
-    const std::int64_t i = at - first;
-    const double value = got[static_cast<std::size_t>(i)];
-    if (!admits(interval, i, value)) return false;
-    const bool open = !interval.how.empty() && interval.how[static_cast<std::size_t>(i)] == Judgement::open;
-    comparison.range += open;
-    if (!open) comparison.max_ratio = std::max(comparison.max_ratio, std::min(1.0, excess_ratio(interval, i, value)));
-    return true;
-  }), end);
+  outside.erase(std::remove_if(begin, end,
+                               [&](std::int64_t at) {
+                                 const std::int64_t i = at - first;
+                                 const double value = got[static_cast<std::size_t>(i)];
+                                 if (!admits(interval, i, value)) return false;
+                                 const bool open = !interval.how.empty() &&
+                                                   interval.how[static_cast<std::size_t>(i)] == Judgement::open;
+                                 comparison.range += open;
+                                 if (!open)
+                                   comparison.max_ratio =
+                                       std::max(comparison.max_ratio, std::min(1.0, excess_ratio(interval, i, value)));
+                                 return true;
+                               }),
+                end);
 }
 
 double spacing_at(const FloatFormat& format, double value) {
@@ -271,7 +283,9 @@ Element element_of(const Interval& interval, std::int64_t at, double got, std::u
 }
 
 Element broken(Dtype dtype, const Shape& shape, std::int64_t i, std::uint64_t got_bits, std::uint64_t want_bits) {
-  const auto value = [&](std::uint64_t bits) { return is_float(dtype) ? decode_scalar(format(dtype), bits) : static_cast<double>(static_cast<std::int64_t>(bits)); };
+  const auto value = [&](std::uint64_t bits) {
+    return is_float(dtype) ? decode_scalar(format(dtype), bits) : static_cast<double>(static_cast<std::int64_t>(bits));
+  };
   Element out;
   out.index = index_of(shape, i);
   out.got = value(got_bits), out.got_bits = got_bits;

@@ -16,12 +16,12 @@ namespace ampcheck::checks {
 
 /// How one element is judged.
 enum class Judgement : std::uint8_t {
-  interval,     ///< got in [low, high]
-  infinite,     ///< the reference is +-inf, which `low` holds
-  maybe_nan,    ///< as infinite, and NaN is right too
+  interval,         ///< got in [low, high]
+  infinite,         ///< the reference is +-inf, which `low` holds
+  maybe_nan,        ///< as infinite, and NaN is right too
   interval_or_nan,  ///< the interval ends in infinity: a sum overflows, and a compensated one makes NaN of that
-  non_finite,   ///< the reference is NaN: any non-finite is right
-  open,         ///< unjudged: an intermediate leaves the range or may, or the formula itself has no value here
+  non_finite,       ///< the reference is NaN: any non-finite is right
+  open,             ///< unjudged: an intermediate leaves the range or may, or the formula itself has no value here
 };
 
 /// Numbers of one tensor in a shared, pooled buffer: copies share it.
@@ -73,16 +73,19 @@ struct NearestTest {
   std::int64_t last_bit;
 };
 
-/// Whether an element is right and seen whatever its radius up to this one: it is the storage's number nearest to its value, and not so near
-/// to zero that it might be blind. Its headroom is then unused.
+/// Whether an element is right and seen whatever its radius up to this one: it is the storage's number nearest to its
+/// value, and not so near to zero that it might be blind. Its headroom is then unused.
 bool settled(double got, double value, double radius, Dtype dtype);
 
-/// Which of the elements of a ball from `first` on that test leaves open at the radii of the ball, ascending: indices into `got`. Of more
-/// than `most` not all.
-void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most = SIZE_MAX);
+/// Which of the elements of a ball from `first` on that test leaves open at the radii of the ball, ascending: indices
+/// into `got`. Of more than `most` not all.
+void unsettled(std::span<const double> got, const reference::Ball& ball, std::int64_t first, Dtype dtype,
+               std::vector<std::int64_t>& out, std::size_t most = SIZE_MAX);
 
-/// The same of n elements as they are stored, by a comparison of codes. False where there are more than `most`, or the type has not 16 bits.
-bool unsettled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype, std::vector<std::int64_t>& out, std::size_t most);
+/// The same of n elements as they are stored, by a comparison of codes. False where there are more than `most`, or the
+/// type has not 16 bits.
+bool unsettled_codes(const std::byte* got, std::size_t n, const reference::Ball& ball, std::int64_t first, Dtype dtype,
+                     std::vector<std::int64_t>& out, std::size_t most);
 
 /// Drops of `comparison.outside` those elements of this part that a further form admits.
 void accept_form(std::span<const double> got, const Interval& interval, std::int64_t first, Comparison& comparison);
@@ -96,7 +99,8 @@ Element element_of(const Interval& interval, std::int64_t i, double got, std::ui
 /// The same where only the bits of `want` are right: element `i` of a tensor of this dtype and shape.
 Element broken(Dtype dtype, const Shape& shape, std::int64_t i, std::uint64_t got_bits, std::uint64_t want_bits);
 
-/// The spacing of a format's normal numbers at a value, and at its smallest normal number below that; infinite where the value is not finite.
+/// The spacing of a format's normal numbers at a value, and at its smallest normal number below that; infinite where
+/// the value is not finite.
 double spacing_at(const FloatFormat& format, double value);
 
 /// Distance of two numbers in ulps of a format, counted in representable steps; infinite if one is not finite.

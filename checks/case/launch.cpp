@@ -35,7 +35,8 @@ Shape strides_of(const Shape& shape, Layout layout, std::int64_t& elements) {
       elements *= 2;
       break;
     case Layout::transposed:
-      if (shape.rank >= 2) strides[last] = shape[last - 1] * strides[last], strides[last - 1] = 1, strides[last] = shape[last - 1];
+      if (shape.rank >= 2)
+        strides[last] = shape[last - 1] * strides[last], strides[last - 1] = 1, strides[last] = shape[last - 1];
       break;
     case Layout::expanded:
       if (shape.rank > 0) {
@@ -101,14 +102,18 @@ GuardedTensor GuardedTensor::clone() const {
 }
 
 bool GuardedTensor::same_bytes(const GuardedTensor& other) const {
-  return bytes().size() == other.bytes().size() && std::memcmp(bytes().data(), other.bytes().data(), bytes().size()) == 0;
+  return bytes().size() == other.bytes().size() &&
+         std::memcmp(bytes().data(), other.bytes().data(), bytes().size()) == 0;
 }
 
 std::int64_t GuardedTensor::changed_outside(const GuardedTensor& before) const {
   if (view_.is_dense()) {  // all that is outside lies before and behind
     const auto start = static_cast<std::size_t>(static_cast<std::byte*>(view_.data) - bytes().data());
-    const auto end = start + static_cast<std::size_t>(view_.count()) * static_cast<std::size_t>(ampcheck::bytes(view_.dtype));
-    const auto same = [&](std::size_t from, std::size_t to) { return std::memcmp(bytes().data() + from, before.bytes().data() + from, to - from) == 0; };
+    const auto end =
+        start + static_cast<std::size_t>(view_.count()) * static_cast<std::size_t>(ampcheck::bytes(view_.dtype));
+    const auto same = [&](std::size_t from, std::size_t to) {
+      return std::memcmp(bytes().data() + from, before.bytes().data() + from, to - from) == 0;
+    };
     if (same(0, start) && same(end, bytes().size())) return 0;
   }
   const GuardedTensor expected = before.clone();
@@ -133,10 +138,16 @@ std::string GuardedTensor::where_outside(const GuardedTensor& before) const {
     if (++counts[at < start ? 0 : at < end ? 1 : 2] == 1) first = at;
   }
   std::string out;
-  const auto say = [&](std::int64_t count, const std::string& where) { out += count == 0 ? "" : fmt::format("{}{} byte{} {}", out.empty() ? "" : "; ", count, count == 1 ? "" : "s", where); };
+  const auto say = [&](std::int64_t count, const std::string& where) {
+    out +=
+        count == 0 ? "" : fmt::format("{}{} byte{} {}", out.empty() ? "" : "; ", count, count == 1 ? "" : "s", where);
+  };
   say(counts[0], fmt::format("before its first element, the farthest {} bytes before it", start - first_before));
-  say(counts[1], fmt::format("in the gaps of its strides, the first {} bytes from its first element", first_between - start));
-  say(counts[2], fmt::format("behind its last element, the first {}", first_behind == end ? "right behind it" : fmt::format("after {} others", first_behind - end)));
+  say(counts[1],
+      fmt::format("in the gaps of its strides, the first {} bytes from its first element", first_between - start));
+  say(counts[2],
+      fmt::format("behind its last element, the first {}",
+                  first_behind == end ? "right behind it" : fmt::format("after {} others", first_behind - end)));
   return out;
 }
 
@@ -144,7 +155,8 @@ std::int64_t differing(const GuardedTensor& a, const GuardedTensor& b) {
   const TensorView &x = a.view(), &y = b.view();
   const std::int64_t n = x.count();
   const auto size = static_cast<std::size_t>(bytes(x.dtype));
-  if (x.is_dense() && y.is_dense() && (n == 0 || std::memcmp(x.data, y.data, static_cast<std::size_t>(n) * size) == 0)) return 0;
+  if (x.is_dense() && y.is_dense() && (n == 0 || std::memcmp(x.data, y.data, static_cast<std::size_t>(n) * size) == 0))
+    return 0;
   std::int64_t count = 0;
   for (std::int64_t i = 0; i < n; ++i) count += bits_at(x, i) != bits_at(y, i);
   return count;
@@ -176,7 +188,8 @@ RunningLaunch::~RunningLaunch() {
 double seconds_in_launch() {
   const std::lock_guard lock(launches().mutex);
   const auto& starts = launches().starts;
-  return starts.empty() ? 0.0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - *starts.begin()).count();
+  return starts.empty() ? 0.0
+                        : std::chrono::duration<double>(std::chrono::steady_clock::now() - *starts.begin()).count();
 }
 
 namespace {
@@ -191,8 +204,8 @@ GuardedTensor copy_of(const std::string& name, const GuardedTensor& tensor, Laun
 
 }  // namespace
 
-LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
-                    const std::atomic<bool>* cancel, LaunchCopies* copies) {
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes,
+                    Device device, const std::atomic<bool>* cancel, LaunchCopies* copies) {
   LaunchResult out;
   std::map<std::string, GuardedTensor> read;
   for (const auto& [name, tensor] : tensors.read) read[name] = copy_of(name, tensor, copies);
@@ -223,11 +236,16 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   };
   for (const auto& [name, tensor] : out.written) look_around(name, tensor, tensors.write.at(name));
   for (const auto& [name, tensor] : read) {
-    const bool overwritten = std::any_of(tensors.in_place.begin(), tensors.in_place.end(), [&, input = std::string_view(name)](const auto& p) { return p.second == input; });
+    const bool overwritten =
+        std::any_of(tensors.in_place.begin(), tensors.in_place.end(),
+                    [&, input = std::string_view(name)](const auto& p) { return p.second == input; });
     const GuardedTensor& before = tensors.read.at(name);
-    if (overwritten) look_around(name, tensor, before);
-    else if (!tensor.same_bytes(before)) out.clobbered.push_back(name);
-    else if (copies != nullptr) copies->of[name] = {before, tensor};
+    if (overwritten)
+      look_around(name, tensor, before);
+    else if (!tensor.same_bytes(before))
+      out.clobbered.push_back(name);
+    else if (copies != nullptr)
+      copies->of[name] = {before, tensor};
   }
   for (const auto& [name, from] : tensors.in_place) out.written[name] = read.at(from).clone();
   return out;

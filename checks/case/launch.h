@@ -28,7 +28,9 @@ class GuardedTensor {
 
   const TensorView& view() const { return view_; }
   /// The whole buffer, guards included.
-  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(buffer_.data()), static_cast<std::size_t>(buffer_.count())}; }
+  std::span<std::byte> bytes() const {
+    return {static_cast<std::byte*>(buffer_.data()), static_cast<std::size_t>(buffer_.count())};
+  }
   /// Puts values into the elements.
   void assign(const std::vector<double>& values) { from_doubles(values, view_); }
   /// A copy with the same layout whose memory is its own.
@@ -52,20 +54,21 @@ std::uint64_t poison(Dtype dtype, int which);
 
 /// What was seen around one launch.
 struct LaunchResult {
-  std::map<std::string, GuardedTensor> written;  ///< outputs, saved tensors or gradients after the call
-  std::vector<std::string> overrun;              ///< tensors around which guard bytes changed
+  std::map<std::string, GuardedTensor> written;      ///< outputs, saved tensors or gradients after the call
+  std::vector<std::string> overrun;                  ///< tensors around which guard bytes changed
   std::map<std::string, std::string> overrun_where;  ///< of these, in words
-  std::vector<std::string> clobbered;            ///< inputs whose bytes changed
+  std::vector<std::string> clobbered;                ///< inputs whose bytes changed
 };
 
 /// Tensors of one call by name. In-place outputs share the buffer of their input.
 struct LaunchTensors {
   std::map<std::string, GuardedTensor> read;
-  std::map<std::string, GuardedTensor> write;  ///< as prefilled
-  std::map<std::string, std::string> in_place; ///< written name -> read name
+  std::map<std::string, GuardedTensor> write;   ///< as prefilled
+  std::map<std::string, std::string> in_place;  ///< written name -> read name
 };
 
-/// Copies of read tensors that a launch left as they were, for the next one that reads the same memory: the last of each name.
+/// Copies of read tensors that a launch left as they were, for the next one that reads the same memory: the last of
+/// each name.
 struct LaunchCopies {
   struct Copy {
     GuardedTensor from, copy;
@@ -73,10 +76,10 @@ struct LaunchCopies {
   std::map<std::string, Copy> of;
 };
 
-/// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after. `cancel`: what
-/// the kernel may ask whether its result is still wanted. `copies`: kept from launch to launch.
-LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes, Device device,
-                    const std::atomic<bool>* cancel = nullptr, LaunchCopies* copies = nullptr);
+/// Calls the kernel on copies of the tensors, on the host or the CUDA device, and compares memory before and after.
+/// `cancel`: what the kernel may ask whether its result is still wanted. `copies`: kept from launch to launch.
+LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensors, const Attributes& attributes,
+                    Device device, const std::atomic<bool>* cancel = nullptr, LaunchCopies* copies = nullptr);
 
 /// Counts as a launch while it lives: around a kernel that is called elsewhere.
 class RunningLaunch {

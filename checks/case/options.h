@@ -27,18 +27,19 @@ struct How {
 
 struct RunOptions {
   Device device = Device::cpu;
-  int jobs = 0;          ///< cases at a time; 0: one per core
+  int jobs = 0;  ///< cases at a time; 0: one per core
   bool relations = true;
-  bool explain = true;   ///< of run_case: as How::explain
-  bool power = false;    ///< of run_case: as How::power
-  bool first = false;    ///< of run_case: as How::first
-  /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look for the smallest
-  /// case that fails alike. Otherwise every failing case is explained by itself.
+  bool explain = true;  ///< of run_case: as How::explain
+  bool power = false;   ///< of run_case: as How::power
+  bool first = false;   ///< of run_case: as How::first
+  /// Of run_cases: explain the first failing cases of each kind, take over what they say for those like them, and look
+  /// for the smallest case that fails alike. Otherwise every failing case is explained by itself.
   bool brief = false;
-  /// Of run_cases: run further cases, aimed at what these leave unseen of an op's formula (checks/reach/aim.h), for ops whose cases are chosen to see all of it.
+  /// Of run_cases: run further cases, aimed at what these leave unseen of an op's formula (checks/reach/aim.h), for ops
+  /// whose cases are chosen to see all of it.
   bool aim = false;
-  std::int64_t memory = 0;   ///< bytes that the cases that run at a time may take; 0: four fifths of what is available
-  double time_budget = 0;    ///< seconds after which no further case starts; 0: none
+  std::int64_t memory = 0;  ///< bytes that the cases that run at a time may take; 0: four fifths of what is available
+  double time_budget = 0;   ///< seconds after which no further case starts; 0: none
   /// Called after each case from one thread at a time: number done, number of all.
   std::function<void(std::size_t done, std::size_t all, const CaseResult& last)> progress;
   /// Runs a case instead of run_case (in a process of its own); null: here.

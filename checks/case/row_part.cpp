@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t kElements = 512;
 
 Numbers taken(const Numbers& values, const RowRange& rows) {
-  const std::size_t width = values.size() / static_cast<std::size_t>(rows.all), n = width * static_cast<std::size_t>(rows.count);
+  const std::size_t width = values.size() / static_cast<std::size_t>(rows.all),
+                    n = width * static_cast<std::size_t>(rows.count);
   Numbers out{reference::make_channel(static_cast<std::int64_t>(n)), n};
   std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(width) * rows.first, n, out.begin());
   return out;
@@ -32,9 +33,17 @@ RowRange chosen(const Comparison& comparison, std::int64_t width, std::int64_t a
 }
 
 Interval taken(const Interval& interval, const RowRange& rows, const Shape& shape) {
-  Interval out{interval.form, interval.dtype, shape, taken(interval.value, rows), taken(interval.radius, rows), taken(interval.low, rows), taken(interval.high, rows), {}};
+  Interval out{interval.form,
+               interval.dtype,
+               shape,
+               taken(interval.value, rows),
+               taken(interval.radius, rows),
+               taken(interval.low, rows),
+               taken(interval.high, rows),
+               {}};
   const auto width = std::ssize(interval.how) / rows.all;
-  if (!interval.how.empty()) out.how.assign(interval.how.begin() + rows.first * width, interval.how.begin() + (rows.first + rows.count) * width);
+  if (!interval.how.empty())
+    out.how.assign(interval.how.begin() + rows.first * width, interval.how.begin() + (rows.first + rows.count) * width);
   return out;
 }
 
@@ -45,9 +54,12 @@ std::optional<NamedValues> cotangents_of(CaseRun& run, RowPart& part, const RowR
     const auto given = run.reference.cotangents().find(name);
     if (given == run.reference.cotangents().end()) return std::nullopt;
     const std::int64_t whole = std::ssize(given->second), here = node.shape().count();
-    if (whole * rows.count == here * rows.all) out[name] = taken(given->second, rows);
-    else if (whole == here) out[name] = given->second;
-    else return std::nullopt;
+    if (whole * rows.count == here * rows.all)
+      out[name] = taken(given->second, rows);
+    else if (whole == here)
+      out[name] = given->second;
+    else
+      return std::nullopt;
   }
   return out;
 }
@@ -74,18 +86,25 @@ bool same_values(RowPart& part, Pass pass) {
 bool RowCase::take(CaseRun& whole, const RowRange& rows) {
   const OpSignature& signature = whole.op.signature;
   call = with_rows(signature, whole.call, rows.count);
-  if (!misplaced_rows(signature, whole.call).empty() || (signature.valid && !signature.valid(call.dims, call.attributes))) return false;
+  if (!misplaced_rows(signature, whole.call).empty() ||
+      (signature.valid && !signature.valid(call.dims, call.attributes)))
+    return false;
   NamedValues inputs;
   for (const TensorSpec& spec : signature.inputs)
-    if (whole.call.has(spec)) inputs[spec.name] = has_rows(signature, spec) ? taken(whole.reference.inputs().at(spec.name), rows) : whole.reference.inputs().at(spec.name);
+    if (whole.call.has(spec))
+      inputs[spec.name] = has_rows(signature, spec) ? taken(whole.reference.inputs().at(spec.name), rows)
+                                                    : whole.reference.inputs().at(spec.name);
   run = std::make_unique<CaseRun>(whole.op, call, whole.options, std::move(inputs));
   return true;
 }
 
-std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                   const Comparison& comparison, const Interval& interval) {
   const OpSignature& signature = run.op.signature;
   const auto& by_row = signature.launch.row_independent;
-  if (pass == Pass::jvp || comparison.outside.empty() || std::find(by_row.begin(), by_row.end(), tensor.name) == by_row.end() || run.accumulates(tensor.name)) return nullptr;
+  if (pass == Pass::jvp || comparison.outside.empty() ||
+      std::find(by_row.begin(), by_row.end(), tensor.name) == by_row.end() || run.accumulates(tensor.name))
+    return nullptr;
   const std::int64_t all = rows_of(signature, run.call);
   if (all < 2 || tensor.shape.count() % all != 0) return nullptr;
   const std::int64_t width = tensor.shape.count() / all;
@@ -104,7 +123,8 @@ std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pas
   }
   part->got = taken(got, rows), part->interval = taken(interval, rows, part->tensor.shape);
   for (const std::int64_t i : comparison.outside)
-    if (const std::int64_t at = i - rows.first * width; at >= 0 && at < std::ssize(part->got)) part->comparison.outside.push_back(at);
+    if (const std::int64_t at = i - rows.first * width; at >= 0 && at < std::ssize(part->got))
+      part->comparison.outside.push_back(at);
   return !part->comparison.outside.empty() && same_values(*part, pass) ? std::move(part) : nullptr;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a large tensor is wrong shows on some of its rows, where the contract says that a row follows from its own row alone: replays and
-// changed formulas then cost what those rows cost.
+// Why a large tensor is wrong shows on some of its rows, where the contract says that a row follows from its own row
+// alone: replays and changed formulas then cost what those rows cost.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,10 @@ struct RowPart : RowCase {
   Comparison comparison;  ///< `outside` alone
 };
 
-/// Some hundred elements in rows that are wrong as the whole is: the first ones, or those with the most wrong elements. Null where the
-/// tensor's rows are not independent by contract, follow from how many there are, or are too few for that to be worth it.
-std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval);
+/// Some hundred elements in rows that are wrong as the whole is: the first ones, or those with the most wrong elements.
+/// Null where the tensor's rows are not independent by contract, follow from how many there are, or are too few for
+/// that to be worth it.
+std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                   const Comparison& comparison, const Interval& interval);
 
 }  // namespace ampcheck::checks

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data regimes that are made for one formula: inputs drawn between two numbers, where no other regime shows some part of it
-// (checks/reach/aim.h). The name says all that there is to say: range=aimed:x@1235.5..1239.5, further inputs behind further colons.
+// Data regimes that are made for one formula: inputs drawn between two numbers, where no other regime shows some part
+// of it (checks/reach/aim.h). The name says all that there is to say: range=aimed:x@1235.5..1239.5, further inputs
+// behind further colons.
 #pragma once
 
 #include <string>

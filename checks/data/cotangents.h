@@ -20,12 +20,14 @@ struct Drawn {
   reference::Extremes range;
   const std::byte* bits = nullptr;  ///< of the same numbers, dense; borrowed, or none
 };
-/// cotangent_values() with these. `room`: memory that may be used. `like`: the one of probe_like(), where the caller has kept it.
-std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,
-                                     CotangentBits& bits, const Drawn* like = nullptr);
+/// cotangent_values() with these. `room`: memory that may be used. `like`: the one of probe_like(), where the caller
+/// has kept it.
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype,
+                                     int probe, std::vector<double> room, CotangentBits& bits,
+                                     const Drawn* like = nullptr);
 
-/// The first probe of the same regime: large cotangents of further ones are its numbers at other places and with other signs. `probe`
-/// itself, if it is the first one.
+/// The first probe of the same regime: large cotangents of further ones are its numbers at other places and with other
+/// signs. `probe` itself, if it is the first one.
 int probe_like(const OpCall& call, int probe);
 
 }  // namespace ampcheck::checks

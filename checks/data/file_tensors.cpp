@@ -48,7 +48,9 @@ class Binder {
   Binder(const OpDef& op, const Inputs& inputs) : signature_(op.signature), inputs_(inputs) {}
 
   [[noreturn]] void fail(const std::string& what) const { throw Error("[inputs '" + inputs_.file.path + "'] " + what); }
-  [[noreturn]] void fail(const std::string& tensor, const std::string& what) const { fail("tensor '" + tensor + "', " + what); }
+  [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
+    fail("tensor '" + tensor + "', " + what);
+  }
 
   OpCall call(std::optional<Dtype> storage) const {
     OpCall out = default_call(signature_, storage.value_or(file_storage()));
@@ -58,14 +60,16 @@ class Binder {
     for (const TensorSpec& spec : signature_.inputs) {
       const Tensor* tensor = inputs_.file.find(spec.name);
       if (tensor == nullptr) {
-        if (!spec.optional) fail("got " + inputs_.file.names() + ", want '" + spec.name + "', an input of " + signature_.name);
+        if (!spec.optional)
+          fail("got " + inputs_.file.names() + ", want '" + spec.name + "', an input of " + signature_.name);
         out.absent.push_back(spec.name);
         continue;
       }
       bind_extents(spec, tensor->shape(), out.dims);
       bind_dtype(spec, *tensor, !storage, out);
     }
-    for (const DimSpec& dim : signature_.dims) out.dims.try_emplace(dim.symbol, dim.standard[0]);  // only absent tensors have it
+    for (const DimSpec& dim : signature_.dims)
+      out.dims.try_emplace(dim.symbol, dim.standard[0]);  // only absent tensors have it
     return out;
   }
 
@@ -93,8 +97,10 @@ class Binder {
       const Tensor* tensor = inputs_.file.find(name);
       if (tensor == nullptr) continue;
       const Shape want = formula.output(spec.name).shape();
-      const bool one = want.rank <= 1 && tensor->shape().rank <= 1 && want.count() == 1 && tensor->shape().count() == 1;  // a loss: () or [1]
-      if (!one && !(tensor->shape() == want)) fail(name, "got " + tensor->shape().str() + ", want " + want.str() + ", the shape of '" + spec.name + "'");
+      const bool one = want.rank <= 1 && tensor->shape().rank <= 1 && want.count() == 1 &&
+                       tensor->shape().count() == 1;  // a loss: () or [1]
+      if (!one && !(tensor->shape() == want))
+        fail(name, "got " + tensor->shape().str() + ", want " + want.str() + ", the shape of '" + spec.name + "'");
       require_float(name, *tensor);
       require_exact(name, want, to_doubles(tensor->view()), dtype_of(spec.type, call.storage));
       out.insert(spec.name);
@@ -121,18 +127,21 @@ class Binder {
     if (std::find(declared.begin(), declared.end(), storage) != declared.end()) return;
     std::string list;
     for (const Dtype dtype : declared) list += (list.empty() ? "" : ", ") + std::string(name(dtype));
-    fail((storage_spec() == nullptr ? "" : "tensor '" + storage_spec()->name + "', ") + "got " + name(storage) + ", want one that " + signature_.name + " is declared for: " + list +
+    fail((storage_spec() == nullptr ? "" : "tensor '" + storage_spec()->name + "', ") + "got " + name(storage) +
+         ", want one that " + signature_.name + " is declared for: " + list +
          " (--dtype T reads values that are exact in T)");
   }
 
   void bind_extents(const TensorSpec& spec, const Shape& shape, Dims& dims) const {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
     if (static_cast<int>(symbols.size()) != shape.rank)
-      fail(spec.name, "got shape " + shape.str() + ", want " + std::to_string(symbols.size()) + " dimensions: [" + spec.dims + "]");
+      fail(spec.name, "got shape " + shape.str() + ", want " + std::to_string(symbols.size()) + " dimensions: [" +
+                          spec.dims + "]");
     for (int axis = 0; axis < shape.rank; ++axis) {
       const auto [known, fresh] = dims.emplace(symbols[static_cast<std::size_t>(axis)], shape[axis]);
       if (known->second != shape[axis])
-        fail(spec.name, "got shape " + shape.str() + ", want " + known->first + "=" + std::to_string(known->second) + " in [" + spec.dims + "], as in the tensors before it");
+        fail(spec.name, "got shape " + shape.str() + ", want " + known->first + "=" + std::to_string(known->second) +
+                            " in [" + spec.dims + "], as in the tensors before it");
     }
   }
 
@@ -146,22 +155,26 @@ class Binder {
     if (!is_float(usual) && is_float(got)) fail(spec.name, std::string("got ") + name(got) + ", want integers");
     if (is_float(usual) && spec.role != Role::mask) require_float(spec.name, tensor);
     if (spec.type == TypeRule::storage && alike && spec.role != Role::mask && got != usual)
-      fail(spec.name, std::string("got ") + name(got) + ", want " + name(usual) + ", as '" + storage_spec()->name + "' has");
+      fail(spec.name,
+           std::string("got ") + name(got) + ", want " + name(usual) + ", as '" + storage_spec()->name + "' has");
     if (spec.type != TypeRule::parameter || got == usual) return;
     // fp32 parameters beside 16-bit data; of a file that holds everything in fp32, only those that need it.
     const bool converted = file_storage() != call.storage;
     const bool fits = converted && first_inexact(to_doubles(tensor.view()), usual) < 0;
     if (fits) return;
     if (got != Dtype::fp32 || bytes(call.storage) != 2)
-      fail(spec.name, std::string("got ") + name(got) + ", want " + name(usual) + (bytes(call.storage) == 2 ? " or fp32" : ""));
+      fail(spec.name,
+           std::string("got ") + name(got) + ", want " + name(usual) + (bytes(call.storage) == 2 ? " or fp32" : ""));
     call.dtypes[spec.name] = Dtype::fp32;
   }
 
-  void require_exact(const std::string& tensor, const Shape& shape, const std::vector<double>& values, Dtype dtype) const {
+  void require_exact(const std::string& tensor, const Shape& shape, const std::vector<double>& values,
+                     Dtype dtype) const {
     const std::int64_t at = first_inexact(values, dtype);
     if (at < 0) return;
     const double value = values[static_cast<std::size_t>(at)];
-    fail(tensor, "got " + number_text(value) + " at " + index_text(shape, at) + ", want a value that is exact in " + name(dtype));
+    fail(tensor, "got " + number_text(value) + " at " + index_text(shape, at) + ", want a value that is exact in " +
+                     name(dtype));
   }
 
   void require_range(const OpCall& call, const TensorSpec& spec, const std::vector<double>& values) const {
@@ -198,11 +211,13 @@ OpCall file_call(const OpDef& op, std::optional<Dtype> storage) { return Binder(
 void require_file_call(const OpDef& op, const OpCall& call, bool dumped) {
   const std::shared_ptr<const Inputs> inputs = held();
   const Binder binder(op, *inputs);
-  if (call.range != inputs->range) binder.fail("got the contents " + inputs->range + ", want " + call.range + ", those of the case");
+  if (call.range != inputs->range)
+    binder.fail("got the contents " + inputs->range + ", want " + call.range + ", those of the case");
   const OpCall want = binder.call(call.storage);
   if (want.dims != call.dims || want.dtypes != call.dtypes || want.absent != call.absent)
     binder.fail("got a case at other tensors, want " + want.str(op.signature));
-  if (op.signature.valid && !op.signature.valid(call.dims, call.attributes)) binder.fail("got extents or attributes outside the domain of " + op.signature.name);
+  if (op.signature.valid && !op.signature.valid(call.dims, call.attributes))
+    binder.fail("got extents or attributes outside the domain of " + op.signature.name);
   binder.require_values(call);
   if (dumped) return;
   std::set<std::string> cotangents = binder.require_cotangents(op, call);
@@ -214,7 +229,8 @@ std::vector<std::string> unused_inputs(const OpDef& op) {
   std::vector<std::string> out;
   for (const NamedTensor& tensor : held()->file.tensors) {
     const auto& outputs = op.signature.outputs;
-    const bool cotangent = std::any_of(outputs.begin(), outputs.end(), [&](const OutputSpec& o) { return gradient_name(o.name) == tensor.name; });
+    const bool cotangent = std::any_of(outputs.begin(), outputs.end(),
+                                       [&](const OutputSpec& o) { return gradient_name(o.name) == tensor.name; });
     if (op.signature.input(tensor.name) == nullptr && !cotangent) out.push_back(tensor.name);
   }
   return out;
@@ -247,13 +263,15 @@ std::int64_t first_inexact(const std::vector<double>& values, Dtype dtype) {
   if (!is_float(dtype)) {
     const double low = dtype == Dtype::u8 ? 0 : dtype == Dtype::i32 ? -0x1p31 : -0x1p53;
     const double high = dtype == Dtype::u8 ? 255 : dtype == Dtype::i32 ? 0x1p31 - 1 : 0x1p53;
-    const auto bad = std::find_if(values.begin(), values.end(), [&](double v) { return !(v >= low && v <= high && v == std::nearbyint(v)); });
+    const auto bad = std::find_if(values.begin(), values.end(),
+                                  [&](double v) { return !(v >= low && v <= high && v == std::nearbyint(v)); });
     return bad == values.end() ? -1 : bad - values.begin();
   }
   std::vector<double> rounded(values.size());
   round_values(format(dtype), RoundingMode{}, values, rounded);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (!(rounded[i] == values[i] || (std::isnan(values[i]) && std::isnan(rounded[i])))) return static_cast<std::int64_t>(i);
+    if (!(rounded[i] == values[i] || (std::isnan(values[i]) && std::isnan(rounded[i]))))
+      return static_cast<std::int64_t>(i);
   return -1;
 }
 

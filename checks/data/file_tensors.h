@@ -21,14 +21,14 @@ void set_inputs(TensorFile file);
 /// Whether a data regime is of a file.
 bool is_file_range(std::string_view range);
 
-/// The call of an op at the file's tensors, attributes at their defaults. `storage`: of tensors whose values must be exact in it;
-/// without one, what the file holds. Throws Error for a missing tensor, a dtype that the op does not take or that differs from the
-/// others', a rank or extent that does not fit.
+/// The call of an op at the file's tensors, attributes at their defaults. `storage`: of tensors whose values must be
+/// exact in it; without one, what the file holds. Throws Error for a missing tensor, a dtype that the op does not take
+/// or that differs from the others', a rank or extent that does not fit.
 OpCall file_call(const OpDef& op, std::optional<Dtype> storage);
 
-/// Throws Error unless the file is the one that the call's range names, its tensors have the call's dtypes and extents, all
-/// values are exact there, indices lie in their range, and the cotangents that it has fit the outputs. `dumped`: cotangents are
-/// the affair of who judges the dump.
+/// Throws Error unless the file is the one that the call's range names, its tensors have the call's dtypes and extents,
+/// all values are exact there, indices lie in their range, and the cotangents that it has fit the outputs. `dumped`:
+/// cotangents are the affair of who judges the dump.
 void require_file_call(const OpDef& op, const OpCall& call, bool dumped = false);
 
 /// Names of tensors of the file that a call of this op does not read.

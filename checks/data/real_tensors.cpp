@@ -73,7 +73,8 @@ Met find(const std::string& range) {
   for (std::size_t i = 0; i < met.run->steps.size(); ++i)
     if (rest.substr(0, point) == std::string(kStep) + std::to_string(i + 1)) met.step = &met.run->steps[i];
   if (met.step == nullptr)
-    fail(range, std::string(net) + ".step1 to " + std::string(net) + ".step" + std::to_string(met.run->steps.size()) + ", then the call");
+    fail(range, std::string(net) + ".step1 to " + std::string(net) + ".step" + std::to_string(met.run->steps.size()) +
+                    ", then the call");
   const std::string_view name = rest.substr(std::min(point + 1, rest.size()));
   met.call = met.step->find(name);
   if (met.call == nullptr) {
@@ -96,15 +97,17 @@ std::string dims_text(const Dims& dims) {
 
 void require_fit(const Met& met, const OpSignature& signature, const OpCall& call) {
   const OpCall& real = met.call->call;
-  if (base_op(signature.name) != real.op) fail(call.range, "a call of " + std::string(base_op(signature.name)) + " there");
+  if (base_op(signature.name) != real.op)
+    fail(call.range, "a call of " + std::string(base_op(signature.name)) + " there");
   if (call.dims != real.dims) fail(call.range, "the extents of that call, " + dims_text(real.dims));
   for (const TensorSpec& spec : signature.inputs)
     if (call.has(spec) && met.values(spec.name) == nullptr) fail(call.range, spec.name + "=none, as in that call");
 }
 
-/// One case for each of the dtypes that the op is declared for; beside 16-bit data one more with the parameters in fp32, as
-/// mixed-precision training keeps them.
-void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std::span<const Dtype> dtypes, std::vector<Case>& out) {
+/// One case for each of the dtypes that the op is declared for; beside 16-bit data one more with the parameters in
+/// fp32, as mixed-precision training keeps them.
+void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std::span<const Dtype> dtypes,
+               std::vector<Case>& out) {
   const std::vector<Dtype>& storage = op.signature.precision.storage;
   for (const Dtype dtype : dtypes) {
     if (std::find(storage.begin(), storage.end(), dtype) == storage.end()) continue;
@@ -156,7 +159,9 @@ std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const 
   return out;
 }
 
-void require_real_call(const OpSignature& signature, const OpCall& call) { require_fit(find(call.range), signature, call); }
+void require_real_call(const OpSignature& signature, const OpCall& call) {
+  require_fit(find(call.range), signature, call);
+}
 
 std::vector<double> real_input(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
   const Met met = find(call.range);

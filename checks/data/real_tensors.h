@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "checks/models/nets.h"
 #include "checks/define/case.h"
+#include "checks/models/nets.h"
 
 namespace ampcheck::checks {
 
-/// The folder of the nets' data for this process (--data); empty: the usual places (models::find_data). What was computed
-/// from another folder is forgotten.
+/// The folder of the nets' data for this process (--data); empty: the usual places (models::find_data). What was
+/// computed from another folder is forgotten.
 void set_data_directory(const std::string& folder);
 
 /// The run of a net, computed at first use and kept; any number of threads. EnvironmentError without its data.
@@ -24,9 +24,10 @@ std::shared_ptr<const models::NetRun> real_run(std::string_view net);
 /// Whether a data regime is of a real run: a net's name, then a point.
 bool is_real_range(std::string_view range);
 
-/// The cases of these ops in these storage dtypes at the calls of the given steps (1 to models::kSteps; empty: the first
-/// and the last), net by net in the order of the calls. A planted variant has the cases of its op.
-std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const Dtype> dtypes, std::vector<int> steps = {});
+/// The cases of these ops in these storage dtypes at the calls of the given steps (1 to models::kSteps; empty: the
+/// first and the last), net by net in the order of the calls. A planted variant has the cases of its op.
+std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const Dtype> dtypes,
+                             std::vector<int> steps = {});
 
 /// Throws Error that says what exists for a range whose step or call does not, or whose call is of another op or shape.
 void require_real_call(const OpSignature& signature, const OpCall& call);

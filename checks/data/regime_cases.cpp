@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// Which cases an op gets, most productive first. In trials on correct and defective kernels odd shapes alone found 71 %,
-// attributes 10 % more, strided runs 6 %, extremes and specials 5 %, the rest little each, but nothing was redundant.
+// Which cases an op gets, most productive first. In trials on correct and defective kernels odd shapes alone found 71
+// %, attributes 10 % more, strided runs 6 %, extremes and specials 5 %, the rest little each, but nothing was
+// redundant.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,17 +20,52 @@ constexpr std::int64_t kOddExtents[] = {17, 1, 67, 0, 257, 3, 1030, 31, 8, 129, 
 /// Extents of the last two axes, many by wide: whole vectors, warps and tiles, with more rows than a block takes.
 constexpr std::int64_t kTiles[][2] = {{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}};
 constexpr std::int64_t kEqualExtents[] = {6, 4, 8, 3, 5, 16};
-constexpr const char* kAttributeRegimes[] = {"normal", "integers9", "sweep20", "negative", "spike", "scale-9", "zeros", "mean30"};
+constexpr const char* kAttributeRegimes[] = {"normal", "integers9", "sweep20", "negative",
+                                             "spike",  "scale-9",   "zeros",   "mean30"};
 
 /// Of each set, the first ones are run by `quick`.
-constexpr const char* kStandardRegimes[] = {
-    "integers9", "spike", "specials", "mean30", "near_max", "scale-9", "zeros", "zeros.weights", "negative", "constant_row",
-    "neg_inf_rows", "sentinels", "same_index", "mask_ones", "specials.rest", "scale+4", "subnormal", "confident", "sweep20",
-    "mask_zeros", "all_sentinels", "antisymmetric", "loguniform8", "repeated_columns", "scale-20", "end_indices",
-    "two_spikes", "near30", "spike.first", "ascending", "signed_zeros", "mean300", "integers1", "near_max_equal_sign",
-    "scale+8", "minus_infinities", "near_max.weights", "descending", "mean2.5", "sweep120"};
-constexpr const char* kStandardCotangents[] = {"zero_sum", "near_max", "row_constant", "near_subnormal", "big",
-                                               "integers255", "last_column", "full"};
+constexpr const char* kStandardRegimes[] = {"integers9",
+                                            "spike",
+                                            "specials",
+                                            "mean30",
+                                            "near_max",
+                                            "scale-9",
+                                            "zeros",
+                                            "zeros.weights",
+                                            "negative",
+                                            "constant_row",
+                                            "neg_inf_rows",
+                                            "sentinels",
+                                            "same_index",
+                                            "mask_ones",
+                                            "specials.rest",
+                                            "scale+4",
+                                            "subnormal",
+                                            "confident",
+                                            "sweep20",
+                                            "mask_zeros",
+                                            "all_sentinels",
+                                            "antisymmetric",
+                                            "loguniform8",
+                                            "repeated_columns",
+                                            "scale-20",
+                                            "end_indices",
+                                            "two_spikes",
+                                            "near30",
+                                            "spike.first",
+                                            "ascending",
+                                            "signed_zeros",
+                                            "mean300",
+                                            "integers1",
+                                            "near_max_equal_sign",
+                                            "scale+8",
+                                            "minus_infinities",
+                                            "near_max.weights",
+                                            "descending",
+                                            "mean2.5",
+                                            "sweep120"};
+constexpr const char* kStandardCotangents[] = {"zero_sum", "near_max",    "row_constant", "near_subnormal",
+                                               "big",      "integers255", "last_column",  "full"};
 
 /// How many cases of each kind, and how large they may be: tensor elements, and product of all extents as a measure
 /// of the work of ops that contract.
@@ -48,7 +84,11 @@ constexpr std::int64_t kAbove16Bits = (1 << 16) + 1;
 class CaseList {
  public:
   CaseList(const OpSignature& signature, Dtype storage, CaseSet set, std::uint64_t seed)
-      : signature_(signature), set_(set), plan_(set == CaseSet::quick ? kQuick : set == CaseSet::standard ? kStandard : kAll),
+      : signature_(signature),
+        set_(set),
+        plan_(set == CaseSet::quick      ? kQuick
+              : set == CaseSet::standard ? kStandard
+                                         : kAll),
         base_(default_call(signature, storage)) {
     base_.seed = seed;
     for (std::size_t k = 0; k < 3; ++k) {
@@ -134,12 +174,15 @@ class CaseList {
       if (symbols.size() < 2 || is_index(spec)) continue;
       const std::string& rows = symbols[symbols.size() - 2];
       const std::string& columns = symbols.back();
-      if (rows == columns || !base_.dims.contains(rows) || !base_.dims.contains(columns) || !seen.insert({rows, columns}).second) continue;
+      if (rows == columns || !base_.dims.contains(rows) || !base_.dims.contains(columns) ||
+          !seen.insert({rows, columns}).second)
+        continue;
       section(std::size(kTiles));
       for (const auto& [many, wide] : kTiles)
         for (const std::int64_t others : {kNoLimit, std::int64_t{2}, std::int64_t{1}}) {
           OpCall call = base_;
-          for (auto& [symbol, extent] : call.dims) extent = symbol == rows ? many : symbol == columns ? wide : std::min(extent, others);
+          for (auto& [symbol, extent] : call.dims)
+            extent = symbol == rows ? many : symbol == columns ? wide : std::min(extent, others);
           if (add(call)) break;
         }
       if (++pairs == kTilePairs) break;
@@ -251,14 +294,17 @@ class CaseList {
   bool applies(const std::string& regime) const {
     const std::vector<TensorSpec>& inputs = signature_.inputs;
     const auto any = [&](auto test) { return std::any_of(inputs.begin(), inputs.end(), test); };
-    const bool sentinel = std::any_of(signature_.attributes.begin(), signature_.attributes.end(), [](const auto& a) { return a.is_sentinel(); });
+    const bool sentinel = std::any_of(signature_.attributes.begin(), signature_.attributes.end(),
+                                      [](const auto& a) { return a.is_sentinel(); });
     if (regime.ends_with("sentinels")) return sentinel && any(is_index);
     const bool quantized = any([](const TensorSpec& spec) { return spec.role == Role::quantized; });
-    if (regime == "same_index" || regime == "end_indices") return any(is_index) || (quantized && regime == "end_indices");
+    if (regime == "same_index" || regime == "end_indices")
+      return any(is_index) || (quantized && regime == "end_indices");
     if (regime.starts_with("mask_")) return any([](const TensorSpec& spec) { return spec.role == Role::mask; });
     if (!in_format(regime)) return false;
     if (regime.ends_with(".weights")) return any(is_weight);
-    if (regime.ends_with(".first") || regime.ends_with(".rest")) return std::count_if(inputs.begin(), inputs.end(), is_data) > 1;
+    if (regime.ends_with(".first") || regime.ends_with(".rest"))
+      return std::count_if(inputs.begin(), inputs.end(), is_data) > 1;
     return any(is_data) || (regime.starts_with("integers") && any(is_weight));
   }
 
@@ -318,9 +364,9 @@ class CaseList {
     for (const RegimeText& regime : cotangent_regimes()) add_cotangent(regime.name, middle_);
   }
 
-  /// Above 2^16 elements, where a 16-bit index wraps and a grid that is too small leaves a tail, which shows along its own
-  /// extent alone; that extent is long where the others are least. The default set pays for the cheapest two of first and
-  /// last axes (a middle one may count twice, as the sequence of attention does), once, not for each dtype.
+  /// Above 2^16 elements, where a 16-bit index wraps and a grid that is too small leaves a tail, which shows along its
+  /// own extent alone; that extent is long where the others are least. The default set pays for the cheapest two of
+  /// first and last axes (a middle one may count twice, as the sequence of attention does), once, not for each dtype.
   void add_large() {
     section(set_ == CaseSet::all ? signature_.dims.size() : 2);
     if (set_ != CaseSet::all && base_.storage != signature_.precision.storage.front()) return;
@@ -331,7 +377,8 @@ class CaseList {
         if (!large) large = long_along(dim.symbol, others);
       if (large) candidates.push_back(*large);
     }
-    std::stable_sort(candidates.begin(), candidates.end(), [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const OpCall& a, const OpCall& b) { return work_of(a) < work_of(b); });
     for (const OpCall& call : candidates) add(call, 2 * kAbove16Bits);
   }
 
@@ -344,7 +391,8 @@ class CaseList {
     bool outermost = false;
     for (const TensorSpec& spec : signature_.inputs) {
       const std::vector<std::string> symbols = OpSignature::symbols(spec);
-      if (std::find(symbols.begin(), symbols.end(), symbol) != symbols.end()) unit = std::max(unit, call.shape(spec).count());
+      if (std::find(symbols.begin(), symbols.end(), symbol) != symbols.end())
+        unit = std::max(unit, call.shape(spec).count());
       outermost |= !symbols.empty() && (symbols.front() == symbol || symbols.back() == symbol);
     }
     if (unit == 0 || (set_ != CaseSet::all && !outermost)) return std::nullopt;

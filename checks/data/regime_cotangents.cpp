@@ -59,7 +59,9 @@ double zero_sum(const Fill& f, std::int64_t i) {
                               : -f.sign(start + columns - 1 - column) * step(start + columns - 1 - column);
 }
 
-void bulk_normal(const Fill& f, std::int64_t first, std::span<double> out) { f.values.full_normals(static_cast<std::uint64_t>(first), out); }
+void bulk_normal(const Fill& f, std::int64_t first, std::span<double> out) {
+  f.values.full_normals(static_cast<std::uint64_t>(first), out);
+}
 
 void bulk_powers(const Fill& f, std::int64_t first, std::span<double> out) {
   constexpr std::int64_t kWords = 256;
@@ -72,7 +74,8 @@ void bulk_powers(const Fill& f, std::int64_t first, std::span<double> out) {
     f.choices.bits(static_cast<std::uint64_t>(word), {words, static_cast<std::size_t>(n)});
     std::memcpy(choices, words, static_cast<std::size_t>(n) * sizeof *words);
     next = std::min(end, (word + n) * kPowersAWord);
-    std::transform(choices + i % kPowersAWord, choices + i % kPowersAWord + (next - i), out.data() + (i - first), power_from);
+    std::transform(choices + i % kPowersAWord, choices + i % kPowersAWord + (next - i), out.data() + (i - first),
+                   power_from);
   }
 }
 
@@ -88,11 +91,24 @@ void bulk_row_constant(const Fill& f, std::int64_t first, std::span<double> out)
 
 std::span<const CotangentRegime> cotangent_table() {
   static const std::vector<CotangentRegime> kTable = {
-      {"mixed", "four probes: powers of two, full mantissas, one-hot rows, zero", nullptr, false,
+      {"mixed",
+       "four probes: powers of two, full mantissas, one-hot rows, zero",
+       nullptr,
+       false,
        {"powers", "normal", "one_hot", "zero"}},
-      {"full", "six probes: powers of two and full mantissas in turn", nullptr, false,
+      {"full",
+       "six probes: powers of two and full mantissas in turn",
+       nullptr,
+       false,
        {"powers", "normal", "powers", "normal", "row_constant", "normal"}},
-      {"powers", "signed powers of two times 1 to 3: products are exact", signed_power, false, {}, bulk_powers, true, 0.5},
+      {"powers",
+       "signed powers of two times 1 to 3: products are exact",
+       signed_power,
+       false,
+       {},
+       bulk_powers,
+       true,
+       0.5},
       {"normal", "full mantissas: the order of a sum shows", full_normal, true, {}, bulk_normal},
       {"zero", "all zero", [](const Fill&, std::int64_t) { return 0.0; }},
       {"one_hot", "one of each row is +1 or -1; of every fourth row none", one_hot},
@@ -101,8 +117,8 @@ std::span<const CotangentRegime> cotangent_table() {
       {"ones", "all one, as of a sum", [](const Fill&, std::int64_t) { return 1.0; }},
       {"big", "powers of two times 2^15: a large loss scale", big},
       {"small", "powers of two times 2^-10", small},
-      {"near_max", "near the largest finite number", [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); },
-       true},
+      {"near_max", "near the largest finite number",
+       [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); }, true},
       {"near_subnormal", "about the smallest normal number", near_subnormal, true},
       {"positive", "all above zero", [](const Fill& f, std::int64_t i) { return std::fabs(full_normal(f, i)); }, true},
       {"negative", "all below zero", [](const Fill& f, std::int64_t i) { return -std::fabs(full_normal(f, i)); }, true},

@@ -28,9 +28,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 double scaled(const Fill& f, std::int64_t i) { return f.normal(i) * std::ldexp(1.0, static_cast<int>(f.number)); }
 double shifted(const Fill& f, std::int64_t i) { return f.number + f.normal(i); }
 double shifted_tight(const Fill& f, std::int64_t i) { return f.number + 0x1p-6 * f.normal(i); }
-double integers(const Fill& f, std::int64_t i) {
-  return std::floor(f.uniform(i) * (2 * f.number + 1)) - f.number;
-}
+double integers(const Fill& f, std::int64_t i) { return std::floor(f.uniform(i) * (2 * f.number + 1)) - f.number; }
 double constant_row(const Fill& f, std::int64_t i) { return f.normal(f.frame.line(i)); }
 
 /// The line's number, one step of the format up or down in places.
@@ -41,7 +39,8 @@ double nearly_constant_row(const Fill& f, std::int64_t i) {
 
 /// 4 to 200 in magnitude, either sign; one for each line.
 double spike_size(const Fill& f, std::int64_t line) {
-  const double size = (1 + 0.5625 * f.choice(3 * line)) * std::ldexp(1.0, 2 + static_cast<int>(f.below(3 * line + 1, 6)));
+  const double size =
+      (1 + 0.5625 * f.choice(3 * line)) * std::ldexp(1.0, 2 + static_cast<int>(f.below(3 * line + 1, 6)));
   return f.sign(3 * line + 2) * size;
 }
 std::int64_t spike_column(const Fill& f, std::int64_t line) { return f.below(-line - 1, f.frame.columns); }
@@ -106,12 +105,17 @@ std::span<const DataFamily> data_families() {
       {"normal", "normal data, weights 1 +- 0.3, biases of half that scale, indices anywhere", nullptr},
       {"integers", "whole numbers up to that size, ties and exact sums", integers, {"1", "9"}, true},
       {"spike", "one of 4 to 200 in each row, either sign", spike, {}, false, true},
-      {"mean", "unit spread about an offset: cancellation", shifted,
-       {"30", "-30", "1", "-1", "2.5", "-2.5", "3.7", "-3.7", "5.3", "-5.3", "9", "-9", "15", "-15", "88", "-88", "104",
-        "-104", "300", "-300", "10000", "-10000"}},
-      {"scale", "normal data times a power of two", scaled,
-       {"-9", "+4", "-20", "+8", "-1", "+1", "-2", "+2", "-4", "+3", "-6", "+6", "-12", "+11", "-16", "+16", "-30", "+30",
-        "-64", "+64", "-100", "+100", "-126", "-130", "-140"}, false, true},
+      {"mean", "unit spread about an offset: cancellation", shifted, {"30",  "-30",  "1",     "-1",    "2.5", "-2.5",
+                                                                      "3.7", "-3.7", "5.3",   "-5.3",  "9",   "-9",
+                                                                      "15",  "-15",  "88",    "-88",   "104", "-104",
+                                                                      "300", "-300", "10000", "-10000"}},
+      {"scale",
+       "normal data times a power of two",
+       scaled,
+       {"-9",  "+4",  "-20", "+8",  "-1",  "+1",  "-2",  "+2",   "-4",   "+3",   "-6",   "+6",  "-12",
+        "+11", "-16", "+16", "-30", "+30", "-64", "+64", "-100", "+100", "-126", "-130", "-140"},
+       false,
+       true},
       {"zeros", "all zero", [](const Fill&, std::int64_t) { return 0.0; }, {}, false, true},
       {"negative", "all below zero", [](const Fill& f, std::int64_t i) { return -std::fabs(f.normal(i)); }},
       {"positive", "all above zero", [](const Fill& f, std::int64_t i) { return std::fabs(f.normal(i)); }},
@@ -120,12 +124,20 @@ std::span<const DataFamily> data_families() {
       {"infinities", "+inf here and there, one row without", infinities, {}, false, true},
       {"minus_infinities", "-inf here and there, one row without", minus_infinities},
       {"neg_inf_rows", "every other row -inf throughout", neg_inf_rows},
-      {"near_max", "within a factor of two of the largest finite number, either sign",
-       [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); }, {}, false, true},
+      {"near_max",
+       "within a factor of two of the largest finite number, either sign",
+       [](const Fill& f, std::int64_t i) { return f.sign(i) * near_max(f, i); },
+       {},
+       false,
+       true},
       {"near_max_equal_sign", "near the largest finite number, one sign a row",
        [](const Fill& f, std::int64_t i) { return f.sign(f.frame.line(i)) * near_max(f, i); }},
-      {"subnormal", "below the smallest normal number",
-       [](const Fill& f, std::int64_t i) { return (2 * f.uniform(i) - 1) * f.format.min_normal(); }, {}, false, true},
+      {"subnormal",
+       "below the smallest normal number",
+       [](const Fill& f, std::int64_t i) { return (2 * f.uniform(i) - 1) * f.format.min_normal(); },
+       {},
+       false,
+       true},
       {"constant_row", "all equal in a row: variance zero, all tied", constant_row},
       {"nearly_constant_row", "a row differs by one step of the format", nearly_constant_row},
       {"two_spikes", "two equal large numbers in each row", two_spikes},

@@ -31,7 +31,7 @@ struct Fill {
   Random values;   ///< one number an element
   Random choices;  ///< positions, signs and numbers that several elements share
   Frame frame;
-  double number;   ///< K of "scaleK", 0 where the regime has none
+  double number;  ///< K of "scaleK", 0 where the regime has none
 
   double normal(std::int64_t i) const { return values.normal(static_cast<std::uint64_t>(i)); }
   double uniform(std::int64_t i) const { return values.uniform(static_cast<std::uint64_t>(i)); }
@@ -69,9 +69,9 @@ struct CotangentRegime {
   FillFunction fill;  ///< null: a list of probes
   bool full_mantissas = false;
   std::vector<const char*> probes = {};  ///< regimes of the probes, in order
-  BulkFunction bulk = nullptr;            ///< where one element at a time would cost more than the check
-  bool representable = false;             ///< in every storage type: nothing to round
-  double grid = 0;                        ///< Extremes::grid of all its numbers
+  BulkFunction bulk = nullptr;           ///< where one element at a time would cost more than the check
+  bool representable = false;            ///< in every storage type: nothing to round
+  double grid = 0;                       ///< Extremes::grid of all its numbers
 };
 std::span<const CotangentRegime> cotangent_table();
 

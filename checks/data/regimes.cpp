@@ -35,7 +35,8 @@ struct Range {
 [[noreturn]] void unknown(const char* where, const std::string& word, const std::vector<RegimeText>& known) {
   std::vector<std::string> names;
   for (const RegimeText& text : known) names.push_back(text.name);
-  throw Error(std::string("[") + where + "] unknown regime, got '" + word + "'" + did_you_mean(word, names) + ", want a name such as '" + names[1] + "'");
+  throw Error(std::string("[") + where + "] unknown regime, got '" + word + "'" + did_you_mean(word, names) +
+              ", want a name such as '" + names[1] + "'");
 }
 
 /// Number of "scale-9" after the prefix; false if the rest is not one.
@@ -48,8 +49,8 @@ bool parse_number(std::string_view text, double& number) {
 Range parse_range(const std::string& name) {
   std::string_view word = name;
   Range range;
-  for (const auto& [suffix, part] : {std::pair<std::string_view, Part>{".first", Part::first},
-                                     {".rest", Part::rest}, {".weights", Part::weights}})
+  for (const auto& [suffix, part] :
+       {std::pair<std::string_view, Part>{".first", Part::first}, {".rest", Part::rest}, {".weights", Part::weights}})
     if (word.ends_with(suffix)) {
       range.part = part;
       word.remove_suffix(suffix.size());
@@ -97,8 +98,10 @@ bool in_unit_interval(const TensorSpec& spec) {
 
 double into_domain(double value, const TensorSpec& spec) {
   const double magnitude = std::fabs(value);
-  if (in_unit_interval(spec)) return magnitude < 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude);
-  if (spec.role == Role::angle) return std::copysign(magnitude <= 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude), value);
+  if (in_unit_interval(spec))
+    return magnitude < 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude);
+  if (spec.role == Role::angle)
+    return std::copysign(magnitude <= 1 ? magnitude : std::isinf(magnitude) ? 1 : magnitude / (1 + magnitude), value);
   if (spec.domain == Domain::positive) return magnitude;
   return spec.role == Role::log_probability ? -magnitude : value;
 }
@@ -136,7 +139,8 @@ void keep_domain_open(const FloatFormat& format, const TensorSpec& spec, std::ve
 }
 
 /// Values of the attributes that are named after an index (ignore_index, padding_idx), where an input may hold them.
-std::vector<double> sentinels(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, std::int64_t extent) {
+std::vector<double> sentinels(const OpSignature& signature, const OpCall& call, const TensorSpec& spec,
+                              std::int64_t extent) {
   std::vector<double> out;
   for (const AttributeSpec& attribute : signature.attributes) {
     if (!attribute.is_sentinel()) continue;
@@ -149,8 +153,8 @@ std::vector<double> sentinels(const OpSignature& signature, const OpCall& call, 
   return out;
 }
 
-std::vector<double> index_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec, const Fill& f,
-                                 std::string_view regime) {
+std::vector<double> index_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec,
+                                 const Fill& f, std::string_view regime) {
   const auto dim = call.dims.find(spec.index_dim);
   const std::int64_t extent = dim == call.dims.end() ? 1 : dim->second;
   std::vector<double> values(static_cast<std::size_t>(f.frame.count));
@@ -176,7 +180,9 @@ std::vector<double> index_values(const OpSignature& signature, const OpCall& cal
 std::vector<double> mask_values(const Fill& f, std::string_view regime) {
   std::vector<double> values(static_cast<std::size_t>(f.frame.count));
   for (std::int64_t i = 0; i < f.frame.count; ++i)
-    values[static_cast<std::size_t>(i)] = regime == "mask_zeros" ? 0 : regime == "mask_ones" ? 1 : static_cast<double>(f.below(i, 2));
+    values[static_cast<std::size_t>(i)] = regime == "mask_zeros"  ? 0
+                                          : regime == "mask_ones" ? 1
+                                                                  : static_cast<double>(f.below(i, 2));
   return values;
 }
 
@@ -184,13 +190,14 @@ std::vector<double> mask_values(const Fill& f, std::string_view regime) {
 std::vector<double> quantized_values(const Fill& f, std::string_view regime) {
   std::vector<double> values(static_cast<std::size_t>(f.frame.count));
   for (std::int64_t i = 0; i < f.frame.count; ++i)
-    values[static_cast<std::size_t>(i)] = regime == "end_indices" ? 255.0 * static_cast<double>(f.below(i, 2)) : static_cast<double>(f.below(i, 256));
+    values[static_cast<std::size_t>(i)] =
+        regime == "end_indices" ? 255.0 * static_cast<double>(f.below(i, 2)) : static_cast<double>(f.below(i, 256));
   return values;
 }
 
 Fill fill_of(std::uint64_t seed, const std::string& stream, const Shape& shape, Dtype dtype, double number) {
-  return {is_float(dtype) ? format(dtype) : kFp64, Random(seed, stream), Random(seed, stream + "/choices"), Frame(shape),
-          number};
+  return {is_float(dtype) ? format(dtype) : kFp64, Random(seed, stream), Random(seed, stream + "/choices"),
+          Frame(shape), number};
 }
 
 const CotangentRegime& find_cotangent(const std::string& name) {
@@ -245,7 +252,8 @@ namespace {
 std::vector<double> base_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
   const Range range = parse_range(call.range);
   const Shape shape = call.shape(spec);
-  const Fill fill = fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, call.dtype(spec), range.number);
+  const Fill fill =
+      fill_of(call.seed, spec.name + "/" + call.range + shape.str(), shape, call.dtype(spec), range.number);
   if (is_index(spec)) return index_values(signature, call, spec, fill, range.family->prefix);
   if (spec.role == Role::mask) return mask_values(fill, range.family->prefix);
   if (spec.role == Role::quantized) return quantized_values(fill, range.family->prefix);
@@ -254,7 +262,8 @@ std::vector<double> base_values(const OpSignature& signature, const OpCall& call
   if (!governed && default_is_normal(spec)) {
     fill.values.normals(0, values);
     const bool as_drawn = !is_weight(spec) && spec.domain == Domain::any;
-    for (std::size_t i = 0; !as_drawn && i < values.size(); ++i) values[i] = into_domain(as_role(spec, values[i]), spec);
+    for (std::size_t i = 0; !as_drawn && i < values.size(); ++i)
+      values[i] = into_domain(as_role(spec, values[i]), spec);
     return values;
   }
   for (std::int64_t i = 0; i < fill.frame.count; ++i)
@@ -281,9 +290,11 @@ std::vector<double> aimed_values(const OpSignature& signature, const OpCall& cal
   for (const AimedInput& aim : parse_aimed_range(signature, call.range)) {
     if (aim.input != spec.name) continue;
     const Shape shape = call.shape(spec);
-    const Fill fill = fill_of(call.seed, spec.name + "/" + aimed_range({aim}) + shape.str(), shape, call.dtype(spec), 0);
+    const Fill fill =
+        fill_of(call.seed, spec.name + "/" + aimed_range({aim}) + shape.str(), shape, call.dtype(spec), 0);
     std::vector<double> values(static_cast<std::size_t>(fill.frame.count));
-    for (std::int64_t i = 0; i < fill.frame.count; ++i) values[static_cast<std::size_t>(i)] = into_domain(aimed_value(fill, i, aim), spec);
+    for (std::int64_t i = 0; i < fill.frame.count; ++i)
+      values[static_cast<std::size_t>(i)] = into_domain(aimed_value(fill, i, aim), spec);
     return values;
   }
   OpCall normal = call;
@@ -302,14 +313,16 @@ std::vector<double> generated_values(const OpSignature& signature, const OpCall&
 
 /// A case of a real run or of a file with the default cotangents: probe 0 is the real one, the others follow.
 bool has_real_probe(const OpCall& call) {
-  return call.cotangent == "mixed" && (is_real_range(call.range) || (is_file_range(call.range) && has_file_cotangents(call)));
+  return call.cotangent == "mixed" &&
+         (is_real_range(call.range) || (is_file_range(call.range) && has_file_cotangents(call)));
 }
 
 }  // namespace
 
 std::vector<double> input_values(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
   if (is_file_range(call.range)) return file_input(call, spec);  // exact and in its domain, or refused before
-  std::vector<double> values = is_real_range(call.range) ? real_input(signature, call, spec) : generated_values(signature, call, spec);
+  std::vector<double> values =
+      is_real_range(call.range) ? real_input(signature, call, spec) : generated_values(signature, call, spec);
   const Dtype dtype = call.dtype(spec);
   if (is_float(dtype)) {
     round_to(format(dtype), values);
@@ -329,8 +342,10 @@ namespace {
 
 /// The extremes of a tensor from those of its parts. Of nothing but zeros there is no smallest.
 void widen(reference::Extremes& all, const reference::Extremes& part, bool first) {
-  if (first || all.largest == 0) all.smallest = part.smallest;
-  else if (part.largest > 0) all.smallest = std::min(all.smallest, part.smallest);
+  if (first || all.largest == 0)
+    all.smallest = part.smallest;
+  else if (part.largest > 0)
+    all.smallest = std::min(all.smallest, part.smallest);
   all.largest = first ? part.largest : std::max(all.largest, part.largest);
   all.finite = (first || all.finite) && part.finite;
   all.zero = (!first && all.zero) || part.zero;
@@ -354,7 +369,9 @@ class Displaced {
   static constexpr std::size_t kPart = 2048;     ///< values and bits stay in the nearest cache
 
   Displaced(const OpCall& call, const std::string& output, int probe, std::int64_t count)
-      : signs_(call.seed, gradient_name(output) + "/signs" + std::to_string(probe)), count_(count), shift_((count * 618 / 1000 + 1) * probe % count) {}  // hardly a multiple of a row
+      : signs_(call.seed, gradient_name(output) + "/signs" + std::to_string(probe)),
+        count_(count),
+        shift_((count * 618 / 1000 + 1) * probe % count) {}  // hardly a multiple of a row
 
   /// Elements start, start + 1, ... are the next ones; `start` a multiple of kPart.
   void go_to(std::size_t start) {
@@ -362,19 +379,21 @@ class Displaced {
     signs_.bits(start / kWord, words_);
   }
 
-  /// Calls fill(from, part) for the one or two runs that the next elements are taken from, and turns signs. Elements are doubles, or codes
-  /// of a format whose first bit is the sign.
+  /// Calls fill(from, part) for the one or two runs that the next elements are taken from, and turns signs. Elements
+  /// are doubles, or codes of a format whose first bit is the sign.
   template <class T, class F>
   void fill(std::span<T> part, F fill) const {
     const auto n = static_cast<std::size_t>(std::min(std::ssize(part), count_ - from_));
     fill(from_, part.first(n));
     if (n < part.size()) fill(0, part.subspan(n));
-    for (std::size_t i = 0; i < part.size(); i += kWord) turn(words_[i / kWord], part.subspan(i, std::min(kWord, part.size() - i)));
+    for (std::size_t i = 0; i < part.size(); i += kWord)
+      turn(words_[i / kWord], part.subspan(i, std::min(kWord, part.size() - i)));
   }
 
  private:
   static void turn(std::uint64_t word, std::span<double> part) {
-    for (std::size_t k = 0; k < part.size(); ++k) part[k] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(part[k]) ^ (word >> k) << 63);
+    for (std::size_t k = 0; k < part.size(); ++k)
+      part[k] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(part[k]) ^ (word >> k) << 63);
   }
   /// A chunk of the word as wide as a code at a time, and of it the bit of each lane: codes have no shift of their own.
   template <std::unsigned_integral T>
@@ -403,42 +422,56 @@ class Displaced {
 template <class T>
 void displace_codes(const Displaced& places, const std::byte* like, std::size_t start, std::size_t n, std::byte* to) {
   const auto* const from = reinterpret_cast<const T*>(like);
-  places.fill(std::span(reinterpret_cast<T*>(to) + start, n), [from](std::int64_t first, std::span<T> part) { std::copy_n(from + first, part.size(), part.begin()); });
+  places.fill(std::span(reinterpret_cast<T*>(to) + start, n),
+              [from](std::int64_t first, std::span<T> part) { std::copy_n(from + first, part.size(), part.begin()); });
 }
 
 }  // namespace
 
-std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room,
-                                     CotangentBits& bits, const Drawn* like) {
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype,
+                                     int probe, std::vector<double> room, CotangentBits& bits, const Drawn* like) {
   std::vector<double> values = std::move(room);
   std::optional<std::vector<double>> given;
-  if (has_real_probe(call) && probe-- == 0) given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
+  if (has_real_probe(call) && probe-- == 0)
+    given = is_file_range(call.range) ? file_cotangent(call, output) : real_cotangent(call, output, shape);
   probe = std::max(probe, 0);  // of several outputs a file may have the cotangents of some
   const CotangentRegime& row = probe_regime(call, probe);
   const int like_probe = probe_like(call, probe);
   const bool displaced = !given && row.bulk != nullptr && shape.count() >= Displaced::kFewest && like_probe != probe;
   Displaced places(call, output, probe, std::max<std::int64_t>(shape.count(), 1));
   const int drawn = displaced ? like_probe : probe;
-  const Fill fill = fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(drawn) + shape.str(), shape, dtype, 0);
-  if (given) values = std::move(*given);
-  else values.resize(static_cast<std::size_t>(fill.frame.count));
+  const Fill fill =
+      fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(drawn) + shape.str(), shape, dtype, 0);
+  if (given)
+    values = std::move(*given);
+  else
+    values.resize(static_cast<std::size_t>(fill.frame.count));
   const bool rounded = displaced && like != nullptr;
   bits.range = {};
   for (std::size_t start = 0; start < values.size(); start += Displaced::kPart) {
     const std::span<double> part = std::span(values).subspan(start, std::min(Displaced::kPart, values.size() - start));
     const auto first = static_cast<std::int64_t>(start);
     if (displaced) places.go_to(start);
-    if (rounded) places.fill(part, [&](std::int64_t from, std::span<double> to) { std::copy_n(like->values.begin() + from, to.size(), to.begin()); });
-    else if (displaced) places.fill(part, [&](std::int64_t from, std::span<double> to) { row.bulk(fill, from, to); });
-    else if (!given && row.bulk != nullptr) row.bulk(fill, first, part);
-    else if (!given) for (std::size_t i = 0; i < part.size(); ++i) part[i] = row.fill(fill, static_cast<std::int64_t>(start + i));
+    if (rounded)
+      places.fill(part, [&](std::int64_t from, std::span<double> to) {
+        std::copy_n(like->values.begin() + from, to.size(), to.begin());
+      });
+    else if (displaced)
+      places.fill(part, [&](std::int64_t from, std::span<double> to) { row.bulk(fill, from, to); });
+    else if (!given && row.bulk != nullptr)
+      row.bulk(fill, first, part);
+    else if (!given)
+      for (std::size_t i = 0; i < part.size(); ++i) part[i] = row.fill(fill, static_cast<std::int64_t>(start + i));
     const int bytes = fill.format.storage_bytes();
     std::byte* const to = bits.to != nullptr ? bits.to + start * static_cast<std::size_t>(bytes) : nullptr;
     const std::byte* const codes = rounded ? like->bits : nullptr;
     if (is_float(dtype) && !rounded && (given || !row.representable)) round_to(fill.format, part);
-    if (to != nullptr && codes != nullptr && bytes == 2) displace_codes<std::uint16_t>(places, codes, start, part.size(), bits.to);
-    else if (to != nullptr && codes != nullptr && bytes == 4) displace_codes<std::uint32_t>(places, codes, start, part.size(), bits.to);
-    else if (to != nullptr) encode(fill.format, RoundingMode{}, part, to);
+    if (to != nullptr && codes != nullptr && bytes == 2)
+      displace_codes<std::uint16_t>(places, codes, start, part.size(), bits.to);
+    else if (to != nullptr && codes != nullptr && bytes == 4)
+      displace_codes<std::uint32_t>(places, codes, start, part.size(), bits.to);
+    else if (to != nullptr)
+      encode(fill.format, RoundingMode{}, part, to);
     if (!rounded) widen(bits.range, reference::extremes_of(part), start == 0);
   }
   if (rounded) bits.range = like->range;
@@ -446,7 +479,8 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
   return values;
 }
 
-std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room) {
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype,
+                                     int probe, std::vector<double> room) {
   CotangentBits bits;
   return cotangent_values(call, output, shape, dtype, probe, std::move(room), bits);
 }
@@ -463,8 +497,10 @@ int relations_probe(const OpCall& call) {
 }
 
 void require_regimes(const OpSignature& signature, const OpCall& call) {
-  if (is_aimed_range(call.range)) parse_aimed_range(signature, call.range);
-  else if (!is_real_range(call.range) && !is_file_range(call.range)) parse_range(call.range);
+  if (is_aimed_range(call.range))
+    parse_aimed_range(signature, call.range);
+  else if (!is_real_range(call.range) && !is_file_range(call.range))
+    parse_range(call.range);
   find_cotangent(call.cotangent);
   const std::size_t colon = call.layout.find(':');
   const std::string kind = call.layout.substr(0, colon);
@@ -478,7 +514,8 @@ void require_regimes(const OpSignature& signature, const OpCall& call) {
   for (const OutputSpec& spec : signature.outputs) names.insert(names.end(), {spec.name, gradient_name(spec.name)});
   for (const OutputSpec& spec : signature.saved) names.push_back(spec.name);
   if (std::find(names.begin(), names.end(), tensor) == names.end())
-    throw Error("[layout] got tensor '" + tensor + "' in '" + call.layout + "', want an input, output, gradient or cotangent of " + signature.name);
+    throw Error("[layout] got tensor '" + tensor + "' in '" + call.layout +
+                "', want an input, output, gradient or cotangent of " + signature.name);
 }
 
 }  // namespace ampcheck::checks

@@ -31,8 +31,10 @@ std::vector<double> input_values(const OpSignature& signature, const OpCall& cal
 /// Number of cotangent probes that a case runs; of a real run or a file with cotangents these are the first.
 int probe_count(const OpCall& call);
 
-/// Probe `probe` of the cotangent of one output: values of `shape`, representable in `dtype`. `room`: memory that may be used.
-std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype, int probe, std::vector<double> room = {});
+/// Probe `probe` of the cotangent of one output: values of `shape`, representable in `dtype`. `room`: memory that may
+/// be used.
+std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype,
+                                     int probe, std::vector<double> room = {});
 
 /// Whether gradients of probe `probe` have full mantissas (so that every order of summation shows).
 bool full_mantissas(const OpCall& call, int probe);

@@ -9,8 +9,11 @@ reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& ca
   for (const TensorSpec& spec : signature.inputs) {
     if (!call.has(spec)) continue;
     const std::vector<double>& values = inputs.at(spec.name);
-    if (is_float(call.dtype(spec))) out.shapes[spec.name] = call.shape(spec);
-    else out.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()), out.integer_shapes[spec.name] = call.shape(spec);
+    if (is_float(call.dtype(spec)))
+      out.shapes[spec.name] = call.shape(spec);
+    else
+      out.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()),
+      out.integer_shapes[spec.name] = call.shape(spec);
   }
   return out;
 }

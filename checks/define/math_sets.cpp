@@ -4,8 +4,30 @@
 
 namespace ampcheck::checks {
 
-MathSet cuda_math() { return {.name = "CUDA", .exp = 2, .expm1 = 1, .log = 1, .log1p = 1, .tanh = 2, .erf = 2, .erfc = 4, .rsqrt = 2, .sqrt = 0.5}; }
+MathSet cuda_math() {
+  return {.name = "CUDA",
+          .exp = 2,
+          .expm1 = 1,
+          .log = 1,
+          .log1p = 1,
+          .tanh = 2,
+          .erf = 2,
+          .erfc = 4,
+          .rsqrt = 2,
+          .sqrt = 0.5};
+}
 
-MathSet glibc_math() { return {.name = "glibc", .exp = 1, .expm1 = 1, .log = 1, .log1p = 1, .tanh = 2, .erf = 1, .erfc = 3, .rsqrt = 2, .sqrt = 0.5}; }
+MathSet glibc_math() {
+  return {.name = "glibc",
+          .exp = 1,
+          .expm1 = 1,
+          .log = 1,
+          .log1p = 1,
+          .tanh = 2,
+          .erf = 1,
+          .erfc = 3,
+          .rsqrt = 2,
+          .sqrt = 0.5};
+}
 
 }  // namespace ampcheck::checks

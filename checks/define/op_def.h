@@ -19,13 +19,14 @@ struct OpDef {
   std::string plugin = {};
   kernels::Kernel kernel;
   /// The first form defines the op. The others are algebras that correct kernels use, proved equal to it in 100 digits;
-  /// an element is right iff it lies in the interval of some form, for forward and gradients separately. None: a black box,
-  /// whose gradients are compared with differences of itself (checks/judge/black_box.h).
+  /// an element is right iff it lies in the interval of some form, for forward and gradients separately. None: a black
+  /// box, whose gradients are compared with differences of itself (checks/judge/black_box.h).
   std::vector<reference::Form> forms;
   /// The form that the kernel is believed to follow: the judge tries it first. It decides how long a check takes and
   /// against which form the headroom is given, never a verdict.
   std::size_t tried_first = 0;
-  /// Whether its forward is a gradient: at a kink of the op that it is of, another number may be as good (checks/judge/kinks.h).
+  /// Whether its forward is a gradient: at a kink of the op that it is of, another number may be as good
+  /// (checks/judge/kinks.h).
   bool of_gradient = false;
 };
 
@@ -36,8 +37,9 @@ const OpDef* find_op(std::string_view name);
 
 /// The ulp bounds of kernels/math.h, as the math set of the built-in ops' contracts.
 MathSet own_math();
-/// Those of CUDA's and of glibc's functions in single precision: the tables "Mathematical Functions" of the CUDA C++ Programming
-/// Guide and "Known Maximum Errors in Math Functions" of the glibc manual (x86_64). 1/sqrtf(x) rounds twice.
+/// Those of CUDA's and of glibc's functions in single precision: the tables "Mathematical Functions" of the CUDA C++
+/// Programming Guide and "Known Maximum Errors in Math Functions" of the glibc manual (x86_64). 1/sqrtf(x) rounds
+/// twice.
 MathSet cuda_math();
 MathSet glibc_math();
 

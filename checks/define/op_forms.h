@@ -38,8 +38,8 @@ inline OpDef unary_op(std::string name, std::string summary, std::string torch_o
   return op;
 }
 
-/// An elementwise op z = f(x, y) over [N, D], torch's of that name, whose rows do not mix: the definition that checks/ops/add.cpp writes out.
-/// To be completed: kernel and forms.
+/// An elementwise op z = f(x, y) over [N, D], torch's of that name, whose rows do not mix: the definition that
+/// checks/ops/add.cpp writes out. To be completed: kernel and forms.
 inline OpDef binary_op(std::string name, std::string summary) {
   OpDef op;
   std::string torch_op = name;

@@ -10,8 +10,8 @@ namespace ampcheck::checks {
 /// An op with a planted fault, or a correct variant of one.
 struct PlantedOp {
   OpDef op;
-  std::string what;    ///< one line: what is wrong, or how the variant computes
-  std::string code;    ///< the finding that is due; empty for a correct variant
+  std::string what;  ///< one line: what is wrong, or how the variant computes
+  std::string code;  ///< the finding that is due; empty for a correct variant
 };
 
 }  // namespace ampcheck::checks

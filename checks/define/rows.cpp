@@ -34,9 +34,12 @@ std::string misplaced_rows(const OpSignature& signature, const OpCall& call) {
   for (const TensorSpec& spec : signature.inputs) {
     if (!call.has(spec)) continue;
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    const auto of_rows = [&](const std::string& symbol) { return std::find(rows.begin(), rows.end(), symbol) != rows.end(); };
+    const auto of_rows = [&](const std::string& symbol) {
+      return std::find(rows.begin(), rows.end(), symbol) != rows.end();
+    };
     if (of_rows(spec.index_dim)) return "'" + spec.name + "' holds numbers of rows";
-    if (!has_rows(signature, spec) && std::any_of(symbols.begin(), symbols.end(), of_rows)) return "the rows of '" + spec.name + "' do not lie in front";
+    if (!has_rows(signature, spec) && std::any_of(symbols.begin(), symbols.end(), of_rows))
+      return "the rows of '" + spec.name + "' do not lie in front";
   }
   return "";
 }

@@ -22,7 +22,9 @@ using reference::FormulaCall;
 std::vector<TensorSpec> inputs_of(const OpSignature& signature) {
   std::vector<TensorSpec> out = signature.inputs;
   for (const OutputSpec& output : signature.outputs)
-    out.push_back({.name = gradient_name(output.name), .dims = output.dims.empty() ? signature.inputs.front().dims : output.dims, .type = output.type});
+    out.push_back({.name = gradient_name(output.name),
+                   .dims = output.dims.empty() ? signature.inputs.front().dims : output.dims,
+                   .type = output.type});
   return out;
 }
 
@@ -35,7 +37,8 @@ void record_gradients(const OpSignature& signature, const reference::Form& form,
   for (const auto& [name, node] : outputs) values.push_back(node), cotangents.push_back(call[gradient_name(name)]);
   std::vector<std::string> names;
   for (const TensorSpec& spec : signature.inputs)
-    if (spec.has_gradient() && call.has(spec.name)) wrt.push_back(call[spec.name]), names.push_back(gradient_as_output(spec.name));
+    if (spec.has_gradient() && call.has(spec.name))
+      wrt.push_back(call[spec.name]), names.push_back(gradient_as_output(spec.name));
   const std::vector<Expr> gradients = call.graph().vjp(values, cotangents, wrt);
   for (std::size_t i = 0; i < names.size(); ++i) call.output(names[i], gradients[i]);
 }
@@ -69,15 +72,19 @@ class Forward {
         inputs.shapes[spec.name] = view->shape;
         continue;
       }
-      if (call.device != Device::cpu) throw EnvironmentError("[" + s.name + "] saved tensors beside integer inputs, got the device cuda, want cpu");
+      if (call.device != Device::cpu)
+        throw EnvironmentError("[" + s.name + "] saved tensors beside integer inputs, got the device cuda, want cpu");
       const std::vector<double> values = to_doubles(*view);
-      inputs.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()), inputs.integer_shapes[spec.name] = view->shape;
+      inputs.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()),
+      inputs.integer_shapes[spec.name] = view->shape;
     }
     const reference::Recording recording = reference::record(s, op.forms.front(), *call.attributes, inputs);
     for (const OutputSpec& output : s.outputs)
       for (const auto& [name, node] : recording.outputs)
         if (name == output.name) add(output, node.shape(), storage, call.device, own.tensors);
-    for (const OutputSpec& saved : s.saved) add(saved, recording.stored.at(saved.name).shape(), storage, call.device, own.tensors), saved_.push_back(own.tensors.back());
+    for (const OutputSpec& saved : s.saved)
+      add(saved, recording.stored.at(saved.name).shape(), storage, call.device, own.tensors),
+          saved_.push_back(own.tensors.back());
     op.kernel.forward(own);
   }
   const std::vector<std::pair<std::string, TensorView>>& saved() const { return saved_; }
@@ -115,10 +122,14 @@ OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::ve
   std::vector<std::string> differentiable;
   for (const TensorSpec& spec : s.inputs)
     if (spec.has_gradient()) differentiable.push_back(spec.name);
-  const bool fp32 = std::all_of(s.saved.begin(), s.saved.end(), [](const OutputSpec& saved) { return saved.type == TypeRule::fp32; });
-  const bool plain = !op.forms.empty() && fp32 && s.launch.accumulates.empty() && s.launch.in_place.empty() && !differentiable.empty();
+  const bool fp32 =
+      std::all_of(s.saved.begin(), s.saved.end(), [](const OutputSpec& saved) { return saved.type == TypeRule::fp32; });
+  const bool plain =
+      !op.forms.empty() && fp32 && s.launch.accumulates.empty() && s.launch.in_place.empty() && !differentiable.empty();
   if (!plain)
-    throw Error("[" + s.name + "] backward as an op, got one without a formula or gradients, with accumulating or in-place tensors, or saved ones that are not fp32, want inputs and gradients alone");
+    throw Error("[" + s.name +
+                "] backward as an op, got one without a formula or gradients, with accumulating or in-place tensors, "
+                "or saved ones that are not fp32, want inputs and gradients alone");
   OpDef out = op;
   out.signature.name = s.name + "_backward";
   out.signature.summary = "the backward of " + s.name;
@@ -131,55 +142,66 @@ OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::ve
   for (const std::string& input : differentiable) {
     out.signature.outputs.push_back({.name = gradient_as_output(input), .type = s.input(input)->type});
     if (std::find(by_row.begin(), by_row.end(), gradient_name(input)) == by_row.end()) continue;
-    for (const std::string& name : {gradient_as_output(input), gradient_name(input)}) out.signature.launch.row_independent.push_back(name);
+    for (const std::string& name : {gradient_as_output(input), gradient_name(input)})
+      out.signature.launch.row_independent.push_back(name);
   }
   out.forms = std::move(usual);
   out.tried_first = 0;
   out.of_gradient = true;
   for (const reference::Form& form : op.forms)
-    out.forms.push_back({form.name, [signature = s, form](FormulaCall& call) { record_gradients(signature, form, call); }, form.one_pass});
-  out.kernel = {renamed(with_saved(op, op.kernel.backward), differentiable), with_saved(op, std::move(double_backward))};
+    out.forms.push_back({form.name,
+                         [signature = s, form](FormulaCall& call) { record_gradients(signature, form, call); },
+                         form.one_pass});
+  out.kernel = {renamed(with_saved(op, op.kernel.backward), differentiable),
+                with_saved(op, std::move(double_backward))};
   return out;
 }
 
 namespace {
 
 reference::Form norm_form(bool centred) {
-  return {"P c, -r (n mean(c dx) + b P c + a dx)", [centred](FormulaCall& call) { reference::norm_backward(call, centred); }};
+  return {"P c, -r (n mean(c dx) + b P c + a dx)",
+          [centred](FormulaCall& call) { reference::norm_backward(call, centred); }};
 }
 
 reference::Form silu_form() {
   return {"p (1 - p) (2 + x (1 - 2 p))", [](FormulaCall& call) {
             const Expr x = call["x"], p = sigmoid(x);
-            reference::activation_backward(call, p * (1.0 + x * (1.0 - p)), p * (1.0 - p) * (2.0 + x * (1.0 - 2.0 * p)));
+            reference::activation_backward(call, p * (1.0 + x * (1.0 - p)),
+                                           p * (1.0 - p) * (2.0 + x * (1.0 - 2.0 * p)));
           }};
 }
 
 reference::Form gelu_form() {
   return {"2 pdf - x^2 pdf", [](FormulaCall& call) {
-            const Expr x = call["x"], pdf = reference::detail::normal_density(x), cdf = 0.5 * (1.0 + erf(x * named_constant(call.graph(), "1/sqrt(2)")));
+            const Expr x = call["x"], pdf = reference::detail::normal_density(x),
+                       cdf = 0.5 * (1.0 + erf(x * named_constant(call.graph(), "1/sqrt(2)")));
             reference::activation_backward(call, cdf + x * pdf, 2.0 * pdf - x * (x * pdf));
           }};
 }
 
 reference::Form gelu_tanh_form() {
   return {"(1 - t^2) (u' + x u''/2 - x t u'^2)", [](FormulaCall& call) {
-            const Expr x = call["x"], t = tanh(reference::detail::gelu_argument(x)), cubic = constant(call.graph(), reference::detail::kGeluCubic);
-            const Expr scale = constant(call.graph(), reference::detail::kGeluScale), first = scale * (1.0 + 3.0 * cubic * square(x)), slope = 1.0 - square(t);
-            reference::activation_backward(call, 0.5 * (1.0 + t) + 0.5 * x * slope * first, slope * (first + x * (3.0 * scale * cubic * x) - x * t * square(first)));
+            const Expr x = call["x"], t = tanh(reference::detail::gelu_argument(x)),
+                       cubic = constant(call.graph(), reference::detail::kGeluCubic);
+            const Expr scale = constant(call.graph(), reference::detail::kGeluScale),
+                       first = scale * (1.0 + 3.0 * cubic * square(x)), slope = 1.0 - square(t);
+            reference::activation_backward(call, 0.5 * (1.0 + t) + 0.5 * x * slope * first,
+                                           slope * (first + x * (3.0 * scale * cubic * x) - x * t * square(first)));
           }};
 }
 
 }  // namespace
 
 std::span<const OpDef> second_order_ops() {
-  static const std::vector<OpDef> kOps = {backward_as_op(*find_op("tanh"), kernels::tanh_double_backward),
-                                          backward_as_op(*find_op("mul"), kernels::mul_double_backward),
-                                          backward_as_op(*find_op("gelu"), kernels::gelu_double_backward, {gelu_form()}),
-                                          backward_as_op(*find_op("gelu_tanh"), kernels::gelu_tanh_double_backward, {gelu_tanh_form()}),
-                                          backward_as_op(*find_op("silu"), kernels::silu_double_backward, {silu_form()}),
-                                          backward_as_op(*find_op("layer_norm"), kernels::layer_norm_double_backward, {norm_form(true)}),
-                                          backward_as_op(*find_op("rms_norm"), kernels::rms_norm_double_backward, {norm_form(false)})};
+  static const std::vector<OpDef> kOps = {
+      backward_as_op(*find_op("tanh"), kernels::tanh_double_backward),
+      backward_as_op(*find_op("mul"), kernels::mul_double_backward),
+      backward_as_op(*find_op("gelu"), kernels::gelu_double_backward, {gelu_form()}),
+      backward_as_op(*find_op("gelu_tanh"), kernels::gelu_tanh_double_backward, {gelu_tanh_form()}),
+      backward_as_op(*find_op("silu"), kernels::silu_double_backward, {silu_form()}),
+      backward_as_op(*find_op("layer_norm"), kernels::layer_norm_double_backward, {norm_form(true)}),
+      backward_as_op(*find_op("rms_norm"), kernels::rms_norm_double_backward, {norm_form(false)})};
   return kOps;
 }
 

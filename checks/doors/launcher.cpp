@@ -18,8 +18,8 @@ namespace ampcheck::checks {
 namespace {
 
 constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 34;
-constexpr std::size_t kGuard = 256;       ///< bytes on each side of a workspace
-constexpr int kUnwritten = 0xff;          ///< a NaN in every float format: a kernel that counts on zeros shows
+constexpr std::size_t kGuard = 256;  ///< bytes on each side of a workspace
+constexpr int kUnwritten = 0xff;     ///< a NaN in every float format: a kernel that counts on zeros shows
 constexpr unsigned char kGuardByte = 0xa5;
 
 ffi_type* ffi_of(LauncherArgument::Type type) {
@@ -40,7 +40,8 @@ ffi_type* ffi_of(LauncherArgument::Type type) {
 class Workspace {
  public:
   Workspace(const ac_call& call, std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-    if (bytes < 0 || bytes > kMostWorkspace) throw Error("workspace, got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
+    if (bytes < 0 || bytes > kMostWorkspace)
+      throw Error("workspace, got " + std::to_string(bytes) + " bytes, want 0 to 2^34");
     if (call.device.type == AC_CUDA) {
       device_ = kernels::allocate_on_device(std::max<std::size_t>(bytes_, 1));
       const std::vector<unsigned char> fill(bytes_, static_cast<unsigned char>(kUnwritten));
@@ -57,7 +58,8 @@ class Workspace {
   bool overrun() const {
     if (host_ == nullptr) return false;
     const auto changed = [](unsigned char byte) { return byte != kGuardByte; };
-    return std::any_of(host_, host_ + kGuard, changed) || std::any_of(host_ + kGuard + bytes_, host_ + 2 * kGuard + bytes_, changed);
+    return std::any_of(host_, host_ + kGuard, changed) ||
+           std::any_of(host_ + kGuard + bytes_, host_ + 2 * kGuard + bytes_, changed);
   }
 
  private:
@@ -108,7 +110,8 @@ class NarrowedTensor {
       return;
     }
     const std::int64_t value = data[at];
-    if (value != static_cast<std::int32_t>(value)) throw Error("argument '" + argument_ + "', got " + std::to_string(value) + ", want -2147483648 to 2147483647");
+    if (value != static_cast<std::int32_t>(value))
+      throw Error("argument '" + argument_ + "', got " + std::to_string(value) + ", want -2147483648 to 2147483647");
     narrow_[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(value);
   }
 
@@ -128,12 +131,14 @@ void* LauncherLibrary::symbol(const std::string& name) {
     handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) {
       const char* why = dlerror();
-      throw EnvironmentError("[library] got '" + path_ + "', which cannot be loaded: " + (why == nullptr ? "no reason given" : why));
+      throw EnvironmentError("[library] got '" + path_ +
+                             "', which cannot be loaded: " + (why == nullptr ? "no reason given" : why));
     }
   }
   void* found = dlsym(handle_, name.c_str());
   if (found == nullptr)
-    throw Error("symbol '" + name + "', got none in '" + path_ + "', want one that it exports (nm -D lists them; in C++ it has to be extern \"C\")");
+    throw Error("symbol '" + name + "', got none in '" + path_ +
+                "', want one that it exports (nm -D lists them; in C++ it has to be extern \"C\")");
   return found;
 }
 
@@ -146,7 +151,8 @@ Launcher::Launcher(LauncherDescription description, const ArgumentNames& names)
     : description_(std::move(description)), names_(names), interface_(std::make_unique<Interface>()) {
   for (const LauncherArgument& argument : description_.arguments) interface_->types.push_back(ffi_of(argument.type()));
   ffi_type* const result = description_.returns_status ? &ffi_type_sint32 : &ffi_type_void;
-  if (ffi_prep_cif(&interface_->cif, FFI_DEFAULT_ABI, static_cast<unsigned>(interface_->types.size()), result, interface_->types.data()) != FFI_OK)
+  if (ffi_prep_cif(&interface_->cif, FFI_DEFAULT_ABI, static_cast<unsigned>(interface_->types.size()), result,
+                   interface_->types.data()) != FFI_OK)
     throw Error("arguments, got a list that libffi cannot call");
 }
 
@@ -180,15 +186,19 @@ std::int32_t Launcher::call_symbol(const ac_call& call) {
   std::deque<NarrowedTensor> narrowed;  // of one tensor for each argument that has it: addresses stay
   for (const LauncherArgument& argument : description_.arguments) {
     values.push_back(argument.evaluate(context));
-    if (const ac_tensor* const tensor = argument.narrowed(call)) values.back().pointer = narrowed.emplace_back(call, *tensor, argument.text()).data();
+    if (const ac_tensor* const tensor = argument.narrowed(call))
+      values.back().pointer = narrowed.emplace_back(call, *tensor, argument.text()).data();
   }
   std::vector<void*> pointers;
   for (LauncherArgument::Value& value : values) pointers.push_back(&value);
   ffi_arg status = 0;
   // One interface serves all calls: ffi_call only reads it.
   ffi_call(&interface_->cif, reinterpret_cast<void (*)()>(function), &status, pointers.data());
-  if (workspace && workspace->overrun()) throw Error("'" + symbol + "' wrote outside its workspace of " + std::to_string(context.workspace_bytes) + " bytes");
-  if (std::any_of(narrowed.begin(), narrowed.end(), [](const NarrowedTensor& t) { return t.changed(); })) throw Error("'" + symbol + "' wrote into an index, which it is given to read");
+  if (workspace && workspace->overrun())
+    throw Error("'" + symbol + "' wrote outside its workspace of " + std::to_string(context.workspace_bytes) +
+                " bytes");
+  if (std::any_of(narrowed.begin(), narrowed.end(), [](const NarrowedTensor& t) { return t.changed(); }))
+    throw Error("'" + symbol + "' wrote into an index, which it is given to read");
   const auto code = description_.returns_status ? static_cast<std::int32_t>(status) : 0;
   if (code != 0) call.host->set_error(call.host->context, ("status of '" + symbol + "'").c_str());
   return code;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launcher that a shared library has already, called through libffi with the arguments that a TOML file lists. To the rest
-// of the checks it is a kernel of the C door.
+// A launcher that a shared library has already, called through libffi with the arguments that a TOML file lists. To the
+// rest of the checks it is a kernel of the C door.
 #pragma once
 
 #include <map>
@@ -31,8 +31,8 @@ struct LauncherDescription {
   std::shared_ptr<LauncherLibrary> library;
   std::map<std::int32_t, std::string> symbols;  ///< by storage type, AC_FP32, ...; 0: of any
   std::vector<LauncherArgument> arguments;
-  std::optional<ArgumentValue> workspace;       ///< bytes
-  bool returns_status = false;                  ///< an int, 0 is success; else void
+  std::optional<ArgumentValue> workspace;  ///< bytes
+  bool returns_status = false;             ///< an int, 0 is success; else void
 };
 
 /// One launcher, ready to be called from several threads at a time.

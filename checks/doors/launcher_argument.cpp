@@ -41,7 +41,13 @@ std::int64_t count_of(const ac_tensor* tensor) {
 }  // namespace
 
 const ac_tensor* TensorSlot::of(const ac_call& call) const {
-  const ac_tensor* const* const lists[] = {call.inputs, call.outputs, call.saved, call.cotangents, call.gradients, call.gradient_cotangents, call.cotangent_gradients};
+  const ac_tensor* const* const lists[] = {call.inputs,
+                                           call.outputs,
+                                           call.saved,
+                                           call.cotangents,
+                                           call.gradients,
+                                           call.gradient_cotangents,
+                                           call.cotangent_gradients};
   return lists[static_cast<std::size_t>(list)] == nullptr ? nullptr : lists[static_cast<std::size_t>(list)][index];
 }
 
@@ -53,12 +59,14 @@ std::vector<std::string> ArgumentNames::all() const {
   return out;
 }
 
-/// sum = product { (+|-) product }; product = factor { (*|/) factor }; factor = [-] number | name | function(...) | ( sum )
+/// sum = product { (+|-) product }; product = factor { (*|/) factor }; factor = [-] number | name | function(...) | (
+/// sum )
 class ArgumentParser {
  public:
   using Kind = ArgumentValue::Kind;
 
-  ArgumentParser(const std::string& text, const ArgumentNames& names, std::size_t offset) : text_(text), names_(names), offset_(offset) {}
+  ArgumentParser(const std::string& text, const ArgumentNames& names, std::size_t offset)
+      : text_(text), names_(names), offset_(offset) {}
 
   ArgumentValue all() {
     ArgumentValue out = sum();
@@ -79,7 +87,9 @@ class ArgumentParser {
     return ++at_, true;
   }
   void want(char c) {
-    if (!take(c)) fail(at_, "got " + (at_ == text_.size() ? std::string("the end") : "'" + text_.substr(at_, 1) + "'") + ", want '" + c + "'");
+    if (!take(c))
+      fail(at_, "got " + (at_ == text_.size() ? std::string("the end") : "'" + text_.substr(at_, 1) + "'") +
+                    ", want '" + c + "'");
   }
   std::string word() {
     skip();
@@ -98,17 +108,23 @@ class ArgumentParser {
   ArgumentValue sum() {
     ArgumentValue out = product();
     for (;;) {
-      if (take('+')) out = node(Kind::add, std::move(out), product());
-      else if (take('-')) out = node(Kind::subtract, std::move(out), product());
-      else return out;
+      if (take('+'))
+        out = node(Kind::add, std::move(out), product());
+      else if (take('-'))
+        out = node(Kind::subtract, std::move(out), product());
+      else
+        return out;
     }
   }
   ArgumentValue product() {
     ArgumentValue out = factor();
     for (;;) {
-      if (take('*')) out = node(Kind::multiply, std::move(out), factor());
-      else if (take('/')) out = node(Kind::divide, std::move(out), factor());
-      else return out;
+      if (take('*'))
+        out = node(Kind::multiply, std::move(out), factor());
+      else if (take('/'))
+        out = node(Kind::divide, std::move(out), factor());
+      else
+        return out;
     }
   }
 
@@ -142,26 +158,37 @@ class ArgumentParser {
   ArgumentValue named() {
     const std::size_t start = (skip(), at_);
     const std::string name = word();
-    if (name.empty()) fail(start, "got " + (start == text_.size() ? std::string("the end") : "'" + text_.substr(start, 1) + "'") + ", want a name or a number");
+    if (name.empty())
+      fail(start, "got " + (start == text_.size() ? std::string("the end") : "'" + text_.substr(start, 1) + "'") +
+                      ", want a name or a number");
     ArgumentValue out;
     out.name_ = name;
     if (take('(')) return function(name, start);
-    if (names_.dims.contains(name)) out.kind_ = Kind::dim;
-    else if (names_.attributes.contains(name)) out.kind_ = Kind::attribute;
-    else if (name == "dtype") out.kind_ = Kind::storage_code, require_codes(start);
-    else if (name == "workspace_bytes") out.kind_ = Kind::workspace_bytes;
-    else if (names_.tensors.contains(name)) fail(start, "got the tensor '" + name + "' as a number, want a pointer (const void* " + name + ")");
-    else fail(start, "got unknown name '" + name + "'" + meant(name, names_.all()) + ", want one of " + list_of(names_.all()));
+    if (names_.dims.contains(name))
+      out.kind_ = Kind::dim;
+    else if (names_.attributes.contains(name))
+      out.kind_ = Kind::attribute;
+    else if (name == "dtype")
+      out.kind_ = Kind::storage_code, require_codes(start);
+    else if (name == "workspace_bytes")
+      out.kind_ = Kind::workspace_bytes;
+    else if (names_.tensors.contains(name))
+      fail(start, "got the tensor '" + name + "' as a number, want a pointer (const void* " + name + ")");
+    else
+      fail(start,
+           "got unknown name '" + name + "'" + meant(name, names_.all()) + ", want one of " + list_of(names_.all()));
     return out;
   }
 
   void require_codes(std::size_t at) const {
-    if (names_.dtype_codes.empty()) fail(at, "got dtype without codes, want a table such as dtypes = { fp32 = 0, bf16 = 1 }");
+    if (names_.dtype_codes.empty())
+      fail(at, "got dtype without codes, want a table such as dtypes = { fp32 = 0, bf16 = 1 }");
   }
 
   ArgumentValue function(const std::string& name, std::size_t start) {
-    static const std::pair<const char*, Kind> kFunctions[] = {{"size", Kind::size},   {"stride", Kind::stride},   {"count", Kind::count},
-                                                              {"bytes", Kind::bytes}, {"present", Kind::present}, {"dtype", Kind::dtype_code}};
+    static const std::pair<const char*, Kind> kFunctions[] = {{"size", Kind::size},       {"stride", Kind::stride},
+                                                              {"count", Kind::count},     {"bytes", Kind::bytes},
+                                                              {"present", Kind::present}, {"dtype", Kind::dtype_code}};
     ArgumentValue out;
     std::vector<std::string> known;
     bool found = false;
@@ -169,14 +196,16 @@ class ArgumentParser {
       known.emplace_back(word);
       if (name == word) out.kind_ = kind, found = true;
     }
-    if (!found) fail(start, "got unknown function '" + name + "'" + meant(name, known) + ", want one of " + list_of(known));
+    if (!found)
+      fail(start, "got unknown function '" + name + "'" + meant(name, known) + ", want one of " + list_of(known));
     if (out.kind_ == Kind::dtype_code) require_codes(start);
     const std::size_t at = (skip(), at_);
     out.name_ = word();
     std::vector<std::string> tensors;
     for (const auto& [tensor, slot] : names_.tensors) tensors.push_back(tensor);
     const auto slot = names_.tensors.find(out.name_);
-    if (slot == names_.tensors.end()) fail(at, "got '" + out.name_ + "'" + meant(out.name_, tensors) + ", want a tensor: " + list_of(tensors));
+    if (slot == names_.tensors.end())
+      fail(at, "got '" + out.name_ + "'" + meant(out.name_, tensors) + ", want a tensor: " + list_of(tensors));
     out.slot_ = slot->second;
     if (out.kind_ == Kind::size || out.kind_ == Kind::stride) {
       want(',');
@@ -198,10 +227,13 @@ class ArgumentParser {
   int depth_ = 0;
 };
 
-ArgumentValue ArgumentValue::parse(const std::string& text, const ArgumentNames& names, std::size_t offset) { return ArgumentParser(text, names, offset).all(); }
+ArgumentValue ArgumentValue::parse(const std::string& text, const ArgumentNames& names, std::size_t offset) {
+  return ArgumentParser(text, names, offset).all();
+}
 
 bool ArgumentValue::uses(Kind kind) const {
-  return kind_ == kind || std::any_of(args_.begin(), args_.end(), [&](const ArgumentValue& arg) { return arg.uses(kind); });
+  return kind_ == kind ||
+         std::any_of(args_.begin(), args_.end(), [&](const ArgumentValue& arg) { return arg.uses(kind); });
 }
 
 namespace {
@@ -221,7 +253,9 @@ double code_of(const ArgumentContext& context, std::int32_t dtype) {
 double axis_value(const ac_tensor* tensor, double axis, bool stride) {
   if (tensor == nullptr) return 0;
   const auto at = static_cast<int>(axis < 0 ? tensor->dl.ndim + axis : axis);
-  if (at < 0 || at >= tensor->dl.ndim) throw Error("axis of '" + std::string(tensor->name) + "', got " + number_text(axis) + " of " + std::to_string(tensor->dl.ndim));
+  if (at < 0 || at >= tensor->dl.ndim)
+    throw Error("axis of '" + std::string(tensor->name) + "', got " + number_text(axis) + " of " +
+                std::to_string(tensor->dl.ndim));
   return static_cast<double>(stride ? tensor->dl.strides[at] : tensor->dl.shape[at]);
 }
 
@@ -236,11 +270,13 @@ double ArgumentValue::evaluate(const ArgumentContext& context, bool whole) const
     case Kind::attribute: return context.call.attributes[context.names.attributes.at(name_)].value;
     case Kind::storage_code: return code_of(context, context.call.storage);
     case Kind::workspace_bytes: return static_cast<double>(context.workspace_bytes);
-    case Kind::dtype_code: return tensor() == nullptr ? code_of(context, context.call.storage) : code_of(context, tensor()->dtype);
+    case Kind::dtype_code:
+      return tensor() == nullptr ? code_of(context, context.call.storage) : code_of(context, tensor()->dtype);
     case Kind::size: return axis_value(tensor(), number_, false);
     case Kind::stride: return axis_value(tensor(), number_, true);
     case Kind::count: return static_cast<double>(count_of(tensor()));
-    case Kind::bytes: return tensor() == nullptr ? 0 : static_cast<double>(count_of(tensor()) * tensor()->dl.dtype.bits / 8);
+    case Kind::bytes:
+      return tensor() == nullptr ? 0 : static_cast<double>(count_of(tensor()) * tensor()->dl.dtype.bits / 8);
     case Kind::present: return tensor() != nullptr;
     case Kind::negate: return -arg(0);
     case Kind::add: return arg(0) + arg(1);
@@ -264,10 +300,22 @@ struct ScalarName {
   Type type;
 };
 // As C on x86-64 and aarch64 Linux; longer names first.
-constexpr ScalarName kScalars[] = {
-    {"unsigned long long", Type::u64}, {"long long", Type::i64}, {"unsigned long", Type::u64}, {"unsigned int", Type::u32}, {"unsigned", Type::u32},
-    {"int64_t", Type::i64}, {"uint64_t", Type::u64}, {"size_t", Type::u64}, {"ptrdiff_t", Type::i64}, {"long", Type::i64},
-    {"int32_t", Type::i32}, {"uint32_t", Type::u32}, {"int", Type::i32}, {"float", Type::f32}, {"double", Type::f64}, {"bool", Type::boolean}};
+constexpr ScalarName kScalars[] = {{"unsigned long long", Type::u64},
+                                   {"long long", Type::i64},
+                                   {"unsigned long", Type::u64},
+                                   {"unsigned int", Type::u32},
+                                   {"unsigned", Type::u32},
+                                   {"int64_t", Type::i64},
+                                   {"uint64_t", Type::u64},
+                                   {"size_t", Type::u64},
+                                   {"ptrdiff_t", Type::i64},
+                                   {"long", Type::i64},
+                                   {"int32_t", Type::i32},
+                                   {"uint32_t", Type::u32},
+                                   {"int", Type::i32},
+                                   {"float", Type::f32},
+                                   {"double", Type::f64},
+                                   {"bool", Type::boolean}};
 constexpr const char* kStreams[] = {"cudaStream_t", "hipStream_t", "CUstream"};
 
 /// Leading words of a parameter.
@@ -318,7 +366,8 @@ std::string whole_text(Type type) {
 bool fits(Type type, double v) {
   if (v != std::floor(v) || !(std::fabs(v) <= kMostWhole)) return false;
   switch (type) {
-    case Type::i32: return v >= std::numeric_limits<std::int32_t>::min() && v <= std::numeric_limits<std::int32_t>::max();
+    case Type::i32:
+      return v >= std::numeric_limits<std::int32_t>::min() && v <= std::numeric_limits<std::int32_t>::max();
     case Type::u32: return v >= 0 && v <= std::numeric_limits<std::uint32_t>::max();
     case Type::u64: return v >= 0;
     case Type::boolean: return v == 0 || v == 1;
@@ -333,8 +382,10 @@ namespace {
 std::string single_spaced(const std::string& text) {
   std::string out;
   for (const char c : text)
-    if (!is_blank(c)) out += c;
-    else if (!out.empty() && out.back() != ' ') out += ' ';
+    if (!is_blank(c))
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += ' ';
   while (!out.empty() && out.back() == ' ') out.pop_back();
   return out;
 }
@@ -358,8 +409,10 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
   Declaration d(text);
   Pointee pointee{"", false, 0};
   for (;;) {
-    if (d.take("const")) pointee.constant = true;
-    else if (!d.take("struct")) break;
+    if (d.take("const"))
+      pointee.constant = true;
+    else if (!d.take("struct"))
+      break;
   }
   const std::size_t type_at = d.at();
   bool scalar = false, whole64 = false, stream = false;
@@ -368,25 +421,31 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
   for (const char* known : kStreams)
     if (!scalar && !stream && d.take(known)) stream = true;
   std::string unknown;
-  if (scalar && (d.take("char") || d.take("short"))) scalar = false, unknown = text.substr(type_at, d.at() - type_at);  // behind a star only
-  else if (!scalar && !stream) unknown = d.type_word();
+  if (scalar && (d.take("char") || d.take("short")))
+    scalar = false, unknown = text.substr(type_at, d.at() - type_at);  // behind a star only
+  else if (!scalar && !stream)
+    unknown = d.type_word();
   if (unknown == "signed" && d.take("char")) unknown = "signed char";
   pointee.type = single_spaced(text.substr(type_at, d.end() - type_at));
   while (d.take("const")) pointee.constant = true;
   bool pointer = false;
   while (d.take_star()) {
     pointer = true, ++pointee.stars;
-    while (d.take("const") || d.take("__restrict__") || d.take("__restrict") || d.take("restrict")) {}
+    while (d.take("const") || d.take("__restrict__") || d.take("__restrict") || d.take("restrict")) {
+    }
   }
   const std::size_t value_at = d.at();
   const std::string value = d.rest();
   if (!scalar && !stream && !pointer) {
     std::vector<std::string> types;
     for (const ScalarName& known : kScalars) types.emplace_back(known.words);
-    if (unknown.empty()) throw ArgumentError(type_at, "got no type, want a C parameter such as \"const void* x\" or \"int64_t N\"");
-    throw ArgumentError(type_at, "got type '" + unknown + "'" + meant(unknown, types) + ", want a pointer, cudaStream_t or one of " + list_of(types));
+    if (unknown.empty())
+      throw ArgumentError(type_at, "got no type, want a C parameter such as \"const void* x\" or \"int64_t N\"");
+    throw ArgumentError(type_at, "got type '" + unknown + "'" + meant(unknown, types) +
+                                     ", want a pointer, cudaStream_t or one of " + list_of(types));
   }
-  if (value.empty()) throw ArgumentError(value_at, "got no value, want what is passed in the place of the parameter's name");
+  if (value.empty())
+    throw ArgumentError(value_at, "got no value, want what is passed in the place of the parameter's name");
   if (scalar && !pointer) {
     out.value_ = ArgumentValue::parse(value, names, value_at);
     return out;
@@ -404,17 +463,22 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
   if (stream || value == "stream") {
     if (value != "stream") throw ArgumentError(value_at, "got '" + value + "', want stream");
     out.source_ = Source::stream;
-  } else if (value == "workspace") out.source_ = Source::workspace;
-  else if (value == "null") out.source_ = Source::null;
-  else if (const TensorSlot* shape = tensor_in("shape")) out.source_ = Source::shape, out.slot_ = *shape;
-  else if (const TensorSlot* strides = tensor_in("strides")) out.source_ = Source::strides, out.slot_ = *strides;
+  } else if (value == "workspace")
+    out.source_ = Source::workspace;
+  else if (value == "null")
+    out.source_ = Source::null;
+  else if (const TensorSlot* shape = tensor_in("shape"))
+    out.source_ = Source::shape, out.slot_ = *shape;
+  else if (const TensorSlot* strides = tensor_in("strides"))
+    out.source_ = Source::strides, out.slot_ = *strides;
   else if (const auto found = names.tensors.find(value); found != names.tensors.end()) {
     out.source_ = Source::tensor, out.slot_ = found->second;
     out.narrowed_ = is_narrowed(pointee, value, names, text.find_first_not_of(" \t"));
   } else {
     std::vector<std::string> known = {"stream", "workspace", "null"};
     for (const auto& [name, slot] : names.tensors) known.push_back(name);
-    throw ArgumentError(value_at, "got '" + value + "' for a pointer" + meant(value, known) + ", want one of " + list_of(known) + ", shape(x), strides(x)");
+    throw ArgumentError(value_at, "got '" + value + "' for a pointer" + meant(value, known) + ", want one of " +
+                                      list_of(known) + ", shape(x), strides(x)");
   }
   return out;
 }
@@ -433,7 +497,8 @@ LauncherArgument::Value LauncherArgument::evaluate(const ArgumentContext& contex
   }
   const bool whole = type_ != Type::f32 && type_ != Type::f64;
   const double v = value_.evaluate(context, whole);
-  if (whole && !fits(type_, v)) throw Error("argument '" + text_ + "', got " + number_text(v) + ", want " + whole_text(type_));
+  if (whole && !fits(type_, v))
+    throw Error("argument '" + text_ + "', got " + number_text(v) + ", want " + whole_text(type_));
   switch (type_) {
     case Type::f32: out.f32 = static_cast<float>(v); break;
     case Type::f64: out.f64 = v; break;

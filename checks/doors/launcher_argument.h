@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The argument list of an existing launcher as a TOML file writes it: C parameters, each with what is passed in the place of
-// its name.
+// The argument list of an existing launcher as a TOML file writes it: C parameters, each with what is passed in the
+// place of its name.
 //
-//   "const void* x"        the data of a tensor; null for one that is absent. A type that is known (float, half, ...) has to be that of
+//   "const void* x"        the data of a tensor; null for one that is absent. A type that is known (float, half, ...)
+//   has to be that of
 //                          the tensor in every case; const int32_t* of an int64 index gets a copy in int32
 //   "int64_t N"            the extent of a dimension
 //   "int N * D"            + - * / ( ) over extents, attributes and numbers; whole types divide as C does
 //   "float eps"            an attribute
-//   "int dtype"            the code of the storage type of the case, by the file's [dtypes]; "int dtype(x)" that of a tensor
-//   "int64_t stride(x, 0)" in elements; also size(x, axis), count(x), bytes(x), present(x)
-//   "const int64_t* strides(x)", "const int64_t* shape(x)"     arrays of as many numbers as the tensor has dimensions
-//   "cudaStream_t stream", "void* workspace", "size_t workspace_bytes", "void* null"
+//   "int dtype"            the code of the storage type of the case, by the file's [dtypes]; "int dtype(x)" that of a
+//   tensor "int64_t stride(x, 0)" in elements; also size(x, axis), count(x), bytes(x), present(x) "const int64_t*
+//   strides(x)", "const int64_t* shape(x)"     arrays of as many numbers as the tensor has dimensions "cudaStream_t
+//   stream", "void* workspace", "size_t workspace_bytes", "void* null"
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@
 
 namespace ampcheck::checks {
 
-/// A text that is no argument; `at` is the offset in it. "want, got X": without the place, which the reader of the file knows.
+/// A text that is no argument; `at` is the offset in it. "want, got X": without the place, which the reader of the file
+/// knows.
 struct ArgumentError : Error {
   ArgumentError(std::size_t offset, const std::string& what) : Error(what), at(offset) {}
   std::size_t at;
@@ -32,7 +34,15 @@ struct ArgumentError : Error {
 
 /// Where a tensor of a call stands.
 struct TensorSlot {
-  enum class List : std::uint8_t { inputs, outputs, saved, cotangents, gradients, gradient_cotangents, cotangent_gradients } list = List::inputs;
+  enum class List : std::uint8_t {
+    inputs,
+    outputs,
+    saved,
+    cotangents,
+    gradients,
+    gradient_cotangents,
+    cotangent_gradients
+  } list = List::inputs;
   std::int32_t index = 0;
 
   bool operator==(const TensorSlot&) const = default;
@@ -43,10 +53,10 @@ struct TensorSlot {
 /// The names that arguments of one launcher may use.
 struct ArgumentNames {
   std::map<std::string, TensorSlot> tensors;
-  std::map<std::string, TensorFacts> facts;                            ///< of tensors; of one without, pointers are not judged
+  std::map<std::string, TensorFacts> facts;  ///< of tensors; of one without, pointers are not judged
   std::map<std::string, std::vector<std::pair<TensorSlot, int>>> dims;  ///< inputs and axes that have the symbol
-  std::map<std::string, std::int32_t> attributes;                      ///< index in the call
-  std::map<std::int32_t, std::int64_t> dtype_codes;                    ///< AC_FP32, ... -> the launcher's code; empty: none declared
+  std::map<std::string, std::int32_t> attributes;                       ///< index in the call
+  std::map<std::int32_t, std::int64_t> dtype_codes;  ///< AC_FP32, ... -> the launcher's code; empty: none declared
 
   std::vector<std::string> all() const;
 };
@@ -62,7 +72,24 @@ struct ArgumentContext {
 /// A value of a call, computed from what the call is given.
 class ArgumentValue {
  public:
-  enum class Kind : std::uint8_t { number, dim, attribute, storage_code, workspace_bytes, dtype_code, size, stride, count, bytes, present, negate, add, subtract, multiply, divide };
+  enum class Kind : std::uint8_t {
+    number,
+    dim,
+    attribute,
+    storage_code,
+    workspace_bytes,
+    dtype_code,
+    size,
+    stride,
+    count,
+    bytes,
+    present,
+    negate,
+    add,
+    subtract,
+    multiply,
+    divide
+  };
 
   /// Throws ArgumentError. `offset`: of `text` in the argument, for errors.
   static ArgumentValue parse(const std::string& text, const ArgumentNames& names, std::size_t offset = 0);

@@ -8,10 +8,10 @@
 #include <memory>
 #include <utility>
 
+#include "checks/define/second_order.h"
 #include "checks/doors/launcher.h"
 #include "checks/doors/plugin.h"
 #include "checks/doors/plugin_kernel.h"
-#include "checks/define/second_order.h"
 #include "src/toml_file.h"
 
 namespace ampcheck::checks {
@@ -46,7 +46,9 @@ std::int32_t run_backward(const ac_call* call) {
   const auto& backward = static_cast<LauncherOp*>(call->user)->backward;
   return backward ? backward->run(*call) : 0;
 }
-std::int32_t run_double_backward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->double_backward->run(*call); }
+std::int32_t run_double_backward(const ac_call* call) {
+  return static_cast<LauncherOp*>(call->user)->double_backward->run(*call);
+}
 
 /// Where the parts of the description come from, by what messages about the description call them.
 struct Part {
@@ -58,11 +60,15 @@ struct Part {
 class Reader {
  public:
   Reader(TomlFile file, LauncherOp& out)
-      : file_(std::move(file)), out_(out), root_(file_, file_.root(), "file",
-        {"library", "name", "summary", "formula", "form", "rows", "accumulates", "dims", "inputs", "outputs", "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward"}) {}
+      : file_(std::move(file)),
+        out_(out),
+        root_(file_, file_.root(), "file",
+              {"library", "name", "summary", "formula", "form", "rows", "accumulates", "dims", "inputs", "outputs",
+               "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward"}) {}
 
   TomlOp read() {
-    read_dims(), read_inputs(), read_outputs(), read_attributes(), read_contract(), read_forms(), read_rows(), read_accumulates();
+    read_dims(), read_inputs(), read_outputs(), read_attributes(), read_contract(), read_forms(), read_rows(),
+        read_accumulates();
     assemble();
     std::vector<OpDef> ops = definition();
     for (OpDef& op : ops) op.plugin = file_.path();
@@ -83,14 +89,18 @@ class Reader {
   void each(const char* key, F take) {
     const TomlNode* const table = root_.find(key);
     if (table == nullptr) return;
-    if (table->kind != TomlNode::Kind::table) root_.fail(key, std::string("got ") + kind_name(table->kind) + ", want a table");
+    if (table->kind != TomlNode::Kind::table)
+      root_.fail(key, std::string("got ") + kind_name(table->kind) + ", want a table");
     for (const TomlEntry& entry : table->entries) take(entry.key, entry.value, entry.place);
   }
 
   void note(std::string words, const TomlPlace& place, const TomlNode* node) {
-    parts_.push_back({std::move(words), place, node != nullptr && node->kind == TomlNode::Kind::table ? node : nullptr});
+    parts_.push_back(
+        {std::move(words), place, node != nullptr && node->kind == TomlNode::Kind::table ? node : nullptr});
   }
-  static std::string number(const char* what, std::size_t index) { return std::string(what) + " " + std::to_string(index + 1); }
+  static std::string number(const char* what, std::size_t index) {
+    return std::string(what) + " " + std::to_string(index + 1);
+  }
 
   void read_dims() {
     each("dims", [&](const std::string& symbol, const TomlNode& node, TomlPlace at) {
@@ -99,18 +109,22 @@ class Reader {
       std::vector<double> samples;
       TomlPlace samples_at = node.place;
       if (node.kind == TomlNode::Kind::array) {
-        for (const TomlEntry& item : node.entries) samples.push_back(item.value.kind == TomlNode::Kind::integer ? item.value.number : -1);
+        for (const TomlEntry& item : node.entries)
+          samples.push_back(item.value.kind == TomlNode::Kind::integer ? item.value.number : -1);
       } else {
         const TomlSection section(file_, node, "dim '" + symbol + "'", {"samples", "least", "most", "multiple_of"});
         samples = section.numbers("samples");
         samples_at = section.place("samples");
         dim.least = section.integer("least").value_or(0), dim.most = section.integer("most").value_or(0);
         const std::int64_t multiple = section.integer("multiple_of").value_or(1);
-        if (multiple < 1 || multiple > (std::int64_t{1} << 24)) section.fail("multiple_of", "got " + std::to_string(multiple) + ", want 1 to 2^24");
+        if (multiple < 1 || multiple > (std::int64_t{1} << 24))
+          section.fail("multiple_of", "got " + std::to_string(multiple) + ", want 1 to 2^24");
         dim.multiple_of = static_cast<std::int32_t>(multiple);
       }
       constexpr double kMostExtent = 1 << 24;
-      if (samples.size() != 3 || std::any_of(samples.begin(), samples.end(), [](double v) { return !(v >= 1 && v <= kMostExtent) || v != static_cast<double>(static_cast<std::int64_t>(v)); }))
+      if (samples.size() != 3 || std::any_of(samples.begin(), samples.end(), [](double v) {
+            return !(v >= 1 && v <= kMostExtent) || v != static_cast<double>(static_cast<std::int64_t>(v));
+          }))
         file_.fail(samples_at, "dim '" + symbol + "', want its extents in three sample shapes, such as [5, 64, 2]");
       for (std::size_t i = 0; i < 3; ++i) dim.samples[i] = static_cast<std::int64_t>(samples[i]);
       out_.dims.push_back(dim);
@@ -125,12 +139,21 @@ class Reader {
       if (node.kind == TomlNode::Kind::text) {
         input.dims = out_.keep(node.text);
       } else {
-        const TomlSection section(file_, node, "input '" + name + "'", {"dims", "role", "type", "domain", "index_dim", "optional", "gradient"});
+        const TomlSection section(file_, node, "input '" + name + "'",
+                                  {"dims", "role", "type", "domain", "index_dim", "optional", "gradient"});
         input.dims = out_.keep(section.text("dims").value_or(""));
-        input.role = section.choice("role", {"data", "weight", "bias", "mask", "index", "target", "probability", "log_probability", "angle", "quantized"}).value_or(AC_DATA);
+        input.role = section
+                         .choice("role", {"data", "weight", "bias", "mask", "index", "target", "probability",
+                                          "log_probability", "angle", "quantized"})
+                         .value_or(AC_DATA);
         const bool integer = input.role == AC_INDEX || input.role == AC_TARGET;
-        if (section.text("type") == "i32") section.fail("type", "got 'i32', want none: an index is int64, and an argument \"const int32_t* " + name + "\" gets a copy in int32");
-        input.type = section.choice("type", kTypes).value_or(integer ? AC_TYPE_I64 : input.role == AC_MASK || input.role == AC_QUANTIZED ? AC_TYPE_U8 : AC_TYPE_STORAGE);
+        if (section.text("type") == "i32")
+          section.fail("type", "got 'i32', want none: an index is int64, and an argument \"const int32_t* " + name +
+                                   "\" gets a copy in int32");
+        input.type = section.choice("type", kTypes)
+                         .value_or(integer                                               ? AC_TYPE_I64
+                                   : input.role == AC_MASK || input.role == AC_QUANTIZED ? AC_TYPE_U8
+                                                                                         : AC_TYPE_STORAGE);
         input.domain = section.choice("domain", {"any", "positive", "unit_interval"}).value_or(AC_ANY);
         if (const auto dim = section.text("index_dim")) input.index_dim = out_.keep(*dim);
         if (section.flag("optional")) input.flags |= AC_OPTIONAL;
@@ -138,7 +161,8 @@ class Reader {
       }
       out_.inputs.push_back(input);
     });
-    if (out_.inputs.empty()) file_.fail(root_.place("inputs"), "inputs, got none, want such as inputs = { x = \"N D\" }");
+    if (out_.inputs.empty())
+      file_.fail(root_.place("inputs"), "inputs, got none, want such as inputs = { x = \"N D\" }");
   }
 
   void read_outputs() {
@@ -146,7 +170,8 @@ class Reader {
       note(number("output", out_.outputs.size()), at, &node);
       out_.outputs.push_back(output(name, node, "output", AC_TYPE_STORAGE));
     });
-    if (out_.outputs.empty()) file_.fail(root_.place("outputs"), "outputs, got none, want such as outputs = { y = \"N D\" }");
+    if (out_.outputs.empty())
+      file_.fail(root_.place("outputs"), "outputs, got none, want such as outputs = { y = \"N D\" }");
     each("saved", [&](const std::string& name, const TomlNode& node, TomlPlace at) {
       note(number("saved", out_.saved.size()), at, &node);
       out_.saved.push_back(output(name, node, "saved", AC_TYPE_FP32));
@@ -184,9 +209,11 @@ class Reader {
       } else if (node.kind == TomlNode::Kind::number || node.kind == TomlNode::Kind::integer) {
         attribute.default_value = node.number;
       } else {
-        file_.fail(node.place, "attribute '" + name + "', got " + kind_name(node.kind) + ", want a number or { default = 1e-6, try = [1e-3] }");
+        file_.fail(node.place, "attribute '" + name + "', got " + kind_name(node.kind) +
+                                   ", want a number or { default = 1e-6, try = [1e-3] }");
       }
-      attribute.other_values = others.data(), attribute.other_count = static_cast<std::int32_t>(std::min<std::size_t>(others.size(), 1000));
+      attribute.other_values = others.data(),
+      attribute.other_count = static_cast<std::int32_t>(std::min<std::size_t>(others.size(), 1000));
       out_.attributes.push_back(attribute);
     });
   }
@@ -196,15 +223,19 @@ class Reader {
     const TomlNode* const node = root_.find("contract");
     if (node == nullptr) return;
     const TomlSection section(file_, *node, "contract",
-                              {"storage", "accumulate", "summation_depth", "flushes_subnormals", "atomics", "strided", "serial", "devices", "math", "largest_input", "loss_scales"});
+                              {"storage", "accumulate", "summation_depth", "flushes_subnormals", "atomics", "strided",
+                               "serial", "devices", "math", "largest_input", "loss_scales"});
     note("contract", root_.place("contract"), node);
     const std::vector<std::string> types = section.texts("storage");
-    for (std::size_t i = 0; i < types.size(); ++i) out_.storage.push_back(word(types[i], kFloats, section, "storage") + AC_FP32);
+    for (std::size_t i = 0; i < types.size(); ++i)
+      out_.storage.push_back(word(types[i], kFloats, section, "storage") + AC_FP32);
     out_.contract.accumulate = section.choice("accumulate", kLow).value_or(0) + AC_FP32;
     const std::int64_t depth = section.integer("summation_depth").value_or(0);
-    if (depth < 0 || depth > (1 << 24)) section.fail("summation_depth", "got " + std::to_string(depth) + ", want 0 to 2^24");
+    if (depth < 0 || depth > (1 << 24))
+      section.fail("summation_depth", "got " + std::to_string(depth) + ", want 0 to 2^24");
     out_.contract.summation_depth = static_cast<std::int32_t>(depth);
-    out_.contract.flushes_subnormals = section.flag("flushes_subnormals"), out_.contract.atomics = section.flag("atomics");
+    out_.contract.flushes_subnormals = section.flag("flushes_subnormals"),
+    out_.contract.atomics = section.flag("atomics");
     out_.contract.largest_input = section.number("largest_input").value_or(0);
     if (section.find("loss_scales") != nullptr) {
       const std::vector<double> scales = section.numbers("loss_scales");
@@ -213,7 +244,8 @@ class Reader {
     }
     if (section.flag("strided")) out_.op.flags |= AC_OP_STRIDED;
     if (section.flag("serial")) out_.op.flags |= AC_OP_SERIAL;
-    for (const std::string& device : section.texts("devices")) out_.op.devices |= 1u << word(device, {"cpu", "cuda"}, section, "devices");
+    for (const std::string& device : section.texts("devices"))
+      out_.op.devices |= 1u << word(device, {"cpu", "cuda"}, section, "devices");
     read_math(section);
   }
 
@@ -225,16 +257,20 @@ class Reader {
       out_.math.cuda = *contract.choice("math", {"glibc", "cuda"});
       return;
     }
-    const TomlSection section(file_, *node, "math", {"table", "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sqrt", "rsqrt"});
+    const TomlSection section(file_, *node, "math",
+                              {"table", "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sqrt", "rsqrt"});
     note("math", node->place, node);
     out_.math.cuda = section.choice("table", {"glibc", "cuda"}).value_or(0);
-    const std::pair<const char*, double*> ulps[] = {{"exp", &out_.math.exp}, {"expm1", &out_.math.expm1}, {"log", &out_.math.log}, {"log1p", &out_.math.log1p}, {"tanh", &out_.math.tanh},
-                                                    {"erf", &out_.math.erf}, {"erfc", &out_.math.erfc}, {"sqrt", &out_.math.sqrt}, {"rsqrt", &out_.math.rsqrt}};
+    const std::pair<const char*, double*> ulps[] = {
+        {"exp", &out_.math.exp},     {"expm1", &out_.math.expm1}, {"log", &out_.math.log},
+        {"log1p", &out_.math.log1p}, {"tanh", &out_.math.tanh},   {"erf", &out_.math.erf},
+        {"erfc", &out_.math.erfc},   {"sqrt", &out_.math.sqrt},   {"rsqrt", &out_.math.rsqrt}};
     for (const auto& [key, to] : ulps) *to = section.number(key).value_or(0);
   }
 
   /// The position of a word of an array.
-  int word(const std::string& text, const std::vector<std::string>& words, const TomlSection& section, const char* key) const {
+  int word(const std::string& text, const std::vector<std::string>& words, const TomlSection& section,
+           const char* key) const {
     const auto found = std::find(words.begin(), words.end(), text);
     std::string list;
     for (const std::string& known : words) list += (list.empty() ? "" : ", ") + known;
@@ -255,12 +291,14 @@ class Reader {
     if (root_.text("formula")) add_form(*root_.find("formula"), "formula", false);
     const TomlNode* const forms = root_.find("form");
     if (forms == nullptr) return;
-    if (forms->kind != TomlNode::Kind::array) root_.fail("form", std::string("got ") + kind_name(forms->kind) + ", want [[form]] for each");
+    if (forms->kind != TomlNode::Kind::array)
+      root_.fail("form", std::string("got ") + kind_name(forms->kind) + ", want [[form]] for each");
     if (out_.forms.empty()) root_.fail("form", "got further forms without the formula of the op");
     for (const TomlEntry& entry : forms->entries) {
       const TomlSection section(file_, entry.value, "form", {"name", "formula", "one_pass"});
       required(section, "formula", "the formula");
-      add_form(*section.find("formula"), section.text("name").value_or("form " + std::to_string(out_.forms.size() + 1)), section.flag("one_pass"));
+      add_form(*section.find("formula"), section.text("name").value_or("form " + std::to_string(out_.forms.size() + 1)),
+               section.flag("one_pass"));
     }
   }
 
@@ -272,7 +310,8 @@ class Reader {
         if (name == output.name) output.flags |= flag, found = true;
       for (ac_input& input : out_.inputs)
         if (name == gradient_name(input.name)) input.flags |= flag, found = true;
-      if (!found) file_.fail(place, std::string(what) + ", got '" + name + "', want an output or the gradient of an input");
+      if (!found)
+        file_.fail(place, std::string(what) + ", got '" + name + "', want an output or the gradient of an input");
     }
   }
 
@@ -286,13 +325,16 @@ class Reader {
     if (section.flag("batch_invariant")) out_.op.flags |= AC_OP_BATCH_INVARIANT;
   }
 
-  void read_accumulates() { mark(root_.texts("accumulates"), AC_ACCUMULATES, root_.place("accumulates"), "accumulates"); }
+  void read_accumulates() {
+    mark(root_.texts("accumulates"), AC_ACCUMULATES, root_.place("accumulates"), "accumulates");
+  }
 
   void assemble() {
     ac_op& op = out_.op;
     const auto count = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
     op.struct_size = sizeof op;
-    op.name = out_.keep(required(root_, "name", "the name of the op")), op.summary = out_.keep(root_.text("summary").value_or(""));
+    op.name = out_.keep(required(root_, "name", "the name of the op")),
+    op.summary = out_.keep(root_.text("summary").value_or(""));
     if (op.devices == 0) op.devices = AC_ON_CPU;
     op.inputs = out_.inputs.data(), op.input_count = count(out_.inputs);
     op.outputs = out_.outputs.data(), op.output_count = count(out_.outputs);
@@ -347,22 +389,27 @@ class Reader {
     for (const std::string_view head : {"AC_TYPE_", "AC_"})
       for (std::size_t at = text.find(head); at != std::string::npos; at = text.find(head, at)) {
         std::size_t end = at + head.size();
-        while (end < text.size() && ((text[end] >= 'A' && text[end] <= 'Z') || text[end] == '_' || (text[end] >= '0' && text[end] <= '9'))) ++end;
+        while (end < text.size() &&
+               ((text[end] >= 'A' && text[end] <= 'Z') || text[end] == '_' || (text[end] >= '0' && text[end] <= '9')))
+          ++end;
         std::string word = text.substr(at + head.size(), end - at - head.size());
-        std::transform(word.begin(), word.end(), word.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+        std::transform(word.begin(), word.end(), word.begin(),
+                       [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
         text.replace(at, end - at, "\"" + word + "\"");
       }
     return text;
   }
 
-  /// The place of an error of a formula in the file: exact for strings of several lines and for plain ones without escapes.
+  /// The place of an error of a formula in the file: exact for strings of several lines and for plain ones without
+  /// escapes.
   [[noreturn]] void fail_in_formula(const std::string& message, const std::string& words, const TomlNode& node) const {
     const std::string head = words + "] [formula] line ";
     std::size_t at = message.find(head) + head.size();
     int line = 0, column = 0;
     const auto read = [&] {
       int value = 0;
-      for (; at < message.size() && message[at] >= '0' && message[at] <= '9'; ++at) value = std::min(10 * value + (message[at] - '0'), 1 << 24);
+      for (; at < message.size() && message[at] >= '0' && message[at] <= '9'; ++at)
+        value = std::min(10 * value + (message[at] - '0'), 1 << 24);
       return value;
     };
     line = read();
@@ -373,8 +420,10 @@ class Reader {
     const bool begins_below = several && source.find_first_not_of(" \t\r", 3) == std::string_view::npos;
     TomlPlace place = node.place;
     place.line += line - 1 + (begins_below ? 1 : 0);
-    if (line > 1 || begins_below) place.column = column;
-    else place.column += column - 1 + (several ? 3 : 1);
+    if (line > 1 || begins_below)
+      place.column = column;
+    else
+      place.column += column - 1 + (several ? 3 : 1);
     file_.fail(place, "formula" + message.substr(at));
   }
 
@@ -383,15 +432,18 @@ class Reader {
   void name_tensors(const OpSignature& signature) {
     using List = TensorSlot::List;
     ArgumentNames both;
-    for (std::size_t i = 0; i < signature.attributes.size(); ++i) both.attributes[signature.attributes[i].name] = static_cast<std::int32_t>(i);
+    for (std::size_t i = 0; i < signature.attributes.size(); ++i)
+      both.attributes[signature.attributes[i].name] = static_cast<std::int32_t>(i);
     for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
       const TensorSpec& spec = signature.inputs[i];
       const TensorSlot slot = {List::inputs, static_cast<std::int32_t>(i)};
       both.tensors[spec.name] = slot;
       const std::vector<std::string> symbols = OpSignature::symbols(spec);
-      for (std::size_t axis = 0; axis < symbols.size(); ++axis) both.dims[symbols[axis]].emplace_back(slot, static_cast<int>(axis));
+      for (std::size_t axis = 0; axis < symbols.size(); ++axis)
+        both.dims[symbols[axis]].emplace_back(slot, static_cast<int>(axis));
     }
-    for (std::size_t i = 0; i < signature.saved.size(); ++i) both.tensors[signature.saved[i].name] = {List::saved, static_cast<std::int32_t>(i)};
+    for (std::size_t i = 0; i < signature.saved.size(); ++i)
+      both.tensors[signature.saved[i].name] = {List::saved, static_cast<std::int32_t>(i)};
     read_codes(signature, both);
     read_facts(signature, both);
     out_.forward_names = out_.backward_names = both;
@@ -401,21 +453,32 @@ class Reader {
       out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
     }
     for (const TensorSpec& input : signature.inputs)
-      if (input.has_gradient()) out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
+      if (input.has_gradient())
+        out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
       out_.forward_names.tensors[signature.outputs[i].name] = {List::outputs, static_cast<std::int32_t>(i)};
-      out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents, static_cast<std::int32_t>(i)};
+      out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
+                                                                               static_cast<std::int32_t>(i)};
     }
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i].has_gradient()) out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients, static_cast<std::int32_t>(i)};
+      if (signature.inputs[i].has_gradient())
+        out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients,
+                                                                                static_cast<std::int32_t>(i)};
     out_.double_backward_names = out_.backward_names;
     for (const TensorSpec& input : signature.inputs)
-      if (input.has_gradient()) out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {dtypes_of(input.type, signature), false, false};
-    for (const OutputSpec& output : signature.outputs) out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature), true, false};
+      if (input.has_gradient())
+        out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {
+            dtypes_of(input.type, signature), false, false};
+    for (const OutputSpec& output : signature.outputs)
+      out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature),
+                                                                                     true, false};
     for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i].has_gradient()) out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {List::gradient_cotangents, static_cast<std::int32_t>(i)};
+      if (signature.inputs[i].has_gradient())
+        out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {
+            List::gradient_cotangents, static_cast<std::int32_t>(i)};
     for (std::size_t i = 0; i < signature.outputs.size(); ++i)
-      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {List::cotangent_gradients, static_cast<std::int32_t>(i)};
+      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
+          List::cotangent_gradients, static_cast<std::int32_t>(i)};
   }
 
   /// The dtypes that a tensor of this type has in some case.
@@ -423,24 +486,30 @@ class Reader {
     std::vector<std::int32_t> out;
     if (type == TypeRule::parameter) out.push_back(AC_FP32);
     for (const Dtype storage : signature.precision.storage)
-      if (const int dtype = ac_dtype_of(dtype_of(type, storage)); std::find(out.begin(), out.end(), dtype) == out.end()) out.push_back(dtype);
+      if (const int dtype = ac_dtype_of(dtype_of(type, storage)); std::find(out.begin(), out.end(), dtype) == out.end())
+        out.push_back(dtype);
     return out;
   }
 
   static void read_facts(const OpSignature& signature, ArgumentNames& names) {
-    for (const TensorSpec& spec : signature.inputs) names.facts[spec.name] = {dtypes_of(spec.type, signature), false, spec.role == Role::mask};
-    for (const OutputSpec& spec : signature.saved) names.facts[spec.name] = {dtypes_of(spec.type, signature), false, false};
+    for (const TensorSpec& spec : signature.inputs)
+      names.facts[spec.name] = {dtypes_of(spec.type, signature), false, spec.role == Role::mask};
+    for (const OutputSpec& spec : signature.saved)
+      names.facts[spec.name] = {dtypes_of(spec.type, signature), false, false};
   }
 
   void read_codes(const OpSignature& signature, ArgumentNames& names) {
     if (root_.find("dtypes") == nullptr) return;
-    const std::vector<std::string> types = {"fp64", "fp32", "fp16", "bf16", "e4m3fn", "e5m2", "i32", "i64", "u8"};  // from AC_FP64 = 1
+    const std::vector<std::string> types = {"fp64", "fp32", "fp16", "bf16", "e4m3fn",
+                                            "e5m2", "i32",  "i64",  "u8"};  // from AC_FP64 = 1
     const TomlSection section(file_, *root_.find("dtypes"), "dtypes", types);
     for (std::size_t i = 0; i < types.size(); ++i)
-      if (const auto code = section.integer(types[i])) names.dtype_codes[static_cast<std::int32_t>(i) + AC_FP64] = *code;
+      if (const auto code = section.integer(types[i]))
+        names.dtype_codes[static_cast<std::int32_t>(i) + AC_FP64] = *code;
     for (const Dtype storage : signature.precision.storage)
       if (section.find(ampcheck::name(storage)) == nullptr)
-        file_.fail(root_.place("dtypes"), std::string("dtypes, got no code for ") + ampcheck::name(storage) + ", want one for each storage type");
+        file_.fail(root_.place("dtypes"), std::string("dtypes, got no code for ") + ampcheck::name(storage) +
+                                              ", want one for each storage type");
   }
 
   void read_launchers(const OpSignature& signature) {
@@ -449,10 +518,13 @@ class Reader {
     if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
     if (!library.has_parent_path()) library = "." / library;  // dlopen searches the system for a name without a slash
     library_ = std::make_shared<LauncherLibrary>(library.string());
-    const bool differentiable = std::any_of(signature.inputs.begin(), signature.inputs.end(), [](const TensorSpec& s) { return s.has_gradient(); });
+    const bool differentiable = std::any_of(signature.inputs.begin(), signature.inputs.end(),
+                                            [](const TensorSpec& s) { return s.has_gradient(); });
     out_.forward = launcher("forward", signature, out_.forward_names);
-    if (differentiable || root_.find("backward") != nullptr) out_.backward = launcher("backward", signature, out_.backward_names);
-    if (root_.find("double_backward") != nullptr) out_.double_backward = launcher("double_backward", signature, out_.double_backward_names);
+    if (differentiable || root_.find("backward") != nullptr)
+      out_.backward = launcher("backward", signature, out_.backward_names);
+    if (root_.find("double_backward") != nullptr)
+      out_.double_backward = launcher("double_backward", signature, out_.double_backward_names);
   }
 
   std::unique_ptr<Launcher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
@@ -466,30 +538,42 @@ class Reader {
     out.library = library_;
     read_symbols(section, signature, out);
     out.returns_status = section.choice("returns", {"void", "status"}).value_or(0) == 1;
-    if (const auto bytes = section.text("workspace")) out.workspace = argument(section.find("workspace")->place, [&] { return ArgumentValue::parse(*bytes, names); });
+    if (const auto bytes = section.text("workspace"))
+      out.workspace = argument(section.find("workspace")->place, [&] { return ArgumentValue::parse(*bytes, names); });
     const TomlNode* const list = section.find("arguments");
-    if (list == nullptr) file_.fail(section.place(), "arguments, got none, want an array of C parameters such as \"const void* x\"");
+    if (list == nullptr)
+      file_.fail(section.place(), "arguments, got none, want an array of C parameters such as \"const void* x\"");
     const std::vector<std::string> texts = section.texts("arguments");
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const TomlPlace place = list->entries[i].value.place;
       out.arguments.push_back(argument(place, [&] { return LauncherArgument::parse(texts[i], names); }));
-      if (out.arguments.back().uses_workspace() && !out.workspace) file_.fail(place, "arguments, got a workspace without its size, want workspace = \"4 * N\" (bytes) in [" + std::string(pass) + "]");
+      if (out.arguments.back().uses_workspace() && !out.workspace)
+        file_.fail(place, "arguments, got a workspace without its size, want workspace = \"4 * N\" (bytes) in [" +
+                              std::string(pass) + "]");
     }
     require_written(pass, signature, names, out.arguments, section.place("arguments"));
     return std::make_unique<Launcher>(std::move(out), names);
   }
 
   /// A result that no argument passes would be judged as the garbage that its memory holds.
-  void require_written(const std::string& pass, const OpSignature& signature, const ArgumentNames& names, const std::vector<LauncherArgument>& arguments, TomlPlace place) const {
+  void require_written(const std::string& pass, const OpSignature& signature, const ArgumentNames& names,
+                       const std::vector<LauncherArgument>& arguments, TomlPlace place) const {
     const auto passes = [&](const std::string& tensor) {
-      return std::any_of(arguments.begin(), arguments.end(), [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); });
+      return std::any_of(arguments.begin(), arguments.end(),
+                         [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); });
     };
     for (const auto& [tensor, facts] : names.facts) {
-      const bool over_input = std::any_of(signature.launch.in_place.begin(), signature.launch.in_place.end(), [&, name = tensor](const auto& pair) { return pair.first == name && passes(pair.second); });
+      const bool over_input =
+          std::any_of(signature.launch.in_place.begin(), signature.launch.in_place.end(),
+                      [&, name = tensor](const auto& pair) { return pair.first == name && passes(pair.second); });
       if (!facts.written || passes(tensor) || over_input) continue;
-      const auto of = std::find_if(signature.inputs.begin(), signature.inputs.end(), [&, name = tensor](const TensorSpec& input) { return gradient_name(input.name) == name; });
+      const auto of =
+          std::find_if(signature.inputs.begin(), signature.inputs.end(),
+                       [&, name = tensor](const TensorSpec& input) { return gradient_name(input.name) == name; });
       file_.fail(place, "arguments of [" + pass + "], got no '" + tensor + "', want such as \"void* " + tensor + "\"" +
-                            (pass == "forward" || of == signature.inputs.end() ? "" : ", or gradient = false for the input '" + of->name + "'"));
+                            (pass == "forward" || of == signature.inputs.end()
+                                 ? ""
+                                 : ", or gradient = false for the input '" + of->name + "'"));
     }
   }
 
@@ -506,7 +590,8 @@ class Reader {
 
   void read_symbols(const TomlSection& section, const OpSignature& signature, LauncherDescription& out) const {
     const TomlNode* const symbol = section.find("symbol");
-    if (symbol == nullptr) file_.fail(section.place(), "symbol, got none, want the name of the launcher, or { fp32 = \"f\", bf16 = \"g\" }");
+    if (symbol == nullptr)
+      file_.fail(section.place(), "symbol, got none, want the name of the launcher, or { fp32 = \"f\", bf16 = \"g\" }");
     if (symbol->kind == TomlNode::Kind::text) {
       out.symbols[0] = *section.text("symbol");
       return;
@@ -514,14 +599,17 @@ class Reader {
     const TomlSection symbols(file_, *symbol, "symbol", kFloats);
     for (const Dtype storage : signature.precision.storage) {
       const auto name = symbols.text(ampcheck::name(storage));
-      if (!name) file_.fail(symbol->place, std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
+      if (!name)
+        file_.fail(symbol->place,
+                   std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
       out.symbols[ac_dtype_of(storage)] = *name;
     }
   }
 
-  inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32", "i64", "u8", "fp16", "bf16", "e4m3fn", "e5m2"};
+  inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32",   "i64", "u8",
+                                                         "fp16",    "bf16",      "e4m3fn", "e5m2"};
   inline static const std::vector<std::string> kFloats = {"fp32", "fp16", "bf16", "e4m3fn", "e5m2"};  // from AC_FP32
-  inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};                        // accumulators, from AC_FP32
+  inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};  // accumulators, from AC_FP32
 
   TomlFile file_;
   LauncherOp& out_;
@@ -539,7 +627,8 @@ TomlOp op_of_toml(const std::string& text, const std::string& path) {
     TomlOp out = Reader(TomlFile(text, path), *held).read();
     // The kernels point into `held`.
     for (OpDef* op : {&out.op, out.backward_op ? &*out.backward_op : nullptr})
-      for (kernels::KernelFn* kernel : op == nullptr ? std::vector<kernels::KernelFn*>() : std::vector{&op->kernel.forward, &op->kernel.backward})
+      for (kernels::KernelFn* kernel :
+           op == nullptr ? std::vector<kernels::KernelFn*>() : std::vector{&op->kernel.forward, &op->kernel.backward})
         *kernel = [held, inner = std::move(*kernel)](const kernels::KernelCall& call) { inner(call); };
     out.resolve = [held, path] {
       try {

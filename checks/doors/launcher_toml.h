@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TOML file that describes an op whose kernels are launchers of an existing shared library: no code is written for ampcheck.
+// A TOML file that describes an op whose kernels are launchers of an existing shared library: no code is written for
+// ampcheck.
 //
 //   library = "./libmy_norm.so"                      # beside this file
 //   name = "my_norm"
@@ -11,14 +12,15 @@
 //   dtypes = { fp32 = 0, bf16 = 2 }
 //   [forward]
 //   symbol = "launch_my_norm"
-//   arguments = ["const void* x", "const void* weight", "void* y", "int64_t N", "int64_t D", "float eps", "int dtype", "cudaStream_t stream"]
-//   [backward]
+//   arguments = ["const void* x", "const void* weight", "void* y", "int64_t N", "int64_t D", "float eps", "int dtype",
+//   "cudaStream_t stream"] [backward]
 //   ...
-//   [double_backward]                                # if there is one: its tensors are those of the backward, "dgrad_x" and "ddy"
+//   [double_backward]                                # if there is one: its tensors are those of the backward,
+//   "dgrad_x" and "ddy"
 //   ...
 //
-// It becomes the description of a C plug-in (src/api/ampcheck/ampcheck_op.h), read by the same code, whose kernels call through
-// libffi. Arguments: checks/doors/launcher_argument.h.
+// It becomes the description of a C plug-in (src/api/ampcheck/ampcheck_op.h), read by the same code, whose kernels call
+// through libffi. Arguments: checks/doors/launcher_argument.h.
 #pragma once
 
 #include <functional>
@@ -33,11 +35,11 @@ namespace ampcheck::checks {
 struct TomlOp {
   OpDef op;
   std::optional<OpDef> backward_op;  ///< the backward as an op, where the file has a double backward
-  std::function<void()> resolve;  ///< EnvironmentError without the library, PluginError without a symbol
+  std::function<void()> resolve;     ///< EnvironmentError without the library, PluginError without a symbol
 };
 
-/// `path` is the file as the user wrote it: it stands in messages, and the library lies relative to its folder. Nothing is
-/// loaded. Throws PluginError "[my_op.toml:12:5] what, got X, want Y".
+/// `path` is the file as the user wrote it: it stands in messages, and the library lies relative to its folder. Nothing
+/// is loaded. Throws PluginError "[my_op.toml:12:5] what, got X, want Y".
 TomlOp op_of_toml(const std::string& text, const std::string& path);
 
 }  // namespace ampcheck::checks

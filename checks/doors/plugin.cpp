@@ -22,7 +22,8 @@ std::string as_file(const std::string& path) { return path.find('/') == std::str
 
 /// An op of launchers that a TOML file describes.
 Plugin load_toml(const std::string& path, Opening opening) {
-  if (std::error_code error; !std::filesystem::is_regular_file(path, error)) throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error))
+    throw EnvironmentError("[plug-in] got '" + path + "', which is no file, want a TOML file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw EnvironmentError("[plug-in] got '" + path + "', which cannot be read");
   std::string text(kMostTomlBytes + 1, '\0');  // one more is an error of the reader
@@ -44,11 +45,13 @@ Plugin load(const std::string& path, Opening opening) {
   void* library = dlopen(as_file(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();
-    throw EnvironmentError("[plug-in] got '" + path + "', which cannot be loaded: " + (why == nullptr ? "no reason given" : why));
+    throw EnvironmentError("[plug-in] got '" + path +
+                           "', which cannot be loaded: " + (why == nullptr ? "no reason given" : why));
   }
   const auto describe = reinterpret_cast<const ac_plugin* (*)()>(dlsym(library, kSymbol));
   if (describe == nullptr)
-    throw PluginError("[" + path + "] got a library without the function " + kSymbol + ", want one built with ampcheck/op.h or ampcheck/ampcheck_op.h");
+    throw PluginError("[" + path + "] got a library without the function " + kSymbol +
+                      ", want one built with ampcheck/op.h or ampcheck/ampcheck_op.h");
   const ac_plugin* description = nullptr;
   try {
     description = describe();

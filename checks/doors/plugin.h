@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops of a user's shared library (src/api/ampcheck/ampcheck_op.h): each becomes an OpDef and takes the road of a built-in op.
+// Ops of a user's shared library (src/api/ampcheck/ampcheck_op.h): each becomes an OpDef and takes the road of a
+// built-in op.
 #pragma once
 
 #include <string>
@@ -28,7 +29,7 @@ struct RefusedOp {
 };
 
 struct Plugin {
-  std::string path;         ///< as the user wrote it: goes into replay lines
+  std::string path;  ///< as the user wrote it: goes into replay lines
   std::vector<OpDef> ops;
   std::vector<RefusedOp> refused = {};
 };
@@ -36,13 +37,14 @@ struct Plugin {
 /// Whether kernels are to be called. A TOML file is enough to describe its op: its library is then not opened.
 enum class Opening { describe, run };
 
-/// Loads a library, or the library of a TOML file (checks/doors/launcher_toml.h), for the life of the process; a second call with the
-/// same path gives the same object. Loading runs its static initialisers and nothing of its kernels. Throws EnvironmentError if it
-/// cannot be loaded, PluginError if it describes no valid ops.
+/// Loads a library, or the library of a TOML file (checks/doors/launcher_toml.h), for the life of the process; a second
+/// call with the same path gives the same object. Loading runs its static initialisers and nothing of its kernels.
+/// Throws EnvironmentError if it cannot be loaded, PluginError if it describes no valid ops.
 const Plugin& load_plugin(const std::string& path, Opening opening = Opening::run);
 
 /// The ops of a description. `where` names the library in messages. Every field is validated and every form recorded at
-/// the first sample shape, with and without the optional inputs. Throws PluginError; with `refused`, of a single op only if no other is valid.
+/// the first sample shape, with and without the optional inputs. Throws PluginError; with `refused`, of a single op
+/// only if no other is valid.
 std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where, std::vector<RefusedOp>* refused = nullptr);
 
 }  // namespace ampcheck::checks

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// From a plug-in's description to op definitions. The description is hostile until proved otherwise: every pointer, count,
-// size and text is checked before it is used.
+// From a plug-in's description to op definitions. The description is hostile until proved otherwise: every pointer,
+// count, size and text is checked before it is used.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -9,10 +9,10 @@
 #include <set>
 #include <utility>
 
-#include "checks/doors/plugin.h"
-#include "checks/doors/plugin_kernel.h"
 #include "checks/define/rows.h"
 #include "checks/define/second_order.h"
+#include "checks/doors/plugin.h"
+#include "checks/doors/plugin_kernel.h"
 #include "reference/certify/certify.h"
 #include "reference/text/formula_text.h"
 #include "src/op_call.h"
@@ -22,7 +22,7 @@ namespace ampcheck::checks {
 namespace {
 
 constexpr std::uint32_t kMostStructSize = 1 << 16;
-constexpr int kMostEntries = 64;      ///< tensors, attributes, dims, forms
+constexpr int kMostEntries = 64;  ///< tensors, attributes, dims, forms
 constexpr int kMostOps = 10'000;
 constexpr std::size_t kMostName = 64, kMostLine = 400;
 constexpr std::int64_t kMostExtent = std::int64_t{1} << 24;
@@ -43,8 +43,11 @@ class Place {
 };
 
 // Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
-static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 && sizeof(ac_extension) == 24 && sizeof(ac_double_backward) == 16 && sizeof(ac_input) == 48 && offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 &&
-              sizeof(ac_dim) == 56 && sizeof(ac_math) == 80 && offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 && sizeof(ac_form) == 24);
+static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 &&
+              sizeof(ac_extension) == 24 && sizeof(ac_double_backward) == 16 && sizeof(ac_input) == 48 &&
+              offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 && sizeof(ac_dim) == 56 &&
+              sizeof(ac_math) == 80 && offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 &&
+              sizeof(ac_form) == 24);
 
 /// The size of a struct in the first plug-ins: fields that were appended since may be missing.
 template <class T>
@@ -56,13 +59,15 @@ constexpr std::size_t kFirstSize<ac_contract> = offsetof(ac_contract, largest_in
 template <>
 constexpr std::size_t kFirstSize<ac_op> = offsetof(ac_op, jvp);
 
-/// A struct as this program knows it: fields beyond the plug-in's struct_size are zero. Sizes are those of version 1 or larger.
+/// A struct as this program knows it: fields beyond the plug-in's struct_size are zero. Sizes are those of version 1 or
+/// larger.
 template <class T>
 T sized(const T* from, const Place& place) {
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
   if (size < kFirstSize<T> || size > kMostStructSize)
-    place.fail("struct_size, got " + std::to_string(size) + ", want " + std::to_string(kFirstSize<T>) + " or more (sizeof the struct)");
+    place.fail("struct_size, got " + std::to_string(size) + ", want " + std::to_string(kFirstSize<T>) +
+               " or more (sizeof the struct)");
   T out = {};
   std::memcpy(&out, from, std::min<std::size_t>(size, sizeof out));
   return out;
@@ -71,15 +76,20 @@ T sized(const T* from, const Place& place) {
 /// An array whose elements have the struct_size of the first.
 template <class T>
 std::vector<T> array(const T* from, std::int32_t count, const char* what, const Place& place, int most = kMostEntries) {
-  if (count < 0 || count > most) place.fail(std::string(what) + " count, got " + std::to_string(count) + ", want 0 to " + std::to_string(most));
-  if (count > 0 && from == nullptr) place.fail(std::string(what) + "s, got a null pointer and count " + std::to_string(count));
+  if (count < 0 || count > most)
+    place.fail(std::string(what) + " count, got " + std::to_string(count) + ", want 0 to " + std::to_string(most));
+  if (count > 0 && from == nullptr)
+    place.fail(std::string(what) + "s, got a null pointer and count " + std::to_string(count));
   std::vector<T> out;
   for (std::int32_t i = 0; i < count; ++i) {
     const Place at = place.entry(what, i);
     const std::size_t step = sized(from, at).struct_size;
-    const T* element = reinterpret_cast<const T*>(reinterpret_cast<const std::byte*>(from) + step * static_cast<std::size_t>(i));
+    const T* element =
+        reinterpret_cast<const T*>(reinterpret_cast<const std::byte*>(from) + step * static_cast<std::size_t>(i));
     out.push_back(sized(element, at));
-    if (out.back().struct_size != step) at.fail("struct_size, got " + std::to_string(out.back().struct_size) + ", want that of the first element, " + std::to_string(step));
+    if (out.back().struct_size != step)
+      at.fail("struct_size, got " + std::to_string(out.back().struct_size) + ", want that of the first element, " +
+              std::to_string(step));
   }
   return out;
 }
@@ -95,7 +105,8 @@ std::string text(const char* from, std::size_t most, const char* what, const Pla
 std::string one_line(const char* from, const char* what, const Place& place) {
   std::string out = text(from, kMostLine, what, place);
   for (const char c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) place.fail(std::string(what) + ", got a control character, want one line of text");
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      place.fail(std::string(what) + ", got a control character, want one line of text");
   return out;
 }
 
@@ -103,7 +114,8 @@ std::string name_of(const char* from, const char* what, const Place& place) {
   const std::string out = text(from, kMostName, what, place);
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  const bool right = !out.empty() && letter(out.front()) && std::all_of(out.begin(), out.end(), [&](char c) { return letter(c) || digit(c); });
+  const bool right = !out.empty() && letter(out.front()) &&
+                     std::all_of(out.begin(), out.end(), [&](char c) { return letter(c) || digit(c); });
   if (!right) {
     std::string shown = out;
     for (char& c : shown)
@@ -116,7 +128,8 @@ std::string name_of(const char* from, const char* what, const Place& place) {
 template <class E>
 E choice(std::int32_t value, std::initializer_list<E> choices, const char* what, const Place& place) {
   if (value < 0 || static_cast<std::size_t>(value) >= choices.size())
-    place.fail(std::string(what) + ", got " + std::to_string(value) + ", want 0 to " + std::to_string(choices.size() - 1));
+    place.fail(std::string(what) + ", got " + std::to_string(value) + ", want 0 to " +
+               std::to_string(choices.size() - 1));
   return choices.begin()[value];
 }
 
@@ -124,7 +137,8 @@ void require_flags(std::uint32_t flags, std::uint32_t known, const Place& place)
   if ((flags & ~known) != 0) place.fail("flags, got the unknown bits " + std::to_string(flags & ~known));
 }
 
-constexpr auto kTypes = {TypeRule::storage, TypeRule::parameter, TypeRule::fp32, TypeRule::i64, TypeRule::u8, TypeRule::fp16, TypeRule::bf16, TypeRule::e4m3fn, TypeRule::e5m2};
+constexpr auto kTypes = {TypeRule::storage, TypeRule::parameter, TypeRule::fp32,   TypeRule::i64, TypeRule::u8,
+                         TypeRule::fp16,    TypeRule::bf16,      TypeRule::e4m3fn, TypeRule::e5m2};
 
 /// One op, read field by field into a definition.
 class OpReader {
@@ -137,7 +151,8 @@ class OpReader {
     place_ = place_.in("'" + signature_.name + "'");
     signature_.summary = one_line(op_.summary, "summary", place_);
     require_flags(op_.flags, AC_OP_STRIDED | AC_OP_SERIAL | AC_OP_BATCH_INVARIANT, place_);
-    if ((op_.devices & ~std::uint32_t{AC_ON_CPU | AC_ON_CUDA}) != 0) place_.fail("devices, got " + std::to_string(op_.devices) + ", want AC_ON_CPU, AC_ON_CUDA or both");
+    if ((op_.devices & ~std::uint32_t{AC_ON_CPU | AC_ON_CUDA}) != 0)
+      place_.fail("devices, got " + std::to_string(op_.devices) + ", want AC_ON_CPU, AC_ON_CUDA or both");
     read_dims();
     read_inputs();
     read_outputs();
@@ -176,13 +191,16 @@ class OpReader {
       const Place at = place_.entry("dim", static_cast<int>(i));
       const std::string symbol = name_of(dims[i].symbol, "symbol", at);
       claim(symbol, at);
-      const std::int64_t least = dims[i].least, most = dims[i].most == 0 ? kMostExtent : dims[i].most, multiple = std::max(dims[i].multiple_of, 1);
+      const std::int64_t least = dims[i].least, most = dims[i].most == 0 ? kMostExtent : dims[i].most,
+                         multiple = std::max(dims[i].multiple_of, 1);
       if (dims[i].multiple_of < 0 || least < 0 || most < least || most > kMostExtent)
-        at.fail("multiple_of, least and most, got " + std::to_string(dims[i].multiple_of) + ", " + std::to_string(least) + " and " + std::to_string(dims[i].most) +
+        at.fail("multiple_of, least and most, got " + std::to_string(dims[i].multiple_of) + ", " +
+                std::to_string(least) + " and " + std::to_string(dims[i].most) +
                 ", want 0 or more, and least <= most <= 2^24");
       for (const std::int64_t extent : dims[i].samples)
         if (extent < std::max<std::int64_t>(least, 1) || extent > most || extent % multiple != 0)
-          at.fail("sample extent, got " + std::to_string(extent) + ", want " + std::to_string(std::max<std::int64_t>(least, 1)) + " to " + std::to_string(most) +
+          at.fail("sample extent, got " + std::to_string(extent) + ", want " +
+                  std::to_string(std::max<std::int64_t>(least, 1)) + " to " + std::to_string(most) +
                   (multiple > 1 ? ", a multiple of " + std::to_string(multiple) : ""));
       signature_.dims.push_back({symbol, {dims[i].samples[0], dims[i].samples[1], dims[i].samples[2]}});
       limits_.push_back({symbol, least, most, multiple});
@@ -190,13 +208,15 @@ class OpReader {
     signature_.valid = [limits = limits_](const Dims& at, const Attributes&) {
       return std::all_of(limits.begin(), limits.end(), [&](const Limit& limit) {
         const auto found = at.find(limit.symbol);
-        return found == at.end() || (found->second >= limit.least && found->second <= limit.most && found->second % limit.multiple == 0);
+        return found == at.end() ||
+               (found->second >= limit.least && found->second <= limit.most && found->second % limit.multiple == 0);
       });
     };
   }
 
   bool is_dim(const std::string& symbol) const {
-    return std::any_of(signature_.dims.begin(), signature_.dims.end(), [&](const DimSpec& dim) { return dim.symbol == symbol; });
+    return std::any_of(signature_.dims.begin(), signature_.dims.end(),
+                       [&](const DimSpec& dim) { return dim.symbol == symbol; });
   }
 
   void require_dim(const std::string& symbol, const char* what, const Place& place) const {
@@ -211,7 +231,8 @@ class OpReader {
     for (std::size_t i = 0; i < inputs.size(); ++i) read_input(inputs[i], place_.entry("input", static_cast<int>(i)));
     for (const DimSpec& dim : signature_.dims)
       if (!used_dims_.contains(dim.symbol)) place_.fail("dim '" + dim.symbol + "', got no input that has it");
-    if (std::none_of(signature_.inputs.begin(), signature_.inputs.end(), [](const TensorSpec& s) { return s.type == TypeRule::storage && !s.optional; }))
+    if (std::none_of(signature_.inputs.begin(), signature_.inputs.end(),
+                     [](const TensorSpec& s) { return s.type == TypeRule::storage && !s.optional; }))
       place_.fail("inputs, got none of the storage type, want at least one that is not optional");
   }
 
@@ -223,28 +244,37 @@ class OpReader {
     require_flags(input.flags, AC_OPTIONAL | AC_NO_GRADIENT | AC_ROW_INDEPENDENT | AC_ACCUMULATES, at);
     spec.dims = text(input.dims, kMostLine, "dims", at);
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
-    if (symbols.size() > static_cast<std::size_t>(kMaxRank)) at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
+    if (symbols.size() > static_cast<std::size_t>(kMaxRank))
+      at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
     std::set<std::string> own;
     for (const std::string& symbol : symbols) {
       require_dim(symbol, "dims", at);
       if (!own.insert(symbol).second) at.fail("dims, got '" + symbol + "' twice in one tensor");
       used_dims_.insert(symbol);
     }
-    spec.role = choice(input.role, {Role::data, Role::weight, Role::bias, Role::mask, Role::index, Role::target, Role::probability, Role::log_probability, Role::angle, Role::quantized}, "role", at);
+    spec.role = choice(input.role,
+                       {Role::data, Role::weight, Role::bias, Role::mask, Role::index, Role::target, Role::probability,
+                        Role::log_probability, Role::angle, Role::quantized},
+                       "role", at);
     spec.type = choice(input.type, kTypes, "type", at);
     spec.domain = choice(input.domain, {Domain::any, Domain::positive, Domain::unit_interval}, "domain", at);
     spec.optional = (input.flags & AC_OPTIONAL) != 0;
     const bool integer = spec.type == TypeRule::i64 || spec.type == TypeRule::u8;
     spec.differentiable = (input.flags & AC_NO_GRADIENT) == 0 && !integer;
     const bool indexes = spec.role == Role::index || spec.role == Role::target;
-    if (indexes != (spec.type == TypeRule::i64)) at.fail("role and type, want AC_TYPE_I64 for AC_INDEX and AC_TARGET, and for these alone");
-    if (spec.type == TypeRule::u8 && spec.role != Role::mask && spec.role != Role::quantized) at.fail("role, want AC_MASK or AC_QUANTIZED for AC_TYPE_U8");
+    if (indexes != (spec.type == TypeRule::i64))
+      at.fail("role and type, want AC_TYPE_I64 for AC_INDEX and AC_TARGET, and for these alone");
+    if (spec.type == TypeRule::u8 && spec.role != Role::mask && spec.role != Role::quantized)
+      at.fail("role, want AC_MASK or AC_QUANTIZED for AC_TYPE_U8");
     if (spec.role == Role::quantized && spec.type != TypeRule::u8) at.fail("type, want AC_TYPE_U8 for AC_QUANTIZED");
     spec.index_dim = text(input.index_dim, kMostName, "index_dim", at);
     if (indexes) require_dim(spec.index_dim, "index_dim", at);
-    if (!indexes && !spec.index_dim.empty()) at.fail("index_dim, got '" + spec.index_dim + "' for an input that is no index");
-    if (spec.has_gradient()) note_flags(gradient_name(spec.name), input.flags, at);
-    else if ((input.flags & (AC_ROW_INDEPENDENT | AC_ACCUMULATES)) != 0) at.fail("flags, got a promise for the gradient of an input that has none");
+    if (!indexes && !spec.index_dim.empty())
+      at.fail("index_dim, got '" + spec.index_dim + "' for an input that is no index");
+    if (spec.has_gradient())
+      note_flags(gradient_name(spec.name), input.flags, at);
+    else if ((input.flags & (AC_ROW_INDEPENDENT | AC_ACCUMULATES)) != 0)
+      at.fail("flags, got a promise for the gradient of an input that has none");
     signature_.inputs.push_back(spec);
   }
 
@@ -265,8 +295,11 @@ class OpReader {
       const std::string over = text(outputs[i].in_place, kMostName, "in_place", at);
       if (!over.empty()) {
         const TensorSpec* input = signature_.input(over);
-        if (input == nullptr || input->type != spec.type) at.fail("in_place, got '" + over + "', want an input of the same type");
-        if (op_.form_count == 0 && spec.dims != input->dims) at.fail("dims, got '" + spec.dims + "', want those of '" + over + "', which it overwrites: '" + input->dims + "'");
+        if (input == nullptr || input->type != spec.type)
+          at.fail("in_place, got '" + over + "', want an input of the same type");
+        if (op_.form_count == 0 && spec.dims != input->dims)
+          at.fail("dims, got '" + spec.dims + "', want those of '" + over + "', which it overwrites: '" + input->dims +
+                  "'");
         signature_.launch.in_place.emplace_back(spec.name, over);
       }
       signature_.outputs.push_back(spec);
@@ -276,7 +309,8 @@ class OpReader {
       const Place at = place_.entry("saved", static_cast<int>(i));
       signature_.saved.push_back(read_output(saved[i], 0, at));
       // Its name stands in stored(...) alone, and may be that of a statement.
-      if (names_.contains(signature_.saved.back().name)) at.fail("name, got '" + signature_.saved.back().name + "' a second time");
+      if (names_.contains(signature_.saved.back().name))
+        at.fail("name, got '" + signature_.saved.back().name + "' a second time");
       if (saved[i].in_place != nullptr) at.fail("in_place, got it for a saved tensor");
     }
   }
@@ -286,9 +320,11 @@ class OpReader {
     OutputSpec spec = {name_of(output.name, "name", at), choice(output.type, kTypes, "type", at)};
     spec.dims = text(output.dims, kMostLine, "dims", at);
     const std::vector<std::string> symbols = OpSignature::symbols(TensorSpec{.name = spec.name, .dims = spec.dims});
-    if (symbols.size() > static_cast<std::size_t>(kMaxRank)) at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
+    if (symbols.size() > static_cast<std::size_t>(kMaxRank))
+      at.fail("dims, got " + std::to_string(symbols.size()) + " dimensions, want at most 8");
     for (const std::string& symbol : symbols) require_dim(symbol, "dims", at);
-    if (op_.form_count == 0 && output.dims == nullptr) at.fail("dims, got none, want its symbols: an op without a formula has no other way to say its shape");
+    if (op_.form_count == 0 && output.dims == nullptr)
+      at.fail("dims, got none, want its symbols: an op without a formula has no other way to say its shape");
     if (spec.type == TypeRule::parameter || spec.type == TypeRule::i64 || spec.type == TypeRule::u8)
       at.fail("type, got " + std::to_string(output.type) + ", want AC_TYPE_STORAGE or a floating type");
     return spec;
@@ -301,8 +337,10 @@ class OpReader {
       const ac_attribute& from = attributes[i];
       AttributeSpec spec = {name_of(from.name, "name", at), from.default_value};
       claim(spec.name, at);
-      if (from.other_count < 0 || from.other_count > kMostEntries || (from.other_count > 0 && from.other_values == nullptr))
-        at.fail("other_values, got count " + std::to_string(from.other_count) + (from.other_values == nullptr ? " and a null pointer" : "") + ", want 0 to 64");
+      if (from.other_count < 0 || from.other_count > kMostEntries ||
+          (from.other_count > 0 && from.other_values == nullptr))
+        at.fail("other_values, got count " + std::to_string(from.other_count) +
+                (from.other_values == nullptr ? " and a null pointer" : "") + ", want 0 to 64");
       for (std::int32_t k = 0; k < from.other_count; ++k) spec.other_values.emplace_back(from.other_values[k]);
       for (const AttributeValue& value : spec.other_values)
         if (!std::isfinite(std::get<double>(value))) at.fail("other_values, got a number that is not finite");
@@ -319,21 +357,30 @@ class OpReader {
     if (op_.contract == nullptr) return;
     const Place at = place_.in("contract");
     const ac_contract contract = sized(op_.contract, at);
-    if (contract.storage_count < 0 || contract.storage_count > 5 || (contract.storage_count > 0 && contract.storage == nullptr))
+    if (contract.storage_count < 0 || contract.storage_count > 5 ||
+        (contract.storage_count > 0 && contract.storage == nullptr))
       at.fail("storage, got count " + std::to_string(contract.storage_count) + ", want 0 to 5 types");
-    const auto one_of = [&](std::int32_t dtype, std::initializer_list<Dtype> known, const char* what, const char* want) {
+    const auto one_of = [&](std::int32_t dtype, std::initializer_list<Dtype> known, const char* what,
+                            const char* want) {
       for (const Dtype k : known)
         if (ac_dtype_of(k) == dtype) return k;
       at.fail(std::string(what) + ", got " + std::to_string(dtype) + ", want " + want);
     };
     if (contract.storage_count > 0) out.storage.clear();
     for (std::int32_t i = 0; i < contract.storage_count; ++i) {
-      out.storage.push_back(one_of(contract.storage[i], {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2}, "storage", "AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN or AC_E5M2"));
-      if (std::count(out.storage.begin(), out.storage.end(), out.storage.back()) > 1) at.fail("storage, got a type twice");
+      out.storage.push_back(one_of(contract.storage[i],
+                                   {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2}, "storage",
+                                   "AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN or AC_E5M2"));
+      if (std::count(out.storage.begin(), out.storage.end(), out.storage.back()) > 1)
+        at.fail("storage, got a type twice");
     }
-    if (contract.compute != 0 && contract.compute != AC_FP32) at.fail("compute, got " + std::to_string(contract.compute) + ", want AC_FP32");
-    if (contract.accumulate != 0) out.accumulate = one_of(contract.accumulate, {Dtype::fp32, Dtype::fp16, Dtype::bf16}, "accumulate", "AC_FP32, AC_FP16 or AC_BF16");
-    if (contract.summation_depth < 0) at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + ", want 0 or more");
+    if (contract.compute != 0 && contract.compute != AC_FP32)
+      at.fail("compute, got " + std::to_string(contract.compute) + ", want AC_FP32");
+    if (contract.accumulate != 0)
+      out.accumulate = one_of(contract.accumulate, {Dtype::fp32, Dtype::fp16, Dtype::bf16}, "accumulate",
+                              "AC_FP32, AC_FP16 or AC_BF16");
+    if (contract.summation_depth < 0)
+      at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + ", want 0 or more");
     out.summation_depth = contract.summation_depth;
     out.flushes_subnormals = contract.flushes_subnormals != 0;
     out.atomics = contract.atomics != 0;
@@ -343,24 +390,32 @@ class OpReader {
 
   void read_range(const ac_contract& contract, const Place& at) {
     RangeContract& out = signature_.range;
-    if (!(contract.largest_input >= 0) || !std::isfinite(contract.largest_input)) at.fail("largest_input, got " + number_text(contract.largest_input) + ", want 0 for none, or a size");
-    if (contract.largest_input > 0 && op_.form_count == 0) at.fail("largest_input, got one for an op without a form, want one that says which numbers are due");
+    if (!(contract.largest_input >= 0) || !std::isfinite(contract.largest_input))
+      at.fail("largest_input, got " + number_text(contract.largest_input) + ", want 0 for none, or a size");
+    if (contract.largest_input > 0 && op_.form_count == 0)
+      at.fail("largest_input, got one for an op without a form, want one that says which numbers are due");
     out.largest_input = contract.largest_input;
     const double low = contract.smallest_scale, high = contract.largest_scale;
     if (low == 0 && high == 0) return;
     const auto power_of_two = [](double v) { return std::isnormal(v) && v > 0 && std::ldexp(1.0, std::ilogb(v)) == v; };
     if (!power_of_two(low) || !power_of_two(high) || low > high)
-      at.fail("loss_scales, got " + number_text(low) + " and " + number_text(high) + ", want powers of two, the smaller one first");
-    if (op_.backward == nullptr || op_.form_count == 0) at.fail("loss_scales, got some for an op without " + std::string(op_.backward == nullptr ? "a backward" : "a form") + ", want one that they can be tried on");
+      at.fail("loss_scales, got " + number_text(low) + " and " + number_text(high) +
+              ", want powers of two, the smaller one first");
+    if (op_.backward == nullptr || op_.form_count == 0)
+      at.fail("loss_scales, got some for an op without " +
+              std::string(op_.backward == nullptr ? "a backward" : "a form") + ", want one that they can be tried on");
     out.smallest_scale = low, out.largest_scale = high;
   }
 
   static MathSet math_set(const ac_math& from, const Place& at) {
     MathSet out = from.cuda != 0 ? cuda_math() : glibc_math();
-    const std::pair<double, double*> given[] = {{from.exp, &out.exp}, {from.expm1, &out.expm1}, {from.log, &out.log}, {from.log1p, &out.log1p}, {from.tanh, &out.tanh},
-                                                {from.erf, &out.erf}, {from.erfc, &out.erfc}, {from.sqrt, &out.sqrt}, {from.rsqrt, &out.rsqrt}};
+    const std::pair<double, double*> given[] = {
+        {from.exp, &out.exp},     {from.expm1, &out.expm1}, {from.log, &out.log},
+        {from.log1p, &out.log1p}, {from.tanh, &out.tanh},   {from.erf, &out.erf},
+        {from.erfc, &out.erfc},   {from.sqrt, &out.sqrt},   {from.rsqrt, &out.rsqrt}};
     for (const auto& [ulps, to] : given) {
-      if (!(ulps >= 0 && ulps <= 1e6) || (ulps > 0 && ulps < 0.5)) at.fail("ulps, got " + number_text(ulps) + ", want 0 for the default, or 0.5 to 1e6");
+      if (!(ulps >= 0 && ulps <= 1e6) || (ulps > 0 && ulps < 0.5))
+        at.fail("ulps, got " + number_text(ulps) + ", want 0 for the default, or 0.5 to 1e6");
       if (ulps > 0) *to = ulps, out.name = "declared";
     }
     return out;
@@ -370,23 +425,30 @@ class OpReader {
     LaunchContract& launch = signature_.launch;
     launch.row_dim = text(op_.row_dim, kMostName, "row_dim", place_);
     for (const std::string& symbol : row_symbols(signature_)) require_dim(symbol, "row_dim", place_);
-    if (launch.row_dim.empty() && !launch.row_independent.empty()) place_.fail("row_dim, got none, want the symbol of the rows that '" + launch.row_independent.front() + "' is independent along");
+    if (launch.row_dim.empty() && !launch.row_independent.empty())
+      place_.fail("row_dim, got none, want the symbol of the rows that '" + launch.row_independent.front() +
+                  "' is independent along");
     launch.batch_invariant = (op_.flags & AC_OP_BATCH_INVARIANT) != 0;
-    if (launch.batch_invariant && launch.row_independent.empty()) place_.fail("batch_invariant, got it without rows, want outputs or gradients that are row-independent");
-    if (launch.batch_invariant && signature_.precision.atomics) place_.fail("batch_invariant, got it beside atomics, want one of them: atomics leave the order of sums free");
+    if (launch.batch_invariant && launch.row_independent.empty())
+      place_.fail("batch_invariant, got it without rows, want outputs or gradients that are row-independent");
+    if (launch.batch_invariant && signature_.precision.atomics)
+      place_.fail("batch_invariant, got it beside atomics, want one of them: atomics leave the order of sums free");
   }
 
   void read_kinks() {
     const auto kinks = array(op_.kinks, op_.kink_count, "kink", place_);
-    if (!kinks.empty() && op_.form_count == 0) place_.fail("kinks, got some for an op without a form, want one whose gradient is the convention");
+    if (!kinks.empty() && op_.form_count == 0)
+      place_.fail("kinks, got some for an op without a form, want one whose gradient is the convention");
     for (std::size_t i = 0; i < kinks.size(); ++i) {
       const Place at = place_.entry("kink", static_cast<int>(i));
       const std::string input = name_of(kinks[i].input, "input", at);
       const TensorSpec* spec = signature_.input(input);
-      if (spec == nullptr || !spec->has_gradient()) at.fail("input, got '" + input + "', want an input that has a gradient");
+      if (spec == nullptr || !spec->has_gradient())
+        at.fail("input, got '" + input + "', want an input that has a gradient");
       const double value = kinks[i].at;
       const bool inside = spec->domain == Domain::any || (value > 0 && (spec->domain == Domain::positive || value < 1));
-      if (!std::isfinite(value) || !inside) at.fail("at, got " + number_text(value) + ", want a number of the domain of '" + input + "'");
+      if (!std::isfinite(value) || !inside)
+        at.fail("at, got " + number_text(value) + ", want a number of the domain of '" + input + "'");
       signature_.kinks.push_back({input, value, one_line(kinks[i].convention, "convention", at)});
     }
   }
@@ -401,12 +463,16 @@ class OpReader {
       const std::string name = one_line(extensions[i].name, "name", at);
       const std::size_t slash = name.rfind('/');
       const bool version = slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
-                           std::all_of(name.begin() + static_cast<std::ptrdiff_t>(slash) + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+                           std::all_of(name.begin() + static_cast<std::ptrdiff_t>(slash) + 1, name.end(),
+                                       [](char c) { return c >= '0' && c <= '9'; });
       if (!version) at.fail("name, got '" + name + "', want it with a version, as \"vendor.what/1\"");
       if (!names.insert(name).second) at.fail("name, got '" + name + "' a second time");
-      if (name == AC_DOUBLE_BACKWARD) read_double_backward(static_cast<const ac_double_backward*>(extensions[i].data), at.in("double_backward"));
+      if (name == AC_DOUBLE_BACKWARD)
+        read_double_backward(static_cast<const ac_double_backward*>(extensions[i].data), at.in("double_backward"));
       else if ((extensions[i].flags & AC_EXTENSION_REQUIRED) != 0)
-        at.fail("got '" + name + "', which is required and which this ampcheck does not know, want a newer ampcheck or an op without it");
+        at.fail(
+            "got '" + name +
+            "', which is required and which this ampcheck does not know, want a newer ampcheck or an op without it");
     }
   }
 
@@ -418,9 +484,12 @@ class OpReader {
 
   void require_kernels() const {
     if (op_.forward == nullptr) place_.fail("forward, got a null pointer");
-    const bool differentiable = std::any_of(signature_.inputs.begin(), signature_.inputs.end(), [](const TensorSpec& s) { return s.has_gradient(); });
-    if (differentiable && op_.backward == nullptr) place_.fail("backward, got a null pointer, want a function (or AC_NO_GRADIENT for every input)");
-    if (op_.jvp != nullptr && !differentiable) place_.fail("jvp, got one for an op without gradients, want what it can be judged by");
+    const bool differentiable = std::any_of(signature_.inputs.begin(), signature_.inputs.end(),
+                                            [](const TensorSpec& s) { return s.has_gradient(); });
+    if (differentiable && op_.backward == nullptr)
+      place_.fail("backward, got a null pointer, want a function (or AC_NO_GRADIENT for every input)");
+    if (op_.jvp != nullptr && !differentiable)
+      place_.fail("jvp, got one for an op without gradients, want what it can be judged by");
   }
 
   void read_forms(OpDef& out) {
@@ -433,8 +502,12 @@ class OpReader {
       require_flags(form.flags, AC_FORM_ONE_PASS, at);
       if (form.formula == nullptr) at.fail("formula, got a null pointer");
       pointed(at, [&] {
-        reference::Form made = reference::form_from_text(signature_, name, text(form.formula, reference::kMaxFormulaLength, "formula", at), (form.flags & AC_FORM_ONE_PASS) != 0);
-        made.formula = [inner = std::move(made.formula), at](reference::FormulaCall& call) { pointed(at, [&] { inner(call); }); };
+        reference::Form made =
+            reference::form_from_text(signature_, name, text(form.formula, reference::kMaxFormulaLength, "formula", at),
+                                      (form.flags & AC_FORM_ONE_PASS) != 0);
+        made.formula = [inner = std::move(made.formula), at](reference::FormulaCall& call) {
+          pointed(at, [&] { inner(call); });
+        };
         try_recording(made, at);
         out.forms.push_back(std::move(made));
       });
@@ -458,9 +531,11 @@ class OpReader {
       const auto add = [&](const Dims& dims) {
         if (!signature_.valid || signature_.valid(dims, variant.attributes)) shapes.push_back(dims);
       };
-      for (std::size_t which = 0; which < 3 && variant.name.empty(); ++which) add(reference::standard_dims(signature_, which));
+      for (std::size_t which = 0; which < 3 && variant.name.empty(); ++which)
+        add(reference::standard_dims(signature_, which));
       Dims distinct;  // no two alike: square samples would hide a transpose
-      for (std::size_t i = 0; i < signature_.dims.size(); ++i) distinct[signature_.dims[i].symbol] = static_cast<std::int64_t>(2 + i);
+      for (std::size_t i = 0; i < signature_.dims.size(); ++i)
+        distinct[signature_.dims[i].symbol] = static_cast<std::int64_t>(2 + i);
       add(distinct);
       for (const Dims& dims : shapes) {
         variant.dims = dims;
@@ -476,7 +551,8 @@ class OpReader {
           const auto input = data.inputs.shapes.find(over);
           for (const auto& [name, node] : recording.outputs)
             if (name == output && input != data.inputs.shapes.end() && !(node.shape() == input->second))
-              at.fail("shape of '" + output + "', got " + node.shape().str() + ", want that of '" + over + "', which it overwrites: " + input->second.str());
+              at.fail("shape of '" + output + "', got " + node.shape().str() + ", want that of '" + over +
+                      "', which it overwrites: " + input->second.str());
         }
       }
     }
@@ -515,7 +591,8 @@ std::vector<OpDef> ops_of(const ac_plugin* plugin, const std::string& where, std
   if (plugin == nullptr) place.fail("description, got a null pointer");
   const ac_plugin from = sized(plugin, place);
   if (from.abi != AMPCHECK_OP_ABI)
-    place.fail("abi, got " + std::to_string(from.abi) + ", want " + std::to_string(AMPCHECK_OP_ABI) + ": build the plug-in with the headers of this ampcheck");
+    place.fail("abi, got " + std::to_string(from.abi) + ", want " + std::to_string(AMPCHECK_OP_ABI) +
+               ": build the plug-in with the headers of this ampcheck");
   if (from.error != nullptr) place.fail(one_line(from.error, "error", place));
   const auto ops = array(from.ops, from.op_count, "op", place, kMostOps);
   if (ops.empty()) place.fail("ops, got none");

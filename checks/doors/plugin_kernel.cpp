@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 
-#include "checks/doors/plugin.h"
 #include "checks/define/second_order.h"
+#include "checks/doors/plugin.h"
 
 namespace ampcheck::checks {
 
@@ -39,7 +39,8 @@ struct Context {
 void host_log(void* context, std::int32_t level, const char* message) {
   static std::atomic<int> lines{0};
   if (lines++ >= kMostLogLines) return;
-  std::fprintf(stderr, "ampcheck: %s: %s%s\n", static_cast<Context*>(context)->op.c_str(), level == AC_LOG_WARNING ? "warning: " : "", shown(message).c_str());
+  std::fprintf(stderr, "ampcheck: %s: %s%s\n", static_cast<Context*>(context)->op.c_str(),
+               level == AC_LOG_WARNING ? "warning: " : "", shown(message).c_str());
 }
 
 void host_set_error(void* context, const char* message) { static_cast<Context*>(context)->error = shown(message); }
@@ -47,7 +48,8 @@ void host_set_error(void* context, const char* message) { static_cast<Context*>(
 void* host_alloc(void* context, std::size_t bytes, std::size_t alignment) {
   if (alignment < 64 || (alignment & (alignment - 1)) != 0) alignment = 64;
   if (bytes > SIZE_MAX - alignment) return nullptr;
-  void* memory = std::aligned_alloc(alignment, (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment);
+  void* memory =
+      std::aligned_alloc(alignment, (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment);
   if (memory != nullptr) static_cast<Context*>(context)->memory.emplace_back(memory, &std::free);
   return memory;
 }
@@ -97,8 +99,11 @@ class Arguments {
     if (view == nullptr) return nullptr;
     Entry& entry = entries_.emplace_back();
     entry.shape = view->shape, entry.strides = view->strides;
-    entry.tensor = {sizeof(ac_tensor), ac_dtype_of(view->dtype), name.c_str(),
-                    {view->data, device_, view->shape.rank, dldtype_of(view->dtype), entry.shape.extent, entry.strides.extent, 0}};
+    entry.tensor = {
+        sizeof(ac_tensor),
+        ac_dtype_of(view->dtype),
+        name.c_str(),
+        {view->data, device_, view->shape.rank, dldtype_of(view->dtype), entry.shape.extent, entry.strides.extent, 0}};
     return &entry.tensor;
   }
 
@@ -110,7 +115,8 @@ class Arguments {
 
 class PluginKernel {
  public:
-  PluginKernel(const ac_op& op, const OpSignature& signature, ac_kernel double_backward) : op_(op), double_backward_(double_backward), name_(signature.name) {
+  PluginKernel(const ac_op& op, const OpSignature& signature, ac_kernel double_backward)
+      : op_(op), double_backward_(double_backward), name_(signature.name) {
     for (const TensorSpec& spec : signature.inputs) {
       inputs_.push_back(spec.name);
       gradients_.push_back(gradient_name(spec.name));
@@ -139,7 +145,8 @@ class PluginKernel {
     const ac_device device = {call.device == Device::cpu ? std::int32_t{AC_CPU} : std::int32_t{AC_CUDA}, 0};
     Arguments arguments(call, device);
     Context context{name_, "", call.cancel};
-    const ac_host host = {sizeof(ac_host), AMPCHECK_OP_ABI, &context, host_log, host_set_error, host_alloc, host_should_cancel};
+    const ac_host host = {sizeof(ac_host), AMPCHECK_OP_ABI, &context,          host_log,
+                          host_set_error,  host_alloc,      host_should_cancel};
     std::vector<ac_attribute_value> values;
     for (const std::string& attribute : attributes_)
       values.push_back({sizeof(ac_attribute_value), 0, attribute.c_str(), call.attributes->number(attribute)});
@@ -147,15 +154,21 @@ class PluginKernel {
     out.struct_size = sizeof out;
     out.storage = ac_dtype_of(call.at(inputs_[storage_input_]).dtype);
     out.device = device, out.stream = call.stream, out.host = &host, out.user = op_.user;
-    out.input_count = count(inputs_), out.output_count = count(outputs_), out.saved_count = count(saved_), out.attribute_count = count(attributes_);
+    out.input_count = count(inputs_), out.output_count = count(outputs_), out.saved_count = count(saved_),
+    out.attribute_count = count(attributes_);
     out.inputs = arguments.list(inputs_), out.saved = arguments.list(saved_), out.attributes = values.data();
     switch (direction) {
       case Direction::forward: out.outputs = arguments.list(outputs_); break;
-      case Direction::backward: out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_); break;
-      case Direction::jvp: out.tangents = arguments.list(tangents_), out.output_tangents = arguments.list(output_tangents_); break;
+      case Direction::backward:
+        out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_);
+        break;
+      case Direction::jvp:
+        out.tangents = arguments.list(tangents_), out.output_tangents = arguments.list(output_tangents_);
+        break;
       case Direction::double_backward:
         out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_);
-        out.gradient_cotangents = arguments.list(gradient_cotangents_), out.cotangent_gradients = arguments.list(cotangent_gradients_);
+        out.gradient_cotangents = arguments.list(gradient_cotangents_),
+        out.cotangent_gradients = arguments.list(cotangent_gradients_);
         break;
     }
     finish(invoke(kernel_of(direction), out, direction), context, direction);
@@ -188,17 +201,22 @@ class PluginKernel {
 
   void finish(std::int32_t code, const Context& context, Direction direction) const {
     if (code != 0)
-      throw KernelError("[" + name_ + "] " + pass(direction) + " returned " + std::to_string(code) + (context.error.empty() ? "" : ": " + context.error));
+      throw KernelError("[" + name_ + "] " + pass(direction) + " returned " + std::to_string(code) +
+                        (context.error.empty() ? "" : ": " + context.error));
   }
 
   static const char* pass(Direction direction) {
-    return direction == Direction::backward ? "backward" : direction == Direction::jvp ? "jvp" : direction == Direction::double_backward ? "double backward" : "forward";
+    return direction == Direction::backward          ? "backward"
+           : direction == Direction::jvp             ? "jvp"
+           : direction == Direction::double_backward ? "double backward"
+                                                     : "forward";
   }
 
   ac_op op_;
   ac_kernel double_backward_;
   std::string name_;
-  std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, tangents_, output_tangents_, gradient_cotangents_, cotangent_gradients_, attributes_;
+  std::vector<std::string> inputs_, outputs_, saved_, cotangents_, gradients_, tangents_, output_tangents_,
+      gradient_cotangents_, cotangent_gradients_, attributes_;
   std::size_t storage_input_ = 0;
   std::mutex mutex_;
 };
@@ -228,8 +246,12 @@ PluginKernels plugin_kernels(const ac_op& op, const OpSignature& signature, ac_k
   out.backward = [kernel, any = op.backward != nullptr](const KernelCall& call) {
     if (any) kernel->run(call, PluginKernel::Direction::backward);
   };
-  if (op.jvp != nullptr) out.jvp = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::jvp); };
-  if (double_backward != nullptr) all.double_backward = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::double_backward); };
+  if (op.jvp != nullptr)
+    out.jvp = [kernel](const KernelCall& call) { kernel->run(call, PluginKernel::Direction::jvp); };
+  if (double_backward != nullptr)
+    all.double_backward = [kernel](const KernelCall& call) {
+      kernel->run(call, PluginKernel::Direction::double_backward);
+    };
   return all;
 }
 

@@ -12,8 +12,8 @@ struct PluginKernels {
   kernels::KernelFn double_backward = nullptr;  ///< null where the op has none
 };
 
-/// The kernels of a described op; the signature is that of the description, `double_backward` that of its extension or null. Errors that a kernel
-/// returns or throws become Error; a device that it has not, EnvironmentError.
+/// The kernels of a described op; the signature is that of the description, `double_backward` that of its extension or
+/// null. Errors that a kernel returns or throws become Error; a device that it has not, EnvironmentError.
 PluginKernels plugin_kernels(const ac_op& op, const OpSignature& signature, ac_kernel double_backward);
 
 /// AC_FP32, ... of a dtype.

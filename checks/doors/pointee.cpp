@@ -18,20 +18,54 @@ struct CType {
 };
 
 const std::vector<CType>& c_types() {
-  static const std::vector<std::int32_t> f16 = {AC_FP16}, b16 = {AC_BF16}, bits16 = {AC_FP16, AC_BF16}, i64 = {AC_I64}, i32 = {AC_I32}, u8 = {AC_U8}, bits8 = {AC_U8, AC_E4M3FN, AC_E5M2};
-  static const std::vector<CType> kTypes = {
-      {"float", {AC_FP32}}, {"double", {AC_FP64}},
-      {"half", f16}, {"__half", f16}, {"_Float16", f16}, {"__fp16", f16},
-      {"bfloat16", b16}, {"__nv_bfloat16", b16}, {"nv_bfloat16", b16}, {"__bf16", b16}, {"hip_bfloat16", b16}, {"__hip_bfloat16", b16},
-      {"uint16_t", bits16}, {"int16_t", bits16}, {"unsigned short", bits16}, {"short", bits16}, {"unsigned short int", bits16},
-      {"int64_t", i64}, {"uint64_t", i64}, {"long long", i64}, {"unsigned long long", i64}, {"long", i64}, {"unsigned long", i64}, {"size_t", i64}, {"ptrdiff_t", i64},
-      {"int32_t", i32}, {"int", i32}, {"uint32_t", i32}, {"unsigned", i32}, {"unsigned int", i32},
-      {"uint8_t", bits8}, {"unsigned char", bits8}, {"__nv_fp8_storage_t", bits8}, {"__nv_fp8_e4m3", {AC_E4M3FN}}, {"__nv_fp8_e5m2", {AC_E5M2}}, {"bool", u8, true}, {"_Bool", u8, true}, {"int8_t", u8, true}, {"char", u8, true}, {"signed char", u8, true}};
+  static const std::vector<std::int32_t> f16 = {AC_FP16}, b16 = {AC_BF16}, bits16 = {AC_FP16, AC_BF16}, i64 = {AC_I64},
+                                         i32 = {AC_I32}, u8 = {AC_U8}, bits8 = {AC_U8, AC_E4M3FN, AC_E5M2};
+  static const std::vector<CType> kTypes = {{"float", {AC_FP32}},
+                                            {"double", {AC_FP64}},
+                                            {"half", f16},
+                                            {"__half", f16},
+                                            {"_Float16", f16},
+                                            {"__fp16", f16},
+                                            {"bfloat16", b16},
+                                            {"__nv_bfloat16", b16},
+                                            {"nv_bfloat16", b16},
+                                            {"__bf16", b16},
+                                            {"hip_bfloat16", b16},
+                                            {"__hip_bfloat16", b16},
+                                            {"uint16_t", bits16},
+                                            {"int16_t", bits16},
+                                            {"unsigned short", bits16},
+                                            {"short", bits16},
+                                            {"unsigned short int", bits16},
+                                            {"int64_t", i64},
+                                            {"uint64_t", i64},
+                                            {"long long", i64},
+                                            {"unsigned long long", i64},
+                                            {"long", i64},
+                                            {"unsigned long", i64},
+                                            {"size_t", i64},
+                                            {"ptrdiff_t", i64},
+                                            {"int32_t", i32},
+                                            {"int", i32},
+                                            {"uint32_t", i32},
+                                            {"unsigned", i32},
+                                            {"unsigned int", i32},
+                                            {"uint8_t", bits8},
+                                            {"unsigned char", bits8},
+                                            {"__nv_fp8_storage_t", bits8},
+                                            {"__nv_fp8_e4m3", {AC_E4M3FN}},
+                                            {"__nv_fp8_e5m2", {AC_E5M2}},
+                                            {"bool", u8, true},
+                                            {"_Bool", u8, true},
+                                            {"int8_t", u8, true},
+                                            {"char", u8, true},
+                                            {"signed char", u8, true}};
   return kTypes;
 }
 
 const char* dtype_word(std::int32_t dtype) {
-  constexpr const char* kWords[] = {"fp64", "fp32", "fp16", "bf16", "e4m3fn", "e5m2", "int32", "int64", "uint8"};  // from AC_FP64 = 1
+  constexpr const char* kWords[] = {"fp64", "fp32",  "fp16",  "bf16", "e4m3fn",
+                                    "e5m2", "int32", "int64", "uint8"};  // from AC_FP64 = 1
   return dtype >= AC_FP64 && dtype <= AC_U8 ? kWords[dtype - AC_FP64] : "?";
 }
 
@@ -50,7 +84,9 @@ const char* usual_type(std::int32_t dtype) {
   }
 }
 
-std::string as_declared(const Pointee& pointee) { return (pointee.constant ? "const " : "") + pointee.type + std::string(static_cast<std::size_t>(pointee.stars), '*'); }
+std::string as_declared(const Pointee& pointee) {
+  return (pointee.constant ? "const " : "") + pointee.type + std::string(static_cast<std::size_t>(pointee.stars), '*');
+}
 
 /// "const void* or const float*"
 std::string wanted(const TensorFacts& facts) {
@@ -69,10 +105,14 @@ Passed passed_as(const Pointee& pointee, const std::string& name, const TensorFa
   const std::string got = "got " + as_declared(pointee) + " for '" + name + "', which ";
   if (pointee.stars > 1) throw Error(got + "is passed as the address of its first element, want " + wanted(facts));
   if (pointee.constant && facts.written) throw Error(got + "the kernel writes, want " + wanted(facts));
-  const auto known = std::find_if(c_types().begin(), c_types().end(), [&](const CType& type) { return pointee.type == type.words; });
+  const auto known =
+      std::find_if(c_types().begin(), c_types().end(), [&](const CType& type) { return pointee.type == type.words; });
   if (known == c_types().end()) return Passed::as_is;  // void, a vector, a struct of the user's own
-  const auto reads = [&](std::int32_t dtype) { return std::find(known->dtypes.begin(), known->dtypes.end(), dtype) != known->dtypes.end(); };
-  if (std::all_of(facts.dtypes.begin(), facts.dtypes.end(), reads) && (!known->truth_only || facts.truth)) return Passed::as_is;
+  const auto reads = [&](std::int32_t dtype) {
+    return std::find(known->dtypes.begin(), known->dtypes.end(), dtype) != known->dtypes.end();
+  };
+  if (std::all_of(facts.dtypes.begin(), facts.dtypes.end(), reads) && (!known->truth_only || facts.truth))
+    return Passed::as_is;
   const bool int32 = pointee.type == "int" || pointee.type == "int32_t";
   if (int32 && !facts.written && facts.dtypes == std::vector<std::int32_t>{AC_I64}) return Passed::narrowed;
   std::string is;

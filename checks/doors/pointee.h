@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pointer parameter of a launcher points at, held against the tensor that is passed for it: C has no check here, and a
-// kernel that reads bf16 as float computes numbers that look like its own fault.
+// What a pointer parameter of a launcher points at, held against the tensor that is passed for it: C has no check here,
+// and a kernel that reads bf16 as float computes numbers that look like its own fault.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@ namespace ampcheck::checks {
 
 /// What is known of a tensor that a launcher may be given.
 struct TensorFacts {
-  std::vector<std::int32_t> dtypes;  ///< AC_FP32, ...: those that it has in some case; empty: not known, and nothing is judged
+  std::vector<std::int32_t>
+      dtypes;  ///< AC_FP32, ...: those that it has in some case; empty: not known, and nothing is judged
   bool written = false;
-  bool truth = false;                ///< 0 or 1 alone: a mask
+  bool truth = false;  ///< 0 or 1 alone: a mask
 };
 
 /// The pointer of a parameter as it is declared.
@@ -28,7 +29,8 @@ enum class Passed : std::uint8_t {
   narrowed,  ///< a copy in int32: the tensor has int64
 };
 
-/// How tensor `name` is passed for the pointer. void and types that are not known fit everything. Throws Error "got X, want Y".
+/// How tensor `name` is passed for the pointer. void and types that are not known fit everything. Throws Error "got X,
+/// want Y".
 Passed passed_as(const Pointee& pointee, const std::string& name, const TensorFacts& facts);
 
 }  // namespace ampcheck::checks

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// Whether a wrong kernel of one input (or a gate and its factor) computes another activation, or has another's gradient.
+// Whether a wrong kernel of one input (or a gate and its factor) computes another activation, or has another's
+// gradient.
 #include "checks/explain/another_activation.h"
 
 #include <cmath>
@@ -27,7 +28,9 @@ struct Activation {
 
 /// x s(k x) and its derivative.
 template <int thousandths>
-double swish(double x) { return x * logistic(thousandths * 1e-3 * x); }
+double swish(double x) {
+  return x * logistic(thousandths * 1e-3 * x);
+}
 template <int thousandths>
 double swish_slope(double x) {
   const double k = thousandths * 1e-3, s = logistic(k * x);
@@ -37,7 +40,8 @@ double swish_slope(double x) {
 constexpr Activation kActivations[] = {
     {"relu", [](double x) { return x > 0 ? x : 0.0; }, [](double x) { return x > 0 ? 1.0 : 0.0; }},
     {"leaky relu (0.01)", [](double x) { return x > 0 ? x : 0.01 * x; }, [](double x) { return x > 0 ? 1.0 : 0.01; }},
-    {"relu6", [](double x) { return std::fmin(std::fmax(x, 0.0), 6.0); }, [](double x) { return x > 0 && x < 6 ? 1.0 : 0.0; }},
+    {"relu6", [](double x) { return std::fmin(std::fmax(x, 0.0), 6.0); },
+     [](double x) { return x > 0 && x < 6 ? 1.0 : 0.0; }},
     {"gelu", [](double x) { return x * normal_cdf(x); }, [](double x) { return normal_cdf(x) + x * normal_pdf(x); }},
     {"gelu_tanh", [](double x) { return 0.5 * x * (1 + std::tanh(cubic(x))); },
      [](double x) {
@@ -47,7 +51,9 @@ constexpr Activation kActivations[] = {
     {"quick gelu (x sigmoid(1.702 x))", swish<1702>, swish_slope<1702>},
     {"silu", swish<1000>, swish_slope<1000>},
     {"hard silu", [](double x) { return x * std::fmin(std::fmax(x + 3, 0.0), 6.0) / 6; },
-     [](double x) { return x <= -3 ? 0.0 : x >= 3 ? 1.0 : (2 * x + 3) / 6; }},
+     [](double x) { return x <= -3  ? 0.0
+                           : x >= 3 ? 1.0
+                                    : (2 * x + 3) / 6; }},
     {"sigmoid", logistic, [](double x) { return logistic(x) * (1 - logistic(x)); }},
     {"tanh", [](double x) { return std::tanh(x); }, [](double x) { return 1 - std::tanh(x) * std::tanh(x); }},
     {"softplus", [](double x) { return std::log1p(std::exp(x)); }, logistic},
@@ -68,9 +74,11 @@ std::vector<std::string> operands(const CaseRun& run, const Written& tensor) {
 
 }  // namespace
 
-std::string another_activation(CaseRun& run, const Written& tensor, Pass pass, const std::function<bool(const std::vector<double>&)>& agrees) {
+std::string another_activation(CaseRun& run, const Written& tensor, Pass pass,
+                               const std::function<bool(const std::vector<double>&)>& agrees) {
   const std::vector<std::string> names = operands(run, tensor);
-  if (names.empty() || pass == Pass::jvp || (pass != Pass::forward && run.reference.cotangents().size() != 1)) return "";
+  if (names.empty() || pass == Pass::jvp || (pass != Pass::forward && run.reference.cotangents().size() != 1))
+    return "";
   const std::vector<double>& x = run.reference.inputs().at(names[0]);
   const std::vector<double> ones(x.size(), 1.0);
   const std::vector<double>& factor = names.size() == 2 ? run.reference.inputs().at(names[1]) : ones;
@@ -85,14 +93,18 @@ std::string another_activation(CaseRun& run, const Written& tensor, Pass pass, c
   for (const Activation& f : kActivations) {
     const bool slope = backward && !of_factor;
     if (gives([&](std::size_t i) { return slope ? f.slope(x[i]) : f.value(x[i]); }, of_factor ? ones : factor))
-      return std::string(slope ? "these are the values of the gradient of another activation: " : "these are the values of another function: ") + f.name;
+      return std::string(slope ? "these are the values of the gradient of another activation: "
+                               : "these are the values of another function: ") +
+             f.name;
   }
   if (!backward || names.size() == 2) return "";
   // As a backward computes it that keeps y.
   const Interval y = run.reference.interval(0, Pass::forward, run.outputs.front().name, run.outputs.front().dtype);
   if (y.value.size() != x.size()) return "";
   const auto from_y = [&](auto slope, const char* name) {
-    return gives([&](std::size_t i) { return slope(y.value[i]); }, ones) ? std::string("these are the values of the gradient of another activation: ") + name : "";
+    return gives([&](std::size_t i) { return slope(y.value[i]); }, ones)
+               ? std::string("these are the values of the gradient of another activation: ") + name
+               : "";
   };
   const std::string tanh = from_y([](double v) { return 1 - v * v; }, "tanh, from y");
   return tanh.empty() ? from_y([](double v) { return v * (1 - v); }, "sigmoid, from y") : tanh;

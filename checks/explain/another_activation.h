@@ -10,6 +10,7 @@
 namespace ampcheck::checks {
 
 /// Words if `agrees` to the values of another activation of the inputs, or of its gradient; empty otherwise.
-std::string another_activation(CaseRun& run, const Written& tensor, Pass pass, const std::function<bool(const std::vector<double>&)>& agrees);
+std::string another_activation(CaseRun& run, const Written& tensor, Pass pass,
+                               const std::function<bool(const std::vector<double>&)>& agrees);
 
 }  // namespace ampcheck::checks

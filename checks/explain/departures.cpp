@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "checks/explain/odds.h"
-#include "reference/replay/changes.h"
 #include "reference/graph/node_text.h"
 #include "reference/graph/row_plan.h"
+#include "reference/replay/changes.h"
 #include "reference/replay/value_slips.h"
 #include "src/rounding.h"
 
@@ -39,7 +39,8 @@ bool kept_as_it_is(const Ball& own, std::int64_t i, std::span<double> v, std::sp
 
 /// A ball's arrays as they are, with zeros for radii that it has none of: loops over them vectorise.
 struct Plain {
-  Plain(const Ball& ball, std::size_t n) : none(ball.r ? 0 : n, 0.0), values(ball.v.get()), radii(ball.r ? ball.r.get() : none.data()) {}
+  Plain(const Ball& ball, std::size_t n)
+      : none(ball.r ? 0 : n, 0.0), values(ball.v.get()), radii(ball.r ? ball.r.get() : none.data()) {}
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
   const std::vector<double> none;
@@ -48,7 +49,8 @@ struct Plain {
 /// Without a branch: one of both is infinite or NaN.
 bool not_finite(double a, double b) { return !(std::fabs(a) < HUGE_VAL) | !(std::fabs(b) < HUGE_VAL); }
 
-/// Whatever stands in the ball, rounded: its ends, since rounding keeps their order. False where one alone leaves the format's range.
+/// Whatever stands in the ball, rounded: its ends, since rounding keeps their order. False where one alone leaves the
+/// format's range.
 Departing::Make rounded_to(const FloatFormat& f, Rounding rounding) {
   return [&f, rounding](const Ball& own, const Ball&, std::span<double> v, std::span<double> r) {
     std::vector<double> low(v.size()), high(v.size());
@@ -72,8 +74,9 @@ Departing::Make rounded_to(const FloatFormat& f, Rounding rounding) {
   };
 }
 
-/// exp(x) as exp2(x log2(e)), as fast-math has it: 2 + 1.173 |x| ulp (__expf in the CUDA C++ Programming Guide; 2 ulp of exp2, and half an ulp of
-/// the product, which the exponent takes as ln 2 times its size). Of a sigmoid, 1 / (1 + exp(-x)).
+/// exp(x) as exp2(x log2(e)), as fast-math has it: 2 + 1.173 |x| ulp (__expf in the CUDA C++ Programming Guide; 2 ulp
+/// of exp2, and half an ulp of the product, which the exponent takes as ln 2 times its size). Of a sigmoid, 1 / (1 +
+/// exp(-x)).
 Departing::Make exp_by_exp2(bool sigmoid) {
   return [sigmoid](const Ball& own, const Ball& of, std::span<double> v, std::span<double> r) {
     for (std::size_t i = 0; i < v.size(); ++i) {
@@ -83,7 +86,8 @@ Departing::Make exp_by_exp2(bool sigmoid) {
         continue;
       }
       const double size = std::fabs(of.v[at]) + radius_of(of, at), error = 2 * kUnit * (2 + 1.173 * size);
-      v[i] = own.v[at], r[i] = radius_of(own, at) + error * (1 + error) * std::fabs(own.v[at]) * (sigmoid ? std::max(1 - own.v[at], 0.0) : 1.0);
+      v[i] = own.v[at], r[i] = radius_of(own, at) + error * (1 + error) * std::fabs(own.v[at]) *
+                                                        (sigmoid ? std::max(1 - own.v[at], 0.0) : 1.0);
     }
     return true;
   };
@@ -111,8 +115,8 @@ double root_by_bits(double x, int steps) {
   return y;
 }
 
-/// Each step rounds five times. Its relative error is at most 3/2 the square of that before, 0.035 at the start, and changes with x by less than
-/// a tenth of x's own.
+/// Each step rounds five times. Its relative error is at most 3/2 the square of that before, 0.035 at the start, and
+/// changes with x by less than a tenth of x's own.
 Departing::Make root_of_bits(int steps) {
   return [steps](const Ball& own, const Ball& of, std::span<double> v, std::span<double> r) {
     for (std::size_t i = 0; i < v.size(); ++i) {
@@ -139,7 +143,11 @@ std::vector<char> cone_of(const Graph& graph, Expr target) {
 class Departures {
  public:
   Departures(const reference::Recording& recording, Expr target, Dtype storage)
-      : graph_(*recording.graph), target_(target), storage_(storage), needed_(cone_of(graph_, target)), data_(needed_.size(), 0) {
+      : graph_(*recording.graph),
+        target_(target),
+        storage_(storage),
+        needed_(cone_of(graph_, target)),
+        data_(needed_.size(), 0) {
     for (const auto& [name, node] : recording.outputs)
       for (int at = node.id;; at = graph_.node(at).args[0]) {  // and what it is a view of
         names_.emplace(at, name);
@@ -147,12 +155,13 @@ class Departures {
       }
     for (std::size_t id = 0; id < data_.size(); ++id) {  // what follows from data, and from no constant alone
       const Node& node = graph_.node(static_cast<int>(id));
-      data_[id] = node.primitive == Primitive::input || std::ranges::any_of(node.args, [&](int arg) { return data_[static_cast<std::size_t>(arg)] != 0; });
+      data_[id] = node.primitive == Primitive::input ||
+                  std::ranges::any_of(node.args, [&](int arg) { return data_[static_cast<std::size_t>(arg)] != 0; });
     }
   }
 
-  /// Every node anywhere within what the coarsest departure makes of it (bf16, truncated, and fp16's smallest number): a number outside of that
-  /// refutes them all at once.
+  /// Every node anywhere within what the coarsest departure makes of it (bf16, truncated, and fp16's smallest number):
+  /// a number outside of that refutes them all at once.
   std::vector<Departing> anywhere() const {
     std::vector<Departing> out;
     for (std::size_t id = 0; id < needed_.size(); ++id) {
@@ -179,7 +188,9 @@ class Departures {
 
   bool sums(int id) const {
     const Node& n = node(id);
-    if (reference::moves_nothing(n.primitive) || (n.primitive == Primitive::mul && node(n.args[1]).primitive == Primitive::constant)) return sums(n.args[0]);
+    if (reference::moves_nothing(n.primitive) ||
+        (n.primitive == Primitive::mul && node(n.args[1]).primitive == Primitive::constant))
+      return sums(n.args[0]);
     return n.primitive == Primitive::sum || n.primitive == Primitive::matmul || n.primitive == Primitive::put_add;
   }
 
@@ -188,7 +199,9 @@ class Departures {
     const Node& n = node(id);
     if (!holds_data(id) || n.args.empty() || n.primitive == Primitive::neg) return false;
     if (reference::moves_nothing(n.primitive) && n.primitive != Primitive::stored) return false;
-    if (n.primitive == Primitive::less || n.primitive == Primitive::less_equal || n.primitive == Primitive::equal || n.primitive == Primitive::first_max || n.primitive == Primitive::sign) return false;
+    if (n.primitive == Primitive::less || n.primitive == Primitive::less_equal || n.primitive == Primitive::equal ||
+        n.primitive == Primitive::first_max || n.primitive == Primitive::sign)
+      return false;
     return !reference::silent(graph_, n) || n.primitive == Primitive::stored;
   }
 
@@ -196,7 +209,12 @@ class Departures {
     if (!kept(id)) return;
     for (const Dtype low : {Dtype::bf16, Dtype::fp16}) {
       if (id == target_.id && format(low).precision >= format(storage_).precision) continue;
-      out_.push_back({fmt::format("keeps {} in {}", text(id), name(low)), Departure::Kind::narrowed, sums(id), {{id, rounded_to(format(low), Rounding::nearest_even)}}, "", &format(low)});
+      out_.push_back({fmt::format("keeps {} in {}", text(id), name(low)),
+                      Departure::Kind::narrowed,
+                      sums(id),
+                      {{id, rounded_to(format(low), Rounding::nearest_even)}},
+                      "",
+                      &format(low)});
     }
   }
 
@@ -206,15 +224,20 @@ class Departures {
       Rounding rounding;
       const char* words;
     };
-    const Low all[] = {{&format(storage_), Rounding::nearest_even, name(storage_)}, {&kTf32, Rounding::nearest_even, "tf32"}, {&kTf32, Rounding::nearest_away, "tf32 (ties away from zero)"},
-                       {&kTf32, Rounding::toward_zero, "tf32 (truncated)"}, {&kBf16, Rounding::nearest_even, "bf16"}, {&kFp16, Rounding::nearest_even, "fp16"},
+    const Low all[] = {{&format(storage_), Rounding::nearest_even, name(storage_)},
+                       {&kTf32, Rounding::nearest_even, "tf32"},
+                       {&kTf32, Rounding::nearest_away, "tf32 (ties away from zero)"},
+                       {&kTf32, Rounding::toward_zero, "tf32 (truncated)"},
+                       {&kBf16, Rounding::nearest_even, "bf16"},
+                       {&kFp16, Rounding::nearest_even, "fp16"},
                        {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
     for (std::size_t k = bytes(storage_) < 4 ? 0 : 1; k < std::size(all); ++k) {
       const Low& low = all[k];
       if (k > 0 && low.format == all[0].format && low.rounding == all[0].rounding) continue;
       std::vector<Departing> nodes;
       for (const int id : ids) nodes.push_back({id, rounded_to(*low.format, low.rounding)});
-      out_.push_back({fmt::format("{} in {}", words, low.words), Departure::Kind::narrowed, false, std::move(nodes), "", nullptr, ids.size() > 1 ? -0.5 : 0.0});
+      out_.push_back({fmt::format("{} in {}", words, low.words), Departure::Kind::narrowed, false, std::move(nodes), "",
+                      nullptr, ids.size() > 1 ? -0.5 : 0.0});
     }
   }
 
@@ -240,8 +263,11 @@ class Departures {
     for (const Dtype low : {Dtype::bf16, Dtype::fp16}) {
       std::vector<Departing> nodes;
       for (std::size_t id = 0; id < needed_.size(); ++id)
-        if (needed_[id] && kept(static_cast<int>(id))) nodes.push_back({static_cast<int>(id), rounded_to(format(low), Rounding::nearest_even)});
-      if (nodes.size() > 1) out_.push_back({fmt::format("keeps every intermediate in {}", name(low)), Departure::Kind::narrowed, false, std::move(nodes), "", nullptr, -3});
+        if (needed_[id] && kept(static_cast<int>(id)))
+          nodes.push_back({static_cast<int>(id), rounded_to(format(low), Rounding::nearest_even)});
+      if (nodes.size() > 1)
+        out_.push_back({fmt::format("keeps every intermediate in {}", name(low)), Departure::Kind::narrowed, false,
+                        std::move(nodes), "", nullptr, -3});
     }
   }
 
@@ -253,18 +279,24 @@ class Departures {
       if (p == Primitive::exp || p == Primitive::sigmoid) exps.push_back(static_cast<int>(id));
       if (p == Primitive::rsqrt) roots.push_back(static_cast<int>(id));
     }
-    const auto add = [&](const std::vector<int>& ids, Departure::Kind kind, const char* function, const std::string& words, const auto& make) {
+    const auto add = [&](const std::vector<int>& ids, Departure::Kind kind, const char* function,
+                         const std::string& words, const auto& make) {
       if (ids.empty()) return;
       std::vector<Departing> nodes;
       for (const int id : ids) nodes.push_back({id, make(node(id).primitive)});
       out_.push_back({words, kind, false, std::move(nodes), function});
     };
     using enum Departure::Kind;
-    add(exps, few_ulps, "exp", "fast-math exp, exp(x) as exp2(x log2(e)): 2 + 1.173 |x| ulp", [](Primitive p) { return exp_by_exp2(p == Primitive::sigmoid); });
+    add(exps, few_ulps, "exp", "fast-math exp, exp(x) as exp2(x log2(e)): 2 + 1.173 |x| ulp",
+        [](Primitive p) { return exp_by_exp2(p == Primitive::sigmoid); });
     for (const int steps : {1, 2})
-      add(roots, function, "rsqrt", fmt::format("fast rsqrt, 1/sqrt(v) from the bits of v and {} of Newton", steps == 1 ? "one step" : "two steps"), [=](Primitive) { return root_of_bits(steps); });
+      add(roots, function, "rsqrt",
+          fmt::format("fast rsqrt, 1/sqrt(v) from the bits of v and {} of Newton",
+                      steps == 1 ? "one step" : "two steps"),
+          [=](Primitive) { return root_of_bits(steps); });
     add(roots, few_ulps, "rsqrt", "fast rsqrt, within 2^-21 of 1/sqrt(v)", [](Primitive) { return within(0x1p-21); });
-    add(roots, bounded, "rsqrt", "fast rsqrt, within 1.5 * 2^-12 of 1/sqrt(v), as rsqrtps", [](Primitive) { return within(1.5 * 0x1p-12); });
+    add(roots, bounded, "rsqrt", "fast rsqrt, within 1.5 * 2^-12 of 1/sqrt(v), as rsqrtps",
+        [](Primitive) { return within(1.5 * 0x1p-12); });
   }
 
   const Graph& graph_;
@@ -285,7 +317,8 @@ double numbers_between(const FloatFormat& f, double low, double high) {
 std::string loss_of(CaseRun& run, std::size_t form, Pass pass, const Departure& departure) {
   if (departure.low == nullptr) return "";
   const Graph& graph = *run.reference.recording(form).graph;
-  const std::vector<double> exact = reference::evaluate_plainly(graph, run.reference.leaves(form, pass), Expr{const_cast<Graph*>(&graph), departure.nodes.front().node});
+  const std::vector<double> exact = reference::evaluate_plainly(
+      graph, run.reference.leaves(form, pass), Expr{const_cast<Graph*>(&graph), departure.nodes.front().node});
   std::vector<double> rounded = exact;
   round_values(*departure.low, RoundingMode{}, rounded, rounded);
   return reference::lost(exact, rounded);
@@ -298,7 +331,8 @@ std::int64_t cost_of(const Graph& graph, Expr target) {
   for (std::size_t id = 0; id < needed.size(); ++id) {
     const Node& node = graph.node(static_cast<int>(id));
     if (!needed[id] || node.args.empty()) continue;
-    const std::int64_t inner = node.primitive == Primitive::matmul ? graph.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0) : 1;
+    const std::int64_t inner =
+        node.primitive == Primitive::matmul ? graph.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0) : 1;
     out += std::max(node.shape.count() * inner, graph.node(node.args[0]).shape.count());
   }
   return out;
@@ -313,7 +347,9 @@ reference::Expr target_of(const reference::Recording& recording, Pass pass, cons
   return pass == Pass::forward && saved != recording.stored.end() ? saved->second : Expr{};
 }
 
-std::vector<Departure> departures_of(const reference::Recording& recording, Expr target, Dtype storage) { return Departures(recording, target, storage).all(); }
+std::vector<Departure> departures_of(const reference::Recording& recording, Expr target, Dtype storage) {
+  return Departures(recording, target, storage).all();
+}
 
 Explained explained_by(const Interval& departing, const Interval& declared, const std::vector<double>& got) {
   Explained out;
@@ -322,18 +358,22 @@ Explained explained_by(const Interval& departing, const Interval& declared, cons
   round_values(f, RoundingMode{}, nearest, nearest);
   for (std::size_t i = 0; i < got.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
-    const auto open = [&](const Interval& interval) { return !interval.how.empty() && interval.how[i] != Judgement::interval; };
+    const auto open = [&](const Interval& interval) {
+      return !interval.how.empty() && interval.how[i] != Judgement::interval;
+    };
     if (open(departing) || open(declared)) {
       ++out.open;
       continue;
     }
-    if (!admits(departing, at, got[i])) ++out.outside;
+    if (!admits(departing, at, got[i]))
+      ++out.outside;
     else {
       const double numbers = numbers_between(f, departing.low[i], departing.high[i]);
       out.likelihood -= numbers;
       const bool telling = !admits(departing, at, nearest[i]);
       if (numbers == 0) ++out.sharp, out.sharp_telling += telling;
-      if (telling) ++out.telling, out.bits += std::max(0.0, numbers_between(f, got[i], nearest[i]) - numbers) / std::log10(2.0);
+      if (telling)
+        ++out.telling, out.bits += std::max(0.0, numbers_between(f, got[i], nearest[i]) - numbers) / std::log10(2.0);
     }
     if (!admits(declared, at, got[i])) ++(std::fabs(got[i]) > std::fabs(declared.value[i]) ? out.above : out.below);
   }
@@ -349,15 +389,21 @@ bool tells(const Explained& seen, Departure::Kind kind, bool last) {
   if (kind == Departure::Kind::few_ulps) return last && (errors < kTelling || either_sign);
   if (kind == Departure::Kind::function && last) return true;
   // Which elements it moves to another number and which not: bits of that choice.
-  const double share = static_cast<double>(seen.sharp_telling) / static_cast<double>(std::max<std::int64_t>(seen.sharp, 1));
-  const double choice = share > 0 && share < 1 ? -static_cast<double>(seen.sharp) * (share * std::log2(share) + (1 - share) * std::log2(1 - share)) : 0;
+  const double share =
+      static_cast<double>(seen.sharp_telling) / static_cast<double>(std::max<std::int64_t>(seen.sharp, 1));
+  const double choice = share > 0 && share < 1 ? -static_cast<double>(seen.sharp) *
+                                                     (share * std::log2(share) + (1 - share) * std::log2(1 - share))
+                                               : 0;
   return seen.telling >= kTelling || (seen.telling >= 2 && (seen.bits >= kBits || choice >= kChoice));
 }
 
-Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, bool last,
+Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                const Comparison& comparison, const Interval& interval, bool last,
                                 const std::set<std::string>& known) {
   constexpr std::int64_t kLargest = 1 << 14, kMost = 1 << 23;  // elements; scalar operations of all
-  if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name) || comparison.outside.empty()) return {};
+  if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name) ||
+      comparison.outside.empty())
+    return {};
   Departed best{.refuted = true};
   double likeliest = -HUGE_VAL;
   for (const std::size_t form : run.reference.forms()) {
@@ -365,22 +411,35 @@ Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, 
     const Expr target = target_of(recording, pass, tensor.name);
     if (!target.defined()) continue;
     std::int64_t left = kMost;
-    const std::optional<Interval> anywhere = run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, Departures(recording, target, tensor.dtype).anywhere());
+    const std::optional<Interval> anywhere = run.reference.interval_departing(
+        form, pass, tensor.name, tensor.dtype, Departures(recording, target, tensor.dtype).anywhere());
     if (anywhere && explained_by(*anywhere, interval, got).outside > 0) continue;
     for (const Departure& departure : departures_of(recording, target, tensor.dtype)) {
-      if (departure.of_sum || (last ? departure.kind == Departure::Kind::narrowed : departure.kind > Departure::Kind::function)) continue;  // of sums explained_by_low_accumulation() says more
+      if (departure.of_sum ||
+          (last ? departure.kind == Departure::Kind::narrowed : departure.kind > Departure::Kind::function))
+        continue;  // of sums explained_by_low_accumulation() says more
       best.refuted &= (left -= cost_of(*recording.graph, target)) >= 0;
       if (left < 0) break;
-      const std::optional<Interval> departing = run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes);
+      const std::optional<Interval> departing =
+          run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes);
       best.refuted &= departing.has_value();
       if (!departing) continue;
       const Explained seen = explained_by(*departing, interval, got);
       best.refuted &= seen.outside > 0;
-      if (seen.outside > 0 || 20 * seen.open > std::ssize(got) || seen.likelihood + departure.prior <= likeliest + 1e-6) continue;
+      if (seen.outside > 0 || 20 * seen.open > std::ssize(got) || seen.likelihood + departure.prior <= likeliest + 1e-6)
+        continue;
       if (!known.contains(departure.words) && !tells(seen, departure.kind, last)) continue;
       likeliest = seen.likelihood + departure.prior;
-      const std::string& declared = departure.kind == Departure::Kind::narrowed ? std::string(name(run.op.signature.precision.compute)) : run.op.signature.precision.math.name;
-      best = {departure.code(), departure.words + loss_of(run, form, pass, departure) + " " + against(declared, log10_odds(interval, got, [&](std::size_t i) { return Expected{departing->value[i], departing->radius[i]}; })), departure.words};
+      const std::string& declared = departure.kind == Departure::Kind::narrowed
+                                        ? std::string(name(run.op.signature.precision.compute))
+                                        : run.op.signature.precision.math.name;
+      best = {departure.code(),
+              departure.words + loss_of(run, form, pass, departure) + " " +
+                  against(declared, log10_odds(interval, got,
+                                               [&](std::size_t i) {
+                                                 return Expected{departing->value[i], departing->radius[i]};
+                                               })),
+              departure.words};
     }
     if (!best.code.empty()) break;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Departures from a precision contract that are arithmetic: a node of the formula kept in 16 bits, operands in tf32, exp by exp2, an
-// approximate rsqrt. Each is given as what it makes of the balls of some nodes, so that the interval of a kernel that departs so holds whatever
-// it may compute, and no more: as sure as the declared one.
+// Departures from a precision contract that are arithmetic: a node of the formula kept in 16 bits, operands in tf32,
+// exp by exp2, an approximate rsqrt. Each is given as what it makes of the balls of some nodes, so that the interval of
+// a kernel that departs so holds whatever it may compute, and no more: as sure as the declared one.
 #pragma once
 
 #include <optional>
@@ -14,18 +14,18 @@ namespace ampcheck::checks {
 
 struct Departure {
   enum class Kind {
-    narrowed,   ///< an intermediate or an operand has fewer bits
-    function,   ///< a function follows another algorithm, whose values are known up to rounding
-    few_ulps,   ///< a function errs by up to some ulps, on either side
-    bounded,    ///< a function errs by up to a bound, on either side, that other mistakes may keep too
+    narrowed,  ///< an intermediate or an operand has fewer bits
+    function,  ///< a function follows another algorithm, whose values are known up to rounding
+    few_ulps,  ///< a function errs by up to some ulps, on either side
+    bounded,   ///< a function errs by up to a bound, on either side, that other mistakes may keep too
   };
   std::string words;
   Kind kind = Kind::narrowed;
   bool of_sum = false;  ///< narrowed: a sum, which may as well be accumulated so
   std::vector<CaseReference::Departing> nodes;
-  std::string function = {};  ///< "exp", "rsqrt"
+  std::string function = {};         ///< "exp", "rsqrt"
   const FloatFormat* low = nullptr;  ///< of one node that is narrowed, its format
-  double prior = 0;           ///< log10 of how much likelier than others: what changes more nodes has more to explain
+  double prior = 0;  ///< log10 of how much likelier than others: what changes more nodes has more to explain
 
   /// The finding that it is: AC302, or AC304 for functions.
   const char* code() const { return kind == Kind::narrowed ? "AC302" : "AC304"; }
@@ -42,25 +42,30 @@ struct Explained {
   std::int64_t outside = 0;  ///< judged elements that it does not admit
   std::int64_t open = 0;     ///< elements that it leaves unjudged
   std::int64_t telling = 0;  ///< elements at which it excludes the declared formula's number
-  double bits = 0;           ///< of those: by how many powers of two its interval is narrower than the kernel's distance from that number
+  double bits =
+      0;  ///< of those: by how many powers of two its interval is narrower than the kernel's distance from that number
   std::int64_t sharp = 0, sharp_telling = 0;  ///< elements for which it leaves one number, and those of them that tell
-  std::int64_t above = 0, below = 0;  ///< of the elements outside of the declared interval, those larger in size than its value and smaller
-  double likelihood = 0;     ///< log10: an element is any of the storage's numbers in its interval
+  std::int64_t
+      above = 0,
+      below = 0;  ///< of the elements outside of the declared interval, those larger in size than its value and smaller
+  double likelihood = 0;  ///< log10: an element is any of the storage's numbers in its interval
 };
 Explained explained_by(const Interval& departing, const Interval& declared, const std::vector<double>& got);
 
 /// Whether that is no chance. `last`: nothing else is left that might explain the tensor.
 bool tells(const Explained& seen, Departure::Kind kind, bool last);
 
-/// The finding and its words, if all numbers of the tensor are right for a kernel that departs from its contract in one of these ways, and that is
-/// no chance, or known of another tensor or probe of the case (`known`, words of departures). `last`: functions are tried of which a small error of
-/// another origin may have the look, once nothing else explains the tensor.
+/// The finding and its words, if all numbers of the tensor are right for a kernel that departs from its contract in one
+/// of these ways, and that is no chance, or known of another tensor or probe of the case (`known`, words of
+/// departures). `last`: functions are tried of which a small error of another origin may have the look, once nothing
+/// else explains the tensor.
 struct Departed {
   std::string code, words;
   std::string departure = {};  ///< Departure::words
-  bool refuted = false;        ///< some number lies outside of each of them: then no other probe of the tensor is one either
+  bool refuted = false;  ///< some number lies outside of each of them: then no other probe of the tensor is one either
 };
-Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, bool last,
+Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                const Comparison& comparison, const Interval& interval, bool last,
                                 const std::set<std::string>& known);
 
 }  // namespace ampcheck::checks

@@ -11,17 +11,17 @@
 #include <optional>
 
 #include "checks/case/case_run.h"
-#include "checks/explain/factor_origin.h"
-#include "checks/data/file_tensors.h"
 #include "checks/case/form_comparison.h"
+#include "checks/data/file_tensors.h"
+#include "checks/data/real_tensors.h"
+#include "checks/explain/factor_origin.h"
+#include "checks/explain/formula_change.h"
 #include "checks/explain/odds.h"
 #include "checks/explain/places.h"
-#include "checks/data/real_tensors.h"
 #include "reference/replay/replay.h"
 #include "src/elements.h"
 #include "src/error.h"
 #include "src/rounding.h"
-#include "checks/explain/formula_change.h"
 
 namespace ampcheck::checks {
 
@@ -74,20 +74,24 @@ bool off_by_one_factor(const Comparison& comparison, const Interval& interval, c
   return factor.constant && std::fabs(factor.value - 1) > 64 * format(interval.dtype).unit_roundoff();
 }
 
-std::string added_otherwise(const Comparison& comparison, const Interval& interval, const std::vector<double>& held, const std::vector<double>& got) {
+std::string added_otherwise(const Comparison& comparison, const Interval& interval, const std::vector<double>& held,
+                            const std::vector<double>& got) {
   struct Instead {
     double of_held, of_gradient;
     const char* words;
   };
-  static constexpr Instead kAll[] = {{0, 1, "the buffer holds the gradient alone: it was overwritten, not added to"},
-                                     {1, 0, "the buffer holds what it held: nothing was added"},
-                                     {1, 2, "the buffer holds what it held and the gradient twice: it was added two times"},
-                                     {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"},
-                                     {1, -1, "the buffer holds what it held less the gradient: it was subtracted"}};
+  static constexpr Instead kAll[] = {
+      {0, 1, "the buffer holds the gradient alone: it was overwritten, not added to"},
+      {1, 0, "the buffer holds what it held: nothing was added"},
+      {1, 2, "the buffer holds what it held and the gradient twice: it was added two times"},
+      {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"},
+      {1, -1, "the buffer holds what it held less the gradient: it was subtracted"}};
   for (const Instead& instead : kAll) {
     const bool fits = std::ranges::all_of(comparison.outside, [&](std::int64_t at) {
       const auto i = static_cast<std::size_t>(at);
-      const double gradient = interval.value[i] - held[i], v = instead.of_held * held[i] + instead.of_gradient * gradient, r = 2 * interval.radius[i];  // added two times, rounded twice
+      const double gradient = interval.value[i] - held[i],
+                   v = instead.of_held * held[i] + instead.of_gradient * gradient,
+                   r = 2 * interval.radius[i];  // added two times, rounded twice
       double ends[2] = {v - r, v + r};
       round_ends(interval.dtype, ends);
       return got[i] >= ends[0] && got[i] <= ends[1];
@@ -97,7 +101,8 @@ std::string added_otherwise(const Comparison& comparison, const Interval& interv
   return "";
 }
 
-std::string likely_cause(const OpCall& call, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+std::string likely_cause(const OpCall& call, const Comparison& comparison, const Interval& interval,
+                         const std::vector<double>& got) {
   std::vector<double> ratios;
   std::int64_t zeros = 0, nans = 0, infinite = 0;
   for (const std::int64_t i : comparison.outside) {
@@ -108,24 +113,38 @@ std::string likely_cause(const OpCall& call, const Comparison& comparison, const
   const auto all = static_cast<std::int64_t>(comparison.outside.size());
   const bool zero_due = std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    return interval.value[at] == 0 && interval.low[at] == 0 && interval.high[at] == 0 && got[at] != 0 && std::isfinite(got[at]);
+    return interval.value[at] == 0 && interval.low[at] == 0 && interval.high[at] == 0 && got[at] != 0 &&
+           std::isfinite(got[at]);
   });
   const bool overflow_due = std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     return std::isinf(interval.low[at]) && interval.low[at] == interval.high[at] && std::isfinite(got[at]);
   });
   std::string what;
-  if (overflow_due && all > 0) what = "finite where the value overflows to infinity: it is clamped or saturates";
-  else if (zero_due && all > 0) what = "not zero where exactly zero is due";
-  else if (nans == all) what = "NaN: unwritten, or 0/0 or inf-inf on the way";
-  else if (infinite == all) what = "infinite: an overflow on the way";
-  else if (zeros == all) what = all_zero(got) ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last full vector or block" : "written as zero";
-  else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) == all)) {  // one number is off by some factor anyway
+  if (overflow_due && all > 0)
+    what = "finite where the value overflows to infinity: it is clamped or saturates";
+  else if (zero_due && all > 0)
+    what = "not zero where exactly zero is due";
+  else if (nans == all)
+    what = "NaN: unwritten, or 0/0 or inf-inf on the way";
+  else if (infinite == all)
+    what = "infinite: an overflow on the way";
+  else if (zeros == all)
+    what = all_zero(got) ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last "
+                           "full vector or block"
+                         : "written as zero";
+  else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) ==
+                                                          all)) {  // one number is off by some factor anyway
     Factor factor = factor_of(ratios, interval.dtype);
-    factor.constant = factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, comparison, interval, got));  // long sums spread it too
-    if (factor.constant && factor.value == 0) what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
-    else if (factor.constant && std::fabs(factor.value + 1) < 0.01) what = "the sign is flipped";
-    else if (factor.constant && factor.clear) what = "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, call, comparison, interval, got);
+    factor.constant = factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, comparison, interval,
+                                                                               got));  // long sums spread it too
+    if (factor.constant && factor.value == 0)
+      what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
+    else if (factor.constant && std::fabs(factor.value + 1) < 0.01)
+      what = "the sign is flipped";
+    else if (factor.constant && factor.clear)
+      what = "off by a constant factor of " + rounded_text(factor.value) +
+             factor_origin(factor.value, call, comparison, interval, got);
   }
   const std::string where = place(comparison, interval.shape);
   if (what.empty()) return where;
@@ -133,7 +152,6 @@ std::string likely_cause(const OpCall& call, const Comparison& comparison, const
 }
 
 namespace {
-
 
 /// Replays of one way to lose digits in a sum, rounded to storage.
 struct LowSums {
@@ -144,31 +162,37 @@ struct LowSums {
 enum class Lost { each, partial, whole };
 
 /// `promising`: whether replays like the first one may explain anything; otherwise it stays alone.
-LowSums low_sums(const reference::Recording& recording, const Leaves& leaves, reference::Expr target, const FloatFormat& accumulator, Lost where, Dtype storage,
-                 std::span<const double> held, const std::function<bool(const LowSums&)>& promising) {
+LowSums low_sums(const reference::Recording& recording, const Leaves& leaves, reference::Expr target,
+                 const FloatFormat& accumulator, Lost where, Dtype storage, std::span<const double> held,
+                 const std::function<bool(const LowSums&)>& promising) {
   using reference::SumOrder;
   LowSums out;
   bool going = true;
   const auto add = [&](SumOrder order, int parts) {
     if (!going) return;
-    std::vector<double> values = reference::replay(*recording.graph, leaves, {target}, {.order = order, .accumulate = &accumulator, .parts = parts}).front();
+    std::vector<double> values = reference::replay(*recording.graph, leaves, {target},
+                                                   {.order = order, .accumulate = &accumulator, .parts = parts})
+                                     .front();
     for (std::size_t i = 0; i < held.size(); ++i) values[i] += held[i];
     if (!held.empty()) round_values(accumulator, RoundingMode{}, values, values);
     round_values(format(storage), RoundingMode{}, values, values);
     out.replays.push_back(std::move(values));
     if (out.replays.size() == 1) going = promising(out);
   };
-  if (where == Lost::whole) add(SumOrder::sequential, -1);
+  if (where == Lost::whole)
+    add(SumOrder::sequential, -1);
   else if (where == Lost::partial)
     for (const int parts : {-2, -4, -8, 32}) add(SumOrder::sequential, parts);
   else
-    for (const auto order : {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed}) add(order, 0);
+    for (const auto order : {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed})
+      add(order, 0);
   return out;
 }
 
 /// How well such sums explain the elements outside.
 struct Fit {
-  double size = 0;   ///< the typical size of the kernel's error in units of the replays' error; 0 if such sums would not leave the interval there
+  double size = 0;  ///< the typical size of the kernel's error in units of the replays' error; 0 if such sums would not
+                    ///< leave the interval there
   double equal = 0;  ///< largest share of these elements that one replay gives, to an eighth of their error
   double same = 0;   ///< largest share of all elements that one replay gives, bit for bit
   bool better_than(const Fit& other) const {
@@ -179,7 +203,8 @@ struct Fit {
   }
 };
 
-/// How much the relative errors of a row agree: 1 where all are one number, near 0 where they have nothing to do with each other.
+/// How much the relative errors of a row agree: 1 where all are one number, near 0 where they have nothing to do with
+/// each other.
 double coherence(const Comparison& comparison, const Interval& interval, const std::vector<double>& values) {
   const std::int64_t width = std::max<std::int64_t>(1, interval.shape.rank == 0 ? 1 : interval.shape.last());
   std::vector<double> rows;
@@ -198,7 +223,8 @@ double coherence(const Comparison& comparison, const Interval& interval, const s
 }
 
 /// `share`: one element in so many must be outside in the replays too.
-Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, std::int64_t share = 2) {
+Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison& comparison, const Interval& interval,
+           std::int64_t share = 2) {
   std::int64_t also_outside = 0;
   std::vector<double> ratios;
   std::vector<std::int64_t> equal(sums.replays.size(), 0);
@@ -221,14 +247,17 @@ Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison
   if (share * also_outside < all) return {};
   // What goes wrong in a row's sum goes wrong in all of the row.
   constexpr double kOneNumber = 0.8, kUnrelated = 0.5;
-  if (coherence(comparison, interval, sums.replays.front()) > kOneNumber && coherence(comparison, interval, got) < kUnrelated) return {};
+  if (coherence(comparison, interval, sums.replays.front()) > kOneNumber &&
+      coherence(comparison, interval, got) < kUnrelated)
+    return {};
   std::int64_t same = 0;
   for (const std::vector<double>& replay : sums.replays) {
     std::int64_t here = 0;
     for (std::size_t i = 0; i < got.size(); ++i) here += got[i] == replay[i];
     same = std::max(same, here);
   }
-  return {median(ratios), static_cast<double>(*std::max_element(equal.begin(), equal.end())) / static_cast<double>(all), static_cast<double>(same) / static_cast<double>(got.size())};
+  return {median(ratios), static_cast<double>(*std::max_element(equal.begin(), equal.end())) / static_cast<double>(all),
+          static_cast<double>(same) / static_cast<double>(got.size())};
 }
 
 }  // namespace
@@ -259,50 +288,59 @@ constexpr std::int64_t kLargestReplay = 1 << 18;  ///< elements; replays are sca
 
 }  // namespace
 
-std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
-                          const Interval& interval) {
+std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                          const Comparison& comparison, const Interval& interval) {
   if (tensor.shape.count() > kLargestReplay || run.accumulates(tensor.name)) return "";
   std::int64_t longest = 128;
   for (const auto& [symbol, extent] : run.call.dims) longest = std::max(longest, extent);
   for (const Scope& scope : scopes_of(run, 0, tensor, pass)) {
     const auto without = [&](int dropped) {
-      std::vector<double> values = reference::replay(*scope.recording->graph, scope.leaves, {scope.target}, {reference::SumOrder::sequential, nullptr, dropped}).front();
+      std::vector<double> values = reference::replay(*scope.recording->graph, scope.leaves, {scope.target},
+                                                     {reference::SumOrder::sequential, nullptr, dropped})
+                                       .front();
       round_values(format(tensor.dtype), RoundingMode{}, values, values);
       return values;
     };
     for (const int dropped : {-1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}) {
       if (dropped > longest) break;
       const std::vector<double> values = without(dropped);
-      // Nine of ten wrong elements reproduced to an ulp of storage, or to what rounding may do and a quarter of their error, and wrong in
-      // the replay too: chance does not do that.
+      // Nine of ten wrong elements reproduced to an ulp of storage, or to what rounding may do and a quarter of their
+      // error, and wrong in the replay too: chance does not do that.
       std::int64_t same = 0, besides = -std::ssize(comparison.outside);
-      for (std::int64_t at = 0; at < std::ssize(values); ++at) besides += !admits(interval, at, values[static_cast<std::size_t>(at)]);
+      for (std::int64_t at = 0; at < std::ssize(values); ++at)
+        besides += !admits(interval, at, values[static_cast<std::size_t>(at)]);
       if (10 * besides > std::ssize(comparison.outside)) continue;  // the kernel is right where this is wrong
       for (const std::int64_t at : comparison.outside) {
         const double value = values[static_cast<std::size_t>(at)];
         const double wrote = got[static_cast<std::size_t>(at)];
-        const double apart = std::fabs(wrote - value), error = std::fabs(wrote - interval.value[static_cast<std::size_t>(at)]);
+        const double apart = std::fabs(wrote - value),
+                     error = std::fabs(wrote - interval.value[static_cast<std::size_t>(at)]);
         const bool rounded = apart <= interval.radius[static_cast<std::size_t>(at)] && 4 * apart <= error;
-        same += !admits(interval, at, value) && (wrote == value || (std::isnan(wrote) && std::isnan(value)) || rounded || ulp_distance(format(tensor.dtype), wrote, value) <= 1);
+        same += !admits(interval, at, value) && (wrote == value || (std::isnan(wrote) && std::isnan(value)) ||
+                                                 rounded || ulp_distance(format(tensor.dtype), wrote, value) <= 1);
       }
       if (10 * same < 9 * static_cast<std::int64_t>(comparison.outside.size())) continue;
       if (dropped > 0) return "a sum leaves out what follows the last full vector of " + std::to_string(dropped);
-      return without(4) == values ? "a sum leaves out its last term, or what follows its last full vector" : "a sum leaves out its last term";  // one term is all that follows
+      return without(4) == values ? "a sum leaves out its last term, or what follows its last full vector"
+                                  : "a sum leaves out its last term";  // one term is all that follows
     }
   }
   return "";
 }
 
 std::string truncated(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got) {
-  // Numbers that tell one from the other; of few, and of what they stand among, all. Another probe may have shown it already.
+  // Numbers that tell one from the other; of few, and of what they stand among, all. Another probe may have shown it
+  // already.
   const std::int64_t many = 8, fewest = run.truncating.contains(tensor.name) ? 1 : 4;
   if (bytes(tensor.dtype) >= 4 || run.accumulates(tensor.name)) return "";  // elsewhere no rounding to storage shows
   for (const std::size_t form : run.reference.forms()) {
     const Interval interval = run.reference.interval(form, pass, tensor.name, tensor.dtype);
-    std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest, low = nearest, high = nearest;
+    std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest, low = nearest,
+                                                                               high = nearest;
     for (std::size_t i = 0; i < cut.size(); ++i) low[i] -= interval.radius[i], high[i] += interval.radius[i];
     round_values(format(tensor.dtype), RoundingMode{}, nearest, nearest);
-    for (std::vector<double>* const values : {&cut, &low, &high}) round_values(format(tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
+    for (std::vector<double>* const values : {&cut, &low, &high})
+      round_values(format(tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
     std::int64_t telling = 0, equal = 0, right = 0;
     for (std::size_t i = 0; i < cut.size(); ++i) {
       const bool admitted = got[i] >= low[i] && got[i] <= high[i];
@@ -313,18 +351,24 @@ std::string truncated(CaseRun& run, const Written& tensor, Pass pass, const std:
     if (!mostly && (telling < fewest || right < std::ssize(cut))) continue;
     run.truncating.insert(tensor.name);
     return fmt::format("truncated, not rounded, to {} {}", name(tensor.dtype),
-                       against("to nearest", log10_odds(interval, got, [&](std::size_t i) { return Expected{cut[i], interval.radius[i]}; })));
+                       against("to nearest", log10_odds(interval, got, [&](std::size_t i) {
+                                 return Expected{cut[i], interval.radius[i]};
+                               })));
   }
   return "";
 }
 
 namespace {
 
-/// A short accumulator loses nothing of sums of -1, 0 and 1. Whether the kernel is wrong there too, where such replays are right.
-bool wrong_at_exact_sums(const CaseRun& run, const Written& tensor, Pass pass, std::size_t form, std::size_t scope, const FloatFormat& accumulator, Lost where) {
+/// A short accumulator loses nothing of sums of -1, 0 and 1. Whether the kernel is wrong there too, where such replays
+/// are right.
+bool wrong_at_exact_sums(const CaseRun& run, const Written& tensor, Pass pass, std::size_t form, std::size_t scope,
+                         const FloatFormat& accumulator, Lost where) {
   OpCall call = run.call;
   call.range = "integers1", call.cotangent = "ones";
-  if (pass == Pass::jvp || run.accumulates(tensor.name) || call.range == run.call.range || is_file_range(run.call.range) || is_real_range(run.call.range)) return false;
+  if (pass == Pass::jvp || run.accumulates(tensor.name) || call.range == run.call.range ||
+      is_file_range(run.call.range) || is_real_range(run.call.range))
+    return false;
   if (pass == Pass::backward_at_saved) pass = Pass::backward;
   RunOptions options = run.options;
   options.explain = options.power = options.relations = false;
@@ -340,7 +384,8 @@ bool wrong_at_exact_sums(const CaseRun& run, const Written& tensor, Pass pass, s
     const auto [interval, comparison] = compare_with_forms(there, tensor, pass, got);
     if (comparison.outside.empty()) return false;
     const Scope at = scopes_of(there, form, tensor, pass).at(scope);
-    const LowSums low = low_sums(*at.recording, at.leaves, at.target, accumulator, where, tensor.dtype, {}, [](const LowSums&) { return true; });
+    const LowSums low = low_sums(*at.recording, at.leaves, at.target, accumulator, where, tensor.dtype, {},
+                                 [](const LowSums&) { return true; });
     for (const std::vector<double>& replay : low.replays)
       for (const std::int64_t i : comparison.outside)
         if (!admits(interval, i, replay[static_cast<std::size_t>(i)])) return false;
@@ -365,19 +410,24 @@ struct LowFit {
   std::size_t form = 0, scope = 0;
 };
 
-/// Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors do not scale with
-/// the accumulator's roundoff.
+/// Within a factor of four of a typical replay: far from a wrong sign or factor, and from a dropped term, whose errors
+/// do not scale with the accumulator's roundoff.
 bool of_that_size(const Fit& fit) { return fit.size > 0.25 && fit.size < 4; }
 
-/// The sums in order and in 16 bits throughout, where that gives the kernel's numbers as surely as any change of the formula could.
-std::optional<LowFit> surely_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval) {
+/// The sums in order and in 16 bits throughout, where that gives the kernel's numbers as surely as any change of the
+/// formula could.
+std::optional<LowFit> surely_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                 const Comparison& comparison, const Interval& interval) {
   const std::size_t form = run.reference.forms().front();
   const std::vector<Scope> scopes = scopes_of(run, form, tensor, pass);
   for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
     for (std::size_t k = 0; k < scopes.size(); ++k) {
       bool sure = false;
-      const auto promising = [&](const LowSums& first) { return sure = gives_the_numbers(interval, comparison, got, first.replays.front()); };
-      LowSums low = low_sums(*scopes[k].recording, scopes[k].leaves, scopes[k].target, format(candidate), Lost::each, tensor.dtype, {}, promising);
+      const auto promising = [&](const LowSums& first) {
+        return sure = gives_the_numbers(interval, comparison, got, first.replays.front());
+      };
+      LowSums low = low_sums(*scopes[k].recording, scopes[k].leaves, scopes[k].target, format(candidate), Lost::each,
+                             tensor.dtype, {}, promising);
       if (!sure) continue;
       const Fit fit = fit_of(low, got, comparison, interval);
       if (!of_that_size(fit)) continue;
@@ -387,7 +437,8 @@ std::optional<LowFit> surely_low(CaseRun& run, const Written& tensor, Pass pass,
 }
 
 /// The best of all such ways in the first form that has a good one.
-LowFit likeliest_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, std::span<const double> held) {
+LowFit likeliest_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                     const Comparison& comparison, const Interval& interval, std::span<const double> held) {
   constexpr std::size_t kTelling = 16;  // of fewer wrong elements one replay may miss all
   constexpr std::int64_t kLong = 256;   // elements from which replays take time
   LowFit out;
@@ -404,11 +455,13 @@ LowFit likeliest_low(CaseRun& run, const Written& tensor, Pass pass, const std::
             const double size = fit_of(first, got, comparison, interval, 8).size;
             return size > 1.0 / 32 && size < 32;
           };
-          LowSums low = low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype, held, promising);
+          LowSums low = low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype,
+                                 held, promising);
           const Fit fit = fit_of(low, got, comparison, interval);
           // One wrong number among right ones is no rounding of all.
           if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(2, got.size())) continue;
-          if (fit.better_than(best)) out = {fit, std::move(low), candidate, at, form, static_cast<std::size_t>(&scope - scopes.data())};
+          if (fit.better_than(best))
+            out = {fit, std::move(low), candidate, at, form, static_cast<std::size_t>(&scope - scopes.data())};
         }
     if (best.equal >= 0.75 || (best.size > 0.5 && best.size < 2)) break;
   }
@@ -419,21 +472,33 @@ std::string words_of(const CaseRun& run, const LowFit& low, const Interval& inte
   const std::string size = number_text(std::round(low.fit.size * 100) / 100), dtype = name(low.dtype);
   const double odds = log10_odds(interval, got, [&](std::size_t i) {
     double square = 0;
-    for (const std::vector<double>& replay : low.sums.replays) square += std::pow(replay[i] - interval.value[i], 2) / static_cast<double>(low.sums.replays.size());
+    for (const std::vector<double>& replay : low.sums.replays)
+      square += std::pow(replay[i] - interval.value[i], 2) / static_cast<double>(low.sums.replays.size());
     return Expected{interval.value[i], std::sqrt(square)};
   });
   const std::string declared = against(name(run.op.signature.precision.accumulate), odds);
   switch (low.where) {
-    case Lost::each: return fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}", dtype, size, declared);
-    case Lost::partial: return fmt::format("accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts of the terms to {0} {2}", dtype, size, declared);
-    case Lost::whole: return fmt::format("keeps a sum in {0}, or accumulates in {0}: the errors are {1} times those of a replay that rounds each sum to {0} {2}", dtype, size, declared);
+    case Lost::each:
+      return fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}",
+                         dtype, size, declared);
+    case Lost::partial:
+      return fmt::format(
+          "accumulates in {0}, if in partial sums: the errors are {1} times those of replays that round sums of parts "
+          "of the terms to {0} {2}",
+          dtype, size, declared);
+    case Lost::whole:
+      return fmt::format(
+          "keeps a sum in {0}, or accumulates in {0}: the errors are {1} times those of a replay that rounds each sum "
+          "to {0} {2}",
+          dtype, size, declared);
   }
   return "";
 }
 
 }  // namespace
 
-bool surely_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison, const Interval& interval, std::string& words) {
+bool surely_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                             const Comparison& comparison, const Interval& interval, std::string& words) {
   if (tensor.shape.count() > kLargestReplay || (pass != Pass::forward && run.accumulates(tensor.name))) return false;
   const std::optional<LowFit> low = surely_low(run, tensor, pass, got, comparison, interval);
   if (low) words = words_of(run, *low, interval, got);
@@ -443,10 +508,12 @@ bool surely_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, con
 bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
                                    const Comparison& comparison, const Interval& interval, std::string& words) {
   if (tensor.shape.count() > kLargestReplay) return false;
-  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const std::vector<double> held =
+      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
   const LowFit low = likeliest_low(run, tensor, pass, got, comparison, interval, held);
   if (!of_that_size(low.fit)) return false;
-  if (low.fit.equal < 0.75 && wrong_at_exact_sums(run, tensor, pass, low.form, low.scope, format(low.dtype), low.where)) return false;
+  if (low.fit.equal < 0.75 && wrong_at_exact_sums(run, tensor, pass, low.form, low.scope, format(low.dtype), low.where))
+    return false;
   words = words_of(run, low, interval, got);
   return true;
 }

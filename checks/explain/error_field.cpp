@@ -74,15 +74,19 @@ Product nearest_product(const Matrix& m) {
 
 /// Means over the columns, or over the rows: a product one side of which is one number.
 Product nearest_equal(const Matrix& m, bool in_columns) {
-  Product out{std::vector<double>(m.rows, in_columns ? 0.0 : 1.0), std::vector<double>(m.columns, in_columns ? 1.0 : 0.0)};
+  Product out{std::vector<double>(m.rows, in_columns ? 0.0 : 1.0),
+              std::vector<double>(m.columns, in_columns ? 1.0 : 0.0)};
   for (std::size_t r = 0; r < m.rows; ++r)
     for (std::size_t c = 0; c < m.columns; ++c)
-      if (in_columns) out.row[r] += m.at(r, c) / static_cast<double>(m.columns);
-      else out.column[c] += m.at(r, c) / static_cast<double>(m.rows);
+      if (in_columns)
+        out.row[r] += m.at(r, c) / static_cast<double>(m.columns);
+      else
+        out.column[c] += m.at(r, c) / static_cast<double>(m.rows);
   return out;
 }
 
-/// How much of a matrix a product is, and whether it leaves no more than the roundings, though it has fewer numbers than the matrix.
+/// How much of a matrix a product is, and whether it leaves no more than the roundings, though it has fewer numbers
+/// than the matrix.
 struct ProductFit {
   bool holds = false;
   double share = 0;
@@ -92,7 +96,8 @@ ProductFit fit_of(const WrongTensor& wrong, const Matrix& m, const Product& prod
   constexpr double kFewestBits = 16;
   std::vector<double> rooms;
   double mean = 0;
-  for (std::size_t i = 0; i < m.of.size(); ++i) rooms.push_back(room_at(wrong, i)), mean += rooms[i] / static_cast<double>(m.of.size());
+  for (std::size_t i = 0; i < m.of.size(); ++i)
+    rooms.push_back(room_at(wrong, i)), mean += rooms[i] / static_cast<double>(m.of.size());
   for (double& room : rooms) room += mean;  // the product's numbers are as rough as the elements that they follow from
   const auto explains = [&](std::size_t i) { return std::fabs(m.of[i] - product.at(i)) <= 2 * rooms[i]; };
   if (!explains_most(wrong, explains)) return {};
@@ -108,14 +113,16 @@ ProductFit fit_of(const WrongTensor& wrong, const Matrix& m, const Product& prod
 
 bool has_matmul(CaseRun& run) {
   const auto& nodes = run.reference.recording(run.reference.forms().front()).graph->nodes();
-  return std::any_of(nodes.begin(), nodes.end(), [](const reference::Node& node) { return node.primitive == reference::Primitive::matmul; });
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const reference::Node& node) { return node.primitive == reference::Primitive::matmul; });
 }
 
 /// Wrong in at least that many rows and columns: of fewer any matrix is a product.
 bool spread_out(const WrongTensor& wrong, std::size_t columns) {
   constexpr std::size_t kFewest = 3;
   std::vector<std::int64_t> rows, cols;
-  for (const std::int64_t i : wrong.comparison.outside) rows.push_back(i / static_cast<std::int64_t>(columns)), cols.push_back(i % static_cast<std::int64_t>(columns));
+  for (const std::int64_t i : wrong.comparison.outside)
+    rows.push_back(i / static_cast<std::int64_t>(columns)), cols.push_back(i % static_cast<std::int64_t>(columns));
   const auto distinct = [](std::vector<std::int64_t>& of) {
     std::sort(of.begin(), of.end());
     return static_cast<std::size_t>(std::unique(of.begin(), of.end()) - of.begin());
@@ -129,13 +136,15 @@ std::string transposed(CaseRun&, const WrongTensor& wrong) {
   const Shape& shape = wrong.tensor.shape;
   if (shape.rank < 2 || wrong.tensor.shape.count() > kLargest) return "";
   const std::int64_t rows = shape[shape.rank - 2], columns = shape.last();
-  if (rows < 2 || columns < 2 || wrong.comparison.outside.size() < 3) return "";  // two numbers may be exchanged for another reason
+  if (rows < 2 || columns < 2 || wrong.comparison.outside.size() < 3)
+    return "";                             // two numbers may be exchanged for another reason
   const auto place = [&](std::size_t i) {  // where the number belongs that stands at i
     const auto at = static_cast<std::int64_t>(i), plane = at / (rows * columns), within = at % (rows * columns);
     return plane * rows * columns + within % rows * columns + within / rows;
   };
   if (!explains_most(wrong, [&](std::size_t i) { return admits(wrong.interval, place(i), wrong.got[i]); })) return "";
-  return rows == columns ? "transposed: each element is the one due at its row and column exchanged" : "transposed: written column by column, not row by row";
+  return rows == columns ? "transposed: each element is the one due at its row and column exchanged"
+                         : "transposed: written column by column, not row by row";
 }
 
 std::string outer_product(CaseRun& run, const WrongTensor& wrong) {
@@ -151,13 +160,21 @@ std::string outer_product(CaseRun& run, const WrongTensor& wrong) {
   if (fit_of(wrong, value, nearest_product(value)).holds) return "";  // then so is any multiple of it
   const auto share = [](double of) { return fmt::format("{:.4g} % of it", std::min(100 * of, 100.0)); };
   if (const ProductFit fit = fit_of(wrong, error, nearest_equal(error, true)); fit.holds)
-    return fmt::format("the error is one number per row ({}): a term that is the same in all columns is left out or added", share(fit.share));
+    return fmt::format(
+        "the error is one number per row ({}): a term that is the same in all columns is left out or added",
+        share(fit.share));
   if (const ProductFit fit = fit_of(wrong, error, nearest_equal(error, false)); fit.holds)
-    return fmt::format("the error is one number per column ({}): a term that is the same in all rows, as a bias, is left out or added", share(fit.share));
+    return fmt::format(
+        "the error is one number per column ({}): a term that is the same in all rows, as a bias, is left out or added",
+        share(fit.share));
   if (const ProductFit fit = fit_of(wrong, error, nearest_product(error)); fit.holds)
-    return fmt::format("the error is one outer product ({}), a number per row times one per column: {} is left out or added", share(fit.share), has_matmul(run) ? "one term of the sum of a matmul" : "such a term");
+    return fmt::format(
+        "the error is one outer product ({}), a number per row times one per column: {} is left out or added",
+        share(fit.share), has_matmul(run) ? "one term of the sum of a matmul" : "such a term");
   if (const ProductFit fit = fit_of(wrong, written, nearest_product(written)); fit.holds)
-    return fmt::format("the result is one outer product ({}), a number per row times one per column: {}", share(fit.share), has_matmul(run) ? "the product of two sums for the sum of products" : "the formula's is none");
+    return fmt::format("the result is one outer product ({}), a number per row times one per column: {}",
+                       share(fit.share),
+                       has_matmul(run) ? "the product of two sums for the sum of products" : "the formula's is none");
   return "";
 }
 
@@ -167,9 +184,11 @@ std::string zero_where(CaseRun& run, const WrongTensor& wrong) {
   const std::size_t n = wrong.got.size();
   if (std::ssize(wrong.got) > kLargest || wrong.pass == Pass::jvp) return "";
   std::vector<char> lost(n, 0), kept(n, 0);
-  for (const std::int64_t i : wrong.comparison.outside) lost[static_cast<std::size_t>(i)] = wrong.got[static_cast<std::size_t>(i)] == 0;
+  for (const std::int64_t i : wrong.comparison.outside)
+    lost[static_cast<std::size_t>(i)] = wrong.got[static_cast<std::size_t>(i)] == 0;
   for (std::size_t i = 0; i < n; ++i) kept[i] = wrong.got[i] != 0;
-  const auto zeros = static_cast<std::size_t>(std::count(lost.begin(), lost.end(), 1)), others = static_cast<std::size_t>(std::count(kept.begin(), kept.end(), 1));
+  const auto zeros = static_cast<std::size_t>(std::count(lost.begin(), lost.end(), 1)),
+             others = static_cast<std::size_t>(std::count(kept.begin(), kept.end(), 1));
   if (zeros < kFewest || others < kFewest || bits_of_choice(zeros + others, zeros) < kFewestBits) return "";
   const std::size_t form = run.reference.forms().front();
   const reference::Recording& recording = run.reference.recording(form);
@@ -179,7 +198,9 @@ std::string zero_where(CaseRun& run, const WrongTensor& wrong) {
   for (const auto& [name, node] : recording.outputs) last = std::max(last, node.id);
   for (int id = 0; id <= last; ++id) {
     const reference::Node& node = recording.graph->node(id);
-    if (node.shape == wrong.tensor.shape && node.primitive != reference::Primitive::constant && node.primitive != reference::Primitive::indicator) targets.push_back(recording.graph->at(id));
+    if (node.shape == wrong.tensor.shape && node.primitive != reference::Primitive::constant &&
+        node.primitive != reference::Primitive::indicator)
+      targets.push_back(recording.graph->at(id));
   }
   const std::vector<std::vector<double>> values = reference::replay(*recording.graph, leaves, targets, {});
   // The first of them whose sign tells: what follows from it tells as much.
@@ -189,8 +210,10 @@ std::string zero_where(CaseRun& run, const WrongTensor& wrong) {
       for (double* const ends : {lost[i] ? lost_ends : nullptr, kept[i] ? kept_ends : nullptr})
         if (ends != nullptr) ends[0] = std::min(ends[0], values[k][i]), ends[1] = std::max(ends[1], values[k][i]);
     const std::string text = reference::text_of(*recording.graph, targets[k].id);
-    if (lost_ends[1] <= 0 && kept_ends[0] >= 0 && lost_ends[0] < kept_ends[1]) return fmt::format("zero where {} <= 0", text);
-    if (lost_ends[0] >= 0 && kept_ends[1] <= 0 && kept_ends[0] < lost_ends[1]) return fmt::format("zero where {} >= 0", text);
+    if (lost_ends[1] <= 0 && kept_ends[0] >= 0 && lost_ends[0] < kept_ends[1])
+      return fmt::format("zero where {} <= 0", text);
+    if (lost_ends[0] >= 0 && kept_ends[1] <= 0 && kept_ends[0] < lost_ends[1])
+      return fmt::format("zero where {} >= 0", text);
   }
   return "";
 }

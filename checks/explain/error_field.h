@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes that the error of a whole tensor shows: its rows and columns exchanged, one outer product too many or too few, zero where another
-// number has one sign.
+// Causes that the error of a whole tensor shows: its rows and columns exchanged, one outer product too many or too few,
+// zero where another number has one sign.
 #pragma once
 
 #include <string>

@@ -61,16 +61,22 @@ std::vector<Origin> origins_of(const OpCall& call) {
     }
   };
   const Counts extents = extents_of(call), products = products_of(call, true);
-  times_and_over(extents, false), times_and_over(extents, true), times_and_over(products, false), times_and_over(products_of(call, false), true);
+  times_and_over(extents, false), times_and_over(extents, true), times_and_over(products, false),
+      times_and_over(products_of(call, false), true);
   off_by_one(extents), off_by_one(products);
-  out.insert(out.end(), {{std::numbers::ln2, "ln 2"}, {std::numbers::log2e, "log2 e"}, {std::numbers::ln10, "ln 10"}, {std::numbers::log10e, "1/ln 10"}});
+  out.insert(out.end(), {{std::numbers::ln2, "ln 2"},
+                         {std::numbers::log2e, "log2 e"},
+                         {std::numbers::ln10, "ln 10"},
+                         {std::numbers::log10e, "1/ln 10"}});
   return out;
 }
 
-/// What the formula's roundings, times the factor, leave open at an element, and those of storage, of the factor and of its product.
+/// What the formula's roundings, times the factor, leave open at an element, and those of storage, of the factor and of
+/// its product.
 double room_at(double factor, std::size_t i, const Interval& interval, double got) {
   if (!std::isfinite(got)) return HUGE_VAL;  // it tells nothing
-  return std::fabs(factor) * (interval.radius[i] + 2 * kFp32.unit_roundoff() * std::fabs(interval.value[i])) + spacing_at(format(interval.dtype), got) / 2;
+  return std::fabs(factor) * (interval.radius[i] + 2 * kFp32.unit_roundoff() * std::fabs(interval.value[i])) +
+         spacing_at(format(interval.dtype), got) / 2;
 }
 
 bool explains(double factor, std::size_t i, const Interval& interval, double got) {
@@ -79,10 +85,12 @@ bool explains(double factor, std::size_t i, const Interval& interval, double got
   return std::fabs(got - due) <= room_at(factor, i, interval, got);
 }
 
-/// Whether the tensor is the formula's times this number: nine of ten wrong elements and nearly all others, each to within its own roundings.
+/// Whether the tensor is the formula's times this number: nine of ten wrong elements and nearly all others, each to
+/// within its own roundings.
 bool gives(double factor, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
   std::int64_t wrong = 0, all = 0;
-  for (const std::int64_t i : comparison.outside) wrong += explains(factor, static_cast<std::size_t>(i), interval, got[static_cast<std::size_t>(i)]);
+  for (const std::int64_t i : comparison.outside)
+    wrong += explains(factor, static_cast<std::size_t>(i), interval, got[static_cast<std::size_t>(i)]);
   if (10 * wrong < 9 * std::ssize(comparison.outside)) return false;
   for (std::size_t i = 0; i < got.size(); ++i) all += explains(factor, i, interval, got[i]);
   return 20 * all >= 19 * std::ssize(got);
@@ -90,29 +98,36 @@ bool gives(double factor, const Comparison& comparison, const Interval& interval
 
 }  // namespace
 
-bool wrong_by_factor(double factor, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+bool wrong_by_factor(double factor, const Comparison& comparison, const Interval& interval,
+                     const std::vector<double>& got) {
   std::int64_t wrong = 0;
   for (const std::int64_t at : comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
     const double room = room_at(factor, i, interval, got[i]);
-    wrong += std::isfinite(got[i]) && explains(factor, i, interval, got[i]) && 8 * room <= std::fabs(got[i] - interval.value[i]);
+    wrong += std::isfinite(got[i]) && explains(factor, i, interval, got[i]) &&
+             8 * room <= std::fabs(got[i] - interval.value[i]);
   }
   return 10 * wrong >= 9 * std::ssize(comparison.outside);
 }
 
-std::string factor_origin(double factor, const OpCall& call, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+std::string factor_origin(double factor, const OpCall& call, const Comparison& comparison, const Interval& interval,
+                          const std::vector<double>& got) {
   constexpr std::size_t kMost = 2;  // of more, one is right by chance
   const double u = format(interval.dtype).unit_roundoff();
   const auto given = [&](double value) {
-    return std::fabs(std::fabs(factor) - value) <= 4 * u * value && gives(std::copysign(value, factor), comparison, interval, got);  // the middle one of ratios of rounded numbers
+    return std::fabs(std::fabs(factor) - value) <= 4 * u * value &&
+           gives(std::copysign(value, factor), comparison, interval,
+                 got);  // the middle one of ratios of rounded numbers
   };
   std::vector<std::string> words;
   bool power = false;
   for (const Origin& origin : origins_of(call))
-    if (given(origin.value)) words.push_back(origin.words), power |= std::exp2(std::round(std::log2(origin.value))) == origin.value;
+    if (given(origin.value))
+      words.push_back(origin.words), power |= std::exp2(std::round(std::log2(origin.value))) == origin.value;
   const double exponent = std::round(std::log2(std::fabs(factor)));
   constexpr double kPlain = 2;  // 4, 2, 1/2 and 1/4 say as much as their names
-  if ((power || std::fabs(exponent) > kPlain) && given(std::exp2(exponent))) words.push_back(fmt::format("2^{}", exponent));
+  if ((power || std::fabs(exponent) > kPlain) && given(std::exp2(exponent)))
+    words.push_back(fmt::format("2^{}", exponent));
   if (words.empty() || words.size() > kMost) return "";
   return fmt::format(", which is {}{}", factor < 0 ? "-" : "", fmt::join(words, factor < 0 ? " or -" : " or "));
 }

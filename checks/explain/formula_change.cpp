@@ -8,11 +8,11 @@
 #include <functional>
 
 #include "checks/case/case_run.h"
+#include "checks/explain/another_activation.h"
 #include "checks/explain/odds.h"
 #include "reference/replay/changes.h"
 #include "src/op_call.h"
 #include "src/rounding.h"
-#include "checks/explain/another_activation.h"
 
 namespace ampcheck::checks {
 
@@ -21,14 +21,17 @@ namespace {
 constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
 constexpr std::int64_t kMost = 1 << 23;     ///< scalar operations of all changes of one form
 
-/// How much of a tensor a changed formula gives: of the wrong elements and of all. `bits`: by how many powers of two it comes
-/// nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about 2^-bits.
+/// How much of a tensor a changed formula gives: of the wrong elements and of all. `bits`: by how many powers of two it
+/// comes nearer to the kernel's numbers than the declared one, over all elements; chance has a probability of about
+/// 2^-bits.
 struct Agreement {
   double outside = 0, all = 0, bits = 0;
   std::int64_t telling = 0;  ///< elements for which the two formulas round to different numbers
   bool narrowed = false;
-  bool same_bits = false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
-  /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in short formats.
+  bool same_bits =
+      false;  ///< all elements have the bits that the changed formula rounds to, in a storage that rounds coarsely
+  /// There are few intermediates to choose from. Numbers that agree to the last bit tell more than their size shows in
+  /// short formats.
   bool convincing() const {
     if (outside < 0.9 || all < 0.95) return false;
     return bits >= (narrowed || (outside == 1 && all == 1) ? 8 : 16) || to_the_last_bit();
@@ -37,11 +40,13 @@ struct Agreement {
   bool to_the_last_bit() const { return narrowed && outside == 1 && same_bits && telling >= 4; }
   /// Nothing that is yet to be tried fits better.
   bool perfect() const { return convincing() && outside == 1 && all == 1 && bits >= 16; }
-  bool better_than(const Agreement& other) const { return outside + all + std::min(bits, 16.0) / 16 > other.outside + other.all + std::min(other.bits, 16.0) / 16; }
+  bool better_than(const Agreement& other) const {
+    return outside + all + std::min(bits, 16.0) / 16 > other.outside + other.all + std::min(other.bits, 16.0) / 16;
+  }
 };
 
-/// What a tensor leaves open between a kernel's number and a changed formula's, whose own roundings are about those of the
-/// declared one.
+/// What a tensor leaves open between a kernel's number and a changed formula's, whose own roundings are about those of
+/// the declared one.
 class Tolerance {
  public:
   explicit Tolerance(const Interval& interval) : interval_(interval), storage_(format(interval.dtype)) {
@@ -51,7 +56,8 @@ class Tolerance {
       if (std::isfinite(share)) shares.push_back(share);
     }
     if (shares.empty()) return;
-    const auto quarter = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 4);  // little of it is cancellation
+    const auto quarter =
+        shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 4);  // little of it is cancellation
     std::nth_element(shares.begin(), quarter, shares.end());
     share_ = std::min(*quarter, 0x1p-4);
   }
@@ -59,7 +65,8 @@ class Tolerance {
     return 2 * std::max(interval_.radius[i], share_ * std::fabs(got)) + spacing_at(storage_, got);
   }
   bool agrees(std::size_t i, double got, double changed) const {
-    if (!std::isfinite(got) || !std::isfinite(changed)) return got == changed || (std::isnan(got) && std::isnan(changed));
+    if (!std::isfinite(got) || !std::isfinite(changed))
+      return got == changed || (std::isnan(got) && std::isnan(changed));
     return std::fabs(got - changed) <= at(i, got);
   }
 
@@ -69,14 +76,17 @@ class Tolerance {
   double share_ = 0;  ///< relative radius of an element that does not cancel
 };
 
-Agreement agreement(const Tolerance& tolerance, const Interval& interval, const Comparison& comparison, const std::vector<double>& got, std::vector<double> changed) {
+Agreement agreement(const Tolerance& tolerance, const Interval& interval, const Comparison& comparison,
+                    const std::vector<double>& got, std::vector<double> changed) {
   Agreement out;
   round_values(format(interval.dtype), RoundingMode{}, changed, changed);
   std::size_t missed = 0, admitted = 0;
   for (const std::int64_t at : comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
-    if (!tolerance.agrees(i, got[i], changed[i])) ++missed;
-    else if (admits(interval, at, changed[i])) ++admitted;  // it explains nothing, and refutes nothing: the kernel's own roundings took it outside
+    if (!tolerance.agrees(i, got[i], changed[i]))
+      ++missed;
+    else if (admits(interval, at, changed[i]))
+      ++admitted;  // it explains nothing, and refutes nothing: the kernel's own roundings took it outside
     if (10 * missed > comparison.outside.size() || 2 * admitted > comparison.outside.size()) return out;
   }
   out.outside = 1 - static_cast<double>(missed) / static_cast<double>(comparison.outside.size());
@@ -87,7 +97,8 @@ Agreement agreement(const Tolerance& tolerance, const Interval& interval, const 
     out.same_bits &= got[i] == changed[i];
     if (changed[i] != declared[i]) ++out.telling;
     out.all += tolerance.agrees(i, got[i], changed[i]);
-    const double before = std::fabs(got[i] - interval.value[i]), after = std::fabs(got[i] - changed[i]), blur = tolerance.at(i, got[i]) / 8;
+    const double before = std::fabs(got[i] - interval.value[i]), after = std::fabs(got[i] - changed[i]),
+                 blur = tolerance.at(i, got[i]) / 8;
     if (std::isfinite(before) && std::isfinite(after)) out.bits += std::log2((before + blur) / (after + blur));
   }
   out.all /= static_cast<double>(got.size());
@@ -95,7 +106,8 @@ Agreement agreement(const Tolerance& tolerance, const Interval& interval, const 
 }
 
 /// Another output or gradient of the tensor's shape that agrees: two were exchanged.
-std::string same_as_another(const reference::Recording& recording, const std::vector<std::pair<reference::Expr, std::vector<double>>>& leaves, Pass pass,
+std::string same_as_another(const reference::Recording& recording,
+                            const std::vector<std::pair<reference::Expr, std::vector<double>>>& leaves, Pass pass,
                             const Written& tensor, const std::function<bool(const std::vector<double>&)>& agrees) {
   for (const auto& [name, node] : pass == Pass::forward ? recording.outputs : recording.gradients) {
     if (name == tensor.name || !(node.shape() == tensor.shape)) continue;
@@ -111,49 +123,62 @@ void name_attributes(const CaseRun& run, const reference::Graph& graph, referenc
     if (number == nullptr || *number == std::floor(*number)) continue;
     for (std::size_t id = 0; id < graph.nodes().size(); ++id) {
       const reference::Node& node = graph.node(static_cast<int>(id));
-      if (node.primitive == reference::Primitive::constant && node.value == *number) names[static_cast<int>(id)] = attribute + " " + number_text(*number);
+      if (node.primitive == reference::Primitive::constant && node.value == *number)
+        names[static_cast<int>(id)] = attribute + " " + number_text(*number);
     }
   }
 }
 
 }  // namespace
 
-bool gives_the_numbers(const Interval& interval, const Comparison& comparison, const std::vector<double>& got, const std::vector<double>& changed) {
+bool gives_the_numbers(const Interval& interval, const Comparison& comparison, const std::vector<double>& got,
+                       const std::vector<double>& changed) {
   return agreement(Tolerance(interval), interval, comparison, got, changed).perfect();
 }
 
-std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
-                                  const Interval& interval) {
-  if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return "";
+std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                                  const Comparison& comparison, const Interval& interval) {
+  if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest ||
+      run.accumulates(tensor.name))
+    return "";
   const double least = format(tensor.dtype).min_normal();  // or those of the storage type, on the way out
   const auto words = [&](const std::function<Expected(std::size_t)>& flushing, const char* or_else = "") {
     return std::string("flushes subnormals") + or_else + " " + against("kept", log10_odds(interval, got, flushing));
   };
   // 1/(1 + e^-x) is zero where e^-x overflows, and subnormal as e^x.
   const auto& nodes = run.reference.recording(run.reference.forms().front()).graph->nodes();
-  const bool may_divide = std::any_of(nodes.begin(), nodes.end(), [](const reference::Node& node) { return node.primitive == reference::Primitive::exp || node.primitive == reference::Primitive::div; });
+  const bool may_divide = std::any_of(nodes.begin(), nodes.end(), [](const reference::Node& node) {
+    return node.primitive == reference::Primitive::exp || node.primitive == reference::Primitive::div;
+  });
   if (std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t at) {
         const double wanted = std::fabs(interval.value[static_cast<std::size_t>(at)]);
         return got[static_cast<std::size_t>(at)] == 0 && wanted != 0 && wanted < least;
       }))
-    return words([&](std::size_t i) { return Expected{std::fabs(interval.value[i]) < least ? 0 : interval.value[i], interval.radius[i]}; },
-                 may_divide ? ", or divides by what overflows" : "");
+    return words(
+        [&](std::size_t i) {
+          return Expected{std::fabs(interval.value[i]) < least ? 0 : interval.value[i], interval.radius[i]};
+        },
+        may_divide ? ", or divides by what overflows" : "");
   if (run.reference.tame()) return "";  // nothing on the way is near to being subnormal
   std::vector<std::int64_t> left = comparison.outside;
   for (const std::size_t form : run.reference.forms()) {
     const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
-    const auto says_nothing = [&](std::size_t i) {  // what admits any number explains none but a loss of the number itself
-      const bool lost = got[i] == 0 || !std::isfinite(got[i]) || std::fabs(wide.value[i]) < 0x1p10 * least;
-      return !lost && ((!wide.how.empty() && wide.how[i] == Judgement::open) || !(wide.radius[i] <= std::fabs(wide.value[i])));
-    };
-    std::erase_if(left, [&](std::int64_t at) { return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, got[static_cast<std::size_t>(at)]); });
+    const auto says_nothing =
+        [&](std::size_t i) {  // what admits any number explains none but a loss of the number itself
+          const bool lost = got[i] == 0 || !std::isfinite(got[i]) || std::fabs(wide.value[i]) < 0x1p10 * least;
+          return !lost && ((!wide.how.empty() && wide.how[i] == Judgement::open) ||
+                           !(wide.radius[i] <= std::fabs(wide.value[i])));
+        };
+    std::erase_if(left, [&](std::int64_t at) {
+      return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, got[static_cast<std::size_t>(at)]);
+    });
     if (left.empty()) return words([&](std::size_t i) { return Expected{wide.value[i], wide.radius[i]}; });
   }
   return "";
 }
 
-Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const Comparison& comparison,
-                             const Interval& interval, const std::string& only) {
+Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+                             const Comparison& comparison, const Interval& interval, const std::string& only) {
   Replayed out;
   if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return out;
   const Tolerance tolerance(interval);
@@ -164,30 +189,45 @@ Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, con
     reference::Expr target;
     for (const auto& [name, node] : pass == Pass::forward ? recording.outputs : recording.gradients)
       if (name == tensor.name) target = node;
-    if (const auto saved = recording.stored.find(tensor.name); pass == Pass::forward && saved != recording.stored.end()) target = saved->second;
+    if (const auto saved = recording.stored.find(tensor.name); pass == Pass::forward && saved != recording.stored.end())
+      target = saved->second;
     if (!target.defined()) continue;
     reference::NodeNames names;
     name_attributes(run, *recording.graph, names);
     for (const auto& [name, node] : recording.outputs) names[node.id] = name;
-    const auto alike = [&](const std::vector<double>& values) { return agreement(tolerance, interval, comparison, got, values).convincing(); };
+    const auto alike = [&](const std::vector<double>& values) {
+      return agreement(tolerance, interval, comparison, got, values).convincing();
+    };
     const std::string other = only.empty() ? same_as_another(recording, leaves, pass, tensor, alike) : "";
-    if (!other.empty()) return {Replayed::Kind::changed_formula, "these are the values of another output or gradient, '" + other + "'"};
-    const std::string activation = only.empty() && form == run.reference.forms().front() ? another_activation(run, tensor, pass, alike) : "";
+    if (!other.empty())
+      return {Replayed::Kind::changed_formula, "these are the values of another output or gradient, '" + other + "'"};
+    const std::string activation =
+        only.empty() && form == run.reference.forms().front() ? another_activation(run, tensor, pass, alike) : "";
     if (!activation.empty()) return {Replayed::Kind::changed_formula, activation};
-    reference::for_each_change(*recording.graph, leaves, target, names, kMost, [&](const reference::Change& change, const std::vector<double>& changed) {
-      Agreement seen = agreement(tolerance, interval, comparison, got, changed);
-      seen.narrowed = change.narrowed != nullptr;
-      // One wrong number among right ones is no rounding of all.
-      if (seen.narrowed && !seen.to_the_last_bit() && comparison.outside.size() < std::min<std::size_t>(4, got.size())) return true;
-      if (!seen.convincing() || !seen.better_than(best)) return true;
-      best = seen;
-      out.kind = change.narrowed != nullptr ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
-      out.of_sum = change.of_sum, out.change = change.words;
-      const auto odds = [&] { return log10_odds(interval, got, [&](std::size_t i) { return Expected{changed[i], interval.radius[i]}; }); };
-      out.words = change.narrowed != nullptr ? change.words + " " + against(name(run.op.signature.precision.compute), odds()) : "these are the values of the formula " + change.words;
-      if (change.nonlinear && recording.cotangents.contains(change.leaf)) out.words += ": not linear in the cotangent";
-      return !seen.perfect();
-    }, only);
+    reference::for_each_change(
+        *recording.graph, leaves, target, names, kMost,
+        [&](const reference::Change& change, const std::vector<double>& changed) {
+          Agreement seen = agreement(tolerance, interval, comparison, got, changed);
+          seen.narrowed = change.narrowed != nullptr;
+          // One wrong number among right ones is no rounding of all.
+          if (seen.narrowed && !seen.to_the_last_bit() &&
+              comparison.outside.size() < std::min<std::size_t>(4, got.size()))
+            return true;
+          if (!seen.convincing() || !seen.better_than(best)) return true;
+          best = seen;
+          out.kind = change.narrowed != nullptr ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
+          out.of_sum = change.of_sum, out.change = change.words;
+          const auto odds = [&] {
+            return log10_odds(interval, got, [&](std::size_t i) { return Expected{changed[i], interval.radius[i]}; });
+          };
+          out.words = change.narrowed != nullptr
+                          ? change.words + " " + against(name(run.op.signature.precision.compute), odds())
+                          : "these are the values of the formula " + change.words;
+          if (change.nonlinear && recording.cotangents.contains(change.leaf))
+            out.words += ": not linear in the cotangent";
+          return !seen.perfect();
+        },
+        only);
     if (best.perfect()) break;
   }
   return out;

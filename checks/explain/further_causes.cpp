@@ -11,17 +11,17 @@
 #include <set>
 
 #include "checks/case/case_run.h"
-#include "checks/explain/departures.h"
-#include "checks/explain/error_field.h"
 #include "checks/case/form_comparison.h"
+#include "checks/case/row_part.h"
+#include "checks/explain/departures.h"
+#include "checks/explain/diagnosis.h"
+#include "checks/explain/error_field.h"
+#include "checks/explain/formula_change.h"
 #include "checks/explain/odds.h"
 #include "checks/explain/places.h"
-#include "checks/case/row_part.h"
 #include "reference/replay/replay.h"
 #include "src/error.h"
 #include "src/rounding.h"
-#include "checks/explain/diagnosis.h"
-#include "checks/explain/formula_change.h"
 
 namespace ampcheck::checks {
 
@@ -29,7 +29,8 @@ namespace {
 
 constexpr std::int64_t kLargest = 1 << 14;  ///< elements of a tensor
 
-/// Nine of ten wrong elements, and nearly all others, are right for these intervals; what the declared ones admit as well shows nothing.
+/// Nine of ten wrong elements, and nearly all others, are right for these intervals; what the declared ones admit as
+/// well shows nothing.
 bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
   const auto right = [&](std::int64_t i) {
     return std::any_of(forms.begin(), forms.end(), [&](const Interval& form) {
@@ -40,7 +41,8 @@ bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
   std::vector<double> others(forms.back().value.begin(), forms.back().value.end());
   round_values(format(wrong.tensor.dtype), RoundingMode{}, others, others);
   std::int64_t outside = 0, telling = 0, all = 0;
-  for (const std::int64_t i : wrong.comparison.outside) outside += right(i), telling += !admits(wrong.interval, i, others[static_cast<std::size_t>(i)]);
+  for (const std::int64_t i : wrong.comparison.outside)
+    outside += right(i), telling += !admits(wrong.interval, i, others[static_cast<std::size_t>(i)]);
   const std::int64_t most = std::ssize(wrong.comparison.outside);
   if (10 * outside < 9 * most || 2 * telling < most) return false;
   for (std::int64_t i = 0; i < std::ssize(wrong.got); ++i) all += right(i);
@@ -51,10 +53,13 @@ bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
 bool right_for(CaseRun& run, const WrongTensor& wrong, const OpCall& call, NamedValues inputs) {
   try {
     CaseReference other(run.op, call, std::move(inputs));
-    if (!(CaseReference::shape_of(nodes_of(other.recording(), wrong.pass), wrong.tensor.name) == wrong.tensor.shape)) return false;
+    if (!(CaseReference::shape_of(nodes_of(other.recording(), wrong.pass), wrong.tensor.name) == wrong.tensor.shape))
+      return false;
     if (wrong.pass != Pass::forward) {
       for (const auto& [name, node] : other.recording().cotangents)
-        if (const auto given = run.reference.cotangents().find(name); given == run.reference.cotangents().end() || std::ssize(given->second) != node.shape().count()) return false;
+        if (const auto given = run.reference.cotangents().find(name);
+            given == run.reference.cotangents().end() || std::ssize(given->second) != node.shape().count())
+          return false;
       other.set_cotangents(run.reference.cotangents());
     }
     std::vector<Interval> forms;
@@ -78,23 +83,42 @@ struct Slip {
   std::int64_t (*of)(std::int64_t index, std::int64_t position, const std::vector<double>& all);
 };
 constexpr Slip kSlips[] = {
-    {"its indices cut to 8 bits: they overflow", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return v & 0xff; }},
-    {"its indices cut to 8 bits with a sign: they overflow", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return std::int64_t{static_cast<std::int8_t>(v)}; }},
-    {"its indices cut to 16 bits: they overflow", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return v & 0xffff; }},
+    {"its indices cut to 8 bits: they overflow",
+     [](std::int64_t v, std::int64_t, const std::vector<double>&) { return v & 0xff; }},
+    {"its indices cut to 8 bits with a sign: they overflow",
+     [](std::int64_t v, std::int64_t, const std::vector<double>&) {
+       return std::int64_t{static_cast<std::int8_t>(v)};
+     }},
+    {"its indices cut to 16 bits: they overflow",
+     [](std::int64_t v, std::int64_t, const std::vector<double>&) { return v & 0xffff; }},
     {"each index plus 1: another row", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return v + 1; }},
     {"each index less 1: another row", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return v - 1; }},
-    {"the first index for all: another row", [](std::int64_t, std::int64_t, const std::vector<double>& all) { return static_cast<std::int64_t>(all.front()); }},
-    {"the next index: another row's", [](std::int64_t, std::int64_t at, const std::vector<double>& all) { return static_cast<std::int64_t>(all[static_cast<std::size_t>(at + 1) % all.size()]); }},
-    {"the previous index: another row's", [](std::int64_t, std::int64_t at, const std::vector<double>& all) { return static_cast<std::int64_t>(all[(static_cast<std::size_t>(at) + all.size() - 1) % all.size()]); }},
-    {"index 0 for the negative ones: a sentinel is followed", [](std::int64_t v, std::int64_t, const std::vector<double>&) { return std::max<std::int64_t>(v, 0); }},
-    {"the largest one less 1: clamped one too early, another row", [](std::int64_t v, std::int64_t, const std::vector<double>& all) { return std::min(v, static_cast<std::int64_t>(*std::max_element(all.begin(), all.end())) - 1); }},
-    {"their positions in place of the indices", [](std::int64_t, std::int64_t at, const std::vector<double>&) { return at; }},
+    {"the first index for all: another row",
+     [](std::int64_t, std::int64_t, const std::vector<double>& all) { return static_cast<std::int64_t>(all.front()); }},
+    {"the next index: another row's",
+     [](std::int64_t, std::int64_t at, const std::vector<double>& all) {
+       return static_cast<std::int64_t>(all[static_cast<std::size_t>(at + 1) % all.size()]);
+     }},
+    {"the previous index: another row's",
+     [](std::int64_t, std::int64_t at, const std::vector<double>& all) {
+       return static_cast<std::int64_t>(all[(static_cast<std::size_t>(at) + all.size() - 1) % all.size()]);
+     }},
+    {"index 0 for the negative ones: a sentinel is followed",
+     [](std::int64_t v, std::int64_t, const std::vector<double>&) { return std::max<std::int64_t>(v, 0); }},
+    {"the largest one less 1: clamped one too early, another row",
+     [](std::int64_t v, std::int64_t, const std::vector<double>& all) {
+       return std::min(v, static_cast<std::int64_t>(*std::max_element(all.begin(), all.end())) - 1);
+     }},
+    {"their positions in place of the indices",
+     [](std::int64_t, std::int64_t at, const std::vector<double>&) { return at; }},
 };
 
 }  // namespace
 
 std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong) {
-  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest || wrong.tensor.saved || run.accumulates(wrong.tensor.name)) return "";
+  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
+      wrong.tensor.saved || run.accumulates(wrong.tensor.name))
+    return "";
   const OpSignature& signature = run.op.signature;
   const NamedValues& inputs = run.reference.inputs();
   for (const AttributeSpec& spec : signature.attributes) {
@@ -107,7 +131,9 @@ std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong) {
       OpCall call = run.call;
       call.attributes.set(spec.name, value);
       if (signature.valid && !signature.valid(call.dims, call.attributes)) continue;
-      if (right_for(run, wrong, call, inputs)) return fmt::format("right for {}={} in place of {}: the attribute is not followed", spec.name, value_text(value), present);
+      if (right_for(run, wrong, call, inputs))
+        return fmt::format("right for {}={} in place of {}: the attribute is not followed", spec.name,
+                           value_text(value), present);
     }
   }
   for (const TensorSpec& spec : signature.inputs) {
@@ -116,7 +142,8 @@ std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong) {
       call.absent.push_back(spec.name);
       NamedValues others = inputs;
       others.erase(spec.name);
-      if (right_for(run, wrong, call, others)) return fmt::format("right for a call without '{}': the optional input is left out", spec.name);
+      if (right_for(run, wrong, call, others))
+        return fmt::format("right for a call without '{}': the optional input is left out", spec.name);
     }
     if (!run.call.has(spec) || (spec.role != Role::index && spec.role != Role::target)) continue;
     const auto bound = run.call.dims.find(spec.index_dim);
@@ -125,10 +152,13 @@ std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong) {
       NamedValues others = inputs;
       std::vector<double>& index = others.at(spec.name);
       for (std::size_t i = 0; i < index.size(); ++i) {
-        const std::int64_t most = bound == run.call.dims.end() ? INT64_MAX : bound->second - 1, slipped = slip.of(static_cast<std::int64_t>(given[i]), static_cast<std::int64_t>(i), given);
-        index[i] = static_cast<double>(std::clamp<std::int64_t>(slipped, std::min<std::int64_t>(0, static_cast<std::int64_t>(given[i])), most));
+        const std::int64_t most = bound == run.call.dims.end() ? INT64_MAX : bound->second - 1,
+                           slipped = slip.of(static_cast<std::int64_t>(given[i]), static_cast<std::int64_t>(i), given);
+        index[i] = static_cast<double>(
+            std::clamp<std::int64_t>(slipped, std::min<std::int64_t>(0, static_cast<std::int64_t>(given[i])), most));
       }
-      if (index != given && right_for(run, wrong, run.call, std::move(others))) return fmt::format("right for '{}' with {}", spec.name, slip.words);
+      if (index != given && right_for(run, wrong, run.call, std::move(others)))
+        return fmt::format("right for '{}' with {}", spec.name, slip.words);
     }
   }
   return "";
@@ -151,7 +181,9 @@ struct Substitute {
 int below(const reference::Graph& graph, int id) {
   for (;; id = graph.node(id).args[0]) {
     const Primitive p = graph.node(id).primitive;
-    if (p != Primitive::stored && p != Primitive::reshape && p != Primitive::stop_gradient && p != Primitive::no_gradient && p != Primitive::own_adjoint) return id;
+    if (p != Primitive::stored && p != Primitive::reshape && p != Primitive::stop_gradient &&
+        p != Primitive::no_gradient && p != Primitive::own_adjoint)
+      return id;
   }
 }
 
@@ -202,26 +234,43 @@ std::vector<Substitute> substitutes(const reference::Graph& graph) {
     const Node& node = graph.node(id);
     const auto function = [&](auto of, const char* words) { out.push_back({id, {at(node.args[0])}, of, words}); };
     switch (node.primitive) {
-      case Primitive::tanh: function(each(tanh_by_exp), "tanh as (1 - exp(-2x)) / (1 + exp(-2x)): it cancels near zero"); break;
-      case Primitive::log1p: function(each([](float x) { return std::log(1 + x); }), "log(1 + v) for log1p(v): it cancels near zero"); break;
-      case Primitive::expm1: function(each([](float x) { return std::exp(x) - 1; }), "exp(v) - 1 for expm1(v): it cancels near zero"); break;
-      case Primitive::erfc: function(each([](float x) { return 1 - std::erf(x); }), "1 - erf(v) for erfc(v): it cancels where erf is near 1"); break;
-      case Primitive::erf: function(each([](float x) { return 1 - std::erfc(x); }), "1 - erfc(v) for erf(v): it cancels near zero"); break;
+      case Primitive::tanh:
+        function(each(tanh_by_exp), "tanh as (1 - exp(-2x)) / (1 + exp(-2x)): it cancels near zero");
+        break;
+      case Primitive::log1p:
+        function(each([](float x) { return std::log(1 + x); }), "log(1 + v) for log1p(v): it cancels near zero");
+        break;
+      case Primitive::expm1:
+        function(each([](float x) { return std::exp(x) - 1; }), "exp(v) - 1 for expm1(v): it cancels near zero");
+        break;
+      case Primitive::erfc:
+        function(each([](float x) { return 1 - std::erf(x); }),
+                 "1 - erf(v) for erfc(v): it cancels where erf is near 1");
+        break;
+      case Primitive::erf:
+        function(each([](float x) { return 1 - std::erfc(x); }), "1 - erfc(v) for erf(v): it cancels near zero");
+        break;
       case Primitive::stop_gradient:
         function([](const std::vector<std::vector<double>>& of) { return std::vector<double>(of[0].size(), 0.0); },
                  "exp(v) without subtracting the maximum: it overflows for large v, and otherwise loses digits");
         break;
       case Primitive::sum: {
         const Node& squared = graph.node(below(graph, node.args[0]));
-        const bool square = squared.primitive == Primitive::square || (squared.primitive == Primitive::mul && squared.args[0] == squared.args[1]);
+        const bool square = squared.primitive == Primitive::square ||
+                            (squared.primitive == Primitive::mul && squared.args[0] == squared.args[1]);
         if (!square) break;
         const Node& centred = graph.node(below(graph, squared.args[0]));
-        if (centred.primitive != Primitive::sub || !(graph.node(centred.args[0]).shape == centred.shape) || !(graph.node(node.args[0]).shape == centred.shape)) break;
+        if (centred.primitive != Primitive::sub || !(graph.node(centred.args[0]).shape == centred.shape) ||
+            !(graph.node(node.args[0]).shape == centred.shape))
+          break;
         if (!is_mean_of(graph, centred.args[1], centred.args[0])) break;
         const Shape shape = centred.shape;
         const int axis = node.axis;
-        out.push_back({id, {at(centred.args[0])}, [shape, axis](const std::vector<std::vector<double>>& of) { return one_pass(of[0], shape, axis); },
-                       "the one pass variance E[x^2] - mean^2: it cancels"});
+        out.push_back(
+            {id,
+             {at(centred.args[0])},
+             [shape, axis](const std::vector<std::vector<double>>& of) { return one_pass(of[0], shape, axis); },
+             "the one pass variance E[x^2] - mean^2: it cancels"});
         break;
       }
       default: break;
@@ -239,11 +288,15 @@ bool wrong_alike(const std::vector<double>& replay, const WrongTensor& wrong) {
   for (std::int64_t i = 0; i < std::ssize(replay); ++i) {
     const auto k = static_cast<std::size_t>(i);
     const bool out = !admits(wrong.interval, i, replay[k]);
-    if (!outside[k]) besides += out;
+    if (!outside[k])
+      besides += out;
     else if (out) {
       ++also;
-      const double error = std::fabs(wrong.got[k] - wrong.interval.value[k]), his = std::fabs(replay[k] - wrong.interval.value[k]);
-      ratios.push_back(std::isfinite(error) && std::isfinite(his) ? error / his : std::isfinite(error) == std::isfinite(his) ? 1.0 : HUGE_VAL);
+      const double error = std::fabs(wrong.got[k] - wrong.interval.value[k]),
+                   his = std::fabs(replay[k] - wrong.interval.value[k]);
+      ratios.push_back(std::isfinite(error) && std::isfinite(his)   ? error / his
+                       : std::isfinite(error) == std::isfinite(his) ? 1.0
+                                                                    : HUGE_VAL);
     }
   }
   if (2 * also < std::ssize(wrong.comparison.outside) || 2 * besides > std::max<std::int64_t>(also, 1)) return false;
@@ -255,22 +308,28 @@ bool wrong_alike(const std::vector<double>& replay, const WrongTensor& wrong) {
 }  // namespace
 
 std::string unstable_algebra(CaseRun& run, const WrongTensor& wrong) {
-  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest || run.accumulates(wrong.tensor.name)) return "";
+  if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
+      run.accumulates(wrong.tensor.name))
+    return "";
   for (const std::size_t form : run.reference.forms()) {
     const reference::Recording& recording = run.reference.recording(form);
     Leaves leaves;
     for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
     if (wrong.pass != Pass::forward)
-      for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, run.reference.cotangents().at(name));
+      for (const auto& [name, node] : recording.cotangents)
+        leaves.emplace_back(node, run.reference.cotangents().at(name));
     Expr target;
     for (const auto& [name, node] : nodes_of(recording, wrong.pass))
       if (name == wrong.tensor.name) target = node;
-    if (const auto saved = recording.stored.find(wrong.tensor.name); wrong.pass == Pass::forward && saved != recording.stored.end()) target = saved->second;
+    if (const auto saved = recording.stored.find(wrong.tensor.name);
+        wrong.pass == Pass::forward && saved != recording.stored.end())
+      target = saved->second;
     if (!target.defined()) continue;
     for (const Substitute& other : substitutes(*recording.graph)) {
       if (other.id > target.id) break;
       Leaves with = leaves;
-      with.emplace_back(Expr{target.graph, other.id}, other.values(reference::replay(*recording.graph, leaves, other.operands, {})));
+      with.emplace_back(Expr{target.graph, other.id},
+                        other.values(reference::replay(*recording.graph, leaves, other.operands, {})));
       std::vector<double> replay = reference::replay(*recording.graph, with, {target}, {}).front();
       round_values(format(wrong.tensor.dtype), RoundingMode{}, replay, replay);
       if (wrong_alike(replay, wrong)) return std::string("the errors are those of ") + other.words;
@@ -317,25 +376,30 @@ std::string data_condition(CaseRun& run, const WrongTensor& wrong) {
   if (10 * outside > 9 * n) return "";  // the few that are right are small, or right by chance
   std::vector<Variable> variables;
   for (const auto& [name, values] : run.reference.inputs())
-    if (values.size() == n && is_float(run.call.dtype(*run.op.signature.input(name)))) variables.push_back({name, &values});
+    if (values.size() == n && is_float(run.call.dtype(*run.op.signature.input(name))))
+      variables.push_back({name, &values});
   if (wrong.pass != Pass::forward)
     for (const auto& [name, values] : run.reference.cotangents())
       if (values.size() == n) variables.push_back({name, &values});
   std::vector<char> is_wrong(n, 0);
   for (const std::int64_t i : wrong.comparison.outside) is_wrong[static_cast<std::size_t>(i)] = 1;
   for (const Variable& v : variables) {
-    // The narrowest range of a function of the variable that holds all wrong elements, and how many right ones it holds too.
+    // The narrowest range of a function of the variable that holds all wrong elements, and how many right ones it holds
+    // too.
     const auto only = [&](auto f, bool beyond) -> std::optional<double> {
       double end = beyond ? HUGE_VAL : -HUGE_VAL;
       for (std::size_t i = 0; i < n; ++i)
         if (is_wrong[i]) end = beyond ? std::min(end, f((*v.values)[i])) : std::max(end, f((*v.values)[i]));
       std::size_t right = 0;
-      for (std::size_t i = 0; i < n; ++i) right += !is_wrong[i] && (beyond ? f((*v.values)[i]) >= end : f((*v.values)[i]) <= end);
+      for (std::size_t i = 0; i < n; ++i)
+        right += !is_wrong[i] && (beyond ? f((*v.values)[i]) >= end : f((*v.values)[i]) <= end);
       return std::isnan(end) || 10 * right > outside ? std::nullopt : std::optional(end);
     };
     const auto size = [](double x) { return std::fabs(x); };
     const auto self = [](double x) { return x; };
-    const auto words = [&](const std::string& where) { return fmt::format("only where {}{}", where, plateau(wrong, variables)); };
+    const auto words = [&](const std::string& where) {
+      return fmt::format("only where {}{}", where, plateau(wrong, variables));
+    };
     if (const auto end = only(size, false); end && *end == 0) return fmt::format("only where {} is zero", v.name);
     if (const auto end = only(size, true)) return words(fmt::format("|{}| >= {:.4g}", v.name, *end));
     if (const auto end = only(self, true)) return words(fmt::format("{} >= {:.4g}", v.name, *end));
@@ -361,8 +425,9 @@ std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function
     round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
     ulps &= ulp_distance(format(wrong.tensor.dtype), wrong.got[k], nearest[0]) <= kFewUlps;
   }
-  const std::string another = fmt::format("off by at most {} ulp of {}, on {} of {} elements: as of an intermediate that is rounded to 16 bits on the way", kFewUlps,
-                                          ampcheck::name(wrong.tensor.dtype), errors.size(), wrong.got.size());
+  const std::string another = fmt::format(
+      "off by at most {} ulp of {}, on {} of {} elements: as of an intermediate that is rounded to 16 bits on the way",
+      kFewUlps, ampcheck::name(wrong.tensor.dtype), errors.size(), wrong.got.size());
   if (errors.size() < 4 || wrong.tensor.saved) return ulps ? another : "";
   const double most = *std::max_element(errors.begin(), errors.end());
   if (most > kLargestError) return "";
@@ -376,14 +441,20 @@ std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function
   }
   if (functions.empty()) return ulps ? another : "";
   const auto all = static_cast<std::int64_t>(errors.size());
-  of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all && functions != std::vector<std::string>{"reciprocal"};
+  of_function = errors.size() >= kFewest && 5 * up >= all && 5 * up <= 4 * all &&
+                functions != std::vector<std::string>{"reciprocal"};
   if (ulps) return another + fmt::format(", or of a fast or approximate {}", fmt::join(functions, " or "));
-  std::string words = fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most, errors.size(), wrong.got.size(), fmt::join(functions, " or "));
+  std::string words =
+      fmt::format("errors of up to {:.2g} of the value, on {} of {} elements: as of a fast or approximate {}", most,
+                  errors.size(), wrong.got.size(), fmt::join(functions, " or "));
   if (!of_function) return words;
   double square = 0;
   for (const double error : errors) square += error * error / static_cast<double>(errors.size());
-  const auto with_such_errors = [&](std::size_t i) { return Expected{wrong.interval.value[i], std::sqrt(square) * std::fabs(wrong.interval.value[i])}; };
-  return words + " " + against(run.op.signature.precision.math.name, log10_odds(wrong.interval, wrong.got, with_such_errors));
+  const auto with_such_errors = [&](std::size_t i) {
+    return Expected{wrong.interval.value[i], std::sqrt(square) * std::fabs(wrong.interval.value[i])};
+  };
+  return words + " " +
+         against(run.op.signature.precision.math.name, log10_odds(wrong.interval, wrong.got, with_such_errors));
 }
 
 namespace {
@@ -391,7 +462,8 @@ namespace {
 /// The form that leaves the fewest elements outside, and which all forms do.
 WrongTensor wrong_tensor(CaseRun& run, const Subject& subject, Pass pass) {
   const Written& tensor = *subject.tensor;
-  const std::vector<double> held = pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const std::vector<double> held =
+      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
   std::vector<double> got = to_doubles(subject.got);
   FormComparison with_forms = compare_with_forms(run, tensor, pass, got, held);
   return {tensor, pass, std::move(got), std::move(with_forms.nearest), std::move(with_forms.comparison)};
@@ -404,7 +476,8 @@ struct Standing {
   std::unique_ptr<RowPart> part;
   std::optional<WrongTensor> wrong;
 
-  Standing(CaseRun& run, const WrongTensor& whole) : part(some_rows(run, whole.tensor, whole.pass, whole.got, whole.comparison, whole.interval)) {
+  Standing(CaseRun& run, const WrongTensor& whole)
+      : part(some_rows(run, whole.tensor, whole.pass, whole.got, whole.comparison, whole.interval)) {
     if (part) wrong.emplace(WrongTensor{part->tensor, whole.pass, part->got, part->interval, part->comparison});
   }
   /// What a hypothesis says of these rows, or else of the whole.
@@ -417,7 +490,9 @@ struct Standing {
 /// Words, and the code of a contract, if a fast or approximate function gives all of the numbers.
 std::string fast_function(CaseRun& run, const Standing& rows, const WrongTensor& wrong, CheckResult& check) {
   if (off_by_one_factor(wrong.comparison, wrong.interval, wrong.got)) return "";
-  const auto of = [&](CaseRun& at, const WrongTensor& w) { return explained_by_departure(at, w.tensor, w.pass, w.got, w.comparison, w.interval, true, run.departures); };
+  const auto of = [&](CaseRun& at, const WrongTensor& w) {
+    return explained_by_departure(at, w.tensor, w.pass, w.got, w.comparison, w.interval, true, run.departures);
+  };
   const std::tuple refuted(wrong.tensor.name, wrong.pass, true);
   if (run.no_departure.contains(refuted)) return "";
   Departed departed = rows.wrong ? of(*rows.part->run, *rows.wrong) : of(run, wrong);
@@ -445,14 +520,17 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
 }
 
 std::string replayed_non_finite(CaseRun& run, const WrongTensor& wrong) {
-  const Replayed changed = explained_by_change(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
+  const Replayed changed =
+      explained_by_change(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
   if (changed.kind != Replayed::Kind::none) return changed.words;
   const std::string dropped = dropped_terms(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
   return dropped.empty() ? unstable_algebra(run, wrong) : dropped;
 }
 
 /// Of a tensor that holds NaN or infinity.
-std::string cause_of_non_finite(CaseRun& run, const WrongTensor& wrong) { return Standing(run, wrong).said(replayed_non_finite, run, wrong); }
+std::string cause_of_non_finite(CaseRun& run, const WrongTensor& wrong) {
+  return Standing(run, wrong).said(replayed_non_finite, run, wrong);
+}
 
 }  // namespace
 
@@ -468,14 +546,17 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
       continue;
     }
     const auto replayed = run.replayed.find(subjects[k].tensor->name);
-    if (code == "AC101" && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none) continue;
+    if (code == "AC101" && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none)
+      continue;
     const WrongTensor wrong = wrong_tensor(run, subjects[k], pass);
     if (wrong.comparison.outside.empty() || (code == "AC101" && all_zero(wrong.got))) continue;
     std::string words;
     try {
       if (code == "AC408") {
-        if (explained_by_low_accumulation(run, wrong.tensor, pass, wrong.got, wrong.comparison, wrong.interval, words)) check.code = "AC301", check.cause.clear();
-        else words.clear();
+        if (explained_by_low_accumulation(run, wrong.tensor, pass, wrong.got, wrong.comparison, wrong.interval, words))
+          check.code = "AC301", check.cause.clear();
+        else
+          words.clear();
       } else {
         words = code == "AC102" ? cause_of_non_finite(run, wrong) : further_cause(run, wrong, check);
       }
@@ -483,7 +564,8 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
       check.note = joined(check.note, fmt::format("no cause was looked for: {}", error.what()));
     }
     check.verdict = find_code(check.code)->verdict;
-    if (code == check.code && !words.empty()) run.further[code + wrong.tensor.name] = words;  // another verdict is shown probe by probe
+    if (code == check.code && !words.empty())
+      run.further[code + wrong.tensor.name] = words;  // another verdict is shown probe by probe
     check.cause = joined(check.cause, words);
   }
 }
@@ -494,7 +576,8 @@ void quote_causes(std::vector<CheckResult>& checks) {
     const std::string tensor = broken.name.substr(broken.name.rfind(' ') + 1);
     const auto values = std::find_if(checks.begin(), checks.end(), [&](const CheckResult& c) {
       const std::string subject = subject_of(c);
-      return (c.code == "AC101" || c.code == "AC102") && !c.cause.empty() && subject.substr(subject.rfind(' ') + 1) == tensor;
+      return (c.code == "AC101" || c.code == "AC102") && !c.cause.empty() &&
+             subject.substr(subject.rfind(' ') + 1) == tensor;
     });
     if (values != checks.end()) broken.cause += "; its values: " + values->cause;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes that are looked for once a tensor is judged wrong and no changed formula or short accumulator explains it: another call of the
-// same op, an unstable algebra, a condition on the data, small errors everywhere. Like every cause they convict nobody.
+// Causes that are looked for once a tensor is judged wrong and no changed formula or short accumulator explains it:
+// another call of the same op, an unstable algebra, a condition on the data, small errors everywhere. Like every cause
+// they convict nobody.
 #pragma once
 
 #include "checks/case/case_run.h"
@@ -16,17 +17,20 @@ struct WrongTensor {
   Comparison comparison;
 };
 
-/// Words if the tensor is right for the call with one attribute at another value, an optional input left out, or other indices.
+/// Words if the tensor is right for the call with one attribute at another value, an optional input left out, or other
+/// indices.
 std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong);
 
 /// Words if replays in fp32 of an equal but unstable algebra are wrong by as much, and at the same elements.
 std::string unstable_algebra(CaseRun& run, const WrongTensor& wrong);
 
-/// Words if the wrong elements are those at which an input or cotangent of the tensor's shape is zero, beyond or below a number.
+/// Words if the wrong elements are those at which an input or cotangent of the tensor's shape is zero, beyond or below
+/// a number.
 std::string data_condition(CaseRun& run, const WrongTensor& wrong);
 
-/// Words if all errors are small and nothing else is known of them: as of a function or division of few digits. `of_function`: they are many,
-/// of either sign, and the formula has such functions: then the contract's math set is broken (AC304).
+/// Words if all errors are small and nothing else is known of them: as of a function or division of few digits.
+/// `of_function`: they are many, of either sign, and the formula has such functions: then the contract's math set is
+/// broken (AC304).
 std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function);
 
 /// Adds what these say to the judged tensors of one launch that are wrong without a cause from replays.

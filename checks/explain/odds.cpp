@@ -15,7 +15,8 @@ double log_density(double off, double width) { return -std::log(width) - std::fa
 
 }  // namespace
 
-double log10_odds(const Interval& declared, std::span<const double> got, const std::function<Expected(std::size_t)>& other) {
+double log10_odds(const Interval& declared, std::span<const double> got,
+                  const std::function<Expected(std::size_t)>& other) {
   const FloatFormat& f = format(declared.dtype);
   double sum = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -33,7 +34,8 @@ double log10_odds(const Interval& declared, std::span<const double> got, const s
 std::string against(const std::string& declared, double log10_odds) {
   constexpr double kCertain = 1000;  // a larger number says no more
   if (log10_odds > kCertain) return fmt::format("(declared: {}, more than 10^{} : 1 against it)", declared, kCertain);
-  return log10_odds < 1 ? fmt::format("(declared: {})", declared) : fmt::format("(declared: {}, 10^{:.0f} : 1 against it)", declared, std::floor(log10_odds));
+  return log10_odds < 1 ? fmt::format("(declared: {})", declared)
+                        : fmt::format("(declared: {}, 10^{:.0f} : 1 against it)", declared, std::floor(log10_odds));
 }
 
 }  // namespace ampcheck::checks

@@ -8,8 +8,8 @@
 
 namespace ampcheck::checks {
 
-/// The last column, the tail of a vector width, one row, every k-th one, the diagonal, a triangle, a tile; empty if nothing tells them from
-/// the right ones.
+/// The last column, the tail of a vector width, one row, every k-th one, the diagonal, a triangle, a tile; empty if
+/// nothing tells them from the right ones.
 std::string place(const Comparison& comparison, const Shape& shape);
 
 /// Whether they are every k-th row or column, of so many that no sum of few digits goes wrong just there.

@@ -17,7 +17,8 @@ Interval cut_off(const Interval& interval) {
   Interval out = interval;
   out.low = {reference::make_channel(static_cast<std::int64_t>(interval.value.size())), interval.value.size()};
   out.high = {reference::make_channel(static_cast<std::int64_t>(interval.value.size())), interval.value.size()};
-  for (std::size_t i = 0; i < interval.value.size(); ++i) out.low[i] = interval.value[i] - interval.radius[i], out.high[i] = interval.value[i] + interval.radius[i];
+  for (std::size_t i = 0; i < interval.value.size(); ++i)
+    out.low[i] = interval.value[i] - interval.radius[i], out.high[i] = interval.value[i] + interval.radius[i];
   for (const Numbers* const ends : {&out.low, &out.high}) {
     const std::span<double> values(ends->data(), ends->size());
     round_values(format(interval.dtype), {.rounding = Rounding::toward_zero}, values, values);
@@ -44,7 +45,8 @@ Interval flushed(const Interval& interval) {
 
 }  // namespace
 
-void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const std::vector<double>& got, bool weighed) {
+void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const std::vector<double>& got,
+                          bool weighed) {
   for (const std::size_t form : run.reference.forms()) {
     const reference::Recording& recording = run.reference.recording(form);
     const Interval interval = run.reference.interval(form, pass, tensor.name, tensor.dtype);
@@ -62,27 +64,36 @@ void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const 
       tried.words = departure.words + where, tried.kind = departure.kind, tried.function = departure.function;
       const std::optional<Interval> now = departing();
       const Explained seen = explained_by(now ? *now : interval, interval, got);
-      tried.seen.outside += seen.outside, tried.seen.telling += seen.telling, tried.seen.bits += seen.bits, tried.seen.sharp += seen.sharp, tried.seen.sharp_telling += seen.sharp_telling, tried.seen.likelihood += weighed ? seen.likelihood : 0;
+      tried.seen.outside += seen.outside, tried.seen.telling += seen.telling, tried.seen.bits += seen.bits,
+          tried.seen.sharp += seen.sharp, tried.seen.sharp_telling += seen.sharp_telling,
+          tried.seen.likelihood += weighed ? seen.likelihood : 0;
       tried.seen.above += seen.above, tried.seen.below += seen.below, ++tried.cases;
     };
     if (bytes(tensor.dtype) < 4) {
-      each({.words = fmt::format("truncated, not rounded, to {}", name(tensor.dtype)), .nodes = {}}, [&] { return std::optional(cut_off(interval)); });
-      each({.words = fmt::format("subnormal numbers of {} flushed to zero", name(tensor.dtype)), .nodes = {}}, [&] { return std::optional(flushed(interval)); });
+      each({.words = fmt::format("truncated, not rounded, to {}", name(tensor.dtype)), .nodes = {}},
+           [&] { return std::optional(cut_off(interval)); });
+      each({.words = fmt::format("subnormal numbers of {} flushed to zero", name(tensor.dtype)), .nodes = {}},
+           [&] { return std::optional(flushed(interval)); });
     }
     for (const Departure& departure : departures_of(recording, target_of(recording, pass, tensor.name), tensor.dtype))
-      each(departure, [&] { return run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes); });
+      each(departure,
+           [&] { return run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes); });
   }
   ++cases_;
 }
 
 TriedDepartures::Best TriedDepartures::best() const {
-  const auto alike = [](const Tried& a, const Tried& b) { return std::fabs(a.seen.likelihood - b.seen.likelihood) < 1e-6; };
+  const auto alike = [](const Tried& a, const Tried& b) {
+    return std::fabs(a.seen.likelihood - b.seen.likelihood) < 1e-6;
+  };
   std::vector<const Tried*> fits;
   for (const auto& [key, tried] : all_)
     if (tried.seen.outside == 0 && tried.cases == cases_ && tells(tried.seen, tried.kind, true)) fits.push_back(&tried);
   if (fits.empty()) return {};
   std::stable_sort(fits.begin(), fits.end(), [&](const Tried* a, const Tried* b) { return a->place < b->place; });
-  const auto likelier = [&](const Tried* a, const Tried* b) { return !alike(*a, *b) && a->seen.likelihood < b->seen.likelihood; };
+  const auto likelier = [&](const Tried* a, const Tried* b) {
+    return !alike(*a, *b) && a->seen.likelihood < b->seen.likelihood;
+  };
   const Tried& best = **std::max_element(fits.begin(), fits.end(), likelier);  // of alike ones the first
   std::erase_if(fits, [&](const Tried* t) { return t->words == best.words || alike(*t, best); });
   const auto next = std::max_element(fits.begin(), fits.end(), likelier);

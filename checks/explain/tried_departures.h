@@ -12,8 +12,9 @@ namespace ampcheck::checks {
 /// log10 of how likely an element outside is: the bounds are certain, our reading of the cases nearly.
 inline constexpr double kImpossibleElement = -30;
 
-/// A formula is recorded anew for every shape, so departures are known by their words, their form and how often these came before. One that
-/// misses a number is given up. Beside those of checks/explain/departures.h: truncation to a 16-bit storage, and its subnormal numbers as zero.
+/// A formula is recorded anew for every shape, so departures are known by their words, their form and how often these
+/// came before. One that misses a number is given up. Beside those of checks/explain/departures.h: truncation to a
+/// 16-bit storage, and its subnormal numbers as zero.
 class TriedDepartures {
  public:
   /// One case of the tensor. `weighed`: whether it counts in how likely they are.

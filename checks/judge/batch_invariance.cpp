@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether rows keep their bits in a batch of another size and at another place in it: kernels choose tiles, splits of sums and
-// vector widths by the number of rows, which a change of other rows in place does not show.
+// Whether rows keep their bits in a batch of another size and at another place in it: kernels choose tiles, splits of
+// sums and vector widths by the number of rows, which a change of other rows in place does not show.
 #include "checks/judge/batch_invariance.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,8 @@ struct Alone {
 /// An odd row, so that another place is one modulo every power of two.
 std::int64_t odd_row(const CaseRun& run, std::int64_t all, std::int64_t count) {
   const auto places = static_cast<std::uint64_t>((all - count + 1) / 2);
-  return 1 + 2 * static_cast<std::int64_t>(Random(run.call.seed, "rows alone").below(static_cast<std::uint64_t>(count), places));
+  return 1 + 2 * static_cast<std::int64_t>(
+                     Random(run.call.seed, "rows alone").below(static_cast<std::uint64_t>(count), places));
 }
 
 /// The cotangents of these rows as the launch had them; false where one has neither rows nor the same elements.
@@ -62,12 +63,15 @@ bool take_cotangents(Alone& out, const LaunchTensors& whole) {
 std::unique_ptr<Alone> rows_alone(CaseRun& run, const RowRange& rows, const BackwardRun& backward, bool launched) {
   auto out = std::make_unique<Alone>();
   out->rows = rows;
-  if (!out->part.take(run, rows) || (!run.gradients.empty() && !take_cotangents(*out, backward.tensors))) return nullptr;
+  if (!out->part.take(run, rows) || (!run.gradients.empty() && !take_cotangents(*out, backward.tensors)))
+    return nullptr;
   if (!launched) return out;
   CaseRun& part = *out->part.run;
   try {
     out->forward = part.run_forward(part.forward_tensors(part.reference.inputs(), 0));
-    if (!run.gradients.empty()) out->backward = part.run_backward(part.backward_tensors(part.reference.inputs(), out->forward, out->cotangents, 0));
+    if (!run.gradients.empty())
+      out->backward =
+          part.run_backward(part.backward_tensors(part.reference.inputs(), out->forward, out->cotangents, 0));
   } catch (const EnvironmentError&) {
     throw;
   } catch (const std::exception& error) {
@@ -75,7 +79,9 @@ std::unique_ptr<Alone> rows_alone(CaseRun& run, const RowRange& rows, const Back
     throw Error(fmt::format("with {} of its rows alone: {}", rows.count, error.what()));
   }
   for (const CheckResult& check : part.checks)  // guards and inputs, of which a small launch may be as careless
-    if (check.failed > 0) run.add_relation(check.name, check.code, check.compared, check.failed, fmt::format("with {} of the rows alone: {}", rows.count, check.cause));
+    if (check.failed > 0)
+      run.add_relation(check.name, check.code, check.compared, check.failed,
+                       fmt::format("with {} of the rows alone: {}", rows.count, check.cause));
   return out;
 }
 
@@ -100,16 +106,21 @@ Difference difference(const Alone& alone, const TensorView& whole, const std::st
 
 std::optional<Interval> formula_of(Alone& alone, const CaseRun& run, const std::string& name) {
   CaseReference& reference = alone.part.run->reference;
-  const auto of = [&](const std::vector<Written>& list) { return std::find_if(list.begin(), list.end(), [&](const Written& w) { return w.name == name; }); };
+  const auto of = [&](const std::vector<Written>& list) {
+    return std::find_if(list.begin(), list.end(), [&](const Written& w) { return w.name == name; });
+  };
   if (!run.gradients.empty()) reference.set_cotangents(alone.cotangents);
-  if (const auto at = of(run.outputs); at != run.outputs.end()) return reference.interval(reference.forms().front(), Pass::forward, name, at->dtype);
-  if (const auto at = of(run.gradients); at != run.gradients.end()) return reference.interval(reference.forms().front(), Pass::backward, name, at->dtype);
+  if (const auto at = of(run.outputs); at != run.outputs.end())
+    return reference.interval(reference.forms().front(), Pass::forward, name, at->dtype);
+  if (const auto at = of(run.gradients); at != run.gradients.end())
+    return reference.interval(reference.forms().front(), Pass::backward, name, at->dtype);
   return std::nullopt;
 }
 
 /// Whether the mathematics gives a row another value where there are more of them: a mean over the batch.
 bool follows_from_number(CaseRun& run, const BackwardRun& backward, const RowRange& row, const std::string& name) {
-  const std::unique_ptr<Alone> one = rows_alone(run, {row.first, 1, row.all}, backward, false), two = rows_alone(run, {row.first - 1, 2, row.all}, backward, false);
+  const std::unique_ptr<Alone> one = rows_alone(run, {row.first, 1, row.all}, backward, false),
+                               two = rows_alone(run, {row.first - 1, 2, row.all}, backward, false);
   if (one == nullptr || two == nullptr) return true;  // nothing is known
   const std::optional<Interval> a = formula_of(*one, run, name), b = formula_of(*two, run, name);
   if (!a || !b || 2 * a->value.size() != b->value.size()) return true;
@@ -129,11 +140,13 @@ std::vector<double> repeated(const std::vector<double>& row, std::int64_t times)
 }
 
 /// Whether a row's place or the number of rows changes its bits: a batch of copies of it has them all at once.
-std::string what_decides(CaseRun& run, const BackwardRun& backward, std::int64_t row, std::int64_t all, const std::string& name) {
+std::string what_decides(CaseRun& run, const BackwardRun& backward, std::int64_t row, std::int64_t all,
+                         const std::string& name) {
   const std::unique_ptr<Alone> one = rows_alone(run, {row, 1, all}, backward, false);
   if (one == nullptr) return "";
   NamedValues inputs;
-  for (const auto& [input, values] : one->part.run->reference.inputs()) inputs[input] = has_rows(run.op.signature, *run.op.signature.input(input)) ? repeated(values, all) : values;
+  for (const auto& [input, values] : one->part.run->reference.inputs())
+    inputs[input] = has_rows(run.op.signature, *run.op.signature.input(input)) ? repeated(values, all) : values;
   CaseRun copies(run.op, run.call, run.options, std::move(inputs));
   const LaunchResult forward = copies.run_forward(copies.forward_tensors(copies.reference.inputs(), 0));
   LaunchResult result = forward;
@@ -142,25 +155,32 @@ std::string what_decides(CaseRun& run, const BackwardRun& backward, std::int64_t
     for (const Written& output : copies.outputs) {
       if (output.saved) continue;
       const std::vector<double>& of_one = one->cotangents.at(gradient_name(output.name));
-      cotangents[gradient_name(output.name)] = std::ssize(of_one) == output.shape.count() ? of_one : repeated(of_one, all);
+      cotangents[gradient_name(output.name)] =
+          std::ssize(of_one) == output.shape.count() ? of_one : repeated(of_one, all);
     }
     result = copies.run_backward(copies.backward_tensors(copies.reference.inputs(), forward, cotangents, 0));
   }
   const TensorView& view = result.written.at(name).view();
   const std::int64_t width = view.count() / all;
   for (std::int64_t i = width; i < view.count(); ++i)
-    if (bits_at(view, i) != bits_at(view, i % width)) return fmt::format("; {} copies of row {} do not agree: a row's place decides", all, row);
+    if (bits_at(view, i) != bits_at(view, i % width))
+      return fmt::format("; {} copies of row {} do not agree: a row's place decides", all, row);
   return fmt::format("; {} copies of row {} agree: the number of rows decides", all, row);
 }
 
 std::string words(const Alone& alone, const Difference& seen, const TensorView& whole, const std::string& name) {
   const std::int64_t width = seen.compared / alone.rows.count, row = alone.rows.first + seen.first / width;
-  const std::string which = alone.rows.count == 1 ? fmt::format("row {}", row) : fmt::format("rows {} to {}", alone.rows.first, alone.rows.first + alone.rows.count - 1);
+  const std::string which =
+      alone.rows.count == 1 ? fmt::format("row {}", row)
+                            : fmt::format("rows {} to {}", alone.rows.first, alone.rows.first + alone.rows.count - 1);
   const double here = to_doubles(*alone.written(name))[static_cast<std::size_t>(seen.first)];
   const Elements elements(whole);
   std::vector<double> room;
-  return fmt::format("{} of '{}' alone: {} of {} elements have other bits than among {} rows, first [{},{}]: {:.9g} alone, {:.9g} among them", which, name, seen.failed, seen.compared,
-                     alone.rows.all, row, seen.first % width, here, elements.part(row * width + seen.first % width, 1, room)[0]);
+  return fmt::format(
+      "{} of '{}' alone: {} of {} elements have other bits than among {} rows, first [{},{}]: {:.9g} alone, {:.9g} "
+      "among them",
+      which, name, seen.failed, seen.compared, alone.rows.all, row, seen.first % width, here,
+      elements.part(row * width + seen.first % width, 1, room)[0]);
 }
 
 }  // namespace
@@ -170,24 +190,34 @@ void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const Bac
   const std::int64_t all = rows_of(run.op.signature, run.call);
   const bool promised = contract.batch_invariant;
   // Without a formula nobody knows whether a row's value follows from how many there are, unless the contract says.
-  if (all < 2 || contract.row_independent.empty() || !run.reference.inputs_finite() || (run.op.forms.empty() && !promised)) return;
+  if (all < 2 || contract.row_independent.empty() || !run.reference.inputs_finite() ||
+      (run.op.forms.empty() && !promised))
+    return;
   constexpr std::int64_t kNoted = 1 << 14;  // elements: a note needs no large case
   if (!promised && run.outputs.front().shape.count() > kNoted) return;
   // For a note one launch is enough, of one row in some cases and of three in others.
-  const bool one = all <= 3 || Random(run.call.seed, "rows alone").below(static_cast<std::uint64_t>(run.outputs.front().shape.count()), 2) == 0;
+  const bool one =
+      all <= 3 ||
+      Random(run.call.seed, "rows alone").below(static_cast<std::uint64_t>(run.outputs.front().shape.count()), 2) == 0;
   for (const std::int64_t count : {1, 3}) {
     if (count >= all || (!promised && (count == 1) != one)) continue;
     const std::unique_ptr<Alone> alone = rows_alone(run, {odd_row(run, all, count), count, all}, backward, true);
     if (alone == nullptr) return;
     for (const std::string& name : contract.row_independent) {
       const auto found = forward.written.find(name), gradient = backward.result.written.find(name);
-      if (run.accumulates(name) || (found == forward.written.end() && gradient == backward.result.written.end())) continue;
-      const bool leaks = std::any_of(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) { return c.code == "AC405" && c.name.ends_with(" " + name); });
+      if (run.accumulates(name) || (found == forward.written.end() && gradient == backward.result.written.end()))
+        continue;
+      const bool leaks = std::any_of(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) {
+        return c.code == "AC405" && c.name.ends_with(" " + name);
+      });
       const TensorView& whole = (found != forward.written.end() ? found : gradient)->second.view();
       const Difference seen = difference(*alone, whole, name);
-      if (leaks || seen.compared == 0 || (seen.failed > 0 && !run.op.forms.empty() && follows_from_number(run, backward, alone->rows, name))) continue;
+      if (leaks || seen.compared == 0 ||
+          (seen.failed > 0 && !run.op.forms.empty() && follows_from_number(run, backward, alone->rows, name)))
+        continue;
       std::string why = seen.failed > 0 ? words(*alone, seen, whole, name) : "";
-      if (promised && seen.failed > 0) why += what_decides(run, backward, alone->rows.first + seen.first * count / seen.compared, all, name);
+      if (promised && seen.failed > 0)
+        why += what_decides(run, backward, alone->rows.first + seen.first * count / seen.compared, all, name);
       std::vector<Element> first;
       if (promised && seen.failed > 0) {
         const std::int64_t at = whole.count() / all * alone->rows.first + seen.first;
@@ -195,7 +225,8 @@ void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const Bac
       }
       run.add_relation(kRelation + name, "AC409", seen.compared, promised ? seen.failed : 0, why, std::move(first));
       if (promised || seen.failed == 0) continue;
-      const auto check = std::find_if(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) { return c.name == kRelation + name; });
+      const auto check = std::find_if(run.checks.begin(), run.checks.end(),
+                                      [&](const CheckResult& c) { return c.name == kRelation + name; });
       if (check->note.empty()) check->note = why;
     }
   }
@@ -209,15 +240,19 @@ std::vector<std::string> batch_variances(const std::vector<CaseResult>& cases) {
   std::map<std::string, Seen> seen;
   for (const CaseResult& result : cases) {
     if (convicts(result.verdict)) continue;  // of a wrong kernel nobody asks
-    const auto check = std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.name.starts_with(kRelation) && c.failed == 0 && !c.note.empty(); });
+    const auto check = std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) {
+      return c.name.starts_with(kRelation) && c.failed == 0 && !c.note.empty();
+    });
     if (check == result.checks.end()) continue;
     Seen& op = seen[result.op];
     if (op.cases++ == 0) op.first = fmt::format("{}, in '{}'", check->note, result.name);
   }
   std::vector<std::string> out;
   for (const auto& [op, all] : seen)
-    out.push_back(fmt::format("{}: not batch invariant in {} case{}, which is allowed: the contract leaves the order of sums free (batch_invariant declares otherwise); {}", op, all.cases,
-                              all.cases == 1 ? "" : "s", all.first));
+    out.push_back(
+        fmt::format("{}: not batch invariant in {} case{}, which is allowed: the contract leaves the order of sums "
+                    "free (batch_invariant declares otherwise); {}",
+                    op, all.cases, all.cases == 1 ? "" : "s", all.first));
   return out;
 }
 

@@ -11,11 +11,11 @@
 #include <optional>
 #include <set>
 
+#include "checks/judge/judge.h"
 #include "reference/replay/replay.h"
 #include "src/error.h"
 #include "src/random.h"
 #include "src/rounding.h"
-#include "checks/judge/judge.h"
 
 namespace ampcheck::checks {
 
@@ -23,7 +23,8 @@ namespace {
 
 using reference::Expr;
 
-constexpr std::int64_t kLong = 256;  ///< of the axis that is summed; extents are powers of four, so that 1/n and 1/sqrt(n) are exact
+constexpr std::int64_t kLong =
+    256;  ///< of the axis that is summed; extents are powers of four, so that 1/n and 1/sqrt(n) are exact
 
 std::optional<Expr> node_named(const std::vector<std::pair<std::string, Expr>>& nodes, const std::string& name) {
   for (const auto& [key, node] : nodes)
@@ -42,8 +43,9 @@ std::optional<Expr> source_of(const reference::Recording& recording, Pass pass, 
 struct Tested {
   const Written* tensor = nullptr;
   std::vector<std::size_t> elements;  ///< whose large numbers cancel
-  int draws = 0, up = 0, inward = 0;  ///< draws that are not 0; of these, above 0; of these, toward zero from where the partial sums stand
-  std::vector<int> shown;             ///< the first of these draws
+  int draws = 0, up = 0,
+      inward = 0;  ///< draws that are not 0; of these, above 0; of these, toward zero from where the partial sums stand
+  std::vector<int> shown;  ///< the first of these draws
 };
 
 /// Where large numbers stand: +1, -1, 0 for small ones.
@@ -62,8 +64,15 @@ std::vector<int> places_of(const Shape& shape, int axis) {
 /// Runs the pairs of one source along one axis.
 class Mirrored {
  public:
-  Mirrored(CaseRun& run, Pass pass, std::string source, const Shape& shape, Dtype dtype, int axis, const NamedValues& quiet, const LaunchResult* forward)
-      : run_(run), pass_(pass), source_(std::move(source)), dtype_(dtype), places_(places_of(shape, axis)), quiet_(quiet), forward_(forward),
+  Mirrored(CaseRun& run, Pass pass, std::string source, const Shape& shape, Dtype dtype, int axis,
+           const NamedValues& quiet, const LaunchResult* forward)
+      : run_(run),
+        pass_(pass),
+        source_(std::move(source)),
+        dtype_(dtype),
+        places_(places_of(shape, axis)),
+        quiet_(quiet),
+        forward_(forward),
         stream_("bias " + source_ + " " + std::to_string(axis)) {}
 
   /// Those of the tensors that hold elements for the test, in every form of the op.
@@ -74,7 +83,8 @@ class Mirrored {
       const std::vector<std::size_t> forms = run_.reference.forms();
       const bool alike = std::all_of(forms.begin(), forms.end(), [&](std::size_t form) {
         const reference::Recording& recording = run_.reference.recording(form);
-        const auto source = source_of(recording, pass_, source_), target = node_named(nodes_of(recording, pass_), tensor.name);
+        const auto source = source_of(recording, pass_, source_),
+                   target = node_named(nodes_of(recording, pass_), tensor.name);
         return source && target && sums_alike(recording, *source, *target, quiet_);
       });
       if (!alike) continue;
@@ -89,7 +99,8 @@ class Mirrored {
     const double base = base_of(number);
     const LaunchResult a = launched(values(number, base, 1)), b = launched(values(number, base, -1));
     for (Tested& test : tests) {
-      const std::vector<double> x = to_doubles(a.written.at(test.tensor->name).view()), y = to_doubles(b.written.at(test.tensor->name).view());
+      const std::vector<double> x = to_doubles(a.written.at(test.tensor->name).view()),
+                                y = to_doubles(b.written.at(test.tensor->name).view());
       std::int64_t balance = 0;
       for (const std::size_t i : test.elements) {
         const double both = x[i] + y[i];
@@ -102,8 +113,8 @@ class Mirrored {
     }
   }
 
-  /// Whether the same call gives the same bits of these tensors, at draws where their order of summation shows. What does not is
-  /// reported.
+  /// Whether the same call gives the same bits of these tensors, at draws where their order of summation shows. What
+  /// does not is reported.
   bool repeats(CaseRun& outer, const std::vector<Tested>& tests) {
     std::set<int> numbers;
     for (const Tested& test : tests) numbers.insert(test.shown.begin(), test.shown.end());
@@ -119,7 +130,8 @@ class Mirrored {
     return all == 0;
   }
 
-  /// Whether the judge finds nothing wrong with the tensor at a draw: what lies outside its interval is no matter of statistics.
+  /// Whether the judge finds nothing wrong with the tensor at a draw: what lies outside its interval is no matter of
+  /// statistics.
   bool inside(int number, const Tested& test) {
     const NamedValues given = values(number, 1, 1);
     const LaunchResult result = launched(given, true);
@@ -138,9 +150,11 @@ class Mirrored {
   static constexpr std::size_t kRepeated = 4;  ///< draws of a tensor that are repeated
   static double base_of(int number) { return (number & 1) != 0 ? -1.0 : 1.0; }
 
-  static std::int64_t report_differing(CaseRun& outer, const std::string& name, const LaunchResult& first, const LaunchResult& again) {
+  static std::int64_t report_differing(CaseRun& outer, const std::string& name, const LaunchResult& first,
+                                       const LaunchResult& again) {
     const std::int64_t changed = differing(first.written.at(name), again.written.at(name));
-    outer.add_relation("repeats " + name, "AC404", first.written.at(name).view().count(), changed, changed == 0 ? "" : "differs from call to call, where large terms cancel");
+    outer.add_relation("repeats " + name, "AC404", first.written.at(name).view().count(), changed,
+                       changed == 0 ? "" : "differs from call to call, where large terms cancel");
     return changed;
   }
 
@@ -164,11 +178,15 @@ class Mirrored {
     return out;
   }
 
-  /// `held`: buffers that are added to hold what the judge takes them to hold; otherwise zero, which is its own mirror image.
+  /// `held`: buffers that are added to hold what the judge takes them to hold; otherwise zero, which is its own mirror
+  /// image.
   LaunchResult launched(const NamedValues& given, bool held = false) const {
-    LaunchTensors tensors = pass_ == Pass::forward ? run_.forward_tensors(given, 0) : run_.backward_tensors(run_.reference.inputs(), *forward_, given, 0);
+    LaunchTensors tensors = pass_ == Pass::forward
+                                ? run_.forward_tensors(given, 0)
+                                : run_.backward_tensors(run_.reference.inputs(), *forward_, given, 0);
     for (auto& [name, tensor] : tensors.write)
-      if (!held && run_.accumulates(name)) tensor.assign(std::vector<double>(static_cast<std::size_t>(tensor.view().count()), 0.0));
+      if (!held && run_.accumulates(name))
+        tensor.assign(std::vector<double>(static_cast<std::size_t>(tensor.view().count()), 0.0));
     return pass_ == Pass::forward ? run_.run_forward(tensors) : run_.run_backward(tensors);
   }
 
@@ -180,8 +198,10 @@ class Mirrored {
     signs[source_].assign(places_.begin(), places_.end());
     sizes[source_] = signs[source_];
     for (double& v : sizes[source_]) v = std::fabs(v);
-    const std::vector<double> balance = reference::replay(*recording.graph, leaves_of(recording, signs), {target}, {}).front();
-    const std::vector<double> mass = reference::replay(*recording.graph, leaves_of(recording, sizes), {target}, {}).front();
+    const std::vector<double> balance =
+        reference::replay(*recording.graph, leaves_of(recording, signs), {target}, {}).front();
+    const std::vector<double> mass =
+        reference::replay(*recording.graph, leaves_of(recording, sizes), {target}, {}).front();
     std::vector<std::size_t> out;
     for (std::size_t i = 0; i < mass.size(); ++i)
       if (balance[i] == 0 && mass[i] != 0) out.push_back(i);
@@ -207,7 +227,9 @@ NamedValues quiet_inputs(const OpSignature& signature, const OpCall& call) {
     const auto bound = call.dims.find(spec.index_dim);
     if (spec.role == Role::index || spec.role == Role::target) {
       const auto taken = [&](double v) {
-        return std::any_of(signature.attributes.begin(), signature.attributes.end(), [&](const AttributeSpec& a) { return a.is_sentinel() && call.attributes.number(a.name) == v; });
+        return std::any_of(signature.attributes.begin(), signature.attributes.end(), [&](const AttributeSpec& a) {
+          return a.is_sentinel() && call.attributes.number(a.name) == v;
+        });
       };
       value = bound != call.dims.end() && bound->second < 2 ? 0 : taken(1) ? 0 : 1;
     }
@@ -223,7 +245,9 @@ std::optional<OpCall> long_call(const OpSignature& signature, const OpCall& call
     for (const DimSpec& dim : signature.dims)
       if (others != 0) out.dims[dim.symbol] = others;
     out.dims[symbol] = kLong;
-    const bool small = std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) { return !out.has(spec) || out.shape(spec).count() <= 64 * kLong; });
+    const bool small = std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
+      return !out.has(spec) || out.shape(spec).count() <= 64 * kLong;
+    });
     if (small && (!signature.valid || signature.valid(out.dims, out.attributes))) return out;
   }
   return std::nullopt;
@@ -231,9 +255,14 @@ std::optional<OpCall> long_call(const OpSignature& signature, const OpCall& call
 
 std::string words_of(const Tested& test, const std::string& shape, double p, bool by_value) {
   const int most = by_value ? std::max(test.inward, test.draws - test.inward) : std::max(test.up, test.draws - test.up);
-  const char* where = by_value ? (2 * test.inward > test.draws ? "toward zero: its accumulator truncates" : "away from zero") : 2 * test.up > test.draws ? "up" : "down";
-  return fmt::format("sums round {}; at {} in {} of {} draws of mirrored data, p = {:.1g} (sign test, {:g} allowed: {:g} a run, {} looks)", where, shape, most, test.draws, p,
-                     kBiasAlarm / kBiasLooks, kBiasAlarm, kBiasLooks);
+  const char* where = by_value
+                          ? (2 * test.inward > test.draws ? "toward zero: its accumulator truncates" : "away from zero")
+                      : 2 * test.up > test.draws ? "up"
+                                                 : "down";
+  return fmt::format(
+      "sums round {}; at {} in {} of {} draws of mirrored data, p = {:.1g} (sign test, {:g} allowed: {:g} a run, {} "
+      "looks)",
+      where, shape, most, test.draws, p, kBiasAlarm / kBiasLooks, kBiasAlarm, kBiasLooks);
 }
 
 /// What the draws say of one tensor.
@@ -242,7 +271,8 @@ void conclude(CaseRun& outer, Mirrored& mirrored, const Tested& test, int draws,
   check.name = "bias " + test.tensor->name;
   check.dtype = test.tensor->dtype;
   check.compared = draws * std::ssize(test.elements);
-  const double by_value = sign_test(test.inward, test.draws), by_sign = sign_test(test.up, test.draws), p = std::min(by_value, by_sign);
+  const double by_value = sign_test(test.inward, test.draws), by_sign = sign_test(test.up, test.draws),
+               p = std::min(by_value, by_sign);
   if (draws == kBiasDraws && p < kBiasAlarm / kBiasLooks && mirrored.inside(0, test)) {
     check.code = "AC105", check.verdict = find_code("AC105")->verdict;
     check.failed = check.compared;
@@ -262,17 +292,20 @@ std::vector<Source> sources_of(const CaseRun& run, Pass pass) {
   std::vector<Source> out;
   if (pass == Pass::forward) {
     for (const TensorSpec& spec : run.op.signature.inputs)
-      if (run.call.has(spec) && is_float(run.call.dtype(spec)) && spec.domain == Domain::any && spec.role != Role::bias && spec.role != Role::mask)
+      if (run.call.has(spec) && is_float(run.call.dtype(spec)) && spec.domain == Domain::any &&
+          spec.role != Role::bias && spec.role != Role::mask)
         out.push_back({spec.name, run.call.shape(spec), run.call.dtype(spec)});
     return out;
   }
   for (const Written& output : run.outputs)
-    if (!output.saved && is_float(output.dtype)) out.push_back({gradient_name(output.name), output.shape, output.dtype});
+    if (!output.saved && is_float(output.dtype))
+      out.push_back({gradient_name(output.name), output.shape, output.dtype});
   return out;
 }
 
 /// Every source and long axis of a pass. `done`: tensors tested so far.
-void examine_pass(CaseRun& outer, CaseRun& run, Pass pass, const NamedValues& quiet, const LaunchResult* forward, std::set<std::string>& done) {
+void examine_pass(CaseRun& outer, CaseRun& run, Pass pass, const NamedValues& quiet, const LaunchResult* forward,
+                  std::set<std::string>& done) {
   for (const Source& source : sources_of(run, pass))
     for (int axis = 0; axis < source.shape.rank; ++axis) {
       if (source.shape[axis] < kLong) continue;
@@ -280,11 +313,15 @@ void examine_pass(CaseRun& outer, CaseRun& run, Pass pass, const NamedValues& qu
       std::vector<Tested> tests = mirrored.tested(pass == Pass::forward ? run.outputs : run.gradients, done);
       if (tests.empty()) continue;
       int draws = 0;
-      const auto any = [&] { return std::any_of(tests.begin(), tests.end(), [](const Tested& t) { return t.draws > 0; }); };
+      const auto any = [&] {
+        return std::any_of(tests.begin(), tests.end(), [](const Tested& t) { return t.draws > 0; });
+      };
       while (draws < kFirstDraws || (draws < kBiasDraws && any())) mirrored.draw(draws++, tests);
-      // A kernel that repeats and is no mirror is biased or rounds by no rule; one that does not repeat is neither, but must say so.
+      // A kernel that repeats and is no mirror is biased or rounds by no rule; one that does not repeat is neither, but
+      // must say so.
       if (any() && !outer.op.signature.precision.atomics && !mirrored.repeats(outer, tests)) draws = 0;
-      for (const Tested& test : tests) conclude(outer, mirrored, test, draws, source.name + source.shape.str()), done.insert(test.tensor->name);
+      for (const Tested& test : tests)
+        conclude(outer, mirrored, test, draws, source.name + source.shape.str()), done.insert(test.tensor->name);
     }
 }
 
@@ -293,7 +330,8 @@ void examine(CaseRun& outer, const OpCall& call, std::set<std::string>& done) {
   options.explain = options.power = false;
   NamedValues quiet = quiet_inputs(outer.op.signature, call);
   CaseRun run(outer.op, call, options, quiet);
-  for (const auto& [name, node] : run.reference.recording().cotangents) quiet[name].assign(static_cast<std::size_t>(node.shape().count()), 0.0);
+  for (const auto& [name, node] : run.reference.recording().cotangents)
+    quiet[name].assign(static_cast<std::size_t>(node.shape().count()), 0.0);
   examine_pass(outer, run, Pass::forward, quiet, nullptr, done);
   if (run.gradients.empty()) return;
   const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
@@ -318,7 +356,9 @@ std::set<std::string> convicted_tensors(const CaseRun& run) {
   for (const CheckResult& check : run.checks)
     for (const std::vector<Written>* written : {&run.outputs, &run.gradients})
       for (const Written& tensor : *written)
-        if (convicts(check.verdict) && (check.name + ' ').starts_with((written == &run.outputs ? "forward " : "backward ") + tensor.name + ' ')) out.insert(tensor.name);
+        if (convicts(check.verdict) &&
+            (check.name + ' ').starts_with((written == &run.outputs ? "forward " : "backward ") + tensor.name + ' '))
+          out.insert(tensor.name);
   return out;
 }
 
@@ -327,7 +367,8 @@ void check_bias(CaseRun& run) {
   usual.seed = run.call.seed;
   const OpSignature& signature = run.op.signature;
   // In a shorter accumulator the multiples of C are not exact, and nothing is mirrored.
-  if (run.options.device != Device::cpu || run.op.forms.empty() || signature.precision.accumulate != Dtype::fp32) return;
+  if (run.options.device != Device::cpu || run.op.forms.empty() || signature.precision.accumulate != Dtype::fp32)
+    return;
   if (run.call.str(signature) != usual.str(signature)) return;
   const std::set<std::string> sums = sums_of(run);
   std::set<std::string> done = convicted_tensors(run);
@@ -352,7 +393,8 @@ std::vector<std::string> untested_bias(const std::vector<CaseResult>& cases) {
   std::set<std::string> said;
   for (const CaseResult& result : cases)
     for (const CheckResult& check : result.checks)
-      if (check.verdict == Verdict::skipped && check.name.starts_with("bias along ") && said.insert(result.op + " " + check.name).second)
+      if (check.verdict == Verdict::skipped && check.name.starts_with("bias along ") &&
+          said.insert(result.op + " " + check.name).second)
         out.push_back(result.op + ": " + check.note);
   return out;
 }

@@ -26,9 +26,11 @@ struct Operand {
   int node;
 };
 
-/// One step from the source to the target: one operand that depends on the source, the others as said. False: no such step.
+/// One step from the source to the target: one operand that depends on the source, the others as said. False: no such
+/// step.
 bool step(const Node& node, const std::vector<char>& depends, std::vector<Operand>& operands) {
-  const auto moving = std::count_if(node.args.begin(), node.args.end(), [&](int id) { return depends[static_cast<std::size_t>(id)] != 0; });
+  const auto moving = std::count_if(node.args.begin(), node.args.end(),
+                                    [&](int id) { return depends[static_cast<std::size_t>(id)] != 0; });
   if (moving != 1) return false;
   const auto other = [&](Use use) {
     for (const int id : node.args)
@@ -36,14 +38,19 @@ bool step(const Node& node, const std::vector<char>& depends, std::vector<Operan
     return true;
   };
   switch (node.primitive) {
-    case Primitive::sum: case Primitive::take: case Primitive::put_add: case Primitive::reshape: return true;
-    case Primitive::mul: case Primitive::matmul: return other(Use::factor);
+    case Primitive::sum:
+    case Primitive::take:
+    case Primitive::put_add:
+    case Primitive::reshape: return true;
+    case Primitive::mul:
+    case Primitive::matmul: return other(Use::factor);
     case Primitive::div: return depends[static_cast<std::size_t>(node.args[0])] != 0 && other(Use::factor);
     case Primitive::add: return other(Use::addend);
     case Primitive::where:
       if (depends[static_cast<std::size_t>(node.args[0])] != 0) return false;
       operands.push_back({Use::choice, node.args[0]});
-      operands.push_back({Use::addend, depends[static_cast<std::size_t>(node.args[1])] != 0 ? node.args[2] : node.args[1]});
+      operands.push_back(
+          {Use::addend, depends[static_cast<std::size_t>(node.args[1])] != 0 ? node.args[2] : node.args[1]});
       return true;
     default: return false;
   }
@@ -60,10 +67,13 @@ std::optional<std::vector<Operand>> operands_of(const Graph& graph, Expr source,
   bool summed = false;
   for (std::size_t id = 0; id < nodes.size(); ++id) {
     const Node& node = nodes[id];
-    if (static_cast<int>(id) != source.id) depends[id] = std::any_of(node.args.begin(), node.args.end(), [&](int arg) { return depends[static_cast<std::size_t>(arg)] != 0; });
+    if (static_cast<int>(id) != source.id)
+      depends[id] = std::any_of(node.args.begin(), node.args.end(),
+                                [&](int arg) { return depends[static_cast<std::size_t>(arg)] != 0; });
     if (!needed[id] || static_cast<int>(id) == source.id) continue;
     if (depends[id] == 0 ? !plain(node.primitive) : !step(node, depends, operands)) return std::nullopt;
-    summed |= depends[id] != 0 && (node.primitive == Primitive::sum || node.primitive == Primitive::matmul || node.primitive == Primitive::put_add);
+    summed |= depends[id] != 0 && (node.primitive == Primitive::sum || node.primitive == Primitive::matmul ||
+                                   node.primitive == Primitive::put_add);
   }
   if (!summed || depends[static_cast<std::size_t>(target.id)] == 0) return std::nullopt;
   return operands;
@@ -102,10 +112,13 @@ bool sums_alike(const reference::Recording& recording, Expr source, Expr target,
   const auto operands = operands_of(*recording.graph, source, target);
   if (!operands) return false;
   // A mean may run along as its terms come in, and is no sum then.
-  if (recording.one_pass && std::any_of(operands->begin(), operands->end(), [](const Operand& o) { return o.use == Use::factor; })) return false;
+  if (recording.one_pass &&
+      std::any_of(operands->begin(), operands->end(), [](const Operand& o) { return o.use == Use::factor; }))
+    return false;
   const Leaves leaves = leaves_of(recording, values);
   return std::all_of(operands->begin(), operands->end(), [&](const Operand& operand) {
-    return fits(operand.use, reference::replay(*recording.graph, leaves, {recording.graph->at(operand.node)}, {}).front());
+    return fits(operand.use,
+                reference::replay(*recording.graph, leaves, {recording.graph->at(operand.node)}, {}).front());
   });
 }
 

@@ -10,12 +10,12 @@
 #include <new>
 #include <optional>
 
+#include "checks/data/regimes.h"
 #include "checks/judge/bias.h"
+#include "checks/judge/judge.h"
 #include "reference/replay/replay.h"
 #include "src/error.h"
 #include "src/random.h"
-#include "checks/judge/judge.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 
@@ -37,14 +37,16 @@ RowErrors row_errors(const std::vector<double>& got, const std::vector<double>& 
 namespace {
 
 constexpr std::int64_t kRows = 16;
-constexpr int kFlips = 15;  ///< one of 16 is the largest with a chance of 1/16
+constexpr int kFlips = 15;               ///< one of 16 is the largest with a chance of 1/16
 constexpr std::int64_t kLargest = 4096;  ///< elements of a tensor
 
-/// The most that the contract lets a function of this form err, in ulp; at least 1, which leaves room for one more rounding (a factor 1/n).
+/// The most that the contract lets a function of this form err, in ulp; at least 1, which leaves room for one more
+/// rounding (a factor 1/n).
 double allowance(const reference::Graph& graph, const MathSet& math) {
   double most = 1;
   for (const reference::Node& node : graph.nodes()) switch (node.primitive) {
-      case reference::Primitive::exp: case reference::Primitive::sigmoid: most = std::max(most, math.exp); break;
+      case reference::Primitive::exp:
+      case reference::Primitive::sigmoid: most = std::max(most, math.exp); break;
       case reference::Primitive::expm1: most = std::max(most, math.expm1); break;
       case reference::Primitive::log: most = std::max(most, math.log); break;
       case reference::Primitive::log1p: most = std::max(most, math.log1p); break;
@@ -65,7 +67,7 @@ struct Tested {
   int factor = 0, shift = 0;  ///< draws in which the kernel's statistic exceeds every replay's
   bool inside = true;         ///< at the first draw
   std::int64_t compared = 0;
-  double size = 0;            ///< of the row factors, squared, summed over draws and rows
+  double size = 0;  ///< of the row factors, squared, summed over draws and rows
 
   std::size_t columns() const { return static_cast<std::size_t>(tensor->shape.last()); }
   std::int64_t rows() const { return tensor->shape.count() / tensor->shape.last(); }
@@ -83,8 +85,11 @@ RowErrors largest_replay(CaseRun& run, const Tested& test, const std::vector<dou
       for (int k = 0; k < 8; ++k) {
         const reference::SumOrder orders[] = {sequential, lanes32, pairwise, reversed};
         const double most = allowance(*recording.graph, run.op.signature.precision.math);
-        const reference::ReplayOptions options{.order = orders[k / 2], .scatter = most, .one_sided = k % 2 != 0, .seed = seed + number++};
-        const RowErrors one = row_errors(reference::replay(*recording.graph, run.reference.leaves(form, test.pass), {node}, options).front(), exact, test.columns());
+        const reference::ReplayOptions options{
+            .order = orders[k / 2], .scatter = most, .one_sided = k % 2 != 0, .seed = seed + number++};
+        const RowErrors one = row_errors(
+            reference::replay(*recording.graph, run.reference.leaves(form, test.pass), {node}, options).front(), exact,
+            test.columns());
         out.factor = std::max(out.factor, one.factor), out.shift = std::max(out.shift, one.shift);
       }
     }
@@ -92,8 +97,10 @@ RowErrors largest_replay(CaseRun& run, const Tested& test, const std::vector<dou
   return out;
 }
 
-/// The largest statistics of the kernel's own errors with signs drawn afresh, element by element: what it would show if its errors were independent.
-RowErrors largest_flipped(const std::vector<double>& got, const std::vector<double>& exact, std::size_t columns, std::uint64_t seed) {
+/// The largest statistics of the kernel's own errors with signs drawn afresh, element by element: what it would show if
+/// its errors were independent.
+RowErrors largest_flipped(const std::vector<double>& got, const std::vector<double>& exact, std::size_t columns,
+                          std::uint64_t seed) {
   RowErrors out;
   for (int flip = 0; flip < kFlips; ++flip) {
     const Random random(seed, "correlation flip " + std::to_string(flip));
@@ -109,7 +116,9 @@ RowErrors largest_flipped(const std::vector<double>& got, const std::vector<doub
 /// Tensors of a case at a fresh seed, held against the replays.
 class Draws {
  public:
-  Draws(CaseRun& outer, const OpCall& call) : outer_(outer), call_(call), options_(outer.options) { options_.explain = options_.power = false; }
+  Draws(CaseRun& outer, const OpCall& call) : outer_(outer), call_(call), options_(outer.options) {
+    options_.explain = options_.power = false;
+  }
 
   /// Those of the tensors that have rows to test.
   std::vector<Tested> tested() const {
@@ -119,9 +128,15 @@ class Draws {
     for (const Pass pass : {Pass::forward, Pass::backward})
       for (const Written& tensor : pass == Pass::forward ? outer_.outputs : outer_.gradients) {
         const std::vector<Written>& now = pass == Pass::forward ? run.outputs : run.gradients;
-        const Shape& shape = now[static_cast<std::size_t>(&tensor - (pass == Pass::forward ? outer_.outputs : outer_.gradients).data())].shape;
-        if (tensor.saved || tensor.dtype != Dtype::fp32 || convicted.contains(tensor.name) || outer_.accumulates(tensor.name)) continue;
-        if (shape.rank < 2 || shape.last() < 4 || shape.count() / shape.last() < kFewestRows || shape.count() > kLargest) continue;
+        const Shape& shape =
+            now[static_cast<std::size_t>(&tensor - (pass == Pass::forward ? outer_.outputs : outer_.gradients).data())]
+                .shape;
+        if (tensor.saved || tensor.dtype != Dtype::fp32 || convicted.contains(tensor.name) ||
+            outer_.accumulates(tensor.name))
+          continue;
+        if (shape.rank < 2 || shape.last() < 4 || shape.count() / shape.last() < kFewestRows ||
+            shape.count() > kLargest)
+          continue;
         out.push_back({.tensor = &tensor, .pass = pass});
       }
     return out;
@@ -134,7 +149,9 @@ class Draws {
     const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
     std::optional<LaunchResult> backward;
     for (Tested& test : tests) {
-      if (test.pass == Pass::backward && !backward) backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, run.cotangents(relations_probe(call)), 0));
+      if (test.pass == Pass::backward && !backward)
+        backward = run.run_backward(
+            run.backward_tensors(run.reference.inputs(), forward, run.cotangents(relations_probe(call)), 0));
       look(run, number, test.pass == Pass::forward ? forward : *backward, call.seed, test);
     }
   }
@@ -154,7 +171,8 @@ class Draws {
     const RowErrors errors = row_errors(got, exact, here.columns()), replays = largest_replay(run, here, exact, seed);
     test.compared += std::ssize(got);
     const RowErrors independent = largest_flipped(got, exact, here.columns(), seed);
-    test.factor += errors.factor > std::max(replays.factor, independent.factor), test.shift += errors.shift > std::max(replays.shift, independent.shift);
+    test.factor += errors.factor > std::max(replays.factor, independent.factor),
+        test.shift += errors.shift > std::max(replays.shift, independent.shift);
     test.size += std::max(errors.factor, errors.shift) / static_cast<double>(here.rows());
     if (number == 0) test.inside = judge(run, {{"correlation", here.tensor, view}}, test.pass).front().failed == 0;
   }
@@ -166,13 +184,17 @@ class Draws {
 
 /// The call at which rows are long and many enough, and tensors small.
 OpCall rows_call(const OpSignature& signature, const OpCall& usual) {
-  const std::string rows = !signature.launch.row_dim.empty() ? signature.launch.row_dim : signature.dims.empty() ? "" : signature.dims.front().symbol;
+  const std::string rows = !signature.launch.row_dim.empty() ? signature.launch.row_dim
+                           : signature.dims.empty()          ? ""
+                                                             : signature.dims.front().symbol;
   for (const std::int64_t others : {64, 16, 0}) {  // 0: as they are
     OpCall out = usual;
     for (const DimSpec& dim : signature.dims)
       if (others != 0) out.dims[dim.symbol] = others;
     if (!rows.empty()) out.dims[rows] = kRows;
-    const bool small = std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) { return !out.has(spec) || out.shape(spec).count() <= kLargest; });
+    const bool small = std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
+      return !out.has(spec) || out.shape(spec).count() <= kLargest;
+    });
     if (small && (!signature.valid || signature.valid(out.dims, out.attributes))) return out;
   }
   return usual;
@@ -180,9 +202,13 @@ OpCall rows_call(const OpSignature& signature, const OpCall& usual) {
 
 std::string words_of(const Tested& test, bool by_factor, double p) {
   const double u = std::sqrt(test.size / kBiasDraws) * 0x1p24;
-  return fmt::format("the errors of a row share {}, of some {:.2g} u from row to row: more than their signs drawn afresh and than replays of the contract in any "
-                     "form and order, every operation at its full allowance, in {} of {} fresh seeds, p = {:.1g} (sign test, {:g} allowed: {:g} a run, {} looks)",
-                     by_factor ? "a factor" : "a shift", u, by_factor ? test.factor : test.shift, kBiasDraws, p, kBiasAlarm / kBiasLooks, kBiasAlarm, kBiasLooks);
+  return fmt::format(
+      "the errors of a row share {}, of some {:.2g} u from row to row: more than their signs drawn afresh and than "
+      "replays of the contract in any "
+      "form and order, every operation at its full allowance, in {} of {} fresh seeds, p = {:.1g} (sign test, {:g} "
+      "allowed: {:g} a run, {} looks)",
+      by_factor ? "a factor" : "a shift", u, by_factor ? test.factor : test.shift, kBiasDraws, p,
+      kBiasAlarm / kBiasLooks, kBiasAlarm, kBiasLooks);
 }
 
 void conclude(CaseRun& outer, const Tested& test, int draws, const std::string& at) {
@@ -192,7 +218,8 @@ void conclude(CaseRun& outer, const Tested& test, int draws, const std::string& 
   check.compared = test.compared;
   const bool by_factor = test.factor >= test.shift;
   const int most = std::max(test.factor, test.shift);
-  if (const double p = sign_test(most, draws); test.inside && draws == kBiasDraws && 2 * most > draws && p < kBiasAlarm / kBiasLooks) {
+  if (const double p = sign_test(most, draws);
+      test.inside && draws == kBiasDraws && 2 * most > draws && p < kBiasAlarm / kBiasLooks) {
     check.code = "AC105", check.verdict = find_code("AC105")->verdict;
     check.failed = check.compared;
     check.cause = words_of(test, by_factor, p) + " at " + at;
@@ -222,7 +249,9 @@ void check_correlation(CaseRun& run) {
   OpCall usual = default_call(signature, run.call.storage);
   usual.seed = run.call.seed;
   const PrecisionContract& contract = signature.precision;
-  if (run.options.device != Device::cpu || run.op.forms.empty() || contract.compute != Dtype::fp32 || contract.accumulate != Dtype::fp32) return;
+  if (run.options.device != Device::cpu || run.op.forms.empty() || contract.compute != Dtype::fp32 ||
+      contract.accumulate != Dtype::fp32)
+    return;
   if (run.call.storage != Dtype::fp32 || run.call.str(signature) != usual.str(signature)) return;
   try {
     examine(run, rows_call(signature, usual));

@@ -16,7 +16,9 @@ namespace {
 
 /// Sizes that are finite, or normal, in storage by a binade: whatever rounding does to them.
 bool surely_finite(Dtype dtype, double value) { return std::fabs(value) <= format(dtype).max_finite() / 2; }
-bool surely_normal(Dtype dtype, double value) { return std::fabs(value) >= 2 * format(dtype).min_normal() && surely_finite(dtype, value); }
+bool surely_normal(Dtype dtype, double value) {
+  return std::fabs(value) >= 2 * format(dtype).min_normal() && surely_finite(dtype, value);
+}
 
 bool inputs_within(const CaseRun& run) {
   const double largest = run.op.signature.range.largest_input;
@@ -30,7 +32,8 @@ bool inputs_within(const CaseRun& run) {
 
 /// Counts the elements that are lost: `lost(i)` of those whose right value is `value(i)`.
 template <class Lost, class Value>
-void add_check(CaseRun& run, const std::string& name, const Written& tensor, const TensorView& got, const Lost& lost, const Value& value, const std::string& where) {
+void add_check(CaseRun& run, const std::string& name, const Written& tensor, const TensorView& got, const Lost& lost,
+               const Value& value, const std::string& where) {
   CheckResult check;
   check.name = name, check.dtype = tensor.dtype, check.compared = tensor.shape.count();
   const std::vector<double> values = to_doubles(got);
@@ -40,8 +43,9 @@ void add_check(CaseRun& run, const std::string& name, const Written& tensor, con
   if (first >= 0) {
     check.code = "AC203", check.verdict = find_code("AC203")->verdict;
     const double got_first = values[static_cast<std::size_t>(first)];
-    check.cause = fmt::format("{} is {} where {:.4g} is due, {}: a number on the way {}", tensor.name, number_text(got_first), value(first), where,
-                              got_first == 0 ? "is flushed to zero" : "overflows");
+    check.cause =
+        fmt::format("{} is {} where {:.4g} is due, {}: a number on the way {}", tensor.name, number_text(got_first),
+                    value(first), where, got_first == 0 ? "is flushed to zero" : "overflows");
   }
   run.add(std::move(check));
 }
@@ -52,10 +56,13 @@ void check_at_inputs(CaseRun& run, const Written& tensor, Pass pass, const Tenso
   const auto value = [&](std::int64_t i) { return interval.value[static_cast<std::size_t>(i)]; };
   const auto open = [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    return (!interval.how.empty() && interval.how[at] != Judgement::interval) || std::isinf(interval.low[at]) || std::isinf(interval.high[at]);
+    return (!interval.how.empty() && interval.how[at] != Judgement::interval) || std::isinf(interval.low[at]) ||
+           std::isinf(interval.high[at]);
   };
-  add_check(run, "range " + tensor.name, tensor, got, [&](std::int64_t i, double v) { return open(i) && !std::isfinite(v) && surely_finite(tensor.dtype, value(i)); }, value,
-            fmt::format("at inputs of at most {} as declared", number_text(run.op.signature.range.largest_input)));
+  add_check(
+      run, "range " + tensor.name, tensor, got,
+      [&](std::int64_t i, double v) { return open(i) && !std::isfinite(v) && surely_finite(tensor.dtype, value(i)); },
+      value, fmt::format("at inputs of at most {} as declared", number_text(run.op.signature.range.largest_input)));
 }
 
 /// Elements that are not zero, whatever rounding does: sums that cancel may be zero in one order and not in another.
@@ -71,7 +78,8 @@ std::vector<char> surely_not_zero(CaseRun& run, const Written& gradient) {
   return out;
 }
 
-/// The case's first cotangents at a loss scale; nothing where their types do not hold them exactly: then the scale itself loses them.
+/// The case's first cotangents at a loss scale; nothing where their types do not hold them exactly: then the scale
+/// itself loses them.
 std::optional<NamedValues> scaled(const CaseRun& run, double scale) {
   NamedValues out = run.reference.cotangents();
   for (const Written& output : run.outputs) {
@@ -93,17 +101,24 @@ struct AtScale {
 
 AtScale run_at(CaseRun& run, const LaunchResult& forward, double end, double other_end) {
   const double step = other_end > end ? 2 : 0.5;
-  for (double scale = end; scale != 1 && scale >= std::min(end, other_end) && scale <= std::max(end, other_end); scale *= step)
-    if (const auto given = scaled(run, scale)) return {end, scale, run.run_backward(run.backward_tensors(run.reference.inputs(), forward, *given, 0))};
+  for (double scale = end; scale != 1 && scale >= std::min(end, other_end) && scale <= std::max(end, other_end);
+       scale *= step)
+    if (const auto given = scaled(run, scale))
+      return {end, scale, run.run_backward(run.backward_tensors(run.reference.inputs(), forward, *given, 0))};
   return {end, end, std::nullopt};
 }
 
 /// `base`: what the kernel wrote at scale 1; a power of two changes nothing but exponents.
-void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<double>& base, const std::vector<char>& not_zero, const AtScale& at) {
+void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<double>& base,
+                    const std::vector<char>& not_zero, const AtScale& at) {
   const RangeContract& declared = run.op.signature.range;
   const int exponent = std::ilogb(at.scale);
   const std::string name = fmt::format("range {} at loss scale 2^{}", gradient.name, exponent);
-  const std::string not_tried = at.result && at.scale == at.end ? "" : fmt::format("not tried at 2^{}, the end of the window: cotangents of this case do not fit their type there", std::ilogb(at.end));
+  const std::string not_tried =
+      at.result && at.scale == at.end
+          ? ""
+          : fmt::format("not tried at 2^{}, the end of the window: cotangents of this case do not fit their type there",
+                        std::ilogb(at.end));
   if (!at.result) {
     CheckResult check;
     check.name = name, check.dtype = gradient.dtype, check.verdict = Verdict::skipped, check.note = not_tried;
@@ -112,10 +127,12 @@ void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<dou
   }
   const auto value = [&](std::int64_t i) { return base[static_cast<std::size_t>(i)] * at.scale; };
   const auto lost = [&](std::int64_t i, double v) {
-    return (!std::isfinite(v) && surely_finite(gradient.dtype, value(i))) || (v == 0 && not_zero[static_cast<std::size_t>(i)] != 0 && surely_normal(gradient.dtype, value(i)));
+    return (!std::isfinite(v) && surely_finite(gradient.dtype, value(i))) ||
+           (v == 0 && not_zero[static_cast<std::size_t>(i)] != 0 && surely_normal(gradient.dtype, value(i)));
   };
   add_check(run, name, gradient, at.result->written.at(gradient.name).view(), lost, value,
-            fmt::format("at loss scale 2^{} of the declared window 2^{} to 2^{}", exponent, std::ilogb(declared.smallest_scale), std::ilogb(declared.largest_scale)));
+            fmt::format("at loss scale 2^{} of the declared window 2^{} to 2^{}", exponent,
+                        std::ilogb(declared.smallest_scale), std::ilogb(declared.largest_scale)));
   run.checks.back().note = not_tried;
 }
 
@@ -126,7 +143,8 @@ void check_declared_range(CaseRun& run, const LaunchResult& forward) {
   if (!declared.declared() || run.op.forms.empty() || !run.reference.inputs_finite()) return;
   const bool within = declared.largest_input > 0 && inputs_within(run);
   for (const Written& output : run.outputs)
-    if (within && !output.saved && is_float(output.dtype) && !run.accumulates(output.name)) check_at_inputs(run, output, Pass::forward, forward.written.at(output.name).view());
+    if (within && !output.saved && is_float(output.dtype) && !run.accumulates(output.name))
+      check_at_inputs(run, output, Pass::forward, forward.written.at(output.name).view());
   if (run.gradients.empty()) return;
   const NamedValues cotangents = run.cotangents(0);
   const LaunchResult usual = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));

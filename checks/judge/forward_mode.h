@@ -7,10 +7,12 @@
 namespace ampcheck::checks {
 
 /// Inputs and tangents by name, and what the forward saved; the tangents of the outputs are poisoned.
-LaunchTensors jvp_tensors(const CaseRun& run, const NamedValues& inputs, const LaunchResult& forward, const NamedValues& tangents);
+LaunchTensors jvp_tensors(const CaseRun& run, const NamedValues& inputs, const LaunchResult& forward,
+                          const NamedValues& tangents);
 
-/// Forward mode: <v, J u> = <J^T v, u> for every cotangent v, since J u is judged element by element against the interval of the
-/// formula's own jvp, which is the adjoint of its gradients by their cotangents. Nothing for an op without one.
+/// Forward mode: <v, J u> = <J^T v, u> for every cotangent v, since J u is judged element by element against the
+/// interval of the formula's own jvp, which is the adjoint of its gradients by their cotangents. Nothing for an op
+/// without one.
 void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump);
 
 }  // namespace ampcheck::checks

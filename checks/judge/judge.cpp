@@ -7,15 +7,15 @@
 #include <optional>
 
 #include "checks/case/case_run.h"
-#include "checks/explain/departures.h"
 #include "checks/case/form_comparison.h"
-#include "checks/judge/kinks.h"
-#include "checks/explain/places.h"
 #include "checks/case/row_part.h"
-#include "src/elements.h"
-#include "src/rounding.h"
+#include "checks/explain/departures.h"
 #include "checks/explain/diagnosis.h"
 #include "checks/explain/formula_change.h"
+#include "checks/explain/places.h"
+#include "checks/judge/kinks.h"
+#include "src/elements.h"
+#include "src/rounding.h"
 
 namespace ampcheck::checks {
 
@@ -30,8 +30,9 @@ std::vector<Element> worst_elements(const Comparison& comparison, const Interval
     order.emplace_back(std::isnan(ratio) ? INFINITY : ratio, i);
   }
   const std::size_t keep = std::min<std::size_t>(3, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(),
-                    [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(),
+      [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
   std::vector<Element> out;
   for (std::size_t k = 0; k < keep; ++k) {
     const std::int64_t i = order[k].second;
@@ -49,9 +50,13 @@ struct Wrong {
   const Comparison& comparison;
   const Interval& interval;
 
-  Replayed changed(const std::string& change = "") const { return explained_by_change(run, tensor, pass, values, comparison, interval, change); }
+  Replayed changed(const std::string& change = "") const {
+    return explained_by_change(run, tensor, pass, values, comparison, interval, change);
+  }
   std::string dropped() const { return dropped_terms(run, tensor, pass, values, comparison, interval); }
-  bool accumulates_low(std::string& words) const { return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words); }
+  bool accumulates_low(std::string& words) const {
+    return explained_by_low_accumulation(run, tensor, pass, values, comparison, interval, words);
+  }
   /// Asked twice, replayed once.
   bool surely_accumulates_low(std::string& words) const {
     if (!surely_low) {
@@ -61,7 +66,9 @@ struct Wrong {
     if (!surely_low->empty()) words = *surely_low;
     return !surely_low->empty();
   }
-  Departed departed(const std::set<std::string>& known) const { return explained_by_departure(run, tensor, pass, values, comparison, interval, false, known); }
+  Departed departed(const std::set<std::string>& known) const {
+    return explained_by_departure(run, tensor, pass, values, comparison, interval, false, known);
+  }
   std::string flushes() const { return explained_by_flushing(run, tensor, pass, values, comparison, interval); }
   bool one_factor() const { return off_by_one_factor(comparison, interval, values); }
 
@@ -78,10 +85,13 @@ Replayed replays(const Wrong& wrong, bool one_factor) {
   if (!open || one_factor) return out;
   if (!out.of_sum) {
     const std::string dropped = wrong.dropped();
-    if (!dropped.empty() && out.kind == Replayed::Kind::none) out = {Replayed::Kind::dropped_terms, dropped};
-    else if (!dropped.empty()) out.words += "; or " + dropped, out.change.clear();
+    if (!dropped.empty() && out.kind == Replayed::Kind::none)
+      out = {Replayed::Kind::dropped_terms, dropped};
+    else if (!dropped.empty())
+      out.words += "; or " + dropped, out.change.clear();
   }
-  if ((out.kind == Replayed::Kind::none || out.of_sum) && wrong.accumulates_low(words)) out = {Replayed::Kind::low_accumulation, words};
+  if ((out.kind == Replayed::Kind::none || out.of_sum) && wrong.accumulates_low(words))
+    out = {Replayed::Kind::low_accumulation, words};
   return out;
 }
 
@@ -90,12 +100,16 @@ Replayed confirmed(const Replayed& before, const Wrong& wrong) {
   using Kind = Replayed::Kind;
   if (!before.change.empty()) return wrong.changed(before.change);
   std::string words;
-  if (before.kind == Kind::dropped_terms) words = wrong.dropped();
-  else if (before.kind == Kind::low_accumulation && !wrong.surely_accumulates_low(words) && !wrong.accumulates_low(words)) words.clear();
+  if (before.kind == Kind::dropped_terms)
+    words = wrong.dropped();
+  else if (before.kind == Kind::low_accumulation && !wrong.surely_accumulates_low(words) &&
+           !wrong.accumulates_low(words))
+    words.clear();
   return words.empty() ? Replayed() : Replayed{before.kind, words};
 }
 
-/// They take long, so two probes that say the same speak for the others, and the second is asked first for what the first one says.
+/// They take long, so two probes that say the same speak for the others, and the second is asked first for what the
+/// first one says.
 Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
   std::vector<Replayed>& known = whole.run.replayed[whole.tensor.name];
   if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
@@ -103,7 +117,8 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
   Replayed out = known.empty() ? Replayed() : confirmed(known.back(), rows != nullptr ? *rows : whole);
   if (out.kind == Replayed::Kind::none && rows != nullptr) out = replays(*rows, one_factor);
   constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
-  if (out.kind == Replayed::Kind::none && (rows == nullptr || whole.tensor.shape.count() <= kCheap)) out = replays(whole, one_factor);
+  if (out.kind == Replayed::Kind::none && (rows == nullptr || whole.tensor.shape.count() <= kCheap))
+    out = replays(whole, one_factor);
   return known.emplace_back(out);
 }
 
@@ -111,10 +126,15 @@ Replayed replayed_cause(const Wrong& whole, const Wrong* rows) {
 Departed departs(const Wrong& whole, const Wrong* rows) {
   std::set<std::string>& known = whole.run.departures;
   if (whole.one_factor() || all_zero(whole.values)) return {};
-  // A short accumulator that explained another probe is asked first, and so is one whose every number is the kernel's: it takes a tenth of the time.
+  // A short accumulator that explained another probe is asked first, and so is one whose every number is the kernel's:
+  // it takes a tenth of the time.
   const auto before = whole.run.replayed.find(whole.tensor.name);
-  if (before != whole.run.replayed.end() && !before->second.empty() && before->second.back().kind == Replayed::Kind::low_accumulation) return {};
-  if (std::string words; !on_regular_lines(whole.comparison, whole.interval.shape) && (rows != nullptr ? *rows : whole).surely_accumulates_low(words)) return {};
+  if (before != whole.run.replayed.end() && !before->second.empty() &&
+      before->second.back().kind == Replayed::Kind::low_accumulation)
+    return {};
+  if (std::string words; !on_regular_lines(whole.comparison, whole.interval.shape) &&
+                         (rows != nullptr ? *rows : whole).surely_accumulates_low(words))
+    return {};
   const std::tuple refuted(whole.tensor.name, whole.pass, false);
   if (whole.run.no_departure.contains(refuted)) return {};
   Departed out = rows != nullptr ? rows->departed(known) : whole.departed(known);
@@ -125,8 +145,9 @@ Departed departs(const Wrong& whole, const Wrong* rows) {
 }
 
 /// `unexplained`: the elements outside that no grouping of the formula admits.
-void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& values, const Comparison& comparison,
-              const Interval& interval, const std::vector<std::int64_t>& unexplained, CheckResult& check) {
+void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& values,
+              const Comparison& comparison, const Interval& interval, const std::vector<std::int64_t>& unexplained,
+              CheckResult& check) {
   const std::int64_t first = comparison.outside.front();
   const bool finite_expected = std::isfinite(interval.value[static_cast<std::size_t>(first)]);
   bool any_non_finite = false;
@@ -137,14 +158,20 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   if (check.cause.empty()) check.cause = likely_cause(run.call, comparison, interval, values);
   {  // of which some are none: not left to the explaining
     const bool plainly = check.code == "AC101";
-    AtKink kink = run.plainly_wrong.contains(tensor.name) ? AtKink() : at_kink(run, tensor, pass, values, unexplained, interval);
-    if (!plainly && kink.kind != AtKink::Kind::subgradient) kink = {};  // then it is infinite, NaN or not added to first of all
+    AtKink kink =
+        run.plainly_wrong.contains(tensor.name) ? AtKink() : at_kink(run, tensor, pass, values, unexplained, interval);
+    if (!plainly && kink.kind != AtKink::Kind::subgradient)
+      kink = {};  // then it is infinite, NaN or not added to first of all
     if (kink.kind == AtKink::Kind::no_subgradient) check.code = "AC204", check.cause = kink.words;
-    if (kink.kind == AtKink::Kind::subgradient) check.code = "AC205", check.cause.clear(), check.note = kink.words, check.failed = 0, check.max_ratio = comparison.max_ratio;
+    if (kink.kind == AtKink::Kind::subgradient)
+      check.code = "AC205", check.cause.clear(), check.note = kink.words, check.failed = 0,
+      check.max_ratio = comparison.max_ratio;
     if (kink.kind == AtKink::Kind::undeclared) check.cause = kink.words;
     check.verdict = find_code(check.code)->verdict;
     if (kink.kind == AtKink::Kind::no_subgradient && run.options.explain)
-      if (const Replayed why = Wrong{run, tensor, pass, values, comparison, interval}.changed(); why.kind == Replayed::Kind::changed_formula) check.cause += "; " + why.words;
+      if (const Replayed why = Wrong{run, tensor, pass, values, comparison, interval}.changed();
+          why.kind == Replayed::Kind::changed_formula)
+        check.cause += "; " + why.words;
     if (kink.kind != AtKink::Kind::none) return;
     run.plainly_wrong.insert(tensor.name);
   }
@@ -157,7 +184,8 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   const std::unique_ptr<RowPart> part = finite ? some_rows(run, tensor, pass, values, comparison, interval) : nullptr;
   std::optional<Wrong> rows;
   if (part) rows.emplace(Wrong{*part->run, part->tensor, pass, part->got, part->comparison, part->interval});
-  if (const std::string flushes = finite && (!rows || !rows->flushes().empty()) ? whole.flushes() : ""; !flushes.empty()) {
+  if (const std::string flushes = finite && (!rows || !rows->flushes().empty()) ? whole.flushes() : "";
+      !flushes.empty()) {
     check.code = "AC303", check.cause = flushes, check.verdict = find_code("AC303")->verdict;
     return;
   }
@@ -174,9 +202,12 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     return;
   }
   const Replayed cause = all_zero(values) ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);
-  if (cause.kind == Replayed::Kind::low_accumulation) check.code = "AC301", check.cause = cause.words;
-  else if (cause.kind == Replayed::Kind::narrowed) check.code = "AC302", check.cause = cause.words;
-  else if (cause.kind != Replayed::Kind::none) check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
+  if (cause.kind == Replayed::Kind::low_accumulation)
+    check.code = "AC301", check.cause = cause.words;
+  else if (cause.kind == Replayed::Kind::narrowed)
+    check.code = "AC302", check.cause = cause.words;
+  else if (cause.kind != Replayed::Kind::none)
+    check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
   check.verdict = find_code(check.code)->verdict;
 }
 
@@ -194,24 +225,27 @@ void conclude(const Comparison& comparison, CheckResult& check) {
   }
 }
 
-/// Largest ratio of a tensor without outside elements, in the form that the kernel computes: in another one's interval its
-/// elements lie anywhere, up to the end. Which form it is shows in how little one that admits the whole tensor leaves used;
-/// worth the evaluation only where the forms taken so far are nearly used up. `seen`: what the union of the forms gave.
-double headroom_used(CaseRun& run, const Subject& subject, Pass pass, std::span<const double> held, const Comparison& seen) {
+/// Largest ratio of a tensor without outside elements, in the form that the kernel computes: in another one's interval
+/// its elements lie anywhere, up to the end. Which form it is shows in how little one that admits the whole tensor
+/// leaves used; worth the evaluation only where the forms taken so far are nearly used up. `seen`: what the union of
+/// the forms gave.
+double headroom_used(CaseRun& run, const Subject& subject, Pass pass, std::span<const double> held,
+                     const Comparison& seen) {
   constexpr double kNearlyUsedUp = 0.5;
   double least = seen.max_ratio;
   if (least <= kNearlyUsedUp) return least;
   const std::vector<double> values = to_doubles(subject.got);
   for (const std::size_t form : run.reference.forms()) {
     if (least <= kNearlyUsedUp) break;
-    const Comparison alone = compare(values, run.reference.interval(form, pass, subject.tensor->name, subject.tensor->dtype, held));
+    const Comparison alone =
+        compare(values, run.reference.interval(form, pass, subject.tensor->name, subject.tensor->dtype, held));
     if (alone.outside.empty() && alone.range <= seen.range) least = std::min(least, alone.max_ratio);
   }
   return least;
 }
 
-/// Whether a number may be rounded otherwise than any form's: infinite or NaN where the value is finite, or off by little beside the tensor's
-/// largest value. A slip moves most numbers farther.
+/// Whether a number may be rounded otherwise than any form's: infinite or NaN where the value is finite, or off by
+/// little beside the tensor's largest value. A slip moves most numbers farther.
 bool may_be_regrouped(const Comparison& comparison, const Interval& interval, const std::vector<double>& values) {
   constexpr double kLittle = 0x1p-4;
   double largest = 0;
@@ -219,11 +253,13 @@ bool may_be_regrouped(const Comparison& comparison, const Interval& interval, co
     if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
   return std::any_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t at) {
     const auto i = static_cast<std::size_t>(at);
-    return std::isfinite(interval.value[i]) && !(std::fabs(values[i] - interval.value[i]) > kLittle * largest && std::isfinite(values[i]));
+    return std::isfinite(interval.value[i]) &&
+           !(std::fabs(values[i] - interval.value[i]) > kLittle * largest && std::isfinite(values[i]));
   });
 }
 
-/// The forms of built-in ops are all that kernels use, and what they leave open is stated. An author's formula says less.
+/// The forms of built-in ops are all that kernels use, and what they leave open is stated. An author's formula says
+/// less.
 bool forms_are_listed(const CaseRun& run) { return run.op.plugin.empty() && find_op(run.op.signature.name) != nullptr; }
 
 /// Drops gradients that the formula leaves open where an input is NaN or infinite.
@@ -237,11 +273,15 @@ void drop_open(CaseRun& run, const Written& tensor, Pass pass, const Interval& i
   }));
 }
 
-/// Whether all of it is right for a kernel that regroups a form: then nothing lies outside, and what a grouping may take out of the range counts as
-/// such. A tensor of which some elements stay wrong, `unexplained`, is judged as if nothing could be regrouped.
-bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held, const std::vector<double>& values, const Interval& interval,
-                        Comparison& comparison, std::vector<std::int64_t>& unexplained) {
-  if (run.not_regrouped.contains(tensor.name) || run.plainly_wrong.contains(tensor.name) || !may_be_regrouped(comparison, interval, values)) return false;
+/// Whether all of it is right for a kernel that regroups a form: then nothing lies outside, and what a grouping may
+/// take out of the range counts as such. A tensor of which some elements stay wrong, `unexplained`, is judged as if
+/// nothing could be regrouped.
+bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held,
+                        const std::vector<double>& values, const Interval& interval, Comparison& comparison,
+                        std::vector<std::int64_t>& unexplained) {
+  if (run.not_regrouped.contains(tensor.name) || run.plainly_wrong.contains(tensor.name) ||
+      !may_be_regrouped(comparison, interval, values))
+    return false;
   Comparison left = comparison;
   for (const std::size_t form : run.reference.forms()) {
     const std::optional<reference::Regrouped> bound = run.reference.regrouped(form, pass, tensor.name, held);
@@ -250,7 +290,8 @@ bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::spa
       const auto i = static_cast<std::size_t>(at);
       const double v = bound->value[i], r = bound->radius[i];
       if (!std::isfinite(v) || !std::isfinite(interval.value[i])) return false;
-      const bool left_range = bound->overflows[i] && (!std::isfinite(values[i]) || values[i] == 0);  // zero: divided by an overflow, or exp of it
+      const bool left_range = bound->overflows[i] && (!std::isfinite(values[i]) ||
+                                                      values[i] == 0);  // zero: divided by an overflow, or exp of it
       left.range += left_range;
       if (!left_range) left.max_ratio = 1;
       double ends[2] = {v - r * (1 + 0x1p-40), v + r * (1 + 0x1p-40)};
@@ -261,7 +302,8 @@ bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::spa
     comparison = left;
     return true;
   }
-  if (left.outside.size() == comparison.outside.size()) run.not_regrouped.insert(tensor.name);  // nor is another probe of it
+  if (left.outside.size() == comparison.outside.size())
+    run.not_regrouped.insert(tensor.name);  // nor is another probe of it
   unexplained = left.outside;
   return false;
 }
@@ -280,7 +322,8 @@ CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::sp
   if (!forms_are_listed(run)) {
     drop_open(run, tensor, pass, nearest, comparison);
     unexplained = comparison.outside;
-    if (comparison.outside.empty() || right_if_regrouped(run, tensor, pass, held, values, nearest, comparison, unexplained)) {
+    if (comparison.outside.empty() ||
+        right_if_regrouped(run, tensor, pass, held, values, nearest, comparison, unexplained)) {
       conclude(comparison, check);
       return check;
     }
@@ -315,8 +358,8 @@ struct ByRows {
   }
 };
 
-/// A tensor that is worth a bound before its radii: not held, and stored in less than the compute type, so that nearly all
-/// of its elements are the nearest numbers. A short one is judged sooner than bounded.
+/// A tensor that is worth a bound before its radii: not held, and stored in less than the compute type, so that nearly
+/// all of its elements are the nearest numbers. A short one is judged sooner than bounded.
 bool worth_a_bound(const ByRows& of, std::size_t k) {
   constexpr std::int64_t kFewest = 8192;
   std::int64_t largest = 0;
@@ -327,9 +370,12 @@ bool worth_a_bound(const ByRows& of, std::size_t k) {
 /// The most of n elements that a bound may leave open, so that each is looked at by itself.
 std::size_t most_open(std::int64_t n) { return static_cast<std::size_t>(std::max<std::int64_t>(16, n / 64)); }
 
-/// Which of the elements [at, at + n) of a tensor, those of the ball from `first` on, no bound settles: the part's, or for the few that it leaves
-/// open one of their own. Ascending, from `at` on; nothing where they are too many, or where one is enough (`any`) the first of them.
-std::optional<std::vector<std::int64_t>> left_open(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, std::int64_t n, const reference::Ball& ball, std::int64_t first, bool any) {
+/// Which of the elements [at, at + n) of a tensor, those of the ball from `first` on, no bound settles: the part's, or
+/// for the few that it leaves open one of their own. Ascending, from `at` on; nothing where they are too many, or where
+/// one is enough (`any`) the first of them.
+std::optional<std::vector<std::int64_t>> left_open(ByRows& of, std::size_t form, std::size_t k, std::int64_t at,
+                                                   std::int64_t n, const reference::Ball& ball, std::int64_t first,
+                                                   bool any) {
   const Dtype dtype = of.tensor(k).dtype;
   const std::size_t most = most_open(n);
   std::vector<std::int64_t> open;
@@ -341,26 +387,32 @@ std::optional<std::vector<std::int64_t>> left_open(ByRows& of, std::size_t form,
   if (open.size() > most) return std::nullopt;
   const auto got = [&](std::int64_t i) { return of.got[k].part(at + i, 1, of.room).front(); };
   const auto far = [&](std::int64_t i) { return !settled(got(i), ball.v[first + i], 0, dtype); };  // at whatever radius
-  if (const auto found = std::find_if(open.begin(), open.end(), far); any && found != open.end()) return std::vector{*found};
+  if (const auto found = std::find_if(open.begin(), open.end(), far); any && found != open.end())
+    return std::vector{*found};
   const auto settles = [&](std::int64_t i) {
     if (far(i)) return false;
     const double value = ball.v[first + i], number = got(i);
-    const auto enough = [&](double radius) { return (radius == 0 && number == value) || settled(number, value, radius, dtype); };
+    const auto enough = [&](double radius) {
+      return (radius == 0 && number == value) || settled(number, value, radius, dtype);
+    };
     return enough(of.run.reference.radius_at(form, of.pass, of.tensor(k).name, first + i, enough));
   };
-  if (any) return std::find_if_not(open.begin(), open.end(), settles) == open.end() ? std::vector<std::int64_t>{} : open;
+  if (any)
+    return std::find_if_not(open.begin(), open.end(), settles) == open.end() ? std::vector<std::int64_t>{} : open;
   std::erase_if(open, settles);
   return open;
 }
 
 /// Compares some elements of a tensor with their own balls, side by side in `ball`; `at`: their indices.
-void compare_at(ByRows& of, std::size_t form, std::size_t k, const std::vector<std::int64_t>& at, const reference::Ball& ball) {
+void compare_at(ByRows& of, std::size_t form, std::size_t k, const std::vector<std::int64_t>& at,
+                const reference::Ball& ball) {
   Comparison& all = of.comparisons[k];
   std::vector<double> got;
   for (const std::int64_t i : at) got.push_back(of.got[k].part(i, 1, of.room).front());
   const std::size_t known = all.outside.size();
   compare_part(got, of.run.reference.interval_of_part(form, of.pass, ball, of.tensor(k).dtype, {}), 0, all);
-  for (std::size_t i = known; i < all.outside.size(); ++i) all.outside[i] = at[static_cast<std::size_t>(all.outside[i])];
+  for (std::size_t i = known; i < all.outside.size(); ++i)
+    all.outside[i] = at[static_cast<std::size_t>(all.outside[i])];
 }
 
 /// What a bound left of a tensor that does not go by row: all of it, or elements of it if they are few.
@@ -388,7 +440,8 @@ struct OpenRows {
 };
 
 /// Counts what a bound settles and leaves the rest: whole tensors in `whole`, rows of the tensors in `parted`.
-void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted, OpenRows& rows) {
+void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, std::vector<std::size_t>& parted,
+                 OpenRows& rows) {
   std::vector<std::size_t> which;
   for (const std::size_t k : whole)
     if (worth_a_bound(of, k)) which.push_back(k);
@@ -422,12 +475,15 @@ void settle_most(ByRows& of, std::size_t form, std::vector<std::size_t>& whole, 
     const std::size_t k = which[i];
     const std::int64_t size = of.tensor(k).shape.count();
     if (!left[i].by_row && left[i].open) {
-      const auto balls = left[i].elements.empty() ? std::nullopt : of.run.reference.columns(form, of.pass, of.tensor(k).name, left[i].elements);
+      const auto balls = left[i].elements.empty()
+                             ? std::nullopt
+                             : of.run.reference.columns(form, of.pass, of.tensor(k).name, left[i].elements);
       if (!balls) continue;
       compare_at(of, form, k, left[i].elements, *balls);
     }
     std::erase(whole, k);
-    of.comparisons[k].compared += left[i].by_row ? size / count * (count - open_rows) : size - std::ssize(left[i].elements);
+    of.comparisons[k].compared +=
+        left[i].by_row ? size / count * (count - open_rows) : size - std::ssize(left[i].elements);
     if (left[i].by_row && open_rows > 0) parted.push_back(k);
   }
 }
@@ -439,7 +495,8 @@ std::vector<char> rows_outside(const ByRows& of, std::size_t form, const std::ve
   for (const std::size_t k : which) {
     const std::int64_t size = of.tensor(k).shape.count();
     for (const std::int64_t i : of.comparisons[k].outside)
-      if (count > 0) rows[static_cast<std::size_t>(size % count == 0 ? i / (size / count) : 0)] = 1;  // otherwise it comes whole
+      if (count > 0)
+        rows[static_cast<std::size_t>(size % count == 0 ? i / (size / count) : 0)] = 1;  // otherwise it comes whole
   }
   return rows;
 }
@@ -469,23 +526,29 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   return true;
 }
 
-/// Compares these tensors with a form, or those of their rows that `rows` marks, or of these `elements`. False: it does not go by rows.
-bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, bool first, const std::vector<char>* rows, const reference::RowElements* elements = nullptr) {
+/// Compares these tensors with a form, or those of their rows that `rows` marks, or of these `elements`. False: it does
+/// not go by rows.
+bool compare_rows(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, bool first,
+                  const std::vector<char>* rows, const reference::RowElements* elements = nullptr) {
   if (which.empty()) return true;
   const auto part = [&](std::size_t i, std::int64_t at, const reference::Ball& ball) {
     const std::size_t k = which[i];
     if (first && compare_few(of, form, k, at, ball)) return;
     const auto n = static_cast<std::size_t>(ball.count());
-    const std::span<const double> before = of.held[k].empty() ? std::span<const double>() : std::span(of.held[k]).subspan(static_cast<std::size_t>(at), n);
+    const std::span<const double> before =
+        of.held[k].empty() ? std::span<const double>() : std::span(of.held[k]).subspan(static_cast<std::size_t>(at), n);
     const Interval interval = of.run.reference.interval_of_part(form, of.pass, ball, of.tensor(k).dtype, before);
     const std::span<const double> values = of.got[k].part(at, ball.count(), of.room);
-    if (first) compare_part(values, interval, at, of.comparisons[k]);
-    else accept_form(values, interval, at, of.comparisons[k]);
+    if (first)
+      compare_part(values, interval, at, of.comparisons[k]);
+    else
+      accept_form(values, interval, at, of.comparisons[k]);
   };
   return of.run.reference.stream(form, of.pass, of.names(which), part, rows, elements);
 }
 
-/// As compare_rows() of a first form; what a bound settled of the rows of which it left some elements counts as compared.
+/// As compare_rows() of a first form; what a bound settled of the rows of which it left some elements counts as
+/// compared.
 bool compare_open(ByRows& of, std::size_t form, const std::vector<std::size_t>& which, const OpenRows& rows) {
   std::vector<std::int64_t> before;
   for (const std::size_t k : which) before.push_back(of.comparisons[k].compared);
@@ -495,14 +558,15 @@ bool compare_open(ByRows& of, std::size_t form, const std::vector<std::size_t>& 
     Comparison& all = of.comparisons[which[i]];
     all.compared = before[i] + rows.count() * (of.tensor(which[i]).shape.count() / std::ssize(rows.whole));
     std::sort(all.outside.begin(), all.outside.end());
-    all.outside.erase(std::unique(all.outside.begin(), all.outside.end()), all.outside.end());  // a tensor known before comes whole, twice
+    all.outside.erase(std::unique(all.outside.begin(), all.outside.end()),
+                      all.outside.end());  // a tensor known before comes whole, twice
   }
   return true;
 }
 
 /// Judges tensors of one launch block by block of rows. True if that shows every element inside some form's interval.
-bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, const std::vector<std::vector<double>>& held,
-                   std::vector<Comparison>& comparisons) {
+bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass,
+                   const std::vector<std::vector<double>>& held, std::vector<Comparison>& comparisons) {
   ByRows of{run, subjects, pass, held, comparisons, {}, {}};
   for (const Subject& subject : subjects) of.got.emplace_back(subject.got);
   comparisons.assign(subjects.size(), {});
@@ -513,9 +577,13 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
       if (first || !comparisons[k].outside.empty()) whole.push_back(k);
     if (whole.empty()) return true;
     OpenRows rows(run.reference.row_count(form));
-    if (first) settle_most(of, form, whole, parted, rows);
-    else rows.whole = rows_outside(of, form, whole), std::swap(whole, parted);
-    if (!compare_rows(of, form, whole, first, nullptr) || !(first ? compare_open(of, form, parted, rows) : compare_rows(of, form, parted, false, &rows.whole))) return false;
+    if (first)
+      settle_most(of, form, whole, parted, rows);
+    else
+      rows.whole = rows_outside(of, form, whole), std::swap(whole, parted);
+    if (!compare_rows(of, form, whole, first, nullptr) ||
+        !(first ? compare_open(of, form, parted, rows) : compare_rows(of, form, parted, false, &rows.whole)))
+      return false;
     first = false;
   }
   return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.outside.empty(); });
@@ -523,7 +591,8 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
 
 /// Errors of either sign, in numbers of the storage type; of elements that are zero nothing relative can be said.
 std::vector<double> power_of(CaseRun& run, const Written& tensor, Pass pass, std::span<const double> held) {
-  const Interval interval = run.reference.interval(run.reference.forms().front(), pass, tensor.name, tensor.dtype, held);
+  const Interval interval =
+      run.reference.interval(run.reference.forms().front(), pass, tensor.name, tensor.dtype, held);
   std::vector<double> seen(4, 0);
   double all = 0;
   for (std::size_t i = 0; i < interval.value.size(); ++i) {
@@ -562,7 +631,8 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
     conclude(comparisons[k], check);
   }
   run.together = nullptr;
-  for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k) out[k].power = power_of(run, *subjects[k].tensor, pass, held[k]);
+  for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k)
+    out[k].power = power_of(run, *subjects[k].tensor, pass, held[k]);
   return out;
 }
 

@@ -14,8 +14,8 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr double kSeen = 0.25;     ///< of the smallest jump: what sums that agree may be uncertain by, at most
-constexpr int kAsked = 8;          ///< groups whose own elements are nudged
+constexpr double kSeen = 0.25;         ///< of the smallest jump: what sums that agree may be uncertain by, at most
+constexpr int kAsked = 8;              ///< groups whose own elements are nudged
 constexpr double kOtherSum = 0x1p-20;  ///< of a share: what its own sum may round otherwise, besides the storage
 
 /// A way to divide elements into groups, and how to name a group by one of its elements.
@@ -44,7 +44,8 @@ struct Group {
 double relative_radius(const Interval& interval) {
   double value = 0, radius = 0;
   for (std::size_t i = 0; i < interval.value.size(); ++i)
-    if (std::isfinite(interval.value[i]) && std::isfinite(interval.radius[i])) value += std::fabs(interval.value[i]), radius += interval.radius[i];
+    if (std::isfinite(interval.value[i]) && std::isfinite(interval.radius[i]))
+      value += std::fabs(interval.value[i]), radius += interval.radius[i];
   return value > 0 ? std::min(radius / value, 1.0) : 0;
 }
 
@@ -56,9 +57,11 @@ Seen seen_of(const std::vector<KinkLimits::Choice>& choices, std::size_t tensor)
     bool finite = true;
     for (const KinkLimits::Choice& choice : choices) {
       const Interval& limit = choice.gradients[tensor];
-      finite &= (limit.how.empty() || limit.how[i] == Judgement::interval) && std::isfinite(limit.value[i]) && std::isfinite(limit.radius[i]);
+      finite &= (limit.how.empty() || limit.how[i] == Judgement::interval) && std::isfinite(limit.value[i]) &&
+                std::isfinite(limit.radius[i]);
       double &least = low[choice.cotangents], &most = high[choice.cotangents];
-      least = std::min(least, limit.value[i]), most = std::max(most, limit.value[i]), radius = std::max(radius, limit.radius[i]);
+      least = std::min(least, limit.value[i]), most = std::max(most, limit.value[i]),
+      radius = std::max(radius, limit.radius[i]);
     }
     const double jump = std::max(high[0] - low[0], high[1] - low[1]) - 2 * radius;
     out.size[i] = std::max({std::fabs(low[0]), std::fabs(high[0]), std::fabs(low[1]), std::fabs(high[1])});
@@ -81,7 +84,8 @@ void see_sums(const Grouping& by, const std::vector<KinkLimits::Choice>& choices
     std::vector<double> value(groups.size()), radius(groups.size());
     const std::size_t c = choice.cotangents;
     for (std::size_t t = 0; t < by.tensors; ++t)
-      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i) value[by.group(i)] += choice.gradients[t].value[i], radius[by.group(i)] += choice.gradients[t].radius[i];
+      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i)
+        value[by.group(i)] += choice.gradients[t].value[i], radius[by.group(i)] += choice.gradients[t].radius[i];
     for (std::size_t g = 0; g < groups.size(); ++g) {
       double &low = groups[g].most_low[c], &high = groups[g].least_high[c];
       low = std::max(low, value[g] - radius[g]), high = std::min(high, value[g] + radius[g]);
@@ -98,13 +102,15 @@ void see_numbers(const Grouping& by, const Gradient& gradient, const Interval& d
     Group& group = groups[by.group(i)];
     group.open |= !std::isfinite(got) || !std::isfinite(value) || !std::isfinite(radius);
     group.sum += got, group.due += value;
-    group.room += radius + 2 * stored.unit_roundoff() * std::max(std::fabs(got), std::fabs(value)) + share * std::fabs(got - value) + (got != 0 || value != 0 ? stored.min_subnormal() : 0.0);
+    group.room += radius + 2 * stored.unit_roundoff() * std::max(std::fabs(got), std::fabs(value)) +
+                  share * std::fabs(got - value) + (got != 0 || value != 0 ? stored.min_subnormal() : 0.0);
   }
 }
 
-/// Whether the sum of that group depends on how its elements stand to each other or to all others: kinks of their own, or shares with others. Two
-/// such kinks keep a sum in every other direction by chance.
-bool changes(const Grouping& by, std::size_t group, const KinkLimits& limits, const std::vector<const Written*>& tensors, double uncertain) {
+/// Whether the sum of that group depends on how its elements stand to each other or to all others: kinks of their own,
+/// or shares with others. Two such kinks keep a sum in every other direction by chance.
+bool changes(const Grouping& by, std::size_t group, const KinkLimits& limits,
+             const std::vector<const Written*>& tensors, double uncertain) {
   constexpr std::uint64_t kDirections = 26;
   std::vector<std::vector<char>> members;
   for (std::size_t t = 0; t < by.tensors; ++t) {
@@ -124,8 +130,10 @@ bool changes(const Grouping& by, std::size_t group, const KinkLimits& limits, co
   return false;
 }
 
-std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Seen>& seen, const std::vector<Interval>& due,
-                     const std::vector<std::int64_t>& outside, const KinkLimits& limits) {
+std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients,
+                     const std::vector<KinkLimits::Choice>& choices, const std::vector<Seen>& seen,
+                     const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
+                     const KinkLimits& limits) {
   std::vector<Group> groups(by.groups);
   std::vector<const Written*> tensors;
   for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
@@ -138,13 +146,16 @@ std::string wrong_in(const Grouping& by, const std::vector<Gradient>& gradients,
     const std::size_t which = by.group(static_cast<std::size_t>(i));
     const Group& group = groups[which];
     const double moved = limits.may_move(group.size);
-    if (group.open || !std::isfinite(group.smallest_jump) || 2 * group.width + moved > kSeen * group.smallest_jump) continue;
-    const bool agree = group.most_low[0] <= group.least_high[0] + moved && group.most_low[1] <= group.least_high[1] + moved;
+    if (group.open || !std::isfinite(group.smallest_jump) || 2 * group.width + moved > kSeen * group.smallest_jump)
+      continue;
+    const bool agree =
+        group.most_low[0] <= group.least_high[0] + moved && group.most_low[1] <= group.least_high[1] + moved;
     if (!agree || !(std::fabs(group.sum - group.due) > group.room + moved)) continue;
     if (std::exchange(known[which], 1)) continue;
     if (++asked > kAsked) break;
     if (changes(by, which, limits, tensors, 2 * group.width + moved)) continue;
-    return fmt::format("no subgradient: {} have {:.9g} together, where every choice among those that tie gives {:.9g}", by.name(static_cast<std::size_t>(i)), group.sum, group.due);
+    return fmt::format("no subgradient: {} have {:.9g} together, where every choice among those that tie gives {:.9g}",
+                       by.name(static_cast<std::size_t>(i)), group.sum, group.due);
   }
   return "";
 }
@@ -168,25 +179,36 @@ std::vector<Grouping> groupings_of(const std::vector<Gradient>& gradients) {
     for (int k = axis + 1; k < shape.rank; ++k) inner *= static_cast<std::size_t>(shape[k]);
     const auto extent = static_cast<std::size_t>(shape[axis]);
     if (extent < 2) continue;
-    out.push_back({count / extent, 1, ids(count, [=](std::size_t i) { return i / (inner * extent) * inner + i % inner; }),
-                   [=, &tensor](std::size_t i) { return fmt::format("the elements of {} along axis {} through {}", tensor.name, axis, at(i)); }});
+    out.push_back({count / extent, 1,
+                   ids(count, [=](std::size_t i) { return i / (inner * extent) * inner + i % inner; }),
+                   [=, &tensor](std::size_t i) {
+                     return fmt::format("the elements of {} along axis {} through {}", tensor.name, axis, at(i));
+                   }});
     const std::size_t block = inner * extent;
     if (inner > 1 && block < count)
-      out.push_back({count / block, 1, ids(count, [=](std::size_t i) { return i / block; }),
-                     [=, &tensor](std::size_t i) { return fmt::format("the elements of {} of the last {} axes around {}", tensor.name, tensor.shape.rank - axis, at(i)); }});
+      out.push_back(
+          {count / block, 1, ids(count, [=](std::size_t i) { return i / block; }), [=, &tensor](std::size_t i) {
+             return fmt::format("the elements of {} of the last {} axes around {}", tensor.name,
+                                tensor.shape.rank - axis, at(i));
+           }});
   }
   out.push_back({1, 1, {}, [&tensor](std::size_t) { return "all elements of " + tensor.name; }});
   std::size_t alike = 1;
   std::string names = tensor.name;
-  for (; alike < gradients.size() && gradients[alike].tensor->shape == shape; ++alike) names += " and " + gradients[alike].tensor->name;
-  if (alike > 1) out.push_back({count, alike, ids(count, [](std::size_t i) { return i; }), [=](std::size_t i) { return fmt::format("{} at {}", names, at(i)); }});
-  if (gradients.size() > 1) out.push_back({1, gradients.size(), {}, [](std::size_t) { return std::string("all gradients"); }});
+  for (; alike < gradients.size() && gradients[alike].tensor->shape == shape; ++alike)
+    names += " and " + gradients[alike].tensor->name;
+  if (alike > 1)
+    out.push_back({count, alike, ids(count, [](std::size_t i) { return i; }),
+                   [=](std::size_t i) { return fmt::format("{} at {}", names, at(i)); }});
+  if (gradients.size() > 1)
+    out.push_back({1, gradients.size(), {}, [](std::size_t) { return std::string("all gradients"); }});
   return out;
 }
 
 }  // namespace
 
-std::string wrong_sum(const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices, const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
+std::string wrong_sum(const std::vector<Gradient>& gradients, const std::vector<KinkLimits::Choice>& choices,
+                      const std::vector<Interval>& due, const std::vector<std::int64_t>& outside,
                       const KinkLimits& limits) {
   std::vector<Seen> seen;
   for (std::size_t t = 0; t < gradients.size(); ++t) seen.push_back(seen_of(choices, t));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong gradients at a kink of the formula. Where a maximum has equal operands or a condition stands at its edge, the formula has one-sided
-// derivatives, of which its adjoint takes one by convention. A nudge of the inputs by 2^-40 in a random direction decides every such choice
-// one way or the other, so that the gradients there are gradients in the limit; a kernel's number between those of two nudges is as good a
-// subgradient as the convention's (Clarke 1975), one outside of all of them is none, and neither are numbers whose sum over elements that
-// only exchange their shares differs from what all nudges agree on: two equal maxima with the whole gradient each (checks/judge/kink_sums.h). Nudges at random need not
-// meet every choice, so an element that they leave open is pushed up and down alone, with cotangents of one sign at a time: that bounds them all. A
-// choice between rounded sums needs a nudge beyond their rounding, 2^-19; a jump is then what is 2^9 nudges wide, more than a smooth gradient moves.
+// Wrong gradients at a kink of the formula. Where a maximum has equal operands or a condition stands at its edge, the
+// formula has one-sided derivatives, of which its adjoint takes one by convention. A nudge of the inputs by 2^-40 in a
+// random direction decides every such choice one way or the other, so that the gradients there are gradients in the
+// limit; a kernel's number between those of two nudges is as good a subgradient as the convention's (Clarke 1975), one
+// outside of all of them is none, and neither are numbers whose sum over elements that only exchange their shares
+// differs from what all nudges agree on: two equal maxima with the whole gradient each (checks/judge/kink_sums.h).
+// Nudges at random need not meet every choice, so an element that they leave open is pushed up and down alone, with
+// cotangents of one sign at a time: that bounds them all. A choice between rounded sums needs a nudge beyond their
+// rounding, 2^-19; a jump is then what is 2^9 nudges wide, more than a smooth gradient moves.
 #pragma once
 
 #include <string>
@@ -20,11 +22,14 @@ struct AtKink {
   std::string words = {};
 };
 
-/// What these elements of a gradient or tangent, which lie outside of `interval`, are; Kind::none unless each of them stands at a kink. The
-/// reference's cotangents are those of the probe. Kind::undeclared: a subgradient, where the op declares its convention for this input.
-AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got, const std::vector<std::int64_t>& outside, const Interval& interval);
+/// What these elements of a gradient or tangent, which lie outside of `interval`, are; Kind::none unless each of them
+/// stands at a kink. The reference's cotangents are those of the probe. Kind::undeclared: a subgradient, where the op
+/// declares its convention for this input.
+AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
+               const std::vector<std::int64_t>& outside, const Interval& interval);
 
-/// What a reader should know of the tensors that have another subgradient than the declared one (AC205): a line for each.
+/// What a reader should know of the tensors that have another subgradient than the declared one (AC205): a line for
+/// each.
 std::vector<std::string> other_subgradients(const std::vector<CaseResult>& cases);
 
 }  // namespace ampcheck::checks

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checks/data/regimes.h"
 #include "reference/ball/ball.h"
 #include "src/index.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 
@@ -17,7 +17,8 @@ namespace {
 using reference::Expr;
 using reference::Primitive;
 
-/// What becomes infinite, and what becomes zero, in a type: to nearest even, the tie at half the smallest number goes to zero.
+/// What becomes infinite, and what becomes zero, in a type: to nearest even, the tie at half the smallest number goes
+/// to zero.
 struct Limits {
   double infinite, zero;
   bool lost(double size) const { return size <= zero; }
@@ -25,7 +26,8 @@ struct Limits {
 
 Limits limits_of(const FloatFormat& format, bool flushes) {
   const double half_ulp = std::ldexp(1.0, format.max_exponent() - format.precision);
-  return {format.max_finite() + half_ulp, flushes ? std::nextafter(format.min_normal(), 0.0) : format.min_subnormal() / 2};
+  return {format.max_finite() + half_ulp,
+          flushes ? std::nextafter(format.min_normal(), 0.0) : format.min_subnormal() / 2};
 }
 
 /// Smallest k with size 2^k >= limit.
@@ -43,7 +45,8 @@ int last_at_most(double size, double limit) {
 }
 
 /// Narrows the window by one tensor.
-void see(const std::string& name, const Shape& shape, const double* values, const Limits& limits, int probe, LossScaleWindow& window) {
+void see(const std::string& name, const Shape& shape, const double* values, const Limits& limits, int probe,
+         LossScaleWindow& window) {
   std::int64_t largest = -1, smallest = -1;
   for (std::int64_t i = 0; i < shape.count(); ++i) {
     const double size = std::fabs(values[i]);
@@ -52,8 +55,10 @@ void see(const std::string& name, const Shape& shape, const double* values, cons
     if (smallest < 0 || size < std::fabs(values[smallest])) smallest = i;
   }
   if (largest < 0) return;
-  const int high = first_at_least(std::fabs(values[largest]), limits.infinite), low = last_at_most(std::fabs(values[smallest]), limits.zero);
-  if (!window.overflow || high < window.overflow->exponent) window.overflow = {high, name, index_of(shape, largest), probe};
+  const int high = first_at_least(std::fabs(values[largest]), limits.infinite),
+            low = last_at_most(std::fabs(values[smallest]), limits.zero);
+  if (!window.overflow || high < window.overflow->exponent)
+    window.overflow = {high, name, index_of(shape, largest), probe};
   if (!window.flush || low > window.flush->exponent) window.flush = {low, name, index_of(shape, smallest), probe};
 }
 
@@ -69,19 +74,25 @@ std::vector<Expr> intermediates(const reference::Recording& recording) {
   for (std::size_t id = 0; id < nodes.size(); ++id) {
     const Primitive p = nodes[id].primitive;
     for (const int arg : nodes[id].args) scales[id] |= scales[static_cast<std::size_t>(arg)];
-    if (scales[id] && needed[id] && (p == Primitive::mul || p == Primitive::div || p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::matmul || p == Primitive::put_add))
+    if (scales[id] && needed[id] &&
+        (p == Primitive::mul || p == Primitive::div || p == Primitive::add || p == Primitive::sub ||
+         p == Primitive::sum || p == Primitive::matmul || p == Primitive::put_add))
       out.push_back(recording.graph->at(static_cast<int>(id)));
   }
   return out;
 }
 
-std::string place(const ScaleEnd& end) { return fmt::format("{}[{}]{}", end.tensor, fmt::join(end.index, ","), end.probe > 0 ? fmt::format(" of probe {}", end.probe) : ""); }
+std::string place(const ScaleEnd& end) {
+  return fmt::format("{}[{}]{}", end.tensor, fmt::join(end.index, ","),
+                     end.probe > 0 ? fmt::format(" of probe {}", end.probe) : "");
+}
 
 }  // namespace
 
 std::string LossScaleWindow::words() const {
   if (!overflow || !flush) return "";
-  const std::string ends = fmt::format("at 2^{} {} becomes infinite, at 2^{} {} becomes 0", overflow->exponent, place(*overflow), flush->exponent, place(*flush));
+  const std::string ends = fmt::format("at 2^{} {} becomes infinite, at 2^{} {} becomes 0", overflow->exponent,
+                                       place(*overflow), flush->exponent, place(*flush));
   if (flush->exponent + 1 > overflow->exponent - 1) return "no loss scale keeps every number: " + ends;
   return fmt::format("works at loss scales 2^{} to 2^{}: {}", flush->exponent + 1, overflow->exponent - 1, ends);
 }
@@ -102,18 +113,24 @@ LossScaleWindow loss_scale_window(CaseRun& run) {
     for (const auto& [name, node] : recording.cotangents) balls.set(node, cotangents.at(name));
     balls.run(targets);
     for (const Written& output : run.outputs)
-      if (!output.saved) see(gradient_name(output.name), output.shape, cotangents.at(gradient_name(output.name)).data(), limits_of(format(output.dtype), flushes), probe, out);
+      if (!output.saved)
+        see(gradient_name(output.name), output.shape, cotangents.at(gradient_name(output.name)).data(),
+            limits_of(format(output.dtype), flushes), probe, out);
     for (const Written& gradient : run.gradients)
       for (const auto& [name, node] : recording.gradients)
-        if (name == gradient.name) see(name, gradient.shape, balls.result(node).v.get(), limits_of(format(gradient.dtype), flushes), probe, out);
+        if (name == gradient.name)
+          see(name, gradient.shape, balls.result(node).v.get(), limits_of(format(gradient.dtype), flushes), probe, out);
     for (const Expr& node : inner)
-      see(std::string(reference::name(recording.graph->node(node.id).primitive)) + " of the backward", node.shape(), balls.result(node).v.get(), limits_of(format(Dtype::fp32), flushes), probe, out);
+      see(std::string(reference::name(recording.graph->node(node.id).primitive)) + " of the backward", node.shape(),
+          balls.result(node).v.get(), limits_of(format(Dtype::fp32), flushes), probe, out);
   }
   return out;
 }
 
 void note_loss_scales(CaseRun& run) {
-  const auto leaves_range = [](const CheckResult& check) { return check.code == "AC201" && check.name.starts_with("backward "); };
+  const auto leaves_range = [](const CheckResult& check) {
+    return check.code == "AC201" && check.name.starts_with("backward ");
+  };
   const bool found = std::any_of(run.checks.begin(), run.checks.end(), leaves_range);
   if (bytes(run.call.storage) != 2 || run.gradients.empty() || (!found && !run.options.power)) return;
   const std::string words = loss_scale_window(run).words();

@@ -56,13 +56,15 @@ Slope slope_of(const std::vector<Step>& steps) {
   for (std::size_t k = 1; k + 1 < steps.size(); ++k) {
     const Step &half = steps[k - 1], &at = steps[k], &twice = steps[k + 1];
     const double d = centred(at), first = d - centred(half), second = centred(twice) - d;
-    const double truncation = 4.0 / 3 * std::fabs(first) + std::fabs(second - 4 * first) + std::fabs(2 * bend(half) - bend(at));
+    const double truncation =
+        4.0 / 3 * std::fabs(first) + std::fabs(second - 4 * first) + std::fabs(2 * bend(half) - bend(at));
     const double noise = noise_of(at) + 4.0 / 3 * (noise_of(at) + noise_of(half));
     seen.push_back({std::isfinite(d + truncation + noise), d, truncation + noise, at.h});
     if (seen.back().settled && (!best.settled || seen.back().bound < best.bound)) best = seen.back();
   }
   for (const Slope& other : seen)
-    if (other.settled && other.step < best.step && std::fabs(other.value - best.value) > other.bound + best.bound) best.settled = false;
+    if (other.settled && other.step < best.step && std::fabs(other.value - best.value) > other.bound + best.bound)
+      best.settled = false;
   return best;
 }
 

@@ -11,16 +11,17 @@
 
 #include "checks/case/case_run.h"
 #include "checks/define/rows.h"
+#include "checks/judge/batch_invariance.h"
 #include "src/elements.h"
 #include "src/random.h"
-#include "checks/judge/batch_invariance.h"
 
 namespace ampcheck::checks {
 
 namespace {
 
 /// Elements `first` to `last` that have other bits in `b`, up to three.
-std::vector<Element> first_differences(const TensorView& a, const TensorView& b, std::int64_t first, std::int64_t last) {
+std::vector<Element> first_differences(const TensorView& a, const TensorView& b, std::int64_t first,
+                                       std::int64_t last) {
   std::vector<Element> out;
   for (std::int64_t i = first; i < last && out.size() < 3; ++i)
     if (bits_at(a, i) != bits_at(b, i)) out.push_back(broken(a.dtype, a.shape, i, bits_at(b, i), bits_at(a, i)));
@@ -28,14 +29,18 @@ std::vector<Element> first_differences(const TensorView& a, const TensorView& b,
 }
 
 /// Number of elements that differ between two runs; recorded under the relation's name.
-std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResult& b, const std::string& relation, const char* code,
-                          const std::string& words) {
+std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResult& b, const std::string& relation,
+                          const char* code, const std::string& words) {
   std::int64_t all = 0;
   for (const auto& [name, tensor] : a.written) {
     const GuardedTensor& other = b.written.at(name);
     const std::int64_t changed = differing(tensor, other), count = tensor.view().count();
-    std::vector<Element> first = changed ? first_differences(tensor.view(), other.view(), 0, count) : std::vector<Element>();
-    const std::string cause = changed ? fmt::format("{}: first at element {} of {}", words, Shape(std::span<const std::int64_t>(first.front().index)).str(), tensor.view().shape.str()) : "";
+    std::vector<Element> first =
+        changed ? first_differences(tensor.view(), other.view(), 0, count) : std::vector<Element>();
+    const std::string cause = changed ? fmt::format("{}: first at element {} of {}", words,
+                                                    Shape(std::span<const std::int64_t>(first.front().index)).str(),
+                                                    tensor.view().shape.str())
+                                      : "";
     run.add_relation(relation + " " + name, code, count, changed, cause, std::move(first));
     all += changed;
   }
@@ -44,14 +49,18 @@ std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResul
 
 /// Whether two runs wrote the same bits.
 bool same(const LaunchResult& a, const LaunchResult& b) {
-  return std::all_of(a.written.begin(), a.written.end(), [&](const auto& entry) { return differing(entry.second, b.written.at(entry.first)) == 0; });
+  return std::all_of(a.written.begin(), a.written.end(),
+                     [&](const auto& entry) { return differing(entry.second, b.written.at(entry.first)) == 0; });
 }
 
-/// Repeats: a result that differs from call to call; then no other bitwise relation says anything, and this is false. Poison: one
-/// that depends on what its buffer held. A run on other poison is a repeat as well; where it differs, all the others are made.
-bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors, const LaunchResult& first) {
+/// Repeats: a result that differs from call to call; then no other bitwise relation says anything, and this is false.
+/// Poison: one that depends on what its buffer held. A run on other poison is a repeat as well; where it differs, all
+/// the others are made.
+bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors,
+                              const LaunchResult& first) {
   const LaunchTensors forward_tensors = run.forward_tensors(run.reference.inputs(), 0);
-  const LaunchResult poisoned = run.run_forward(run.refilled(forward_tensors, run.outputs, 1)), poisoned_back = run.run_backward(run.refilled(tensors, run.gradients, 1));
+  const LaunchResult poisoned = run.run_forward(run.refilled(forward_tensors, run.outputs, 1)),
+                     poisoned_back = run.run_backward(run.refilled(tensors, run.gradients, 1));
   const std::int64_t size = run.gradients.empty() ? 0 : run.gradients.front().shape.count();
   const bool repeated = same(forward, poisoned) && same(first, poisoned_back);
   std::int64_t changed = 0;
@@ -80,13 +89,20 @@ struct Scaling {
   std::vector<Element> first = {};
 };
 
-/// A factor, plus or minus a power of two, on codes of a dense tensor of 16 bits: the exponent moves and the sign changes.
+/// A factor, plus or minus a power of two, on codes of a dense tensor of 16 bits: the exponent moves and the sign
+/// changes.
 struct ScaledCodes {
   std::int32_t step, sign, least, most, normal, infinity;
   ScaledCodes(const FloatFormat& f, double factor)
-      : step(std::ilogb(factor) * (1 << f.fraction_bits())), sign(factor < 0 ? 0x8000 : 0), least(5 << f.fraction_bits()),
-        most(static_cast<std::int32_t>(f.max_code()) - (3 << f.fraction_bits())), normal(1 << f.fraction_bits()), infinity(static_cast<std::int32_t>(f.infinity_code())) {}
-  static bool fit(const TensorView& view) { return view.is_dense() && (view.dtype == Dtype::bf16 || view.dtype == Dtype::fp16); }
+      : step(std::ilogb(factor) * (1 << f.fraction_bits())),
+        sign(factor < 0 ? 0x8000 : 0),
+        least(5 << f.fraction_bits()),
+        most(static_cast<std::int32_t>(f.max_code()) - (3 << f.fraction_bits())),
+        normal(1 << f.fraction_bits()),
+        infinity(static_cast<std::int32_t>(f.infinity_code())) {}
+  static bool fit(const TensorView& view) {
+    return view.is_dense() && (view.dtype == Dtype::bf16 || view.dtype == Dtype::fp16);
+  }
 
   /// judged() and the comparison of compare_scaled(), without a branch: it vectorises.
   void compare(const std::uint16_t* from, const std::uint16_t* to, std::int64_t n, Scaling& out) const {
@@ -96,7 +112,8 @@ struct ScaledCodes {
       for (std::int64_t i = start; i < std::min(n, start + kPart); ++i) {
         const std::int32_t a = from[i] & 0x7fff, b = to[i] & 0x7fff, want = (from[i] + c.step) ^ c.sign;
         const bool a_nan = a > c.infinity, b_nan = b > c.infinity;
-        const bool counts = (((a >= c.least) & (a <= c.most)) | a_nan) & (((b >= c.least) & (b <= c.most)) | b_nan) & !(a_nan & b_nan);
+        const bool counts =
+            (((a >= c.least) & (a <= c.most)) | a_nan) & (((b >= c.least) & (b <= c.most)) | b_nan) & !(a_nan & b_nan);
         compared += counts ? 1 : 0, failed += counts & ((to[i] != want) | a_nan) ? 1 : 0;
       }
       out.compared += compared, out.failed += failed;
@@ -141,8 +158,10 @@ Scaling compare_scaled(const TensorView& base, const TensorView& scaled, double 
     }
     for (std::int64_t i = 0; failed > 0 && out.where.empty(); ++i)
       if (judged(from[i], to[i]) && to[i] != factor * from[i]) {
-        out.first = {broken(scaled.dtype, scaled.shape, start + i, bits_at(scaled, start + i), encode_scalar(f, factor * from[i]))};
-        out.where = fmt::format("element {}: {:.9g} becomes {:.9g} when the cotangent is scaled by {}, want {:.9g}", start + i, from[i], to[i], factor, factor * from[i]);
+        out.first = {broken(scaled.dtype, scaled.shape, start + i, bits_at(scaled, start + i),
+                            encode_scalar(f, factor * from[i]))};
+        out.where = fmt::format("element {}: {:.9g} becomes {:.9g} when the cotangent is scaled by {}, want {:.9g}",
+                                start + i, from[i], to[i], factor, factor * from[i]);
       }
     out.compared += compared, out.failed += failed;
   }
@@ -155,7 +174,9 @@ std::optional<GuardedTensor> scaled_by(const GuardedTensor& cotangent, double fa
   GuardedTensor out = cotangent.clone();
   const TensorView& to = out.view();
   if (ScaledCodes::fit(to))
-    return ScaledCodes(f, factor).scale(cotangent.view().as<const std::uint16_t>(), to.count(), to.as<std::uint16_t>()) ? std::optional(std::move(out)) : std::nullopt;
+    return ScaledCodes(f, factor).scale(cotangent.view().as<const std::uint16_t>(), to.count(), to.as<std::uint16_t>())
+               ? std::optional(std::move(out))
+               : std::nullopt;
   const double least = 16 * f.min_normal(), most = f.max_finite() / 8;
   const Elements elements(cotangent.view());
   std::vector<double> room, all;
@@ -168,36 +189,43 @@ std::optional<GuardedTensor> scaled_by(const GuardedTensor& cotangent, double fa
       const double g = values[i] = factor * part[static_cast<std::size_t>(i)];
       lost |= (g == 0) | ((std::fabs(g) >= least) & (std::fabs(g) <= most)) ? 0 : 1;
     }
-    if (to.is_dense()) encode(f, RoundingMode{}, std::span<const double>(values, static_cast<std::size_t>(n)), to.as<std::byte>() + start * bytes(to.dtype));
-    else all.insert(all.end(), values, values + n);
+    if (to.is_dense())
+      encode(f, RoundingMode{}, std::span<const double>(values, static_cast<std::size_t>(n)),
+             to.as<std::byte>() + start * bytes(to.dtype));
+    else
+      all.insert(all.end(), values, values + n);
   }
   if (lost != 0) return std::nullopt;
   if (!all.empty()) out.assign(all);
   return out;
 }
 
-/// backward(2^k g) = 2^k backward(g), bit for bit, at whatever finite data keeps every non-zero intermediate far from the ends
-/// of the range (tame() leaves 2^26, the factors take 2^2). `base`, `first`: backward(g).
+/// backward(2^k g) = 2^k backward(g), bit for bit, at whatever finite data keeps every non-zero intermediate far from
+/// the ends of the range (tame() leaves 2^26, the factors take 2^2). `base`, `first`: backward(g).
 void check_homogeneity(CaseRun& run, const LaunchTensors& base, const LaunchResult& first) {
   if (!run.reference.inputs_finite()) return;
   // Without a formula nobody knows the intermediates; a change of sign alone keeps all of their magnitudes.
   const bool black_box = run.op.forms.empty();
   if (!black_box && !run.reference.tame()) return;
-  for (const double factor : black_box ? std::vector<double>{-1} : std::vector<double>{-2, 0.25}) {  // sign and both directions
+  for (const double factor :
+       black_box ? std::vector<double>{-1} : std::vector<double>{-2, 0.25}) {  // sign and both directions
     LaunchTensors tensors = base;
     bool exact = true;
     for (const Written& output : run.outputs) {
       if (output.saved || !exact) continue;
       GuardedTensor& cotangent = tensors.read.at(gradient_name(output.name));
       std::optional<GuardedTensor> scaled = scaled_by(cotangent, factor);
-      if (scaled) cotangent = std::move(*scaled);
-      else exact = false;
+      if (scaled)
+        cotangent = std::move(*scaled);
+      else
+        exact = false;
     }
     if (!exact) continue;
     const LaunchResult result = run.run_backward(tensors);
     for (const Written& gradient : run.gradients) {
       if (run.accumulates(gradient.name)) continue;
-      const Scaling seen = compare_scaled(first.written.at(gradient.name).view(), result.written.at(gradient.name).view(), factor);
+      const Scaling seen =
+          compare_scaled(first.written.at(gradient.name).view(), result.written.at(gradient.name).view(), factor);
       run.add_relation("homogeneity " + gradient.name, "AC407", seen.compared, seen.failed, seen.where, seen.first);
     }
   }
@@ -208,7 +236,9 @@ bool named(const std::vector<std::string>& list, const std::string& name) {
 }
 
 /// Where element i lies, in row-major order.
-std::byte* element(const TensorView& view, std::int64_t i) { return view.as<std::byte>() + view.offset(i) * bytes(view.dtype); }
+std::byte* element(const TensorView& view, std::int64_t i) {
+  return view.as<std::byte>() + view.offset(i) * bytes(view.dtype);
+}
 
 /// A copy of the tensor with row `from` in the place of every row that does not stay.
 template <class Stays>
@@ -220,25 +250,31 @@ GuardedTensor with_copied_row(const GuardedTensor& tensor, std::int64_t rows, st
   const auto size = static_cast<std::size_t>(bytes(view.dtype));
   for (std::int64_t row = 0; row < rows; ++row) {
     if (stays(row)) continue;
-    if (view.is_dense()) std::memmove(element(view, row * width), element(view, from * width), static_cast<std::size_t>(width) * size);
+    if (view.is_dense())
+      std::memmove(element(view, row * width), element(view, from * width), static_cast<std::size_t>(width) * size);
     else
-      for (std::int64_t i = 0; i < width; ++i) std::memmove(element(view, row * width + i), element(view, from * width + i), size);
+      for (std::int64_t i = 0; i < width; ++i)
+        std::memmove(element(view, row * width + i), element(view, from * width + i), size);
   }
   return out;
 }
 
 std::int64_t differing_in_row(const TensorView& a, const TensorView& b, std::int64_t row, std::int64_t width) {
-  if (width == 0 || (a.is_dense() && b.is_dense() && std::memcmp(element(a, row * width), element(b, row * width), static_cast<std::size_t>(width * bytes(a.dtype))) == 0)) return 0;
+  if (width == 0 || (a.is_dense() && b.is_dense() &&
+                     std::memcmp(element(a, row * width), element(b, row * width),
+                                 static_cast<std::size_t>(width * bytes(a.dtype))) == 0))
+    return 0;
   std::int64_t failed = 0;
   for (std::int64_t i = row * width; i < (row + 1) * width; ++i) failed += bits_at(a, i) != bits_at(b, i);
   return failed;
 }
 
-/// Changes every row but the last and one other, in place, to finite values that its role may have; the results of the two
-/// must keep their bits, whatever stands in the others. Which outputs have rows that do not mix is the contract's to say.
-/// The other rows become copies of the kept one: right for every role, and whatever is gathered over rows (a maximum, a sum)
-/// changes too, which an exchange of rows would hide.
-void check_row_independence(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors, const LaunchResult& backward) {
+/// Changes every row but the last and one other, in place, to finite values that its role may have; the results of the
+/// two must keep their bits, whatever stands in the others. Which outputs have rows that do not mix is the contract's
+/// to say. The other rows become copies of the kept one: right for every role, and whatever is gathered over rows (a
+/// maximum, a sum) changes too, which an exchange of rows would hide.
+void check_row_independence(CaseRun& run, const LaunchResult& forward, const LaunchTensors& tensors,
+                            const LaunchResult& backward) {
   const LaunchContract& contract = run.op.signature.launch;
   if (contract.row_dim.empty() || !run.reference.inputs_finite()) return;
   const std::int64_t rows = rows_of(run.op.signature, run.call);
@@ -260,7 +296,8 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
     backward_tensors.read.at(spec.name) = forward_tensors.read.at(spec.name);
   }
   for (const Written& output : run.outputs)
-    if (!output.saved && named(contract.row_independent, output.name)) change(backward_tensors.read.at(gradient_name(output.name)));
+    if (!output.saved && named(contract.row_independent, output.name))
+      change(backward_tensors.read.at(gradient_name(output.name)));
   if (!changed) return;  // all rows are equal: nothing to see
   const LaunchResult forward_changed = run.run_forward(forward_tensors);
   for (const Written& output : run.outputs)
@@ -278,8 +315,10 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
     }
   };
   for (const std::string& name : contract.row_independent) {
-    if (forward.written.contains(name)) compare_row(forward.written.at(name).view(), forward_changed.written.at(name).view(), name);
-    else if (backward.written.contains(name)) compare_row(backward.written.at(name).view(), backward_changed.written.at(name).view(), name);
+    if (forward.written.contains(name))
+      compare_row(forward.written.at(name).view(), forward_changed.written.at(name).view(), name);
+    else if (backward.written.contains(name))
+      compare_row(backward.written.at(name).view(), backward_changed.written.at(name).view(), name);
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-[[noreturn]] void fail(const std::string& op, const std::string& input, const std::string& got, const std::string& want) {
+[[noreturn]] void fail(const std::string& op, const std::string& input, const std::string& got,
+                       const std::string& want) {
   throw Error("[tape] input '" + input + "' of " + op + ", got " + got + ", want " + want);
 }
 
@@ -31,7 +32,9 @@ std::string key_of(const OpCall& call) {
   std::string key = call.op;
   for (const auto& [symbol, extent] : call.dims) key += " " + symbol + "=" + std::to_string(extent);
   for (const auto& [name, value] : call.attributes.all())
-    key += " " + name + "=" + (std::holds_alternative<double>(value) ? number_text(std::get<double>(value)) : std::get<std::string>(value));
+    key +=
+        " " + name + "=" +
+        (std::holds_alternative<double>(value) ? number_text(std::get<double>(value)) : std::get<std::string>(value));
   for (const std::string& name : call.absent) key += " -" + name;
   return key;
 }
@@ -49,7 +52,9 @@ std::map<std::string, const OpDef*>& own_ops() {
 void use_op(const OpDef& op) {
   const std::string& name = op.signature.name;
   const auto want = [&](bool holds, const char* got, const char* wanted) {
-    if (!holds) throw Error("[" + (op.plugin.empty() ? "tape" : op.plugin) + ": op '" + name + "'] got " + got + ", want " + wanted);
+    if (!holds)
+      throw Error("[" + (op.plugin.empty() ? "tape" : op.plugin) + ": op '" + name + "'] got " + got + ", want " +
+                  wanted);
   };
   want(op.kernel.backward != nullptr, "no backward", "an op that can be trained through");
   want(!op.forms.empty(), "no formula", "one, by which its shapes are known and fp64 runs");
@@ -61,19 +66,22 @@ void use_op(const OpDef& op) {
 const OpDef& op_of_call(const std::string& name) {
   const auto own = own_ops().find(name);
   const OpDef* op = own != own_ops().end() ? own->second : find_op(name);
-  if (op == nullptr) throw EnvironmentError("[tape] op '" + name + "', got a build without it, want every op of the real runs");
+  if (op == nullptr)
+    throw EnvironmentError("[tape] op '" + name + "', got a build without it, want every op of the real runs");
   return *op;
 }
 
 RecordedCall bind_call(const std::string& op_name, const std::vector<std::pair<std::string, Var>>& inputs,
-                       const std::vector<std::pair<std::string, double>>& attributes, const std::function<Shape(Var)>& shape) {
+                       const std::vector<std::pair<std::string, double>>& attributes,
+                       const std::function<Shape(Var)>& shape) {
   const OpSignature& signature = op_of_call(op_name).signature;
   RecordedCall recorded;
   recorded.call = default_call(signature, Dtype::fp32);
   for (const auto& [name, value] : attributes) recorded.call.attributes.set(name, value);
   recorded.call.dims.clear();
   for (const TensorSpec& spec : signature.inputs) {
-    const auto given = std::find_if(inputs.begin(), inputs.end(), [&](const auto& input) { return input.first == spec.name; });
+    const auto given =
+        std::find_if(inputs.begin(), inputs.end(), [&](const auto& input) { return input.first == spec.name; });
     if (given == inputs.end()) {
       if (!spec.optional) fail(op_name, spec.name, "nothing", "[" + spec.dims + "]");
       recorded.call.absent.push_back(spec.name);
@@ -82,7 +90,8 @@ RecordedCall bind_call(const std::string& op_name, const std::vector<std::pair<s
     bind_dims(op_name, spec, shape(given->second), recorded.call.dims);
     recorded.inputs.emplace_back(spec.name, given->second.id);
   }
-  if (recorded.inputs.size() != inputs.size()) throw Error("[tape] inputs of " + op_name + ", got a name that it does not have");
+  if (recorded.inputs.size() != inputs.size())
+    throw Error("[tape] inputs of " + op_name + ", got a name that it does not have");
   return recorded;
 }
 
@@ -108,7 +117,8 @@ reference::Recording recorded(const OpDef& op, const OpCall& call, const ValuesO
 
 }  // namespace
 
-std::shared_ptr<const reference::Recording> Recordings::of(const OpDef& op, const OpCall& call, const ValuesOf& values) {
+std::shared_ptr<const reference::Recording> Recordings::of(const OpDef& op, const OpCall& call,
+                                                           const ValuesOf& values) {
   const std::string key = key_of(call);
   if (const auto known = recordings_.find(key); known != recordings_.end()) return known->second;
   bool by_values = false;
@@ -117,7 +127,8 @@ std::shared_ptr<const reference::Recording> Recordings::of(const OpDef& op, cons
   return recording;
 }
 
-std::shared_ptr<const SecondOrder> Recordings::second_order(const OpDef& op, const OpCall& call, const ValuesOf& values) {
+std::shared_ptr<const SecondOrder> Recordings::second_order(const OpDef& op, const OpCall& call,
+                                                            const ValuesOf& values) {
   const std::string key = key_of(call);
   if (const auto known = second_.find(key); known != second_.end()) return known->second;
   bool by_values = false;
@@ -130,7 +141,8 @@ std::shared_ptr<const SecondOrder> Recordings::second_order(const OpDef& op, con
     out->leaves[name] = node;
     if (op.signature.input(name)->has_gradient()) names.push_back(gradient_name(name)), wrt.push_back(node);
   }
-  for (const auto& [name, node] : out->first.cotangents) out->leaves[name] = node, names.push_back(gradient_name(name)), wrt.push_back(node);
+  for (const auto& [name, node] : out->first.cotangents)
+    out->leaves[name] = node, names.push_back(gradient_name(name)), wrt.push_back(node);
   for (const auto& [name, node] : out->first.gradients) {
     const Shape shape = node.shape();
     const std::string leaf = "dgrad_" + name.substr(1);
@@ -151,7 +163,8 @@ const Shape& Recordings::shape(const OpDef& op, const OpCall& call, const std::s
     for (const auto& [name, node] : recording->stored) known[name] = node.shape();
   }
   const auto found = known.find(tensor);
-  if (found == known.end()) throw Error("[tape] tensor of " + call.op + ", got '" + tensor + "', want an output or what its formula stores");
+  if (found == known.end())
+    throw Error("[tape] tensor of " + call.op + ", got '" + tensor + "', want an output or what its formula stores");
   return found->second;
 }
 

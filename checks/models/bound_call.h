@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "checks/models/tape.h"
 #include "checks/define/op_def.h"
+#include "checks/models/tape.h"
 #include "src/op_call.h"
 
 namespace ampcheck::checks::models {
@@ -26,15 +26,17 @@ struct RecordedCall {
 
 /// Binds inputs by name; `name`, `output_name` and `output` are left to the tape. `shape` says the shape of a tensor.
 RecordedCall bind_call(const std::string& op, const std::vector<std::pair<std::string, Var>>& inputs,
-                       const std::vector<std::pair<std::string, double>>& attributes, const std::function<Shape(Var)>& shape);
+                       const std::vector<std::pair<std::string, double>>& attributes,
+                       const std::function<Shape(Var)>& shape);
 
 /// The op of a call: one of use_op(), or a built-in one. EnvironmentError if there is none.
 const OpDef& op_of_call(const std::string& name);
-/// From now on models may call this op, which outlives them: a user's own. Error if it has no backward or no formula, or another op its name.
+/// From now on models may call this op, which outlives them: a user's own. Error if it has no backward or no formula,
+/// or another op its name.
 void use_op(const OpDef& op);
 
-/// A call's gradients differentiated once more: leaves "x", "dy" and for each gradient "dgrad_x"; gradients "dx" and "ddy" of
-/// sum <dgrad_x, dx>.
+/// A call's gradients differentiated once more: leaves "x", "dy" and for each gradient "dgrad_x"; gradients "dx" and
+/// "ddy" of sum <dgrad_x, dx>.
 struct SecondOrder {
   reference::Recording first;
   std::map<std::string, reference::Expr> leaves, gradients;

@@ -10,7 +10,9 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-bool holds(const std::vector<std::string>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 /// The leading symbols of dims are those of the rows.
 bool begins_with(const std::vector<std::string>& dims, const std::vector<std::string>& rows) {
@@ -36,7 +38,8 @@ Cancellation cancellation(const OpDef& op, const RecordedCall& call, Evaluation&
   bool any = false;
   for (const auto& [name, id] : call.inputs) {
     const TensorSpec& spec = *op.signature.input(name);
-    const bool of_rows = holds(launch.row_independent, gradient_name(name)) && begins_with(OpSignature::symbols(spec), symbols);
+    const bool of_rows =
+        holds(launch.row_independent, gradient_name(name)) && begins_with(OpSignature::symbols(spec), symbols);
     if (!spec.has_gradient() || (by_rows && !of_rows)) continue;
     const std::vector<double>&g = evaluation.gradient(name), &x = evaluation.input(name);
     const std::int64_t width = std::ssize(g) / rows;

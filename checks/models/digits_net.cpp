@@ -21,7 +21,8 @@ Var attention_pool(Tape& t, Var x) {
   const Var share = unary(t, "softmax", scores);
   // The same shares for each channel.
   std::vector<std::int64_t> map;
-  for (std::int64_t i = 0; i < batch * channels * places; ++i) map.push_back(i / (channels * places) * places + i % places);
+  for (std::int64_t i = 0; i < batch * channels * places; ++i)
+    map.push_back(i / (channels * places) * places + i % places);
   const Shape rows{batch * channels, places};
   return t.reshape(row_sums(t, mul(t, t.reshape(x, rows), t.take(share, map, rows))), {batch, channels});
 }
@@ -35,7 +36,8 @@ Var gated(Tape& t, Var x) {
 Var negative_log_likelihood(Tape& t, Var logits, const std::vector<double>& classes) {
   const std::int64_t batch = std::ssize(classes);
   std::vector<double> minus_one_hot(static_cast<std::size_t>(batch * kClasses), 0.0);
-  for (std::size_t i = 0; i < classes.size(); ++i) minus_one_hot[i * kClasses + static_cast<std::size_t>(classes[i])] = -1;
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    minus_one_hot[i * kClasses + static_cast<std::size_t>(classes[i])] = -1;
   const Var target = t.data({batch, kClasses}, std::move(minus_one_hot));
   return mean_all(t, row_sums(t, mul(t, unary(t, "log_softmax", logits), target)));
 }

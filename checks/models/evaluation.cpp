@@ -7,12 +7,14 @@
 namespace ampcheck::checks::models {
 
 struct Evaluation::State {
-  explicit State(std::shared_ptr<const reference::Recording> recorded) : recording(std::move(recorded)), values(*recording->graph) {}
+  explicit State(std::shared_ptr<const reference::Recording> recorded)
+      : recording(std::move(recorded)), values(*recording->graph) {}
   std::shared_ptr<const reference::Recording> recording;
   reference::PlainEvaluator<reference::Fp64Policy> values;
 };
 
-Evaluation::Evaluation(std::shared_ptr<const reference::Recording> recording) : state_(std::make_unique<State>(std::move(recording))) {}
+Evaluation::Evaluation(std::shared_ptr<const reference::Recording> recording)
+    : state_(std::make_unique<State>(std::move(recording))) {}
 Evaluation::~Evaluation() = default;
 
 const reference::Recording& Evaluation::recording() const { return *state_->recording; }
@@ -27,7 +29,9 @@ void Evaluation::borrow_input(const std::string& name, const std::vector<double>
   if (input != recording().inputs.end()) state_->values.borrow(input->second, values);
 }
 
-const std::vector<double>& Evaluation::input(const std::string& name) { return state_->values.value(recording().inputs.at(name)); }
+const std::vector<double>& Evaluation::input(const std::string& name) {
+  return state_->values.value(recording().inputs.at(name));
+}
 
 const std::vector<double>& Evaluation::output() { return state_->values.value(recording().outputs.front().second); }
 
@@ -35,9 +39,13 @@ void Evaluation::set_cotangent(std::vector<double> values) {
   state_->values.set(recording().cotangents.begin()->second, std::move(values));
 }
 
-const std::vector<double>& Evaluation::gradient(const std::string& input) { return state_->values.value(gradient_node(input)); }
+const std::vector<double>& Evaluation::gradient(const std::string& input) {
+  return state_->values.value(gradient_node(input));
+}
 
-std::vector<double> Evaluation::give_gradient(const std::string& input) { return state_->values.give_value(gradient_node(input)); }
+std::vector<double> Evaluation::give_gradient(const std::string& input) {
+  return state_->values.give_value(gradient_node(input));
+}
 
 reference::Expr Evaluation::gradient_node(const std::string& input) const {
   for (const auto& [name, node] : recording().gradients)
@@ -46,14 +54,17 @@ reference::Expr Evaluation::gradient_node(const std::string& input) const {
 }
 
 struct SecondEvaluation::State {
-  explicit State(std::shared_ptr<const SecondOrder> recorded) : recording(std::move(recorded)), values(*recording->first.graph) {}
+  explicit State(std::shared_ptr<const SecondOrder> recorded)
+      : recording(std::move(recorded)), values(*recording->first.graph) {}
   std::shared_ptr<const SecondOrder> recording;
   reference::PlainEvaluator<reference::Fp64Policy> values;
 };
 
-SecondEvaluation::SecondEvaluation(std::shared_ptr<const SecondOrder> recording) : state_(std::make_unique<State>(std::move(recording))) {
+SecondEvaluation::SecondEvaluation(std::shared_ptr<const SecondOrder> recording)
+    : state_(std::make_unique<State>(std::move(recording))) {
   for (const auto& [name, node] : state_->recording->leaves)
-    if (name.starts_with("dgrad_")) state_->values.set(node, std::vector<double>(static_cast<std::size_t>(node.shape().count()), 0.0));
+    if (name.starts_with("dgrad_"))
+      state_->values.set(node, std::vector<double>(static_cast<std::size_t>(node.shape().count()), 0.0));
 }
 SecondEvaluation::~SecondEvaluation() = default;
 
@@ -64,7 +75,8 @@ void SecondEvaluation::set(const std::string& name, std::vector<double> values) 
 
 const std::vector<double>& SecondEvaluation::gradient(const std::string& name) {
   const auto found = state_->recording->gradients.find(name);
-  if (found == state_->recording->gradients.end()) throw Error("[tape] gradient of a gradient, got '" + name + "', want that of an input or cotangent");
+  if (found == state_->recording->gradients.end())
+    throw Error("[tape] gradient of a gradient, got '" + name + "', want that of an input or cotangent");
   return state_->values.value(found->second);
 }
 

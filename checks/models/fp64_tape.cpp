@@ -29,7 +29,8 @@ std::vector<double>& Parameters::get(const std::string& name, const Shape& shape
 }
 
 const RecordedCall* StepRecord::find(std::string_view name) const {
-  const auto found = std::find_if(calls.begin(), calls.end(), [&](const RecordedCall& call) { return call.name == name; });
+  const auto found =
+      std::find_if(calls.begin(), calls.end(), [&](const RecordedCall& call) { return call.name == name; });
   return found == calls.end() ? nullptr : &*found;
 }
 
@@ -49,8 +50,10 @@ Var Fp64Tape::data(const Shape& shape, std::vector<double> values) { return {pus
 
 Var Fp64Tape::parameter(const std::string& name, const Shape& shape, double offset, double scale) {
   const auto known = std::find_if(trained_.begin(), trained_.end(), [&](const auto& t) { return t.second == name; });
-  std::vector<double>& values = known == trained_.end() ? parameters_.get(name, shape, offset, scale) : record_.values[at(known->first)];
-  const int id = known == trained_.end() && takes_parameters_ ? push(shape, std::exchange(values, {})) : push(shape, values);
+  std::vector<double>& values =
+      known == trained_.end() ? parameters_.get(name, shape, offset, scale) : record_.values[at(known->first)];
+  const int id =
+      known == trained_.end() && takes_parameters_ ? push(shape, std::exchange(values, {})) : push(shape, values);
   trained_.emplace_back(id, name);
   return {id};
 }
@@ -60,12 +63,13 @@ Var Fp64Tape::call(const std::string& op_name, const std::vector<std::pair<std::
   RecordedCall recorded = bind_call(op_name, inputs, attributes, [this](Var x) { return shape(x); });
   recorded.name = op_name + "_" + std::to_string(++counts_[op_name]);
   const auto values_of = [&](const std::string& name) {
-    const auto input = std::find_if(recorded.inputs.begin(), recorded.inputs.end(), [&](const auto& i) { return i.first == name; });
+    const auto input =
+        std::find_if(recorded.inputs.begin(), recorded.inputs.end(), [&](const auto& i) { return i.first == name; });
     return record_.values[at(input->second)];
   };
   Entry entry;
-  entry.evaluation = std::make_unique<Evaluation>(
-      parameters_.recordings().of(op_of_call(op_name), recorded.call, values_of));
+  entry.evaluation =
+      std::make_unique<Evaluation>(parameters_.recordings().of(op_of_call(op_name), recorded.call, values_of));
   for (const auto& [name, id] : recorded.inputs) entry.evaluation->borrow_input(name, record_.values[at(id)]);
   const auto& [output_name, output] = entry.evaluation->recording().outputs.front();
   recorded.output_name = output_name;
@@ -124,11 +128,15 @@ void Fp64Tape::backward(Entry& entry, bool first_of_two) {
       to = std::move(g);
       continue;
     }
-    if (to.empty()) to = g;
+    if (to.empty())
+      to = g;
     else
       for (std::size_t i = 0; i < g.size(); ++i) to[i] += g[i];
-    if (by_input_ != nullptr) add_to((*by_input_)[call.name + " " + gradient_name(name)], g);
-    else if (keep_gradients_) record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] = std::move(g);
+    if (by_input_ != nullptr)
+      add_to((*by_input_)[call.name + " " + gradient_name(name)], g);
+    else if (keep_gradients_)
+      record_.gradients[first_of_two ? call.name + "_backward grad_" + name : call.name + " " + gradient_name(name)] =
+          std::move(g);
   }
   if (!first_of_two) entry.evaluation.reset();
 }
@@ -142,38 +150,49 @@ void Fp64Tape::walk_back(bool first_of_two) {
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) backward(*entry, first_of_two);
 }
 
-/// The backward pass read as a program of its own, which runs from the last call to the first, and so is differentiated from the first to
-/// the last: of each call's gradients by its cotangent and its inputs.
-void Fp64Tape::differentiate_backward(Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values) {
+/// The backward pass read as a program of its own, which runs from the last call to the first, and so is differentiated
+/// from the first to the last: of each call's gradients by its cotangent and its inputs.
+void Fp64Tape::differentiate_backward(Entry& entry, std::vector<std::vector<double>>& of_cotangents,
+                                      std::vector<std::vector<double>>& of_values) {
   if (!entry.evaluation) {
     const std::vector<double>& from = of_cotangents[at(entry.from)];
     if (from.empty()) return;
     std::vector<double> picked;
-    for (std::size_t i = 0; i < record_.values[at(entry.to)].size(); ++i) picked.push_back(from[entry.map.empty() ? i : at(entry.map[i])]);
+    for (std::size_t i = 0; i < record_.values[at(entry.to)].size(); ++i)
+      picked.push_back(from[entry.map.empty() ? i : at(entry.map[i])]);
     return add_to(of_cotangents[at(entry.to)], picked);
   }
   const RecordedCall& call = record_.calls[entry.call];
   const OpDef& op = op_of_call(call.call.op);
-  const auto input = [&](const std::string& name) { return std::find_if(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return i.first == name; })->second; };
-  if (std::all_of(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return of_cotangents[at(i.second)].empty(); })) return;
+  const auto input = [&](const std::string& name) {
+    return std::find_if(call.inputs.begin(), call.inputs.end(), [&](const auto& i) { return i.first == name; })->second;
+  };
+  if (std::all_of(call.inputs.begin(), call.inputs.end(),
+                  [&](const auto& i) { return of_cotangents[at(i.second)].empty(); }))
+    return;
   if (!entry.second) {
-    entry.second = std::make_unique<SecondEvaluation>(parameters_.recordings().second_order(op, call.call, [&](const std::string& name) { return record_.values[at(input(name))]; }));
+    entry.second = std::make_unique<SecondEvaluation>(parameters_.recordings().second_order(
+        op, call.call, [&](const std::string& name) { return record_.values[at(input(name))]; }));
     entry.second->set(gradient_name(call.output_name), cotangent(call.output));
     for (const auto& [name, id] : call.inputs) entry.second->set(name, record_.values[at(id)]);
   }
   SecondEvaluation& second = *entry.second;
   for (const std::string& name : std::exchange(entry.directed, {}))
-    if (const int id = input(name); of_cotangents[at(id)].empty()) second.set("dgrad_" + name, std::vector<double>(record_.values[at(id)].size(), 0.0));
+    if (const int id = input(name); of_cotangents[at(id)].empty())
+      second.set("dgrad_" + name, std::vector<double>(record_.values[at(id)].size(), 0.0));
   for (const auto& [name, id] : call.inputs)
     if (!of_cotangents[at(id)].empty()) {
       second.set("dgrad_" + name, of_cotangents[at(id)]), entry.directed.push_back(name);
-      if (by_input_ == nullptr && keep_gradients_) record_.gradients[call.name + "_backward dgrad_" + name] = of_cotangents[at(id)];
+      if (by_input_ == nullptr && keep_gradients_)
+        record_.gradients[call.name + "_backward dgrad_" + name] = of_cotangents[at(id)];
     }
   const auto put = [&](std::vector<std::vector<double>>& to, int id, const std::string& name) {
     const std::vector<double>& g = second.gradient(name);
     add_to(to[at(id)], g);
-    if (by_input_ != nullptr) add_to((*by_input_)[call.name + " " + name], g);
-    else if (keep_gradients_) record_.gradients[call.name + "_backward " + name] = g;
+    if (by_input_ != nullptr)
+      add_to((*by_input_)[call.name + " " + name], g);
+    else if (keep_gradients_)
+      record_.gradients[call.name + "_backward " + name] = g;
   };
   for (const auto& [name, id] : call.inputs)
     if (op.signature.input(name)->has_gradient()) put(of_values, id, gradient_name(name));
@@ -209,7 +228,8 @@ double Fp64Tape::backward_with_penalty(double weight, double penalty) {
   return norm;
 }
 
-/// From the cotangents of the gradients in `out.by_cotangent`, with those of the loss on record, where they are again afterwards.
+/// From the cotangents of the gradients in `out.by_cotangent`, with those of the loss on record, where they are again
+/// afterwards.
 void Fp64Tape::trace_derivative(GradientDerivative& out) {
   const bool kept = std::exchange(keep_gradients_, false);
   by_input_ = &out.by_input;
@@ -265,7 +285,8 @@ std::map<std::string, std::vector<double>> Fp64Tape::gradients() const {
 std::vector<std::pair<std::string, Shape>> Fp64Tape::trained_shapes() const {
   std::vector<std::pair<std::string, Shape>> out;
   for (const auto& [id, name] : trained_)
-    if (std::none_of(out.begin(), out.end(), [&, wanted = std::string_view(name)](const auto& known) { return known.first == wanted; }))
+    if (std::none_of(out.begin(), out.end(),
+                     [&, wanted = std::string_view(name)](const auto& known) { return known.first == wanted; }))
       out.emplace_back(name, record_.shapes[at(id)]);
   return out;
 }

@@ -36,7 +36,8 @@ class Parameters {
   Recordings recordings_;
 };
 
-/// Derivatives of a number that follows from the loss's gradients, to first order: by value number, by cotangent number, by what a call alone makes of its input
+/// Derivatives of a number that follows from the loss's gradients, to first order: by value number, by cotangent
+/// number, by what a call alone makes of its input
 /// ("linear_1 dx"). Empty where it does not depend on it.
 struct GradientDerivative {
   std::vector<std::vector<double>> by_value, by_cotangent;
@@ -47,11 +48,12 @@ struct GradientDerivative {
 struct StepRecord {
   std::vector<RecordedCall> calls;
   std::vector<Shape> shapes;
-  std::deque<std::vector<double>> values;  ///< each stays where it is: evaluations read them there
+  std::deque<std::vector<double>> values;       ///< each stays where it is: evaluations read them there
   std::vector<std::vector<double>> cotangents;  ///< of the loss; empty for integers and what the loss does not see
-  std::map<int, int> moved;  ///< results of reshape() and take(): of which value
+  std::map<int, int> moved;                     ///< results of reshape() and take(): of which value
   double loss = 0;
-  std::map<std::string, std::vector<double>> gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
+  std::map<std::string, std::vector<double>>
+      gradients;  ///< "linear_1 dx": what a call added to its input's cotangent; if asked for
 
   GradientDerivative of_norm;  ///< of the 2-norm of the loss's gradient by all trained tensors, if traced
 
@@ -74,14 +76,16 @@ class Fp64Tape final : public Tape {
 
   /// Cotangents, of `weight` times the loss, of everything the loss depends on.
   void backward(double weight = 1);
-  /// Cotangents of `weight` times (loss + penalty n), where n, which is returned, is the 2-norm of the loss's gradients by all trained
-  /// tensors together. Not finite where n is zero, as the derivative of the square root.
+  /// Cotangents of `weight` times (loss + penalty n), where n, which is returned, is the 2-norm of the loss's gradients
+  /// by all trained tensors together. Not finite where n is zero, as the derivative of the square root.
   double backward_with_penalty(double weight, double penalty);
   /// Before backward(): puts StepRecord::norm_by_... on record, at about twice the cost of a step.
   void trace_gradient_norm();
-  /// Instead of backward(): the cotangents of the loss itself, from which derivative_of_gradients() starts as often as wanted.
+  /// Instead of backward(): the cotangents of the loss itself, from which derivative_of_gradients() starts as often as
+  /// wanted.
   void begin_derivatives();
-  /// Of the sum over the trained tensors named of <direction, gradient of the loss>. Each at about the cost of two backwards.
+  /// Of the sum over the trained tensors named of <direction, gradient of the loss>. Each at about the cost of two
+  /// backwards.
   GradientDerivative derivative_of_gradients(const std::map<std::string, std::vector<double>>& directions);
   /// backward(), then one step of gradient descent on the parameters.
   void backward_and_update(double rate);
@@ -102,12 +106,13 @@ class Fp64Tape final : public Tape {
 
  private:
   struct Entry {
-    int from = -1, to = -1;            ///< of a take
-    std::vector<std::int64_t> map;     ///< empty: a reshape
-    std::size_t call = 0;              ///< of a call
+    int from = -1, to = -1;         ///< of a take
+    std::vector<std::int64_t> map;  ///< empty: a reshape
+    std::size_t call = 0;           ///< of a call
     std::unique_ptr<Evaluation> evaluation;
-    std::unique_ptr<SecondEvaluation> second;   ///< once asked for: what does not change with the direction is evaluated once
-    std::vector<std::string> directed = {};     ///< whose directions it has
+    std::unique_ptr<SecondEvaluation>
+        second;  ///< once asked for: what does not change with the direction is evaluated once
+    std::vector<std::string> directed = {};  ///< whose directions it has
   };
   int push(const Shape& shape, std::vector<double> values);
   std::vector<double>& cotangent(int id);
@@ -115,7 +120,8 @@ class Fp64Tape final : public Tape {
   void walk_back(bool first_of_two);
   void trace_derivative(GradientDerivative& out);
   double begin_penalty(double weight, std::vector<std::vector<double>>& of_cotangents);
-  void differentiate_backward(Entry& entry, std::vector<std::vector<double>>& of_cotangents, std::vector<std::vector<double>>& of_values);
+  void differentiate_backward(Entry& entry, std::vector<std::vector<double>>& of_cotangents,
+                              std::vector<std::vector<double>>& of_values);
 
   Parameters& parameters_;
   StepRecord record_;

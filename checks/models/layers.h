@@ -65,7 +65,8 @@ inline Var repeated(Tape& t, Var x, std::int64_t rows, std::int64_t columns) {
 }
 
 /// [a, b, c, d] to [a, c, b, d] with the two middle axes exchanged, seen as `shape`.
-inline Var exchanged(Tape& t, Var x, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d, const Shape& shape) {
+inline Var exchanged(Tape& t, Var x, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d,
+                     const Shape& shape) {
   std::vector<std::int64_t> map;
   for (std::int64_t i = 0; i < a; ++i)
     for (std::int64_t k = 0; k < c; ++k)
@@ -77,9 +78,13 @@ inline Var exchanged(Tape& t, Var x, std::int64_t a, std::int64_t b, std::int64_
 /// Self-attention over [passages * time, D] by heads, each row seeing those of its passage before it.
 inline Var causal_attention(Tape& t, const std::string& name, Var x, std::int64_t heads, std::int64_t time) {
   const std::int64_t rows = t.shape(x)[0] / time, width = t.shape(x)[1], each = width / heads;
-  if (width % heads != 0) throw Error("heads, got " + std::to_string(heads) + " of " + std::to_string(width) + " columns, want a divisor");
-  if (t.shape(x)[0] % time != 0) throw Error("input, got " + t.shape(x).str() + ", want passages of " + std::to_string(time) + " rows");
-  const auto by_heads = [&](const char* which) { return exchanged(t, linear(t, name + "." + which, x, width), rows, time, heads, each, {rows, heads, time, each}); };
+  if (width % heads != 0)
+    throw Error("heads, got " + std::to_string(heads) + " of " + std::to_string(width) + " columns, want a divisor");
+  if (t.shape(x)[0] % time != 0)
+    throw Error("input, got " + t.shape(x).str() + ", want passages of " + std::to_string(time) + " rows");
+  const auto by_heads = [&](const char* which) {
+    return exchanged(t, linear(t, name + "." + which, x, width), rows, time, heads, each, {rows, heads, time, each});
+  };
   const Var q = by_heads("q"), k = by_heads("k"), v = by_heads("v");
   const Var o = t.call("attention", {{"q", q}, {"k", k}, {"v", v}});
   return linear(t, name + ".out", exchanged(t, o, rows, heads, time, each, {rows * time, width}), width);

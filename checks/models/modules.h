@@ -12,7 +12,8 @@
 
 namespace ampcheck::checks::models {
 
-/// What a layer makes of one tensor. Names of layers are those of their trained tensors: one layer called twice shares them.
+/// What a layer makes of one tensor. Names of layers are those of their trained tensors: one layer called twice shares
+/// them.
 using Module = std::function<Var(Tape&, Var)>;
 
 /// [N, K] to [N, outputs].
@@ -42,7 +43,9 @@ struct RmsNorm {
 struct Embedding {
   std::string name;
   std::int64_t rows, columns;
-  Var operator()(Tape& t, Var index) const { return t.call("embedding", {{"weight", t.weight(name + ".weight", {rows, columns}, 4)}, {"index", index}}); }
+  Var operator()(Tape& t, Var index) const {
+    return t.call("embedding", {{"weight", t.weight(name + ".weight", {rows, columns}, 4)}, {"index", index}});
+  }
 };
 
 /// Self-attention over [passages * time, D], each row seeing those of its passage before it.

@@ -17,7 +17,9 @@ constexpr double kRate = 0.2;
 constexpr std::int64_t kImages = 8, kPassages = 4;
 
 Digits first_digits(Digits digits) {
-  if (std::ssize(digits.classes) < kImages) throw Error("[digits net] images, got " + std::to_string(digits.classes.size()) + ", want at least " + std::to_string(kImages));
+  if (std::ssize(digits.classes) < kImages)
+    throw Error("[digits net] images, got " + std::to_string(digits.classes.size()) + ", want at least " +
+                std::to_string(kImages));
   digits.pixels.resize(digits.pixels.size() / digits.classes.size() * kImages);
   digits.classes.resize(kImages);
   return digits;
@@ -41,7 +43,8 @@ NetRun train(std::string_view name, const std::function<void(Tape&)>& model) {
 std::span<const std::string_view> net_names() { return kNames; }
 
 NetRun run_net(std::string_view name, const std::filesystem::path& folder) {
-  if (name == kNames[0]) return train(name, [data = first_digits(read_digits(folder))](Tape& tape) { digits_model(tape, data); });
+  if (name == kNames[0])
+    return train(name, [data = first_digits(read_digits(folder))](Tape& tape) { digits_model(tape, data); });
   if (name == kNames[1]) {
     const Text text = read_text(folder);
     Passages passages;

@@ -22,8 +22,8 @@ struct NetRun {
 /// Names of the nets: "digits", "text".
 std::span<const std::string_view> net_names();
 
-/// Trains a net for kSteps steps on the data in `folder`; the same bits at each call. EnvironmentError if this build lacks
-/// one of its ops or the data is not there.
+/// Trains a net for kSteps steps on the data in `folder`; the same bits at each call. EnvironmentError if this build
+/// lacks one of its ops or the data is not there.
 NetRun run_net(std::string_view name, const std::filesystem::path& folder);
 
 }  // namespace ampcheck::checks::models

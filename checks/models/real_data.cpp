@@ -37,12 +37,15 @@ std::vector<fs::path> standard_places() {
 
 std::ifstream open(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw EnvironmentError("[real data] file, got none readable at " + file.string() + ", want it there (--data DIR names another folder)");
+  if (!in)
+    throw EnvironmentError("[real data] file, got none readable at " + file.string() +
+                           ", want it there (--data DIR names another folder)");
   return in;
 }
 
 [[noreturn]] void fail_line(const fs::path& file, std::size_t line, const std::string& got) {
-  throw Error("[real data] " + file.string() + " line " + std::to_string(line) + ", got " + got + ", want 64 pixels from 0 to 16 and a class from 0 to 9");
+  throw Error("[real data] " + file.string() + " line " + std::to_string(line) + ", got " + got +
+              ", want 64 pixels from 0 to 16 and a class from 0 to 9");
 }
 
 }  // namespace
@@ -50,15 +53,19 @@ std::ifstream open(const fs::path& file) {
 fs::path find_data(const std::string& chosen) {
   std::vector<fs::path> places;
   const char* variable = std::getenv("AMPCHECK_DATA");
-  if (!chosen.empty()) places.emplace_back(chosen);
-  else if (variable != nullptr && *variable != '\0') places.emplace_back(variable);
-  else places = standard_places();
+  if (!chosen.empty())
+    places.emplace_back(chosen);
+  else if (variable != nullptr && *variable != '\0')
+    places.emplace_back(variable);
+  else
+    places = standard_places();
   std::string list;
   for (const fs::path& place : places) {
     if (holds_data(place)) return place;
     list += (list.empty() ? "" : " or ") + place.string();
   }
-  throw EnvironmentError(std::string("[real data] ") + kDigitsFile + " and " + kTextFile + ", got neither folder nor both files at " + list +
+  throw EnvironmentError(std::string("[real data] ") + kDigitsFile + " and " + kTextFile +
+                         ", got neither folder nor both files at " + list +
                          ", want a folder with both, named by --data DIR or AMPCHECK_DATA");
 }
 
@@ -73,11 +80,14 @@ Digits read_digits(const fs::path& folder) {
       int value = -1;
       const auto [after, error] = std::from_chars(from, end, value);
       const bool last = column == kPixels;
-      if (error != std::errc{} || value < 0 || value > (last ? static_cast<int>(kClasses) - 1 : static_cast<int>(kWhite)) ||
+      if (error != std::errc{} || value < 0 ||
+          value > (last ? static_cast<int>(kClasses) - 1 : static_cast<int>(kWhite)) ||
           (!last && (after == end || *after != ',')))
         fail_line(file, number, "'" + std::string(from, end) + "' at column " + std::to_string(column + 1));
-      if (last) out.classes.push_back(value);
-      else out.pixels.push_back(value / kWhite);
+      if (last)
+        out.classes.push_back(value);
+      else
+        out.pixels.push_back(value / kWhite);
       from = last ? after : after + 1;
     }
     if (from != end && *from != '\r') fail_line(file, number, "'" + std::string(from, end) + "' after the class");

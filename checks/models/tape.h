@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is written against: calls of built-in ops on tensors, moves of elements, and a loss. The same model then runs on
-// any tape: in fp64 by the formulas (checks/models/fp64_tape.h), or by the kernels under autocast (checks/train/graph.h).
-// Regions of autocast (src/amp/autocast.h) and of no_grad (src/amp/grad_mode.h) that a model opens hold on every tape; fp64 is exempt from the former.
+// What a model is written against: calls of built-in ops on tensors, moves of elements, and a loss. The same model then
+// runs on any tape: in fp64 by the formulas (checks/models/fp64_tape.h), or by the kernels under autocast
+// (checks/train/graph.h). Regions of autocast (src/amp/autocast.h) and of no_grad (src/amp/grad_mode.h) that a model
+// opens hold on every tape; fp64 is exempt from the former.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class Tape {
   virtual Var data(const Shape& shape, std::vector<double> values) = 0;
   /// A trained tensor that starts at `offset` + `scale` times normal numbers of its own stream.
   virtual Var parameter(const std::string& name, const Shape& shape, double offset, double scale) = 0;
-  /// Calls a built-in op, or one of use_op(), on its inputs by name; attributes not given have their defaults. EnvironmentError if this build
-  /// has no such op, Error for inputs that do not fit its signature.
+  /// Calls a built-in op, or one of use_op(), on its inputs by name; attributes not given have their defaults.
+  /// EnvironmentError if this build has no such op, Error for inputs that do not fit its signature.
   virtual Var call(const std::string& op, const std::vector<std::pair<std::string, Var>>& inputs,
                    const std::vector<std::pair<std::string, double>>& attributes = {}) = 0;
   /// The same elements under another shape.
@@ -38,7 +39,8 @@ class Tape {
   /// y[i] = x[map[i]]: transposed, repeated or picked elements.
   virtual Var take(Var x, const std::vector<std::int64_t>& map, const Shape& shape) = 0;
   virtual const Shape& shape(Var x) const = 0;
-  /// The same elements in another dtype, as a tensor's .to() or .float(); itself where it has that dtype, and on a tape in fp64.
+  /// The same elements in another dtype, as a tensor's .to() or .float(); itself where it has that dtype, and on a tape
+  /// in fp64.
   virtual Var to(Var x, Dtype) { return x; }
   virtual Dtype dtype(Var) const { return Dtype::fp64; }
   /// Whose regions of autocast its calls follow.
@@ -49,11 +51,13 @@ class Tape {
   /// A trained tensor: normal numbers / sqrt(fan_in) at the start.
   Var weight(const std::string& name, const Shape& shape, std::int64_t fan_in);
   /// A trained tensor that starts at one value throughout.
-  Var constant_start(const std::string& name, const Shape& shape, double value) { return parameter(name, shape, value, 0); }
+  Var constant_start(const std::string& name, const Shape& shape, double value) {
+    return parameter(name, shape, value, 0);
+  }
 };
 
 /// The values that a parameter starts at: a stream of its own for each net, name and seed.
-std::vector<double> initial_values(const std::string& net, std::uint64_t seed, const std::string& name, const Shape& shape,
-                                   double offset, double scale);
+std::vector<double> initial_values(const std::string& net, std::uint64_t seed, const std::string& name,
+                                   const Shape& shape, double offset, double scale);
 
 }  // namespace ampcheck::checks::models

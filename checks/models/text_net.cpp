@@ -40,7 +40,8 @@ Var llama_block(Tape& t, Var x) {
   const Var gate = unary(t, "silu", linear(t, "block2.attention_gate", normed, kWidth));
   x = add(t, x, linear(t, "block2.out", mul(t, attention(t, "block2", normed), gate), kWidth));
   const Var in = rms_norm(t, "block2.norm2", x);
-  const Var inner = t.call("swiglu", {{"gate", linear(t, "block2.gate", in, kInner)}, {"up", linear(t, "block2.up", in, kInner)}});
+  const Var inner =
+      t.call("swiglu", {{"gate", linear(t, "block2.gate", in, kInner)}, {"up", linear(t, "block2.up", in, kInner)}});
   return add(t, x, linear(t, "block2.down", inner, kWidth));
 }
 
@@ -51,14 +52,17 @@ Var z_loss(Tape& t, Var logits) {
 }
 
 Var embedded(Tape& t, const std::string& name, std::int64_t rows, const std::vector<double>& index) {
-  return t.call("embedding", {{"weight", t.weight(name, {rows, kWidth}, 4)}, {"index", t.data({std::ssize(index)}, index)}});
+  return t.call("embedding",
+                {{"weight", t.weight(name, {rows, kWidth}, 4)}, {"index", t.data({std::ssize(index)}, index)}});
 }
 
 }  // namespace
 
 void add_passage(Passages& out, const Text& text, std::int64_t at, std::int64_t of) {
   const std::int64_t length = std::ssize(text.tokens);
-  if (length < of * (kTime + 1)) throw Error("[text net] text, got " + std::to_string(length) + " characters, want at least " + std::to_string(of * (kTime + 1)));
+  if (length < of * (kTime + 1))
+    throw Error("[text net] text, got " + std::to_string(length) + " characters, want at least " +
+                std::to_string(of * (kTime + 1)));
   const auto from = static_cast<std::size_t>((2 * at + 1) * (length - kTime - 1) / (2 * of));
   for (std::size_t i = 0; i < kTime; ++i) {
     out.tokens.push_back(static_cast<double>(text.tokens[from + i]));
@@ -74,7 +78,8 @@ void text_model(Tape& t, const Passages& batch, std::int64_t vocabulary) {
   const std::int64_t tokens = std::ssize(batch.tokens);
   const Var temperature = t.call("exp", {{"x", t.constant_start("log_temperature", {1, 1}, -0.25)}});
   const Var logits = t.call("div", {{"x", raw}, {"y", repeated(t, temperature, tokens, vocabulary)}});
-  const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({tokens}, batch.next)}}, {{"label_smoothing", kSmoothing}});
+  const Var losses = t.call("cross_entropy", {{"x", logits}, {"target", t.data({tokens}, batch.next)}},
+                            {{"label_smoothing", kSmoothing}});
   t.add_loss(mean_all(t, losses), 1);
   t.add_loss(z_loss(t, logits), kZLoss);
 }

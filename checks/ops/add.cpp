@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
 // The definition of `add`: the template of all the others. To write an op of your own, copy the three files
-// kernels/add.cu, reference/add.h and checks/ops/add.cpp, and put its word into AMPCHECK_OPS in CMakeLists.txt. Here everything
-// is written out; mul, div and the functions of one tensor take the same definition from checks/define/op_forms.h.
+// kernels/add.cu, reference/add.h and checks/ops/add.cpp, and put its word into AMPCHECK_OPS in CMakeLists.txt. Here
+// everything is written out; mul, div and the functions of one tensor take the same definition from
+// checks/define/op_forms.h.
 #include "reference/add.h"
 
 #include "checks/define/op_list.h"
@@ -23,7 +24,8 @@ OpDef add_op() {
       .precision = {.math = own_math()},
       // Row i of the result depends on row i of the inputs only.
       .launch = {.row_dim = "N", .row_independent = {"z", "dx", "dy"}},
-      // Autocast casts its inputs as torch's lists say of this operator; an op that torch does not have says .cast instead.
+      // Autocast casts its inputs as torch's lists say of this operator; an op that torch does not have says .cast
+      // instead.
       .torch_op = "add",
   };
   op.kernel = kernels::add_kernel();

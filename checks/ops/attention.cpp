@@ -19,7 +19,10 @@ OpDef attention_op() {
       .precision = {.math = own_math()},
       .launch = {.row_dim = "B H", .row_independent = {"o", "dq", "dk", "dv"}},
       .torch_op = "scaled_dot_product_attention",
-      .valid = [](const Dims&, const Attributes& attributes) { return attributes.integer("causal") == 0 || attributes.integer("causal") == 1; },
+      .valid =
+          [](const Dims&, const Attributes& attributes) {
+            return attributes.integer("causal") == 0 || attributes.integer("causal") == 1;
+          },
   };
   op.kernel = kernels::attention_kernel();
   using reference::Attention;
@@ -33,7 +36,9 @@ OpDef attention_op() {
   const auto by_total = [](const Attention& a) { return a.usual_adjoint(a.p_by_total(), Attention::Delta::p_dp); };
   const auto by_lse = [](const Attention& a) { return a.usual_adjoint(a.p_by_lse(), Attention::Delta::p_dp); };
   const auto flash = [](const Attention& a) { return a.usual_adjoint(a.p_by_lse(), Attention::Delta::g_o); };
-  const auto last = [](const Attention& a) { return a.usual_adjoint(a.p_by_lse(), Attention::Delta::p_dp, a.divided_last()); };
+  const auto last = [](const Attention& a) {
+    return a.usual_adjoint(a.p_by_lse(), Attention::Delta::p_dp, a.divided_last());
+  };
   const auto visible = [](const Attention& a) { return a.visible_only(); };
   op.forms = {{"p = e/l", form(Attention::Scale::scores, derived)},
               {"p = e/l, p (dp - sum p dp)", form(Attention::Scale::scores, by_total)},

@@ -10,8 +10,7 @@ namespace ampcheck::checks {
 OpDef div_op() {
   OpDef op = binary_op("div", "z = x / y");
   op.kernel = kernels::div_kernel();
-  op.forms = {binary_form("-g z / y", reference::div),
-              binary_form("-g (z / y)", reference::div_by_slope),
+  op.forms = {binary_form("-g z / y", reference::div), binary_form("-g (z / y)", reference::div_by_slope),
               binary_form("-g x / y^2", reference::div_by_square)};
   return op;
 }

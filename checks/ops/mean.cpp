@@ -17,7 +17,10 @@ OpDef mean_op() {
       .dims = {{"N", {5, 64, 2}}, {"D", {7, 129, 1025}}},
       .precision = {.math = own_math()},
       .torch_op = "mean",
-      .valid = [](const Dims&, const Attributes& attributes) { return attributes.integer("axis") == -1 || attributes.integer("axis") == 0; },
+      .valid =
+          [](const Dims&, const Attributes& attributes) {
+            return attributes.integer("axis") == -1 || attributes.integer("axis") == 0;
+          },
   };
   op.kernel = kernels::mean_kernel();
   op.forms = {{"mean", [](reference::FormulaCall& call) {

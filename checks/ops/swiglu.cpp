@@ -21,7 +21,8 @@ OpDef swiglu_op() {
   op.kernel = kernels::swiglu_kernel();
   using reference::Expr;
   const auto form = [](Expr (*silu)(Expr)) {
-    return [silu](reference::FormulaCall& call) { call.output("y", reference::swiglu(call["gate"], call["up"], silu)); };
+    return
+        [silu](reference::FormulaCall& call) { call.output("y", reference::swiglu(call["gate"], call["up"], silu)); };
   };
   op.forms = {{"x s", form(reference::silu)},
               {"g s (1 + x (1 - s))", form(reference::silu_usual_adjoint)},

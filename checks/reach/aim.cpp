@@ -14,17 +14,22 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kLargest = 512;      ///< elements of the largest input of a case that is looked at
-constexpr std::size_t kMostAims = 8;        ///< sites of one op and storage type that are aimed at
+constexpr std::int64_t kLargest = 512;  ///< elements of the largest input of a case that is looked at
+constexpr std::size_t kMostAims = 8;    ///< sites of one op and storage type that are aimed at
 
 bool small(const OpSignature& signature, const OpCall& call) {
-  return std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) { return !call.has(spec) || call.shape(spec).count() <= kLargest; });
+  return std::all_of(signature.inputs.begin(), signature.inputs.end(),
+                     [&](const TensorSpec& spec) { return !call.has(spec) || call.shape(spec).count() <= kLargest; });
 }
 
 /// What of a call decides which formula is recorded, apart from its extents.
 std::string variant_of(const OpCall& call) {
   std::string out;
-  for (const auto& [name, value] : call.attributes.all()) out += name + "=" + (std::holds_alternative<double>(value) ? number_text(std::get<double>(value)) : std::get<std::string>(value)) + ",";
+  for (const auto& [name, value] : call.attributes.all())
+    out +=
+        name + "=" +
+        (std::holds_alternative<double>(value) ? number_text(std::get<double>(value)) : std::get<std::string>(value)) +
+        ",";
   for (const std::string& name : call.absent) out += "-" + name;
   return out;
 }
@@ -168,10 +173,14 @@ std::vector<Unseen> unseen_roundings(const std::vector<Case>& cases, const std::
     if (!done.insert(first.op).second || found == coverage.end()) continue;
     for (int p = 0; p < reference::kPrimitives; ++p) {
       const auto primitive = static_cast<reference::Primitive>(p);
-      if (!found->second.knows(reference::name(primitive)) || found->second.share(reference::name(primitive)) >= kVisibleShare) continue;
+      if (!found->second.knows(reference::name(primitive)) ||
+          found->second.share(reference::name(primitive)) >= kVisibleShare)
+        continue;
       std::set<std::string> variants;
       for (const Case& item : cases) {
-        if (item.op != first.op || item.call.layout != "dense" || !small(item.op->signature, item.call) || !variants.insert(variant_of(item.call)).second) continue;
+        if (item.op != first.op || item.call.layout != "dense" || !small(item.op->signature, item.call) ||
+            !variants.insert(variant_of(item.call)).second)
+          continue;
         if (!has(*item.op, item.call, primitive)) continue;
         out.push_back({item.op, item.call, primitive});
         break;
@@ -183,20 +192,24 @@ std::vector<Unseen> unseen_roundings(const std::vector<Case>& cases, const std::
 
 }  // namespace
 
-std::vector<Aimed> aimed_at_roundings(const std::vector<Case>& cases, const std::map<std::string, Coverage>& coverage, const std::atomic<bool>* cancel) {
+std::vector<Aimed> aimed_at_roundings(const std::vector<Case>& cases, const std::map<std::string, Coverage>& coverage,
+                                      const std::atomic<bool>* cancel) {
   const std::vector<Unseen> unseen = unseen_roundings(cases, coverage);
   std::vector<Aimed> out(unseen.size());
   for_each_possible(unseen.size(), cancel, [&](std::size_t k) {
     const Unseen& at = unseen[k];
     out[k].op = at.op, out[k].storage = at.call.storage;
     out[k].aims.push_back(aim_at_rounding(*at.op, at.call, at.primitive, kVisibleShare));
-    for (const std::string& range : out[k].aims.front().ranges) add_calls(at.op->signature, at.call, range, out[k].calls);
+    for (const std::string& range : out[k].aims.front().ranges)
+      add_calls(at.op->signature, at.call, range, out[k].calls);
   });
   // What was not found in one line an op.
   std::vector<Aimed> joined;
   for (Aimed& one : out) {
     if (one.op == nullptr) continue;
-    const auto alike = std::find_if(joined.begin(), joined.end(), [&](const Aimed& a) { return a.op == one.op && a.storage == one.storage && a.calls.empty() && one.calls.empty(); });
+    const auto alike = std::find_if(joined.begin(), joined.end(), [&](const Aimed& a) {
+      return a.op == one.op && a.storage == one.storage && a.calls.empty() && one.calls.empty();
+    });
     if (alike == joined.end()) {
       joined.push_back(std::move(one));
       continue;
@@ -212,17 +225,24 @@ namespace {
 /// "x from 1235.5 to 1239.5" of a regime's name.
 std::string range_words(const OpSignature& signature, const std::string& range) {
   std::string out;
-  for (const AimedInput& aim : parse_aimed_range(signature, range)) out += fmt::format("{}{} from {} to {}", out.empty() ? "" : " and ", aim.input, number_text(aim.low), number_text(aim.high));
+  for (const AimedInput& aim : parse_aimed_range(signature, range))
+    out += fmt::format("{}{} from {} to {}", out.empty() ? "" : " and ", aim.input, number_text(aim.low),
+                       number_text(aim.high));
   return out;
 }
 
 std::string line_of(const OpDef& op, const Aim& aim) {
-  const char* const what = aim.kind == Aim::Kind::side ? "is never the case" : aim.kind == Aim::Kind::term ? "is below the rounding of the rest" : "makes less than 1 % of any interval";
+  const char* const what = aim.kind == Aim::Kind::side   ? "is never the case"
+                           : aim.kind == Aim::Kind::term ? "is below the rounding of the rest"
+                                                         : "makes less than 1 % of any interval";
   const std::string words = (aim.kind == Aim::Kind::rounding ? "the rounding of " : "") + aim.words;
   std::string where;
-  for (const std::string& range : aim.ranges) where += (where.empty() ? "" : ", and ") + range_words(op.signature, range);
-  if (!where.empty()) return fmt::format("{}: {} {} in the usual cases; aimed ones have {}", op.signature.name, words, what, where);
-  return fmt::format("{}: {} {} at any data looked at{}", op.signature.name, words, what, aim.kind == Aim::Kind::rounding ? "" : ", so nobody judged it there");
+  for (const std::string& range : aim.ranges)
+    where += (where.empty() ? "" : ", and ") + range_words(op.signature, range);
+  if (!where.empty())
+    return fmt::format("{}: {} {} in the usual cases; aimed ones have {}", op.signature.name, words, what, where);
+  return fmt::format("{}: {} {} at any data looked at{}", op.signature.name, words, what,
+                     aim.kind == Aim::Kind::rounding ? "" : ", so nobody judged it there");
 }
 
 }  // namespace
@@ -245,9 +265,14 @@ std::vector<std::string> aimed_notes(const std::vector<Aimed>& aimed, bool all) 
     }
   std::vector<std::string> out;
   for (const Line& line : lines)
-    out.push_back(fmt::format("{} ({}){}", line.text, fmt::join(line.types, " "), line.tried == 0 ? "" : fmt::format("; {} ranges of the inputs were tried besides the cases", line.tried)));
+    out.push_back(fmt::format(
+        "{} ({}){}", line.text, fmt::join(line.types, " "),
+        line.tried == 0 ? "" : fmt::format("; {} ranges of the inputs were tried besides the cases", line.tried)));
   for (const Aimed& one : aimed)
-    if (one.not_aimed > 0) out.push_back(fmt::format("{}: {} further places of its formula that no case shows in {} were not aimed at: at most {} of a kind are", one.op->signature.name, one.not_aimed, name(one.storage), kMostAims));
+    if (one.not_aimed > 0)
+      out.push_back(fmt::format(
+          "{}: {} further places of its formula that no case shows in {} were not aimed at: at most {} of a kind are",
+          one.op->signature.name, one.not_aimed, name(one.storage), kMostAims));
   return out;
 }
 

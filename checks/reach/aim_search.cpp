@@ -12,8 +12,10 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::size_t kMostRanges = 2;      ///< data regimes for one site
-constexpr double kShows = 2, kPlain = 64;   ///< a term so many intervals wide shows, and one of so many shows in all its digits but the last
+constexpr std::size_t kMostRanges = 2;  ///< data regimes for one site
+constexpr double
+    kShows = 2,
+    kPlain = 64;  ///< a term so many intervals wide shows, and one of so many shows in all its digits but the last
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// A number of nine digits: they tell the numbers of fp32 apart, and read better.
@@ -25,13 +27,14 @@ double short_number(double value) {
   return out;
 }
 
-/// Seeks data at which a cost falls to a goal: each input in turn is drawn from every binade of either sign and from around zero, and the best stays;
-/// then its range is narrowed.
+/// Seeks data at which a cost falls to a goal: each input in turn is drawn from every binade of either sign and from
+/// around zero, and the best stays; then its range is narrowed.
 class Search {
  public:
   using Cost = std::function<double(const std::vector<AimedInput>&)>;
   /// Ends at `enough`; `coarse`: the step between exponents far from 1.
-  Search(Target& target, Cost cost, double good, double enough, int coarse, bool narrows) : target_(target), cost_(std::move(cost)), good_(good), enough_(enough), coarse_(coarse), narrows_(narrows) {}
+  Search(Target& target, Cost cost, double good, double enough, int coarse, bool narrows)
+      : target_(target), cost_(std::move(cost)), good_(good), enough_(enough), coarse_(coarse), narrows_(narrows) {}
 
   /// Nothing where no data comes to `good`.
   std::optional<std::vector<AimedInput>> run() {
@@ -57,8 +60,10 @@ class Search {
     std::vector<AimedInput> aims = aims_;
     const auto known = std::find_if(aims.begin(), aims.end(), [&](const AimedInput& a) { return a.input == input; });
     const AimedInput aim{input, short_number(low), short_number(high)};
-    if (known == aims.end()) aims.push_back(aim);
-    else *known = aim;
+    if (known == aims.end())
+      aims.push_back(aim);
+    else
+      *known = aim;
     ++tried_;
     if (const double cost = cost_(aims); cost < found_) found_ = cost, here_ = std::move(aims);
   }
@@ -79,7 +84,8 @@ class Search {
   /// Moderate sizes first: of equals the first stays.
   void scan(const TensorSpec& spec) {
     const FloatFormat& type = target_.format_of(spec);
-    const int highest = type.max_exponent() - 1, lowest = std::ilogb(type.min_subnormal()) + 2, step = highest - lowest < 50 ? 1 : coarse_;
+    const int highest = type.max_exponent() - 1, lowest = std::ilogb(type.min_subnormal()) + 2,
+              step = highest - lowest < 50 ? 1 : coarse_;
     found_ = best_;
     for (int far = 0; far <= std::max(highest, -lowest) && found_ > enough_; far += far < 16 ? 1 : step)
       for (const int exponent : {far, -far}) {
@@ -94,7 +100,8 @@ class Search {
   void narrow(const TensorSpec& spec) {
     constexpr int kDepth = 24, kParts = 8;
     for (int depth = 0; depth < kDepth && best_ > good_; ++depth) {
-      const auto aim = std::find_if(aims_.begin(), aims_.end(), [&](const AimedInput& a) { return a.input == spec.name; });
+      const auto aim =
+          std::find_if(aims_.begin(), aims_.end(), [&](const AimedInput& a) { return a.input == spec.name; });
       if (aim == aims_.end()) return;
       const double low = aim->low, part = (aim->high - aim->low) / kParts;
       const double before = best_;
@@ -118,7 +125,8 @@ class Search {
 /// A finite range of a piece, at the end that it has.
 std::optional<std::pair<double, double>> bounded(std::pair<double, double> piece, const FloatFormat& type) {
   const double most = type.max_finite() / 2;
-  if (piece.first > most || piece.second < -most || (std::isinf(piece.first) && std::isinf(piece.second))) return std::nullopt;
+  if (piece.first > most || piece.second < -most || (std::isinf(piece.first) && std::isinf(piece.second)))
+    return std::nullopt;
   if (std::isinf(piece.first)) piece.first = piece.second - std::max(std::fabs(piece.second), 1.0);
   if (std::isinf(piece.second)) piece.second = piece.first + std::max(std::fabs(piece.first), 1.0);
   return std::pair(std::max(piece.first, -most), std::min(piece.second, most));
@@ -129,7 +137,9 @@ void solve(Target& target, const Site& side, Aim& out) {
   const auto typical = [&](int node) { return target.typical(node); };
   for (const TensorSpec* const spec : target.inputs()) {
     target.set({});
-    const std::optional<Pieces> pieces = preimage_of_condition(*target.recording().graph, side.node, side.kind == Site::Kind::yes, target.recording().inputs.at(spec->name).id, typical);
+    const std::optional<Pieces> pieces =
+        preimage_of_condition(*target.recording().graph, side.node, side.kind == Site::Kind::yes,
+                              target.recording().inputs.at(spec->name).id, typical);
     if (!pieces) continue;
     for (const auto& piece : *pieces) {
       const auto range = bounded(piece, target.format_of(*spec));
@@ -154,7 +164,8 @@ void search(Target& target, const Site& site, Aim& out) {
     const double share = target.values().share(site, target.intervals());
     return share > 0 && std::isfinite(share) ? 1 / share : kInfinity;
   };
-  Search seek(target, side ? Search::Cost(distance) : Search::Cost(drowned), side ? 0 : 1 / kShows, side ? 0 : 1 / kPlain, side ? 2 : 4, side);
+  Search seek(target, side ? Search::Cost(distance) : Search::Cost(drowned), side ? 0 : 1 / kShows,
+              side ? 0 : 1 / kPlain, side ? 2 : 4, side);
   const auto aims = seek.run();
   out.tried += seek.tried();
   if (aims) out.ranges.push_back(aimed_range(*aims));

@@ -5,14 +5,15 @@
 #include <cmath>
 #include <limits>
 
-#include "checks/reach/coverage.h"
 #include "checks/data/regimes.h"
+#include "checks/reach/coverage.h"
 
 namespace ampcheck::checks {
 
 Target::Target(const OpDef& op, const OpCall& call) : call_(call), run_(op, call_, options_), values_(recording()) {
   for (const auto& [name, values] : run_.reference.inputs()) values_.set(name, values);
-  for (const auto& [name, values] : run_.cotangents(relations_probe(call_))) values_.set(name, values);  // full mantissas: sums of them round
+  for (const auto& [name, values] : run_.cotangents(relations_probe(call_)))
+    values_.set(name, values);  // full mantissas: sums of them round
   inputs_ = run_.reference.inputs();
 }
 
@@ -20,7 +21,8 @@ std::vector<const TensorSpec*> Target::inputs() {
   std::vector<const TensorSpec*> out;
   for (const TensorSpec& spec : run_.op.signature.inputs)
     if (recording().inputs.contains(spec.name)) out.push_back(&spec);
-  std::stable_sort(out.begin(), out.end(), [&](const auto* a, const auto* b) { return call_.shape(*a).count() > call_.shape(*b).count(); });
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const auto* a, const auto* b) { return call_.shape(*a).count() > call_.shape(*b).count(); });
   return out;
 }
 
@@ -37,8 +39,10 @@ void Target::set(const std::vector<AimedInput>& aims) {
   }
 }
 
-std::unique_ptr<reference::BallEvaluator> Target::balls_of(const std::vector<reference::Expr>& targets, reference::Switches switches) {
-  auto out = std::make_unique<reference::BallEvaluator>(*recording().graph, arithmetic_of(run_.op.signature, call_), targets, switches);
+std::unique_ptr<reference::BallEvaluator> Target::balls_of(const std::vector<reference::Expr>& targets,
+                                                           reference::Switches switches) {
+  auto out = std::make_unique<reference::BallEvaluator>(*recording().graph, arithmetic_of(run_.op.signature, call_),
+                                                        targets, switches);
   for (const auto& [name, node] : recording().inputs) out->set(node, inputs_.at(name));
   for (const auto& [name, node] : recording().cotangents) out->set(node, run_.reference.cotangents().at(name));
   out->run(targets);
@@ -55,7 +59,8 @@ std::map<std::string, Interval> Target::intervals() {
   const auto balls = balls_of(results());
   std::map<std::string, Interval> out;
   for (const auto* list : {&recording().outputs, &recording().gradients})
-    for (const auto& [name, node] : *list) out.emplace(name, interval_of(balls->result(node), dtype_of_written(name), recording().form, true));
+    for (const auto& [name, node] : *list)
+      out.emplace(name, interval_of(balls->result(node), dtype_of_written(name), recording().form, true));
   return out;
 }
 
@@ -73,7 +78,8 @@ double Target::rounding_share(reference::Primitive primitive) {
   for (const reference::Expr& node : results()) {
     const reference::Ball &wide = all->result(node), &narrow = without->result(node);
     for (std::int64_t i = 0; i < wide.count() && wide.r; ++i)
-      if (wide.r[i] > 0 && std::isfinite(wide.r[i]) && judged_by_interval(wide, i)) share = std::max(share, 1 - (narrow.r ? narrow.r[i] : 0.0) / wide.r[i]);
+      if (wide.r[i] > 0 && std::isfinite(wide.r[i]) && judged_by_interval(wide, i))
+        share = std::max(share, 1 - (narrow.r ? narrow.r[i] : 0.0) / wide.r[i]);
   }
   return share;
 }

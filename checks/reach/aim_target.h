@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first form of an op at one call, on the reference alone, with data that is changed until it shows something (checks/reach/aim.h).
+// The first form of an op at one call, on the reference alone, with data that is changed until it shows something
+// (checks/reach/aim.h).
 #pragma once
 
 #include <map>
@@ -7,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "checks/data/aimed_range.h"
 #include "checks/case/case_run.h"
+#include "checks/data/aimed_range.h"
 #include "checks/reach/sites.h"
 
 namespace ampcheck::checks {
@@ -39,7 +40,8 @@ class Target {
   std::optional<Site> find(const Site& site);
 
  private:
-  std::unique_ptr<reference::BallEvaluator> balls_of(const std::vector<reference::Expr>& targets, reference::Switches switches = {});
+  std::unique_ptr<reference::BallEvaluator> balls_of(const std::vector<reference::Expr>& targets,
+                                                     reference::Switches switches = {});
   std::vector<reference::Expr> results();
   Dtype dtype_of_written(const std::string& name) const;
 

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <set>
 
+#include "checks/data/regimes.h"
 #include "checks/reach/sites.h"
 #include "reference/ball/ball.h"
 #include "reference/certify/certify.h"
 #include "reference/replay/replay.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 
@@ -27,7 +27,8 @@ std::int64_t largest_tensor(const OpSignature& signature, const OpCall& call) {
 
 /// Balls of outputs and gradients of the first form with some contributions switched off.
 std::vector<reference::Ball> evaluate(const reference::Recording& recording, const reference::Arithmetic& arithmetic,
-                                      const NamedValues& inputs, const NamedValues& cotangents, reference::Switches switches) {
+                                      const NamedValues& inputs, const NamedValues& cotangents,
+                                      reference::Switches switches) {
   std::vector<reference::Expr> targets = recording.output_nodes();
   for (const reference::Expr& node : recording.gradient_nodes()) targets.push_back(node);
   reference::BallEvaluator balls(*recording.graph, arithmetic, targets, switches);
@@ -44,7 +45,8 @@ double radius(const reference::Ball& ball, std::int64_t i) { return ball.r ? bal
 }  // namespace
 
 bool judged_by_interval(const reference::Ball& ball, std::int64_t i) {
-  return std::fabs(ball.v[i]) <= kFp32.max_finite() && (!ball.flags || (ball.flags[i] & (reference::kOverflowed | reference::kLeftRange)) == 0);
+  return std::fabs(ball.v[i]) <= kFp32.max_finite() &&
+         (!ball.flags || (ball.flags[i] & (reference::kOverflowed | reference::kLeftRange)) == 0);
 }
 
 std::vector<Contribution> Coverage::contributions() const {
@@ -56,8 +58,9 @@ std::vector<Contribution> Coverage::contributions() const {
 namespace {
 
 /// Which sides of its conditions a case took: "where yes" and "where no" of every `where`, seen (1) or not (0).
-void see_branches(const reference::Recording& recording, const std::vector<char>& needed, const reference::Arithmetic& arithmetic,
-                  const NamedValues& inputs, const NamedValues& cotangents, Coverage& out) {
+void see_branches(const reference::Recording& recording, const std::vector<char>& needed,
+                  const reference::Arithmetic& arithmetic, const NamedValues& inputs, const NamedValues& cotangents,
+                  Coverage& out) {
   std::vector<reference::Expr> conditions;
   for (std::size_t id = 0; id < needed.size(); ++id)
     if (needed[id] && recording.graph->node(static_cast<int>(id)).primitive == reference::Primitive::where)
@@ -79,8 +82,9 @@ void see_branches(const reference::Recording& recording, const std::vector<char>
 namespace {
 
 /// The largest share that the own rounding of each primitive has of a radius.
-void see_roundings(const reference::Recording& recording, const reference::Arithmetic& arithmetic, const NamedValues& inputs, const NamedValues& cotangents,
-                   const std::set<reference::Primitive>& used, Coverage& out) {
+void see_roundings(const reference::Recording& recording, const reference::Arithmetic& arithmetic,
+                   const NamedValues& inputs, const NamedValues& cotangents, const std::set<reference::Primitive>& used,
+                   Coverage& out) {
   if (used.empty()) return;
   const auto all = evaluate(recording, arithmetic, inputs, cotangents, {});
   for (const reference::Primitive primitive : used) {
@@ -89,7 +93,8 @@ void see_roundings(const reference::Recording& recording, const reference::Arith
     for (std::size_t t = 0; t < all.size(); ++t)
       for (std::int64_t i = 0; i < all[t].count(); ++i) {
         const double r = radius(all[t], i);
-        if (r > 0 && std::isfinite(r) && judged_by_interval(all[t], i)) share = std::max(share, 1 - radius(without[t], i) / r);
+        if (r > 0 && std::isfinite(r) && judged_by_interval(all[t], i))
+          share = std::max(share, 1 - radius(without[t], i) / r);
       }
     out.see(reference::name(primitive), share);
   }
@@ -108,8 +113,10 @@ Coverage coverage_of(const OpDef& op, const OpCall& call) {
   for (std::size_t id = 0; id < needed.size(); ++id) {
     const reference::Node& node = recording.graph->node(static_cast<int>(id));
     if (!needed[id]) continue;
-    if ((node.primitive >= reference::Primitive::add && node.primitive <= reference::Primitive::sigmoid && node.primitive != reference::Primitive::neg) ||
-        node.primitive == reference::Primitive::sum || node.primitive == reference::Primitive::matmul || node.primitive == reference::Primitive::put_add)
+    if ((node.primitive >= reference::Primitive::add && node.primitive <= reference::Primitive::sigmoid &&
+         node.primitive != reference::Primitive::neg) ||
+        node.primitive == reference::Primitive::sum || node.primitive == reference::Primitive::matmul ||
+        node.primitive == reference::Primitive::put_add)
       used.insert(node.primitive);
   }
   if (!run.reference.inputs_finite()) return out;
@@ -119,11 +126,13 @@ Coverage coverage_of(const OpDef& op, const OpCall& call) {
   see_roundings(recording, arithmetic, run.reference.inputs(), cotangents, used, out);
   // Sums of the small whole numbers of the first probe are exact: what rounds in those of full mantissas shows there.
   std::erase_if(used, [&](reference::Primitive p) { return out.share(reference::name(p)) >= kVisibleShare; });
-  if (const int probe = relations_probe(call); probe != 0 && !used.empty()) see_roundings(recording, arithmetic, run.reference.inputs(), run.cotangents(probe), used, out);
+  if (const int probe = relations_probe(call); probe != 0 && !used.empty())
+    see_roundings(recording, arithmetic, run.reference.inputs(), run.cotangents(probe), used, out);
   return out;
 }
 void calibrate(CaseRun& run, const LaunchResult& forward) {
-  if (largest_tensor(run.op.signature, run.call) > kLargest || !run.reference.inputs_finite() || !run.reference.tame()) return;
+  if (largest_tensor(run.op.signature, run.call) > kLargest || !run.reference.inputs_finite() || !run.reference.tame())
+    return;
   const reference::Recording& recording = run.reference.recording();
   const NamedValues cotangents = run.cotangents(0);
   const reference::Arithmetic arithmetic = arithmetic_of(run.op.signature, run.call);
@@ -135,9 +144,11 @@ void calibrate(CaseRun& run, const LaunchResult& forward) {
   std::vector<reference::Expr> targets = recording.output_nodes();
   for (const reference::Expr& node : recording.gradient_nodes()) targets.push_back(node);
 
-  // c: the largest share of the summation part that a replay in fp32 really uses, tripled (gradcheck's rule), at most 1.
+  // c: the largest share of the summation part that a replay in fp32 really uses, tripled (gradcheck's rule), at
+  // most 1.
   std::vector<double> c(targets.size(), 0);
-  for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise, reference::SumOrder::reversed}) {
+  for (const auto order : {reference::SumOrder::sequential, reference::SumOrder::lanes32, reference::SumOrder::pairwise,
+                           reference::SumOrder::reversed}) {
     const auto values = reference::replay(*recording.graph, leaves, targets, {order, nullptr});
     for (std::size_t t = 0; t < targets.size(); ++t)
       for (std::int64_t i = 0; i < full[t].count(); ++i) {
@@ -150,18 +161,23 @@ void calibrate(CaseRun& run, const LaunchResult& forward) {
   for (CheckResult& check : run.checks) {
     for (std::size_t t = 0; t < targets.size(); ++t) {
       const bool is_output = t < recording.outputs.size();
-      const std::string& tensor = is_output ? recording.outputs[t].first : recording.gradients[t - recording.outputs.size()].first;
-      if (check.name != (is_output ? "forward " + tensor : "backward " + tensor + " probe 0") || run.accumulates(tensor)) continue;
+      const std::string& tensor =
+          is_output ? recording.outputs[t].first : recording.gradients[t - recording.outputs.size()].first;
+      if (check.name != (is_output ? "forward " + tensor : "backward " + tensor + " probe 0") ||
+          run.accumulates(tensor))
+        continue;
       const double share = std::min(1.0, 3 * c[t]);
       reference::Ball narrow = full[t];
       narrow.r = reference::make_channel(narrow.count());
       for (std::int64_t i = 0; i < narrow.count(); ++i)
         narrow.r[i] = radius(fixed[t], i) + share * (radius(full[t], i) - radius(fixed[t], i));
       const GuardedTensor& got = (is_output ? forward : backward).written.at(tensor);
-      const Comparison comparison = compare(to_doubles(got.view()), interval_of(narrow, check.dtype, "calibrated", true));
+      const Comparison comparison =
+          compare(to_doubles(got.view()), interval_of(narrow, check.dtype, "calibrated", true));
       // Another form's algebra is not unusual: only what the deterministic interval of this form admits counts.
       const Comparison wide = compare(to_doubles(got.view()), interval_of(full[t], check.dtype, "deterministic", true));
-      check.unusual = std::max<std::int64_t>(0, static_cast<std::int64_t>(comparison.outside.size()) - static_cast<std::int64_t>(wide.outside.size()));
+      check.unusual = std::max<std::int64_t>(
+          0, static_cast<std::int64_t>(comparison.outside.size()) - static_cast<std::int64_t>(wide.outside.size()));
     }
   }
 }

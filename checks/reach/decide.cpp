@@ -16,10 +16,11 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr double kMost = 0.5;                     ///< such a share of an output decides it
-constexpr std::int64_t kLarge = 1 << 12;          ///< elements of a case that others may be too small for
-constexpr std::int64_t kLargest = 1 << 19;        ///< of one whose reference is evaluated at other data
-constexpr const char* kSharp[] = {"integers1", "positive", "ones", "spike"};  ///< sums that are exact in any order, or far from zero
+constexpr double kMost = 0.5;               ///< such a share of an output decides it
+constexpr std::int64_t kLarge = 1 << 12;    ///< elements of a case that others may be too small for
+constexpr std::int64_t kLargest = 1 << 19;  ///< of one whose reference is evaluated at other data
+constexpr const char* kSharp[] = {"integers1", "positive", "ones",
+                                  "spike"};  ///< sums that are exact in any order, or far from zero
 constexpr const char* kSharpCotangents[] = {"ones", "integers255"};
 
 std::int64_t largest_tensor(const Case& item) {
@@ -49,7 +50,8 @@ BySubject by_subject(const std::vector<Case>& cases, const std::vector<CaseResul
     if (results[i].unjudged() > 0 || cases[i].op->forms.empty()) continue;
     std::map<std::string, bool> sees;  // in some probe
     for (const CheckResult& check : results[i].checks)
-      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) sees[subject_of(check)] |= check.blind < check.compared;
+      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward ")))
+        sees[subject_of(check)] |= check.blind < check.compared;
     for (const auto& [subject, visible] : sees) {
       Seen& at = out[{cases[i].op, subject}];
       (visible ? at.seen : at.blind).push_back(i);
@@ -58,15 +60,20 @@ BySubject by_subject(const std::vector<Case>& cases, const std::vector<CaseResul
   return out;
 }
 
-/// The largest of the cases that no case at least as large sees, one for each storage type; of an output that nobody sees the largest of all.
+/// The largest of the cases that no case at least as large sees, one for each storage type; of an output that nobody
+/// sees the largest of all.
 std::vector<Decision> wanted(const std::vector<Case>& cases, const BySubject& subjects) {
   std::vector<Decision> out;
   for (const auto& [key, at] : subjects) {
     std::map<Dtype, std::size_t> largest;
     for (const std::size_t i : at.blind) {
       const bool small = !at.seen.empty() && largest_tensor(cases[i]) < kLarge;
-      const auto sees = [&](std::size_t k) { return cases[k].call.storage == cases[i].call.storage && covers(cases[k].call, cases[i].call); };
-      if (small || is_file_range(cases[i].call.range) || is_real_range(cases[i].call.range) || std::any_of(at.seen.begin(), at.seen.end(), sees)) continue;
+      const auto sees = [&](std::size_t k) {
+        return cases[k].call.storage == cases[i].call.storage && covers(cases[k].call, cases[i].call);
+      };
+      if (small || is_file_range(cases[i].call.range) || is_real_range(cases[i].call.range) ||
+          std::any_of(at.seen.begin(), at.seen.end(), sees))
+        continue;
       const auto [best, is_new] = largest.try_emplace(cases[i].call.storage, i);
       if (!is_new && largest_tensor(cases[best->second]) < largest_tensor(cases[i])) best->second = i;
     }
@@ -75,7 +82,8 @@ std::vector<Decision> wanted(const std::vector<Case>& cases, const BySubject& su
   // In the order of the cases, not of addresses.
   std::map<const OpDef*, std::size_t> order;
   for (std::size_t i = 0; i < cases.size(); ++i) order.try_emplace(cases[i].op, i);
-  std::stable_sort(out.begin(), out.end(), [&](const Decision& a, const Decision& b) { return order.at(a.op) < order.at(b.op); });
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const Decision& a, const Decision& b) { return order.at(a.op) < order.at(b.op); });
   return out;
 }
 
@@ -120,13 +128,15 @@ void decide(Decision& decision) {
   if (!decision.everywhere) return;
   if (const auto call = at_sharp_extents(decision)) decision.at.push_back(*call);
   if (!decision.at.empty()) return;
-  const VisibleCase found = find_visible_case(*decision.op, decision.blind.storage, decision.subject, decision.blind.seed);
+  const VisibleCase found =
+      find_visible_case(*decision.op, decision.blind.storage, decision.subject, decision.blind.seed);
   if (!found.name.empty()) decision.at.push_back(parse_call(found.name, decision.op->signature));
 }
 
 }  // namespace
 
-std::vector<Decision> decisions(const std::vector<Case>& cases, const std::vector<CaseResult>& results, const std::atomic<bool>* cancel) {
+std::vector<Decision> decisions(const std::vector<Case>& cases, const std::vector<CaseResult>& results,
+                                const std::atomic<bool>* cancel) {
   std::vector<Decision> out = wanted(cases, by_subject(cases, results));
   parallel_for(std::ssize(out), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k)
@@ -135,21 +145,27 @@ std::vector<Decision> decisions(const std::vector<Case>& cases, const std::vecto
   return out;
 }
 
-std::vector<std::string> decision_notes(const std::vector<Decision>& decided, const std::vector<CaseResult>& results, bool all) {
+std::vector<std::string> decision_notes(const std::vector<Decision>& decided, const std::vector<CaseResult>& results,
+                                        bool all) {
   std::vector<std::string> out;
   for (const Decision& decision : decided) {
     std::string where;
     bool wrong = false;
     for (const OpCall& call : decision.at) {
       const std::string name = call.str(decision.op->signature);
-      const auto result = std::find_if(results.begin(), results.end(), [&](const CaseResult& r) { return r.name == name && r.op == decision.op->signature.name; });
+      const auto result = std::find_if(results.begin(), results.end(), [&](const CaseResult& r) {
+        return r.name == name && r.op == decision.op->signature.name;
+      });
       if (result == results.end()) continue;
       wrong |= convicts(result->verdict);
-      where += fmt::format("{}decided at '{}': {}", where.empty() ? "" : ", and ", name, convicts(result->verdict) ? result->code + " there" : "right there");
+      where += fmt::format("{}decided at '{}': {}", where.empty() ? "" : ", and ", name,
+                           convicts(result->verdict) ? result->code + " there" : "right there");
     }
     if (where.empty() || !(all || decision.everywhere || wrong)) continue;
-    const std::string what = decision.everywhere ? "every interval would accept both 0 and twice the value, so nobody judged it (AC202)"
-                                                 : fmt::format("blind at '{}', and no case as large sees it (AC202)", decision.blind.str(decision.op->signature));
+    const std::string what = decision.everywhere
+                                 ? "every interval would accept both 0 and twice the value, so nobody judged it (AC202)"
+                                 : fmt::format("blind at '{}', and no case as large sees it (AC202)",
+                                               decision.blind.str(decision.op->signature));
     out.push_back(fmt::format("{} {}: {}; {}", decision.op->signature.name, decision.subject, what, where));
   }
   return out;
@@ -173,12 +189,16 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
   std::vector<std::string> notes;
   for (const auto& [key, at] : seen)
     if (at.blind == at.all && at.all < kFewest)
-      notes.push_back(fmt::format("{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); ampcheck replay {}'{}' says where it is seen", key.first, key.second,
-                                  at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
+      notes.push_back(
+          fmt::format("{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); "
+                      "ampcheck replay {}'{}' says where it is seen",
+                      key.first, key.second, at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {
       const auto found = seen.find({c.op, subject_of(check)});
-      if (found == seen.end() || found->second.all < kFewest || found->second.all != found->second.blind || !whole(check)) continue;
+      if (found == seen.end() || found->second.all < kFewest || found->second.all != found->second.blind ||
+          !whole(check))
+        continue;
       check.verdict = Verdict::ill_conditioned;
       if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;
     }

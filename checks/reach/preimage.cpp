@@ -26,16 +26,21 @@ Pieces mapped(const Pieces& pieces, double from, double to, const std::function<
   return out;
 }
 
-Pieces everywhere(const Pieces& pieces, const std::function<double(double)>& f) { return mapped(pieces, -kInfinity, kInfinity, f); }
+Pieces everywhere(const Pieces& pieces, const std::function<double(double)>& f) {
+  return mapped(pieces, -kInfinity, kInfinity, f);
+}
 
 /// f is even: what it takes to a number it takes there from both sides.
-Pieces mirrored(const Pieces& pieces) { return joined(everywhere(pieces, [](double v) { return -v; }), pieces); }
+Pieces mirrored(const Pieces& pieces) {
+  return joined(everywhere(pieces, [](double v) { return -v; }), pieces);
+}
 
 /// k / v over pieces that may hold 0.
 Pieces divided(double k, const Pieces& pieces) {
   const auto quotient = [k](double v) { return k / v; };
-  return joined(mapped(pieces, -kInfinity, -0.0, [&](double v) { return v == 0 ? -std::copysign(kInfinity, k) : quotient(v); }),
-                mapped(pieces, 0.0, kInfinity, [&](double v) { return v == 0 ? std::copysign(kInfinity, k) : quotient(v); }));
+  return joined(
+      mapped(pieces, -kInfinity, -0.0, [&](double v) { return v == 0 ? -std::copysign(kInfinity, k) : quotient(v); }),
+      mapped(pieces, 0.0, kInfinity, [&](double v) { return v == 0 ? std::copysign(kInfinity, k) : quotient(v); }));
 }
 
 /// The argument at which an increasing function takes a value, by halving.
@@ -59,9 +64,16 @@ std::optional<Pieces> argument_of(Primitive primitive, const Pieces& wanted) {
     case Primitive::log1p: return everywhere(wanted, [](double v) { return std::expm1(v); });
     case Primitive::tanh: return mapped(wanted, -1, 1, [](double v) { return std::atanh(v); });
     case Primitive::sigmoid: return mapped(wanted, 0, 1, [](double v) { return std::log(v) - std::log1p(-v); });
-    case Primitive::erf: return mapped(wanted, -1, 1, [](double v) { return inverse([](double x) { return std::erf(x); }, v); });
-    case Primitive::erfc: return mapped(wanted, 0, 2, [](double v) { return inverse([](double x) { return -std::erfc(x); }, -v); });
-    case Primitive::take: case Primitive::reshape: case Primitive::stored: case Primitive::stop_gradient: case Primitive::no_gradient: case Primitive::own_adjoint:
+    case Primitive::erf:
+      return mapped(wanted, -1, 1, [](double v) { return inverse([](double x) { return std::erf(x); }, v); });
+    case Primitive::erfc:
+      return mapped(wanted, 0, 2, [](double v) { return inverse([](double x) { return -std::erfc(x); }, -v); });
+    case Primitive::take:
+    case Primitive::reshape:
+    case Primitive::stored:
+    case Primitive::stop_gradient:
+    case Primitive::no_gradient:
+    case Primitive::own_adjoint:
     case Primitive::max: return wanted;  // of equal elements
     default: return std::nullopt;
   }
@@ -87,11 +99,13 @@ std::optional<Pieces> argument_of(Primitive primitive, const Pieces& wanted, dou
 
 class Preimage {
  public:
-  Preimage(const Graph& graph, int top, int leaf, const std::function<double(int)>& typical) : graph_(graph), leaf_(leaf), typical_(typical), follows_(static_cast<std::size_t>(top) + 1, 0) {
+  Preimage(const Graph& graph, int top, int leaf, const std::function<double(int)>& typical)
+      : graph_(graph), leaf_(leaf), typical_(typical), follows_(static_cast<std::size_t>(top) + 1, 0) {
     if (leaf > top) return;
     follows_[static_cast<std::size_t>(leaf)] = 1;
     for (int id = leaf + 1; id <= top; ++id)
-      for (const int arg : graph.node(id).args) follows_[static_cast<std::size_t>(id)] |= follows_[static_cast<std::size_t>(arg)];
+      for (const int arg : graph.node(id).args)
+        follows_[static_cast<std::size_t>(id)] |= follows_[static_cast<std::size_t>(arg)];
   }
 
   std::optional<Pieces> of(int id, const Pieces& wanted) const {
@@ -99,7 +113,8 @@ class Preimage {
     const Node& node = graph_.node(id);
     if (!follows(id) || wanted.empty()) return std::nullopt;
     if (node.primitive == Primitive::sum) {  // n equal terms
-      const double n = static_cast<double>(graph_.node(node.args[0]).shape.count()) / static_cast<double>(std::max<std::int64_t>(node.shape.count(), 1));
+      const double n = static_cast<double>(graph_.node(node.args[0]).shape.count()) /
+                       static_cast<double>(std::max<std::int64_t>(node.shape.count(), 1));
       return n > 0 ? of(node.args[0], everywhere(wanted, [n](double v) { return v / n; })) : std::nullopt;
     }
     if (node.args.size() == 1 || node.primitive == Primitive::own_adjoint) {
@@ -108,7 +123,8 @@ class Preimage {
     }
     if (node.args.size() != 2 || (follows(node.args[0]) && follows(node.args[1]))) return std::nullopt;
     const bool second = follows(node.args[1]);
-    const std::optional<Pieces> argument = argument_of(node.primitive, wanted, typical_(node.args[second ? 0 : 1]), second);
+    const std::optional<Pieces> argument =
+        argument_of(node.primitive, wanted, typical_(node.args[second ? 0 : 1]), second);
     return argument ? of(node.args[second ? 1 : 0], *argument) : std::nullopt;
   }
 
@@ -121,17 +137,25 @@ class Preimage {
       return both ? intersected(*a, *b) : joined(*a, *b);
     };
     switch (node.primitive) {
-      case Primitive::less: case Primitive::less_equal: case Primitive::equal: return comparison(node, yes);
+      case Primitive::less:
+      case Primitive::less_equal:
+      case Primitive::equal: return comparison(node, yes);
       case Primitive::mul: return either(yes, yes);
-      case Primitive::add: case Primitive::maximum: return either(yes, !yes);
+      case Primitive::add:
+      case Primitive::maximum: return either(yes, !yes);
       case Primitive::sub: return typical_constant(node.args[0], 1) ? side(node.args[1], !yes) : std::nullopt;
-      default: return argument_of(node.primitive, kAll) && node.args.size() == 1 && node.primitive != Primitive::max ? side(node.args[0], yes) : std::nullopt;
+      default:
+        return argument_of(node.primitive, kAll) && node.args.size() == 1 && node.primitive != Primitive::max
+                   ? side(node.args[0], yes)
+                   : std::nullopt;
     }
   }
 
  private:
   bool follows(int id) const { return follows_[static_cast<std::size_t>(id)] != 0; }
-  bool typical_constant(int id, double value) const { return graph_.node(id).primitive == Primitive::constant && graph_.node(id).value == value; }
+  bool typical_constant(int id, double value) const {
+    return graph_.node(id).primitive == Primitive::constant && graph_.node(id).value == value;
+  }
 
   /// A part of a condition that does not follow from the leaf is as it is.
   std::optional<Pieces> part(int id, bool yes) const {
@@ -161,7 +185,8 @@ Pieces intersected(const Pieces& a, const Pieces& b) {
   Pieces out;
   for (const auto& x : a)
     for (const auto& y : b)
-      if (const double low = std::max(x.first, y.first), high = std::min(x.second, y.second); low <= high) out.emplace_back(low, high);
+      if (const double low = std::max(x.first, y.first), high = std::min(x.second, y.second); low <= high)
+        out.emplace_back(low, high);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -171,17 +196,21 @@ Pieces joined(Pieces a, const Pieces& b) {
   std::sort(a.begin(), a.end());
   Pieces out;
   for (const auto& piece : a) {
-    if (!out.empty() && piece.first <= out.back().second) out.back().second = std::max(out.back().second, piece.second);
-    else out.push_back(piece);
+    if (!out.empty() && piece.first <= out.back().second)
+      out.back().second = std::max(out.back().second, piece.second);
+    else
+      out.push_back(piece);
   }
   return out;
 }
 
-std::optional<Pieces> preimage(const Graph& graph, int node, const Pieces& wanted, int leaf, const std::function<double(int)>& typical) {
+std::optional<Pieces> preimage(const Graph& graph, int node, const Pieces& wanted, int leaf,
+                               const std::function<double(int)>& typical) {
   return Preimage(graph, node, leaf, typical).of(node, wanted);
 }
 
-std::optional<Pieces> preimage_of_condition(const Graph& graph, int condition, bool yes, int leaf, const std::function<double(int)>& typical) {
+std::optional<Pieces> preimage_of_condition(const Graph& graph, int condition, bool yes, int leaf,
+                                            const std::function<double(int)>& typical) {
   return Preimage(graph, condition, leaf, typical).side(condition, yes);
 }
 

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "checks/case/case_run.h"
-#include "src/rounding.h"
 #include "checks/data/regimes.h"
+#include "src/rounding.h"
 
 namespace ampcheck::checks {
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kMostElements = 4096;  ///< of a case that is looked at
 constexpr std::int64_t kMostTries = 400;
-constexpr double kMost = 0.5;                 ///< such a share ends the search
+constexpr double kMost = 0.5;  ///< such a share ends the search
 
 /// Share of a tensor's elements that a comparison would judge.
 double visible_share(CaseRun& run, const Written& tensor, Pass pass) {
@@ -25,9 +25,12 @@ double visible_share(CaseRun& run, const Written& tensor, Pass pass) {
   std::vector<double> right(interval.value.begin(), interval.value.end());
   round_values(format(tensor.dtype), RoundingMode{}, right, right);
   const Comparison seen = compare(right, interval);
-  const auto zeros = std::count(interval.value.begin(), interval.value.end(), 0.0);  // a zero that is right shows nothing of the rest
+  const auto zeros =
+      std::count(interval.value.begin(), interval.value.end(), 0.0);  // a zero that is right shows nothing of the rest
   const std::int64_t shown = seen.compared - seen.blind - seen.range - zeros;
-  return seen.compared == 0 ? 0.0 : static_cast<double>(std::max<std::int64_t>(shown, 0)) / static_cast<double>(seen.compared);
+  return seen.compared == 0
+             ? 0.0
+             : static_cast<double>(std::max<std::int64_t>(shown, 0)) / static_cast<double>(seen.compared);
 }
 
 }  // namespace
@@ -51,7 +54,9 @@ double visible_share(const OpDef& op, const OpCall& call, const std::string& sub
 namespace {
 
 bool small(const OpSignature& signature, const OpCall& call) {
-  return std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) { return !call.has(spec) || call.shape(spec).count() <= kMostElements; });
+  return std::all_of(signature.inputs.begin(), signature.inputs.end(), [&](const TensorSpec& spec) {
+    return !call.has(spec) || call.shape(spec).count() <= kMostElements;
+  });
 }
 
 }  // namespace
@@ -61,7 +66,8 @@ VisibleCase find_visible_case(const OpDef& op, Dtype storage, const std::string&
   for (const OpCall& call : cases_of(op.signature, storage, CaseSet::all, seed)) {
     if (call.layout != "dense" || !small(op.signature, call)) continue;
     if (++out.tried > kMostTries || out.share >= kMost) break;
-    if (const double share = visible_share(op, call, subject); share > out.share) out.share = share, out.name = call.str(op.signature);
+    if (const double share = visible_share(op, call, subject); share > out.share)
+      out.share = share, out.name = call.str(op.signature);
   }
   return out;
 }
@@ -71,8 +77,10 @@ namespace {
 /// What the search found, as the end of a sentence.
 std::string where_visible(const OpDef& op, const OpCall& call, const std::string& subject) {
   const VisibleCase found = find_visible_case(op, call.storage, subject, call.seed);
-  return found.name.empty() ? fmt::format(", and in {} more of all regimes: the declared precision leaves nothing of it to judge", found.tried)
-                            : fmt::format("; {:.0f} % of it would be judged at '{}'", 100 * found.share, found.name);
+  return found.name.empty()
+             ? fmt::format(", and in {} more of all regimes: the declared precision leaves nothing of it to judge",
+                           found.tried)
+             : fmt::format("; {:.0f} % of it would be judged at '{}'", 100 * found.share, found.name);
 }
 
 }  // namespace
@@ -84,8 +92,11 @@ void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& 
       if (check.verdict != Verdict::ill_conditioned || check.code != "AC202") continue;
       const std::string subject = subject_of(check);
       std::string& words = known[{result.op + " " + result.dtype, subject}];
-      const auto item = std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.op->signature.name == result.op && name(c.call.storage) == result.dtype; });
-      if (words.empty() && item != cases.end() && !item->op->forms.empty()) words = "blind in every case" + where_visible(*item->op, item->call, subject);
+      const auto item = std::find_if(cases.begin(), cases.end(), [&](const Case& c) {
+        return c.op->signature.name == result.op && name(c.call.storage) == result.dtype;
+      });
+      if (words.empty() && item != cases.end() && !item->op->forms.empty())
+        words = "blind in every case" + where_visible(*item->op, item->call, subject);
       check.cause = words;
     }
 }

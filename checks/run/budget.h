@@ -13,9 +13,9 @@
 
 namespace ampcheck::checks {
 
-/// About how many bytes the check of a case takes: 12 times the op's tensors where its formula goes by rows, 40 times otherwise
-/// (the bounds that ampcheck_bench holds), and 64 MiB; 0 where the inputs are below 1 MiB, which no machine notices. Without
-/// a form the inputs alone count. No more than about `enough` is reckoned exactly.
+/// About how many bytes the check of a case takes: 12 times the op's tensors where its formula goes by rows, 40 times
+/// otherwise (the bounds that ampcheck_bench holds), and 64 MiB; 0 where the inputs are below 1 MiB, which no machine
+/// notices. Without a form the inputs alone count. No more than about `enough` is reckoned exactly.
 std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enough);
 
 /// Bytes that this process may still take: what the system calls available, less where a control group allows less.
@@ -55,8 +55,8 @@ class Budget {
   std::int64_t taken_ = 0;
 };
 
-/// The order in which cases start when time may run out: the first case of every op and storage type, then the second ones, and
-/// so on, since each op's cases come with what finds most first.
+/// The order in which cases start when time may run out: the first case of every op and storage type, then the second
+/// ones, and so on, since each op's cases come with what finds most first.
 std::vector<std::size_t> fair_order(const std::vector<Case>& cases);
 
 }  // namespace ampcheck::checks

@@ -30,12 +30,14 @@ struct PairedTime {
   }
 };
 
-/// Build A, whose kernels run B's too, at the same tensors: first at other addresses or warmer caches is no difference between them.
+/// Build A, whose kernels run B's too, at the same tensors: first at other addresses or warmer caches is no difference
+/// between them.
 struct Interleaved {
   OpDef op;
   PairedTime forward, backward;
 
-  Interleaved(const OpDef& a, const OpDef& b) : op(a), restores_(!a.signature.launch.in_place.empty() || !a.signature.launch.accumulates.empty()) {
+  Interleaved(const OpDef& a, const OpDef& b)
+      : op(a), restores_(!a.signature.launch.in_place.empty() || !a.signature.launch.accumulates.empty()) {
     op.kernel.forward = paired(a.kernel.forward, b.kernel.forward, forward);
     op.kernel.backward = paired(a.kernel.backward, b.kernel.backward, backward);
   }
@@ -52,7 +54,8 @@ struct Interleaved {
   }
 
   kernels::KernelFn paired(kernels::KernelFn a, kernels::KernelFn b, PairedTime& times) const {
-    return [kernels = std::array{std::move(a), std::move(b)}, &times, restores = restores_](const kernels::KernelCall& call) {
+    return [kernels = std::array{std::move(a), std::move(b)}, &times,
+            restores = restores_](const kernels::KernelCall& call) {
       if (restores && call.device != Device::cpu) return kernels[0](call);  // no times
       const auto before = restores ? held(call) : std::vector<std::pair<TensorView, std::vector<double>>>();
       const auto run = [&](int which) {
@@ -74,7 +77,8 @@ struct Interleaved {
   bool restores_;
 };
 
-/// A case counts for a build that wins more of the pairs in both halves: by chance alone it would seldom be the same one, nor the same for most cases.
+/// A case counts for a build that wins more of the pairs in both halves: by chance alone it would seldom be the same
+/// one, nor the same for most cases.
 void add_time(ComparedTime& time, const PairedTime& pairs) {
   if (!std::isfinite(pairs.least[0]) || !std::isfinite(pairs.least[1])) return;
   for (const int build : {0, 1}) {
@@ -92,15 +96,19 @@ const Dump::Entry* entry(const Dump& dump, const std::string& name) {
 
 /// Sums instead of means until the end.
 void add_tensor(ComparedTensor& out, const Dump& a, const Dump& b, const std::string& name, const std::string& where) {
-  const Dump::Entry *got[2] = {entry(a, name + ".got"), entry(b, name + ".got")}, *want = entry(a, name + ".want"), *low = entry(a, name + ".low"), *high = entry(a, name + ".high");
+  const Dump::Entry *got[2] = {entry(a, name + ".got"), entry(b, name + ".got")}, *want = entry(a, name + ".want"),
+                    *low = entry(a, name + ".low"), *high = entry(a, name + ".high");
   if (got[1] == nullptr || got[0]->values.size() != got[1]->values.size()) return;
   const FloatFormat& to = format(got[0]->dtype);
   for (std::size_t i = 0; i < got[0]->values.size(); ++i) {
     const double values[2] = {got[0]->values[i], got[1]->values[i]}, right = want->values[i];
     ++out.compared;
-    if (encode_scalar(to, values[0]) != encode_scalar(to, values[1]) && out.differ++ == 0) out.first = where + " " + index_text(got[0]->shape, static_cast<std::int64_t>(i));
+    if (encode_scalar(to, values[0]) != encode_scalar(to, values[1]) && out.differ++ == 0)
+      out.first = where + " " + index_text(got[0]->shape, static_cast<std::int64_t>(i));
     const double above = high->values[i] - right, below = right - low->values[i];
-    if (!std::isfinite(values[0]) || !std::isfinite(values[1]) || !std::isfinite(right) || !std::isfinite(above) || !std::isfinite(below)) continue;
+    if (!std::isfinite(values[0]) || !std::isfinite(values[1]) || !std::isfinite(right) || !std::isfinite(above) ||
+        !std::isfinite(below))
+      continue;
     const double half_ulp = spacing_at(to, right) / 2;
     ++out.elements;
     for (const int build : {0, 1}) {
@@ -116,8 +124,8 @@ int ComparedTime::winner() const {
   constexpr double kNormalQuantile = 3.29;  // two-sided, 1 in 1000
   const double all = faster[0] + faster[1], off = faster[0] - all / 2;
   if (all == 0 || std::fabs(off) < kNormalQuantile * std::sqrt(all) / 2) return -1;
-  // Where code and data happen to lie in this process moves a kernel by a few per cent, which no repetition in it averages out: two copies
-  // of one library were seen 3 % apart.
+  // Where code and data happen to lie in this process moves a kernel by a few per cent, which no repetition in it
+  // averages out: two copies of one library were seen 3 % apart.
   constexpr double kOfPlace = 1.05;
   const int winner = off > 0 ? 0 : 1;
   return kOfPlace * seconds[winner] < seconds[1 - winner] ? winner : -1;
@@ -125,11 +133,13 @@ int ComparedTime::winner() const {
 
 int ComparedBuilds::nearer() const {
   bool wins[2] = {false, false};
-  for (const ComparedTensor& tensor : tensors) wins[0] |= tensor.mean[0] < tensor.mean[1], wins[1] |= tensor.mean[1] < tensor.mean[0];
+  for (const ComparedTensor& tensor : tensors)
+    wins[0] |= tensor.mean[0] < tensor.mean[1], wins[1] |= tensor.mean[1] < tensor.mean[0];
   return wins[0] == wins[1] ? -1 : wins[0] ? 0 : 1;
 }
 
-ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<OpCall>& cases, const RunOptions& options) {
+ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<OpCall>& cases,
+                              const RunOptions& options) {
   ComparedBuilds out;
   std::map<std::string, std::size_t> known;
   for (const OpCall& call : cases) {
@@ -158,21 +168,29 @@ ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<
 }
 
 std::string signature_difference(const OpSignature& a, const OpSignature& b) {
-  const auto differ = [](const std::string& what, const std::string& x, const std::string& y) { return what + ", '" + x + "' and '" + y + "'"; };
-  if (a.inputs.size() != b.inputs.size()) return differ("number of inputs", std::to_string(a.inputs.size()), std::to_string(b.inputs.size()));
+  const auto differ = [](const std::string& what, const std::string& x, const std::string& y) {
+    return what + ", '" + x + "' and '" + y + "'";
+  };
+  if (a.inputs.size() != b.inputs.size())
+    return differ("number of inputs", std::to_string(a.inputs.size()), std::to_string(b.inputs.size()));
   for (std::size_t i = 0; i < a.inputs.size(); ++i) {
     const TensorSpec &x = a.inputs[i], &y = b.inputs[i];
     if (x.name != y.name) return differ("input " + std::to_string(i + 1), x.name, y.name);
     if (OpSignature::symbols(x) != OpSignature::symbols(y)) return differ("dims of '" + x.name + "'", x.dims, y.dims);
-    if (x.type != y.type || x.role != y.role || x.domain != y.domain || x.optional != y.optional || x.index_dim != y.index_dim || x.has_gradient() != y.has_gradient())
+    if (x.type != y.type || x.role != y.role || x.domain != y.domain || x.optional != y.optional ||
+        x.index_dim != y.index_dim || x.has_gradient() != y.has_gradient())
       return "what input '" + x.name + "' is";
   }
-  if (a.outputs.size() != b.outputs.size()) return differ("number of outputs", std::to_string(a.outputs.size()), std::to_string(b.outputs.size()));
+  if (a.outputs.size() != b.outputs.size())
+    return differ("number of outputs", std::to_string(a.outputs.size()), std::to_string(b.outputs.size()));
   for (std::size_t i = 0; i < a.outputs.size(); ++i)
-    if (a.outputs[i].name != b.outputs[i].name || a.outputs[i].type != b.outputs[i].type) return differ("output " + std::to_string(i + 1), a.outputs[i].name, b.outputs[i].name);
-  if (a.attributes.size() != b.attributes.size()) return differ("number of attributes", std::to_string(a.attributes.size()), std::to_string(b.attributes.size()));
+    if (a.outputs[i].name != b.outputs[i].name || a.outputs[i].type != b.outputs[i].type)
+      return differ("output " + std::to_string(i + 1), a.outputs[i].name, b.outputs[i].name);
+  if (a.attributes.size() != b.attributes.size())
+    return differ("number of attributes", std::to_string(a.attributes.size()), std::to_string(b.attributes.size()));
   for (std::size_t i = 0; i < a.attributes.size(); ++i)
-    if (a.attributes[i].name != b.attributes[i].name) return differ("attribute " + std::to_string(i + 1), a.attributes[i].name, b.attributes[i].name);
+    if (a.attributes[i].name != b.attributes[i].name)
+      return differ("attribute " + std::to_string(i + 1), a.attributes[i].name, b.attributes[i].name);
   return "";
 }
 

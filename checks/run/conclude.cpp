@@ -12,7 +12,9 @@
 
 namespace ampcheck::checks {
 
-bool wrong_value(const CheckResult& check) { return check.code == "AC101" || check.code == "AC102" || check.code == "AC104" || check.code.starts_with("AC30"); }
+bool wrong_value(const CheckResult& check) {
+  return check.code == "AC101" || check.code == "AC102" || check.code == "AC104" || check.code.starts_with("AC30");
+}
 
 bool contract_explains(const std::vector<CheckResult>& checks) {
   std::int64_t explained = 0, unexplained = 0;
@@ -49,22 +51,34 @@ std::vector<std::string> laid_out(const CaseRun& run) {
 }
 
 /// Whose layout it takes to be wrong, each tensor tried with it alone.
-std::string layout_words(const OpDef& op, const OpCall& call, const RunOptions& options, const std::vector<std::string>& tensors) {
+std::string layout_words(const OpDef& op, const OpCall& call, const RunOptions& options,
+                         const std::vector<std::string>& tensors) {
   const std::string kind = call.layout.substr(0, call.layout.find(':'));
   const auto wrong_with = [&](const std::string& tensor) {
     OpCall alone = call;
     alone.layout = kind + ":" + tensor;
     const CaseResult result = run_case(op, alone, options);
-    return std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& check) { return check.code == "AC406" || wrong_value(check); });
+    return std::any_of(result.checks.begin(), result.checks.end(),
+                       [](const CheckResult& check) { return check.code == "AC406" || wrong_value(check); });
   };
   std::vector<std::string> found;
-  if (kind.size() < call.layout.size()) found = {call.layout.substr(kind.size() + 1)};
-  else std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(found), wrong_with);
-  if (found.empty()) return fmt::format("the values are right where all is dense, and where one tensor alone is {}: it takes two", kind);
+  if (kind.size() < call.layout.size())
+    found = {call.layout.substr(kind.size() + 1)};
+  else
+    std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(found), wrong_with);
+  if (found.empty())
+    return fmt::format("the values are right where all is dense, and where one tensor alone is {}: it takes two", kind);
   std::string names = "'" + found.front() + "'";
   for (std::size_t i = 1; i < found.size(); ++i) names += (i + 1 == found.size() ? " or '" : ", '") + found[i] + "'";
-  if (found.size() == 1) return fmt::format("'{}' is taken for dense, or read with another tensor's strides: right where all is dense, wrong where it alone is {}", found.front(), kind);
-  return fmt::format("right where all is dense, wrong where {} alone is {}: each is taken for dense, or one is read with the other's strides", names, kind);
+  if (found.size() == 1)
+    return fmt::format(
+        "'{}' is taken for dense, or read with another tensor's strides: right where all is dense, wrong where it "
+        "alone is {}",
+        found.front(), kind);
+  return fmt::format(
+      "right where all is dense, wrong where {} alone is {}: each is taken for dense, or one is read with the other's "
+      "strides",
+      names, kind);
 }
 
 /// Wrong only in this layout: the strides are to blame, not the arithmetic.
@@ -78,15 +92,17 @@ void settle_layout(CaseRun& run) {
   values.relations = false, values.explain = false;
   const CaseResult result = run_case(run.op, dense, values);
   // Without relations AC401 is what settle_in_place() makes of wrong values.
-  if (std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& check) { return wrong_value(check) || check.code == "AC401"; })) return;
+  if (std::any_of(result.checks.begin(), result.checks.end(),
+                  [](const CheckResult& check) { return wrong_value(check) || check.code == "AC401"; }))
+    return;
   values.first = true;
   const std::string words = !run.options.first ? layout_words(run.op, call, values, laid_out(run)) : "";
   for (CheckResult& check : checks)
     if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict, check.cause = words;
 }
 
-/// Wrong where an output overwrites its input, right where it has a buffer of its own: the kernel reads what it has written. What depends on what
-/// an output held is wrong there too, for it holds poison.
+/// Wrong where an output overwrites its input, right where it has a buffer of its own: the kernel reads what it has
+/// written. What depends on what an output held is wrong there too, for it holds poison.
 void settle_in_place(CaseRun& run) {
   const auto& shared = run.op.signature.launch.in_place;
   if (shared.empty() || std::none_of(run.checks.begin(), run.checks.end(), wrong_value)) return;
@@ -101,11 +117,13 @@ void settle_in_place(CaseRun& run) {
     return out;
   };
   const std::set<std::string> right = right_apart({});
-  std::vector<std::pair<std::string, std::set<std::string>>> alone;  // words of each pair, and what is right without it alone
+  std::vector<std::pair<std::string, std::set<std::string>>>
+      alone;  // words of each pair, and what is right without it alone
   for (std::size_t i = 0; i < shared.size(); ++i) {
     auto others = shared;
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    alone.emplace_back(fmt::format("'{}' overwrites '{}'", shared[i].first, shared[i].second), others.empty() ? right : right_apart(others));
+    alone.emplace_back(fmt::format("'{}' overwrites '{}'", shared[i].first, shared[i].second),
+                       others.empty() ? right : right_apart(others));
   }
   for (CheckResult& check : run.checks) {
     if (!wrong_value(check) || !right.contains(check.name)) continue;
@@ -113,7 +131,9 @@ void settle_in_place(CaseRun& run) {
     for (const auto& [words, names] : alone)
       if (names.contains(check.name)) where += (where.empty() ? "" : " or ") + words;
     check.code = "AC401", check.verdict = find_code("AC401")->verdict;
-    check.cause = fmt::format("reads its input after having written it: right with a buffer of its own for each output, wrong where {}", where.empty() ? "outputs overwrite inputs" : where);
+    check.cause = fmt::format(
+        "reads its input after having written it: right with a buffer of its own for each output, wrong where {}",
+        where.empty() ? "outputs overwrite inputs" : where);
   }
 }
 
@@ -130,7 +150,8 @@ void conclude(CaseRun& run, CaseResult& result) {
       result.code = check.code;
       result.verdict = std::max(result.verdict, check.verdict);
     }
-  const bool nothing = std::all_of(result.checks.begin(), result.checks.end(), [](const CheckResult& check) { return check.compared == 0; });
+  const bool nothing = std::all_of(result.checks.begin(), result.checks.end(),
+                                   [](const CheckResult& check) { return check.compared == 0; });
   if (!convicts(result.verdict) && nothing && !result.checks.empty()) result.verdict = Verdict::empty;
 }
 

@@ -10,12 +10,12 @@
 #include <map>
 
 #include "checks/case/case_run.h"
-#include "checks/explain/departures.h"
 #include "checks/data/regimes.h"
+#include "checks/explain/departures.h"
 #include "checks/explain/tried_departures.h"
+#include "checks/judge/judge.h"
 #include "src/error.h"
 #include "src/rounding.h"
-#include "checks/judge/judge.h"
 
 namespace ampcheck::checks {
 
@@ -50,8 +50,8 @@ double numbers_between(const FloatFormat& f, double low, double high) {
 
 constexpr double kUnjudged = 1;  ///< in place of a log10 of a likelihood, which is never positive
 
-/// log10 of how likely each number of the kernel is under a contract, all tensors one after the other: it is any of those in its
-/// interval. kUnjudged where no form says anything of it.
+/// log10 of how likely each number of the kernel is under a contract, all tensors one after the other: it is any of
+/// those in its interval. kUnjudged where no form says anything of it.
 std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& all) {
   const OpDef read = with(op, contract);
   const RunOptions options;
@@ -62,13 +62,16 @@ std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contra
     if (w.call != known) run = std::make_unique<CaseRun>(read, *w.call, options), known = w.call;
     if (w.pass == Pass::backward && run->reference.cotangents().empty()) run->reference.set_cotangents(w.cotangents);
     std::vector<Interval> forms;
-    for (const std::size_t form : run->reference.forms()) forms.push_back(run->reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
+    for (const std::size_t form : run->reference.forms())
+      forms.push_back(run->reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
     const FloatFormat& f = format(w.tensor.dtype);
     for (std::size_t i = 0; i < w.got.size(); ++i) {
       double best = kImpossible;
       for (const Interval& form : forms) {
-        if (!form.how.empty() && form.how[i] != Judgement::interval) best = kUnjudged;
-        else if (best != kUnjudged && admits(form, static_cast<std::int64_t>(i), w.got[i])) best = std::max(best, -numbers_between(f, form.low[i], form.high[i]));
+        if (!form.how.empty() && form.how[i] != Judgement::interval)
+          best = kUnjudged;
+        else if (best != kUnjudged && admits(form, static_cast<std::int64_t>(i), w.got[i]))
+          best = std::max(best, -numbers_between(f, form.low[i], form.high[i]));
       }
       out.push_back(best);
     }
@@ -80,17 +83,20 @@ std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contra
 void add_up(const std::vector<std::vector<double>>& each, std::vector<Reading>& readings) {
   for (std::size_t i = 0; !each.empty() && i < each.front().size(); ++i) {
     if (std::any_of(each.begin(), each.end(), [&](const auto& l) { return l[i] == kUnjudged; })) continue;
-    for (std::size_t k = 0; k < each.size(); ++k) readings[k].likelihood += each[k][i], readings[k].outside += each[k][i] == kImpossible;
+    for (std::size_t k = 0; k < each.size(); ++k)
+      readings[k].likelihood += each[k][i], readings[k].outside += each[k][i] == kImpossible;
   }
 }
 
 /// The likeliest first; readings were listed with the narrower promise first.
 void rank(std::vector<Reading>& readings) {
-  std::stable_sort(readings.begin(), readings.end(), [](const Reading& a, const Reading& b) { return a.likelihood > b.likelihood + 1e-9; });
+  std::stable_sort(readings.begin(), readings.end(),
+                   [](const Reading& a, const Reading& b) { return a.likelihood > b.likelihood + 1e-9; });
 }
 
 template <class Set>
-std::vector<Reading> readings(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote, std::size_t count, const Set& set) {
+std::vector<Reading> readings(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
+                              std::size_t count, const Set& set) {
   std::vector<Reading> out(count);
   std::vector<std::vector<double>> each;
   for (std::size_t k = 0; k < count; ++k) {
@@ -116,8 +122,10 @@ struct SumKind {
   auto operator<=>(const SumKind&) const = default;
 };
 
-/// All forms in every order, rounded to storage, with products rounded before they are added and, if asked for, also with fma: [which][element].
-std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wrote& w, Dtype accumulate, bool fused_too, std::vector<SumKind>& which) {
+/// All forms in every order, rounded to storage, with products rounded before they are added and, if asked for, also
+/// with fma: [which][element].
+std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wrote& w, Dtype accumulate,
+                                         bool fused_too, std::vector<SumKind>& which) {
   std::vector<std::vector<double>> values;
   for (std::size_t form = 0; form < op.forms.size(); ++form) {
     const reference::Recording& recording = run.reference.recording(form);
@@ -129,7 +137,11 @@ std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wr
     for (const auto& [name, node] : nodes_of(recording, w.pass)) {
       if (name != w.tensor.name) continue;
       const auto add = [&, target = node](SumOrder order, bool fused) {
-        values.push_back(reference::replay(*recording.graph, leaves, {target}, {.order = order, .accumulate = accumulate == Dtype::fp32 ? nullptr : &format(accumulate), .fused = fused}).front());
+        values.push_back(reference::replay(*recording.graph, leaves, {target},
+                                           {.order = order,
+                                            .accumulate = accumulate == Dtype::fp32 ? nullptr : &format(accumulate),
+                                            .fused = fused})
+                             .front());
         round_values(format(w.tensor.dtype), RoundingMode{}, values.back(), values.back());
         which.push_back({recording.form, order, fused});
       };
@@ -139,8 +151,10 @@ std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wr
       add(kOrders[0], true);
       const bool nothing_fused = std::equal(values.back().begin(), values.back().end(), values[rounded].begin(), same);
       for (std::size_t k = 1; k < std::size(kOrders); ++k) {
-        if (!nothing_fused) add(kOrders[k], true);
-        else values.emplace_back(values[rounded + k]), which.push_back({recording.form, kOrders[k], true});
+        if (!nothing_fused)
+          add(kOrders[k], true);
+        else
+          values.emplace_back(values[rounded + k]), which.push_back({recording.form, kOrders[k], true});
       }
     }
   }
@@ -156,13 +170,15 @@ double typical_size(std::vector<double>& ratios) {
   return *middle;
 }
 
-/// How likely the kernel's errors are if sums run in this type: Laplace's distribution about the reference, as wide as the errors of
-/// replays. An interval holds the worst errors, and those of a wider accumulator are often no larger than the usual ones of a shorter.
+/// How likely the kernel's errors are if sums run in this type: Laplace's distribution about the reference, as wide as
+/// the errors of replays. An interval holds the worst errors, and those of a wider accumulator are often no larger than
+/// the usual ones of a shorter.
 struct ByReplays {
   std::vector<double> likelihood;
   std::int64_t refuted = 0;  ///< elements that such sums cannot give although their interval admits them
 };
-ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote, Dtype accumulate) {
+ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
+                                 Dtype accumulate) {
   constexpr double kTooSmall = 1.0 / 16;  // such sums are never as good as that
   const RunOptions options;
   const OpDef declared = with(op, base);
@@ -172,21 +188,26 @@ ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base,
     CaseRun run(declared, *w.call, options);
     if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
     std::vector<Interval> forms;
-    for (const std::size_t form : run.reference.forms()) forms.push_back(run.reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
+    for (const std::size_t form : run.reference.forms())
+      forms.push_back(run.reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
     const Interval& interval = forms.front();
     std::vector<SumKind> which;
     std::vector<std::vector<double>> values = replays(declared, run, w, accumulate, false, which);
     const std::size_t count = values.size();
     if (accumulate != Dtype::fp32)
-      for (std::vector<double>& v : replays(declared, run, w, Dtype::fp32, false, which)) values.push_back(std::move(v));
+      for (std::vector<double>& v : replays(declared, run, w, Dtype::fp32, false, which))
+        values.push_back(std::move(v));
     const FloatFormat& f = format(w.tensor.dtype);
     for (std::size_t i = 0; i < w.got.size(); ++i) {
       const double value = interval.value[i];
-      const bool judged = (interval.how.empty() || interval.how[i] == Judgement::interval) && std::isfinite(value) && std::isfinite(w.got[i]);
+      const bool judged = (interval.how.empty() || interval.how[i] == Judgement::interval) && std::isfinite(value) &&
+                          std::isfinite(w.got[i]);
       const double stored = std::max(f.unit_roundoff() * std::fabs(value), f.min_subnormal() / 2);
       double errors = 0;
       bool finite = judged;
-      for (std::size_t k = 0; k < count; ++k) finite &= std::isfinite(values[k][i]), errors += finite ? std::pow(values[k][i] - value, 2) / static_cast<double>(count) : 0.0;
+      for (std::size_t k = 0; k < count; ++k)
+        finite &= std::isfinite(values[k][i]),
+            errors += finite ? std::pow(values[k][i] - value, 2) / static_cast<double>(count) : 0.0;
       if (!finite || !std::isfinite(errors)) {
         out.likelihood.push_back(kUnjudged);
         continue;
@@ -194,14 +215,19 @@ ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base,
       const double width = std::sqrt(stored * stored + errors);
       if (accumulate != Dtype::fp32) {
         // Where it loses nothing in any order, the kernel is as right as one that sums in fp32.
-        const bool loses = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v[i] != values.front()[i]; });
-        const auto admitted = [&](const Interval& form) { return (!form.how.empty() && form.how[i] != Judgement::interval) || admits(form, static_cast<std::int64_t>(i), w.got[i]); };
+        const bool loses =
+            std::any_of(values.begin(), values.end(), [&](const auto& v) { return v[i] != values.front()[i]; });
+        const auto admitted = [&](const Interval& form) {
+          return (!form.how.empty() && form.how[i] != Judgement::interval) ||
+                 admits(form, static_cast<std::int64_t>(i), w.got[i]);
+        };
         out.refuted += !loses && std::none_of(forms.begin(), forms.end(), admitted);
         if (errors > 16 * stored * stored) ratios.push_back(std::fabs(w.got[i] - value) / width);
       }
       // In numbers of the storage type, so that it is a likelihood and no density.
       const double step = std::max(2 * f.unit_roundoff() * std::fabs(value), f.min_subnormal());
-      out.likelihood.push_back(std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
+      out.likelihood.push_back(
+          std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
     }
   }
   if (typical_size(ratios) < kTooSmall) out.refuted += std::ssize(ratios);
@@ -218,10 +244,13 @@ std::vector<std::string> functions_of(const OpDef& op, const OpCall& call) {
     const auto& nodes = run.reference.recording(form).graph->nodes();
     std::vector<char> of_data;  // arguments come before what they are arguments of
     for (const reference::Node& node : nodes) {
-      of_data.push_back(node.primitive == input || std::any_of(node.args.begin(), node.args.end(), [&](int arg) { return of_data[static_cast<std::size_t>(arg)] != 0; }));
+      of_data.push_back(node.primitive == input || std::any_of(node.args.begin(), node.args.end(), [&](int arg) {
+                          return of_data[static_cast<std::size_t>(arg)] != 0;
+                        }));
       if (of_data.back() == 0) continue;
       const reference::Primitive p = node.primitive == sigmoid ? exp : node.primitive;
-      const bool function = p == exp || p == expm1 || p == log || p == log1p || p == tanh || p == erf || p == erfc || p == sqrt || p == rsqrt;
+      const bool function = p == exp || p == expm1 || p == log || p == log1p || p == tanh || p == erf || p == erfc ||
+                            p == sqrt || p == rsqrt;
       if (function && std::find(out.begin(), out.end(), name(p)) == out.end()) out.emplace_back(name(p));
     }
   }
@@ -229,17 +258,21 @@ std::vector<std::string> functions_of(const OpDef& op, const OpCall& call) {
 }
 
 /// The accumulators of each tensor: intervals say which cannot be, replays which is likely.
-std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& all) {
+std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionContract& base,
+                                             const std::vector<Wrote>& all) {
   std::vector<TensorReading> out;
   for (const Wrote& first : all) {
-    if (std::any_of(out.begin(), out.end(), [&](const TensorReading& t) { return t.tensor == first.tensor.name; })) continue;
+    if (std::any_of(out.begin(), out.end(), [&](const TensorReading& t) { return t.tensor == first.tensor.name; }))
+      continue;
     std::vector<Wrote> wrote;
     for (const Wrote& w : all)
       if (w.tensor.name == first.tensor.name) wrote.push_back(w);
     TensorReading t{first.tensor.name, {}};
-    t.accumulators = readings(op, base, wrote, std::size(kAccumulators), [&](std::size_t k, PrecisionContract& c, Reading& r) {
-      c.accumulate = kAccumulators[k], r.words = name(kAccumulators[k]), r.declared = op.signature.precision.accumulate == kAccumulators[k];
-    });
+    t.accumulators =
+        readings(op, base, wrote, std::size(kAccumulators), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+          c.accumulate = kAccumulators[k], r.words = name(kAccumulators[k]),
+          r.declared = op.signature.precision.accumulate == kAccumulators[k];
+        });
     std::vector<std::vector<double>> each;
     for (std::size_t k = 0; k < std::size(kAccumulators); ++k) {
       ByReplays by = likelihoods_by_replays(op, base, wrote, kAccumulators[k]);
@@ -248,14 +281,17 @@ std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionCon
     }
     std::vector<Reading> likely(std::size(kAccumulators));
     add_up(each, likely);
-    for (std::size_t k = 0; k < likely.size(); ++k) t.accumulators[k].likelihood = likely[k].likelihood + kImpossible * static_cast<double>(t.accumulators[k].outside);
+    for (std::size_t k = 0; k < likely.size(); ++k)
+      t.accumulators[k].likelihood =
+          likely[k].likelihood + kImpossible * static_cast<double>(t.accumulators[k].outside);
     rank(t.accumulators);
     out.push_back(std::move(t));
   }
   return out;
 }
 
-/// Kept or flushed. A kernel that flushes has zero where another has a subnormal number, and nothing in between as its interval has.
+/// Kept or flushed. A kernel that flushes has zero where another has a subnormal number, and nothing in between as its
+/// interval has.
 std::vector<Reading> read_subnormals(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote) {
   std::vector<Reading> out(2);
   std::vector<std::vector<double>> each;
@@ -263,11 +299,13 @@ std::vector<Reading> read_subnormals(const OpDef& op, const PrecisionContract& b
     PrecisionContract contract = base;
     contract.flushes_subnormals = flushes;
     each.push_back(likelihoods(op, contract, wrote));
-    out[flushes].words = flushes ? "flushed" : "kept", out[flushes].declared = op.signature.precision.flushes_subnormals == flushes;
+    out[flushes].words = flushes ? "flushed" : "kept",
+    out[flushes].declared = op.signature.precision.flushes_subnormals == flushes;
   }
   const double either = std::log10(2.0);
   for (std::size_t i = 0; i < each[0].size(); ++i)
-    if (each[0][i] != kUnjudged && each[1][i] != kUnjudged) each[1][i] = std::max(each[1][i], std::min(each[0][i], each[0][i] - (each[0][i] == each[1][i] ? 0 : either)));
+    if (each[0][i] != kUnjudged && each[1][i] != kUnjudged)
+      each[1][i] = std::max(each[1][i], std::min(each[0][i], each[0][i] - (each[0][i] == each[1][i] ? 0 : either)));
   add_up(each, out);
   rank(out);
   return out;
@@ -282,8 +320,10 @@ CheckResult judged_as(const OpDef& read, const Wrote& w, const RunOptions& optio
   return judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front();
 }
 
-/// Elements of these tensors that the judge finds wrong under a contract, in any order and grouping; `first`: a case with some.
-std::int64_t wrong_under(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& wrote, std::string* first = nullptr) {
+/// Elements of these tensors that the judge finds wrong under a contract, in any order and grouping; `first`: a case
+/// with some.
+std::int64_t wrong_under(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& wrote,
+                         std::string* first = nullptr) {
   const OpDef read = with(op, contract);
   RunOptions options;
   options.explain = options.relations = options.power = false;
@@ -302,8 +342,8 @@ std::vector<Wrote> of_tensor(const std::vector<Wrote>& all, const std::string& n
   return out;
 }
 
-/// Whether the judge, asked for causes, calls most of a tensor's wrong cases bugs and not a short accumulator's: errors of a slip may be as small
-/// as those.
+/// Whether the judge, asked for causes, calls most of a tensor's wrong cases bugs and not a short accumulator's: errors
+/// of a slip may be as small as those.
 bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote) {
   constexpr int kCases = 5;
   const OpDef read = with(op, base);
@@ -320,7 +360,8 @@ bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vec
 }
 
 /// What explains every number of a tensor that the contract does not explain.
-void read_departures(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote, TensorReading& out) {
+void read_departures(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
+                     TensorReading& out) {
   const OpDef read = with(op, base);
   const RunOptions options;
   TriedDepartures tried;
@@ -347,14 +388,17 @@ void read_orders(const OpDef& op, const std::vector<Wrote>& wrote, Dtype accumul
     for (const SumKind& key : which)
       if (equal.try_emplace(key, 0).second) order_of_listing.push_back(key);
     for (std::size_t i = 0; i < w.got.size(); ++i) {
-      const bool tells = std::any_of(values.begin(), values.end(), [&](const auto& v) { return !same(v[i], values.front()[i]); });
+      const bool tells =
+          std::any_of(values.begin(), values.end(), [&](const auto& v) { return !same(v[i], values.front()[i]); });
       if (!tells) continue;
       ++out.told;
       for (std::size_t k = 0; k < values.size(); ++k) equal[which[k]] += same(values[k][i], w.got[i]);
     }
   }
-  for (const SumKind& key : order_of_listing) out.orders.push_back({key.form, key.order, accumulate, key.fused, equal[key]});
-  std::stable_sort(out.orders.begin(), out.orders.end(), [](const OrderReading& a, const OrderReading& b) { return a.equal > b.equal; });
+  for (const SumKind& key : order_of_listing)
+    out.orders.push_back({key.form, key.order, accumulate, key.fused, equal[key]});
+  std::stable_sort(out.orders.begin(), out.orders.end(),
+                   [](const OrderReading& a, const OrderReading& b) { return a.equal > b.equal; });
   if (out.told == 0) out.orders.clear();
 }
 
@@ -366,8 +410,10 @@ std::vector<Wrote> run_kernel(const OpDef& op, const std::vector<OpCall>& calls,
     CaseRun run(op, call, options);
     if (!run.reference.inputs_finite()) continue;
     const LaunchTensors tensors = run.forward_tensors(run.reference.inputs(), 0);
-    const LaunchResult forward = launch(op.kernel.forward, tensors, call.attributes, Device::cpu), again = launch(op.kernel.forward, tensors, call.attributes, Device::cpu);
-    const auto take = [&](const Written& tensor, Pass pass, const LaunchResult& result, const LaunchResult& second, const NamedValues& cotangents) {
+    const LaunchResult forward = launch(op.kernel.forward, tensors, call.attributes, Device::cpu),
+                       again = launch(op.kernel.forward, tensors, call.attributes, Device::cpu);
+    const auto take = [&](const Written& tensor, Pass pass, const LaunchResult& result, const LaunchResult& second,
+                          const NamedValues& cotangents) {
       if (tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return;
       std::vector<double> got = to_doubles(result.written.at(tensor.name).view());
       out.repeats &= result.written.at(tensor.name).same_bytes(second.written.at(tensor.name));
@@ -379,7 +425,8 @@ std::vector<Wrote> run_kernel(const OpDef& op, const std::vector<OpCall>& calls,
     if (!run.gradients.empty()) {
       const NamedValues cotangents = run.cotangents(0);
       const LaunchTensors given = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
-      const LaunchResult backward = launch(op.kernel.backward, given, call.attributes, Device::cpu), second = launch(op.kernel.backward, given, call.attributes, Device::cpu);
+      const LaunchResult backward = launch(op.kernel.backward, given, call.attributes, Device::cpu),
+                         second = launch(op.kernel.backward, given, call.attributes, Device::cpu);
       for (const Written& gradient : run.gradients) take(gradient, Pass::backward, backward, second, cotangents);
     }
     ++out.cases;
@@ -387,8 +434,8 @@ std::vector<Wrote> run_kernel(const OpDef& op, const std::vector<OpCall>& calls,
   return wrote;
 }
 
-/// Cases of dense tensors that are small enough, the standard set's most productive ones first, with cotangents of full mantissas; before
-/// them the standard shapes with data of full mantissas too, on which the order of a sum shows.
+/// Cases of dense tensors that are small enough, the standard set's most productive ones first, with cotangents of full
+/// mantissas; before them the standard shapes with data of full mantissas too, on which the order of a sum shows.
 std::vector<OpCall> cases_for(const OpDef& op, Dtype storage, std::uint64_t seed) {
   std::vector<OpCall> out;
   for (const std::size_t k : {0u, 1u, 2u}) {
@@ -409,14 +456,16 @@ std::vector<OpCall> cases_for(const OpDef& op, Dtype storage, std::uint64_t seed
   for (OpCall call : cases_of(op.signature, storage, CaseSet::quick, seed)) {
     if (call.layout != "dense" || !call.dtypes.empty() || out.size() == kMostCases) continue;
     call.cotangent = "normal";
-    const bool known = std::any_of(out.begin(), out.end(), [&](const OpCall& c) { return c.str(op.signature) == call.str(op.signature); });
+    const bool known = std::any_of(out.begin(), out.end(),
+                                   [&](const OpCall& c) { return c.str(op.signature) == call.str(op.signature); });
     if (!known) out.push_back(std::move(call));
   }
   return out;
 }
 
 void find_narrow(const std::vector<Wrote>& wrote, ContractReading& out) {
-  std::map<std::string, std::pair<std::int64_t, std::map<Dtype, bool>>> seen;  // numbers that are not zero; fits a type so far
+  std::map<std::string, std::pair<std::int64_t, std::map<Dtype, bool>>>
+      seen;  // numbers that are not zero; fits a type so far
   for (const Wrote& w : wrote) {
     if (w.tensor.dtype != Dtype::fp32) continue;
     auto& [count, fits] = seen[w.tensor.name];
@@ -436,7 +485,8 @@ void find_narrow(const std::vector<Wrote>& wrote, ContractReading& out) {
 }  // namespace
 
 const OrderReading* ContractReading::best_order(bool fused) const {
-  const auto found = std::find_if(orders.begin(), orders.end(), [&](const OrderReading& o) { return o.fused == fused; });
+  const auto found =
+      std::find_if(orders.begin(), orders.end(), [&](const OrderReading& o) { return o.fused == fused; });
   return found == orders.end() ? nullptr : &*found;
 }
 
@@ -449,13 +499,15 @@ bool ContractReading::explained() const {
 }
 
 bool ContractReading::can_be_declared() const {
-  return explained() && std::all_of(tensors.begin(), tensors.end(), [](const TensorReading& t) { return t.departure.empty() || !t.function.empty(); });
+  return explained() && std::all_of(tensors.begin(), tensors.end(),
+                                    [](const TensorReading& t) { return t.departure.empty() || !t.function.empty(); });
 }
 
 namespace {
 
 /// What the accumulators leave open once flushing is known.
-void reread_accumulators(const OpDef& op, PrecisionContract base, const std::vector<Wrote>& wrote, ContractReading& out) {
+void reread_accumulators(const OpDef& op, PrecisionContract base, const std::vector<Wrote>& wrote,
+                         ContractReading& out) {
   base.accumulate = Dtype::fp32;
   for (const TensorReading& again : read_accumulators(op, base, wrote))
     for (TensorReading& t : out.tensors)
@@ -463,7 +515,16 @@ void reread_accumulators(const OpDef& op, PrecisionContract base, const std::vec
 }
 
 MathSet math_within(double ulps) {
-  return {.name = fmt::format("{:g} ulp", ulps), .exp = ulps, .expm1 = ulps, .log = ulps, .log1p = ulps, .tanh = ulps, .erf = ulps, .erfc = ulps, .rsqrt = ulps, .sqrt = ulps};
+  return {.name = fmt::format("{:g} ulp", ulps),
+          .exp = ulps,
+          .expm1 = ulps,
+          .log = ulps,
+          .log1p = ulps,
+          .tanh = ulps,
+          .erf = ulps,
+          .erfc = ulps,
+          .rsqrt = ulps,
+          .sqrt = ulps};
 }
 
 /// Declares as many ulps as functions that depart need, and says of each tensor what is left.
@@ -490,14 +551,18 @@ void settle(const OpDef& op, const std::vector<Wrote>& wrote, PrecisionContract&
     t.unexplained = wrong_under(op, best, of_tensor(wrote, t.tensor), &t.first_unexplained);
     // What the accumulator that was read cannot give is not explained by it either.
     for (const Reading& r : t.accumulators)
-      if (t.unexplained == 0 && best.accumulate != Dtype::fp32 && r.words == name(best.accumulate) && t.accumulators.front().words == r.words) t.unexplained = r.outside;
+      if (t.unexplained == 0 && best.accumulate != Dtype::fp32 && r.words == name(best.accumulate) &&
+          t.accumulators.front().words == r.words)
+        t.unexplained = r.outside;
   }
 }
 
 }  // namespace
 
 ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
-  if (op.forms.empty()) throw Error("[contract] got '" + op.signature.name + "', which has no formula, want an op with one: without, nothing says what its bits should be");
+  if (op.forms.empty())
+    throw Error("[contract] got '" + op.signature.name +
+                "', which has no formula, want an op with one: without, nothing says what its bits should be");
   ContractReading out;
   out.op = op.signature.name, out.storage = storage;
   const PrecisionContract& declared = op.signature.precision;
@@ -513,7 +578,10 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
     const std::int64_t wrong = wrong_under(op, best, own);
     if (wrong > 0) read_departures(op, best, own, t);
     if (wrong > 0 && t.departure.empty() && called_a_bug(op, best, own))
-      for (Reading& r : t.accumulators) r.outside = std::max(r.outside, wrong), r.likelihood = r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
+      for (Reading& r : t.accumulators)
+        r.outside = std::max(r.outside, wrong),
+        r.likelihood =
+            r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
     rank(t.accumulators);
     if (t.departure.empty()) plain.insert(plain.end(), own.begin(), own.end());
   }
@@ -522,7 +590,8 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
     // The contract has one accumulator: the shortest that some tensor needs.
     if (t.departure.empty() && ContractReading::surety(t.accumulators) > 0.5)
       for (const Dtype dtype : kAccumulators)
-        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision) best.accumulate = dtype;
+        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision)
+          best.accumulate = dtype;
   }
 
   out.subnormals = read_subnormals(op, best, plain);
@@ -531,15 +600,20 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
 
   const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), math_within(16)};
   if (!calls.empty()) out.used = functions_of(op, calls.front());
-  if (!out.used.empty()) out.functions = readings(op, best, plain, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
-    c.math = sets[k], r.words = sets[k].name, r.declared = declared.math.name == sets[k].name;
+  if (!out.used.empty())
+    out.functions = readings(op, best, plain, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+      c.math = sets[k], r.words = sets[k].name, r.declared = declared.math.name == sets[k].name;
+    });
+  const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) {
+    return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9;
   });
-  const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) { return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9; });
   if (!functions_matter) out.functions.clear();
   rank(out.functions);
   // Of equally likely ones the declared one: there is nothing to change.
-  const auto declared_set = std::find_if(out.functions.begin(), out.functions.end(), [](const Reading& r) { return r.declared; });
-  if (declared_set != out.functions.end() && declared_set->likelihood >= out.functions.front().likelihood - 1e-9) std::rotate(out.functions.begin(), declared_set, declared_set + 1);
+  const auto declared_set =
+      std::find_if(out.functions.begin(), out.functions.end(), [](const Reading& r) { return r.declared; });
+  if (declared_set != out.functions.end() && declared_set->likelihood >= out.functions.front().likelihood - 1e-9)
+    std::rotate(out.functions.begin(), declared_set, declared_set + 1);
   for (const MathSet& set : sets)
     if (out.functions_explain() && out.functions.front().words == set.name) best.math = set;
 

@@ -8,9 +8,9 @@
 
 #include "checks/case/case_run.h"
 #include "checks/data/file_tensors.h"
-#include "src/error.h"
 #include "checks/judge/judge.h"
 #include "checks/run/conclude.h"
+#include "src/error.h"
 
 namespace ampcheck::checks {
 
@@ -30,7 +30,8 @@ struct Dumped {
 
 class DumpJudge {
  public:
-  DumpJudge(CaseRun& run, const TensorFile& dump, std::vector<std::string>& notes) : run_(run), dump_(dump), notes_(notes) {}
+  DumpJudge(CaseRun& run, const TensorFile& dump, std::vector<std::string>& notes)
+      : run_(run), dump_(dump), notes_(notes) {}
 
   void forward() {
     std::vector<Dumped> tensors;
@@ -38,8 +39,10 @@ class DumpJudge {
     for (const Written& output : run_.outputs) {
       if (output.saved && dump_.find(output.name) == nullptr) continue;
       if (is_output(tensors, output.name)) continue;  // saved under an output's name
-      if (dump_.find(output.name) == nullptr) missing.push_back(output.name);
-      else tensors.push_back(take(output, output.saved ? output.dtype : run_.call.storage));
+      if (dump_.find(output.name) == nullptr)
+        missing.push_back(output.name);
+      else
+        tensors.push_back(take(output, output.saved ? output.dtype : run_.call.storage));
     }
     if (!missing.empty()) notes_.push_back("not judged, since the dump has no " + quoted(missing));
     judge_all("forward ", tensors, Pass::forward);
@@ -55,19 +58,24 @@ class DumpJudge {
       if (tensor != nullptr) require(name, *tensor, output.shape);
       (tensor == nullptr ? missing : given).push_back(name);
       // An output that nothing was asked of has a zero cotangent.
-      cotangents[name] = tensor == nullptr ? std::vector<double>(static_cast<std::size_t>(output.shape.count()), 0.0) : to_doubles(tensor->view());
+      cotangents[name] = tensor == nullptr ? std::vector<double>(static_cast<std::size_t>(output.shape.count()), 0.0)
+                                           : to_doubles(tensor->view());
     }
     std::vector<Dumped> tensors;
     std::vector<std::string> absent;
     for (const Written& gradient : run_.gradients) {
-      if (dump_.find(gradient.name) == nullptr) absent.push_back(gradient.name);
-      else tensors.push_back(take(gradient, gradient.dtype));
+      if (dump_.find(gradient.name) == nullptr)
+        absent.push_back(gradient.name);
+      else
+        tensors.push_back(take(gradient, gradient.dtype));
     }
     if (!tensors.empty() && given.empty())
-      throw Error("[dump '" + dump_.path + "'] got the gradient '" + tensors.front().written.name + "' and no cotangent, want " + quoted(missing) +
+      throw Error("[dump '" + dump_.path + "'] got the gradient '" + tensors.front().written.name +
+                  "' and no cotangent, want " + quoted(missing) +
                   " too (what the backward was given; ones for the gradient of a sum)");
     if (tensors.empty()) {
-      if (!run_.gradients.empty()) notes_.push_back("only the forward is judged: the dump has no gradient " + quoted(absent));
+      if (!run_.gradients.empty())
+        notes_.push_back("only the forward is judged: the dump has no gradient " + quoted(absent));
       return;
     }
     if (!absent.empty()) notes_.push_back("not judged, since the dump has no " + quoted(absent));
@@ -79,7 +87,8 @@ class DumpJudge {
   void unused() {
     std::set<std::string> known;
     for (const TensorSpec& spec : run_.op.signature.inputs) known.insert(spec.name);
-    for (const Written& output : run_.outputs) known.insert({output.name, output.saved ? output.name : gradient_name(output.name)});
+    for (const Written& output : run_.outputs)
+      known.insert({output.name, output.saved ? output.name : gradient_name(output.name)});
     for (const Written& gradient : run_.gradients) known.insert(gradient.name);
     std::vector<std::string> names;
     for (const NamedTensor& tensor : dump_.tensors)
@@ -94,13 +103,17 @@ class DumpJudge {
 
   void require(const std::string& name, const Tensor& tensor, const Shape& shape) const {
     if (!is_float(tensor.dtype()))
-      throw Error("[dump '" + dump_.path + "'] tensor '" + name + "', got " + ampcheck::name(tensor.dtype()) + ", want floating numbers");
+      throw Error("[dump '" + dump_.path + "'] tensor '" + name + "', got " + ampcheck::name(tensor.dtype()) +
+                  ", want floating numbers");
     if (!alike(tensor.shape(), shape))
-      throw Error("[dump '" + dump_.path + "'] tensor '" + name + "', got shape " + tensor.shape().str() + ", want " + shape.str() + " of the formula");
+      throw Error("[dump '" + dump_.path + "'] tensor '" + name + "', got shape " + tensor.shape().str() + ", want " +
+                  shape.str() + " of the formula");
   }
 
   /// One number is a scalar to some and a vector of one element to others: a loss is written as either.
-  static bool alike(const Shape& a, const Shape& b) { return a == b || (a.rank <= 1 && b.rank <= 1 && a.count() == 1 && b.count() == 1); }
+  static bool alike(const Shape& a, const Shape& b) {
+    return a == b || (a.rank <= 1 && b.rank <= 1 && a.count() == 1 && b.count() == 1);
+  }
 
   static Tensor in_shape(const Tensor& from, const Shape& shape) {
     Tensor out(from.dtype(), shape);
@@ -129,13 +142,15 @@ class DumpJudge {
   /// Whether the user said what is stored (--dtype), so that the dump's own types are only how it is held.
   bool converted() const {
     for (const TensorSpec& spec : run_.op.signature.inputs)
-      if (const Tensor* tensor = dump_.find(spec.name); tensor != nullptr && tensor->dtype() == run_.call.storage) return false;
+      if (const Tensor* tensor = dump_.find(spec.name); tensor != nullptr && tensor->dtype() == run_.call.storage)
+        return false;
     return true;
   }
 
   void judge_all(const std::string& pass_name, const std::vector<Dumped>& tensors, Pass pass) {
     std::vector<Subject> subjects;
-    for (const Dumped& tensor : tensors) subjects.push_back({pass_name + tensor.written.name, &tensor.written, tensor.tensor.view()});
+    for (const Dumped& tensor : tensors)
+      subjects.push_back({pass_name + tensor.written.name, &tensor.written, tensor.tensor.view()});
     if (subjects.empty()) return;
     std::vector<CheckResult> checks = judge(run_, subjects, pass);
     for (std::size_t k = 0; k < checks.size(); ++k) {
@@ -150,7 +165,8 @@ class DumpJudge {
     const std::vector<double> values = to_doubles(tensor.view());
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16})
       if (first_inexact(values, dtype) < 0)
-        return std::string("every value is a ") + name(dtype) + " number: if that is what the op stores, say --dtype " + name(dtype);
+        return std::string("every value is a ") + name(dtype) + " number: if that is what the op stores, say --dtype " +
+               name(dtype);
     return "";
   }
 
@@ -164,14 +180,17 @@ class DumpJudge {
 DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump) {
   const auto start = std::chrono::steady_clock::now();
   DumpResult out;
-  out.result.name = call.str(op.signature), out.result.op = op.signature.name, out.result.plugin = op.plugin, out.result.dtype = name(call.storage);
+  out.result.name = call.str(op.signature), out.result.op = op.signature.name, out.result.plugin = op.plugin,
+  out.result.dtype = name(call.storage);
   const RunOptions options;
   CaseRun run(op, call, options);
   DumpJudge judge(run, dump, out.notes);
   judge.forward();
   judge.backward();
   judge.unused();
-  if (run.checks.empty()) throw Error("[dump '" + dump.path + "'] got " + dump.names() + ", want an output or a gradient of " + op.signature.name);
+  if (run.checks.empty())
+    throw Error("[dump '" + dump.path + "'] got " + dump.names() + ", want an output or a gradient of " +
+                op.signature.name);
   conclude(run, out.result);
   out.result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;

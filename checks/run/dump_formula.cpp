@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "checks/run/dump.h"
 #include "checks/data/file_tensors.h"
+#include "checks/run/dump.h"
 #include "reference/certify/certify.h"
 #include "reference/text/formula_text.h"
 #include "src/error.h"
@@ -41,7 +41,8 @@ struct Names {
       read.push_back(term.text);
     const bool stores = term.kind == FormulaTerm::Kind::call && term.text == "stored";
     const std::size_t at = term.text == "one_hot" ? 0 : 1;
-    const bool indexes = term.kind == FormulaTerm::Kind::call && (term.text == "gather" || term.text == "scatter_add" || term.text == "one_hot");
+    const bool indexes = term.kind == FormulaTerm::Kind::call &&
+                         (term.text == "gather" || term.text == "scatter_add" || term.text == "one_hot");
     if (stores && !term.args.empty()) saved.insert(formula.term(term.args[0]).text);
     if (indexes && term.args.size() > at) indices.insert(formula.term(term.args[at]).text);
     for (std::size_t i = stores ? 1 : 0; i < term.args.size(); ++i) visit(formula, term.args[i], cotangent);
@@ -58,8 +59,10 @@ std::string dims_of(const Shape& shape) {
 
 Domain domain_of(const Tensor& tensor) {
   const std::vector<double> values = to_doubles(tensor.view());
-  if (values.empty() || std::any_of(values.begin(), values.end(), [](double v) { return !(v > 0); })) return Domain::any;
-  return std::all_of(values.begin(), values.end(), [](double v) { return v < 1; }) ? Domain::unit_interval : Domain::positive;
+  if (values.empty() || std::any_of(values.begin(), values.end(), [](double v) { return !(v > 0); }))
+    return Domain::any;
+  return std::all_of(values.begin(), values.end(), [](double v) { return v < 1; }) ? Domain::unit_interval
+                                                                                   : Domain::positive;
 }
 
 /// The narrowest floating type of the inputs: what the op stores.
@@ -70,19 +73,24 @@ Dtype storage_of(const TensorFile& dump, const std::vector<std::string>& inputs)
     if (tensor == nullptr || !is_float(tensor->dtype())) continue;
     const Dtype got = tensor->dtype();
     if (out && bytes(*out) == bytes(got) && *out != got)
-      throw Error("[dump '" + dump.path + "'] tensor '" + input + "', got " + name(got) + ", want " + name(*out) + ", as another input has");
+      throw Error("[dump '" + dump.path + "'] tensor '" + input + "', got " + name(got) + ", want " + name(*out) +
+                  ", as another input has");
     if (!out || bytes(got) < bytes(*out)) out = got;
   }
-  if (!out) throw Error("[dump '" + dump.path + "'] got " + dump.names() + ", want a tensor of floating numbers that the formula reads");
+  if (!out)
+    throw Error("[dump '" + dump.path + "'] got " + dump.names() +
+                ", want a tensor of floating numbers that the formula reads");
   return *out;
 }
 
 /// `converted`: no input has the storage type, so it was declared, and wide tensors only hold it.
-TensorSpec spec_of(const TensorFile& dump, const std::string& input, Dtype storage, bool converted, const Names& names) {
+TensorSpec spec_of(const TensorFile& dump, const std::string& input, Dtype storage, bool converted,
+                   const Names& names) {
   const Tensor& tensor = *dump.find(input);
   TensorSpec spec{.name = input, .dims = dims_of(tensor.shape())};
   if (is_float(tensor.dtype())) {
-    const bool stored = tensor.dtype() == storage || (converted && first_inexact(to_doubles(tensor.view()), storage) < 0);
+    const bool stored =
+        tensor.dtype() == storage || (converted && first_inexact(to_doubles(tensor.view()), storage) < 0);
     spec.type = stored ? TypeRule::storage : TypeRule::fp32;  // fp32 beside narrower data, as parameters often are
     spec.domain = domain_of(tensor);
     return spec;
@@ -131,8 +139,11 @@ void require_known(const TensorFile& dump, const reference::ParsedFormula& formu
     if (name == "pi" || dump.find(name) != nullptr) continue;
     std::vector<std::string> tensors;
     for (const NamedTensor& tensor : dump.tensors) tensors.push_back(tensor.name);
-    const auto term = std::find_if(formula.terms.begin(), formula.terms.end(), [&](const FormulaTerm& t) { return t.kind == FormulaTerm::Kind::name && t.text == name; });
-    formula.fail(term->at, "got unknown name '" + name + "'" + (name.size() < 3 ? "" : did_you_mean(name, tensors)) + ", want a tensor of '" + dump.path + "', which has " + dump.names());
+    const auto term = std::find_if(formula.terms.begin(), formula.terms.end(), [&](const FormulaTerm& t) {
+      return t.kind == FormulaTerm::Kind::name && t.text == name;
+    });
+    formula.fail(term->at, "got unknown name '" + name + "'" + (name.size() < 3 ? "" : did_you_mean(name, tensors)) +
+                               ", want a tensor of '" + dump.path + "', which has " + dump.names());
   }
 }
 
@@ -160,10 +171,13 @@ OpDef op_of_formula(const TensorFile& dump, const std::string& text, const DumpC
   signature.summary = text;
   const Dtype storage = contract.storage ? *contract.storage : storage_of(dump, inputs);
   if (storage == Dtype::fp64)  // an fp32 radius would pass whatever fp64 gets wrong behind it
-    throw Error("[dump '" + dump.path + "'] got fp64 inputs, want fp32 or narrower: intervals are those of fp32 arithmetic (--dtype fp32 reads values that are exact there)");
+    throw Error("[dump '" + dump.path +
+                "'] got fp64 inputs, want fp32 or narrower: intervals are those of fp32 arithmetic (--dtype fp32 reads "
+                "values that are exact there)");
   signature.precision = {.storage = {storage}};
   // The first tensor of a case prints its storage type.
-  const auto rest = std::stable_partition(inputs.begin(), inputs.end(), [&](const std::string& name) { return dump.find(name)->dtype() == storage; });
+  const auto rest = std::stable_partition(inputs.begin(), inputs.end(),
+                                          [&](const std::string& name) { return dump.find(name)->dtype() == storage; });
   const bool converted = rest == inputs.begin();
   for (const std::string& input : inputs) {
     signature.inputs.push_back(spec_of(dump, input, storage, converted, names));
@@ -194,7 +208,8 @@ Certificate certify_formula(const OpDef& op, const OpCall& call, std::string& wh
       const reference::FormulaVariant variant{.attributes = call.attributes, .dims = dims};
       const reference::FormulaCertificate certificate = reference::certify(op.signature, op.forms, {variant}, 4, 1);
       out.digits = certificate.digits, out.error_ratio = certificate.error_ratio;
-      out.points = static_cast<std::int64_t>(certificate.points.size()), out.kinks = certificate.kinks, out.variants = 1;
+      out.points = static_cast<std::int64_t>(certificate.points.size()), out.kinks = certificate.kinks,
+      out.variants = 1;
       out.conventions = certificate.conventions;
       if (out.points > 0) return why.clear(), out;
       why = "nothing in it has a gradient";

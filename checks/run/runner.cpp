@@ -11,31 +11,31 @@
 #include <mutex>
 #include <set>
 
-#include "checks/reach/aim.h"
+#include "checks/case/case_run.h"
+#include "checks/data/regimes.h"
+#include "checks/explain/further_causes.h"
+#include "checks/judge/batch_invariance.h"
 #include "checks/judge/bias.h"
 #include "checks/judge/black_box.h"
-#include "checks/run/budget.h"
-#include "checks/case/case_run.h"
 #include "checks/judge/correlation.h"
-#include "checks/reach/coverage.h"
-#include "checks/reach/decide.h"
 #include "checks/judge/declared_range.h"
-#include "checks/explain/further_causes.h"
+#include "checks/judge/forward_mode.h"
+#include "checks/judge/judge.h"
 #include "checks/judge/kinks.h"
 #include "checks/judge/loss_scale.h"
+#include "checks/judge/relations.h"
+#include "checks/reach/aim.h"
+#include "checks/reach/coverage.h"
+#include "checks/reach/decide.h"
+#include "checks/reach/visible.h"
+#include "checks/run/budget.h"
+#include "checks/run/conclude.h"
 #include "checks/run/sampled.h"
 #include "checks/run/shrink.h"
 #include "checks/run/shrink_values.h"
-#include "checks/reach/visible.h"
 #include "reference/certify/certify.h"
 #include "src/error.h"
 #include "src/parallel.h"
-#include "checks/judge/judge.h"
-#include "checks/judge/relations.h"
-#include "checks/judge/batch_invariance.h"
-#include "checks/judge/forward_mode.h"
-#include "checks/data/regimes.h"
-#include "checks/run/conclude.h"
 
 namespace ampcheck::checks {
 
@@ -48,9 +48,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 void dump_inputs(Dump* dump, const CaseRun& run, const NamedValues& cotangents) {
   if (dump == nullptr) return;
   for (const TensorSpec& spec : run.op.signature.inputs)
-    if (run.call.has(spec)) dump->entries.push_back({spec.name, run.call.shape(spec), run.call.dtype(spec), run.reference.inputs().at(spec.name)});
+    if (run.call.has(spec))
+      dump->entries.push_back(
+          {spec.name, run.call.shape(spec), run.call.dtype(spec), run.reference.inputs().at(spec.name)});
   for (const Written& output : run.outputs)
-    if (!output.saved) dump->entries.push_back({gradient_name(output.name), output.shape, output.dtype, cotangents.at(gradient_name(output.name))});
+    if (!output.saved)
+      dump->entries.push_back(
+          {gradient_name(output.name), output.shape, output.dtype, cotangents.at(gradient_name(output.name))});
 }
 
 NamedValues saved_values(const CaseRun& run, const LaunchResult& forward) {
@@ -61,7 +65,9 @@ NamedValues saved_values(const CaseRun& run, const LaunchResult& forward) {
 }
 
 /// Whether what is wanted is known: How::first.
-bool ends_here(const CaseRun& run) { return run.options.first && std::any_of(run.checks.begin(), run.checks.end(), wrong_value); }
+bool ends_here(const CaseRun& run) {
+  return run.options.first && std::any_of(run.checks.begin(), run.checks.end(), wrong_value);
+}
 
 /// Judges what forward wrote. True if it vouches for every saved element: finite, inside its interval, none left open.
 bool judge_forward(CaseRun& run, const LaunchResult& forward, Dump* dump) {
@@ -80,12 +86,13 @@ bool judge_forward(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   return vouched;
 }
 
-/// Judges gradients at the kernel's own saved values (sharp), and from the inputs (wide) unless the sharp answer settles
-/// it: what is right for saved values that are right themselves is right.
+/// Judges gradients at the kernel's own saved values (sharp), and from the inputs (wide) unless the sharp answer
+/// settles it: what is right for saved values that are right themselves is right.
 void judge_backward(CaseRun& run, const std::vector<Subject>& subjects, bool has_saved, bool vouched) {
   std::vector<CheckResult> sharp, wide;
   if (has_saved && run.reference.inputs_finite()) sharp = judge(run, subjects, Pass::backward_at_saved);
-  const bool settled = vouched && !sharp.empty() && std::all_of(sharp.begin(), sharp.end(), [](const CheckResult& c) { return c.failed == 0; });
+  const bool settled = vouched && !sharp.empty() &&
+                       std::all_of(sharp.begin(), sharp.end(), [](const CheckResult& c) { return c.failed == 0; });
   if (!settled) wide = judge(run, subjects, Pass::backward);
   explain_further(run, subjects, Pass::backward, wide);
   for (std::size_t k = 0; k < subjects.size(); ++k) {
@@ -111,7 +118,8 @@ BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) 
     backward.result = run.run_backward(backward.tensors);
     std::vector<Subject> subjects;
     for (const Written& gradient : run.gradients)
-      subjects.push_back({"backward " + gradient.name + " probe " + std::to_string(probe), &gradient, backward.result.written.at(gradient.name).view()});
+      subjects.push_back({"backward " + gradient.name + " probe " + std::to_string(probe), &gradient,
+                          backward.result.written.at(gradient.name).view()});
     judge_backward(run, subjects, !saved.empty(), vouched);
     for (const Subject& subject : subjects)
       if (probe == 0) save(dump, *subject.tensor, subject.got, run, Pass::backward);
@@ -121,8 +129,8 @@ BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) 
   return kept;
 }
 
-/// A low accumulator is a property of the kernel: if most failing cases of an op whose causes were looked for are wrong in ways
-/// that it does not explain, the few that it fits are chance.
+/// A low accumulator is a property of the kernel: if most failing cases of an op whose causes were looked for are wrong
+/// in ways that it does not explain, the few that it fits are chance.
 void settle_contract_by_op(std::vector<CaseResult>& cases) {
   std::map<std::string, std::pair<int, int>> seen;  // op -> cases that a contract explains, cases wrong otherwise
   for (const CaseResult& c : cases) {
@@ -140,20 +148,28 @@ void settle_contract_by_op(std::vector<CaseResult>& cases) {
 /// Whether the worst elements are off by no more than another algebra mostly makes of them.
 bool off_by_little(const CheckResult& check) {
   constexpr double kLittle = 0x1p-6;
-  return !check.worst.empty() && std::ranges::all_of(check.worst, [](const Element& e) { return std::fabs(e.got - e.want) <= kLittle * std::fabs(e.want); });
+  return !check.worst.empty() && std::ranges::all_of(check.worst, [](const Element& e) {
+    return std::fabs(e.got - e.want) <= kLittle * std::fabs(e.want);
+  });
 }
 
-/// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by little may. Where nothing else is
-/// known, the author of a kernel is told.
+/// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by
+/// little may. Where nothing else is known, the author of a kernel is told.
 void suggest_forms(std::vector<CaseResult>& cases) {
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {
       if (c.plugin.empty()) continue;
       const bool backward = check.name.starts_with("backward"), unknown = check.code == "AC101" && check.cause.empty();
-      if (unknown && backward) check.cause = "none found; if the backward follows another algebra than the formula's derivative, add that as a form, and it is judged by it";
+      if (unknown && backward)
+        check.cause =
+            "none found; if the backward follows another algebra than the formula's derivative, add that as a form, "
+            "and it is judged by it";
       if (unknown && !backward && off_by_little(check))
-        check.cause = "none found; if the kernel follows another algebra than the formula (a running mean, one pass, a sum of other terms), add that as a form, and it is judged by it";
-      if (check.code == "AC304" && !check.cause.empty()) check.cause += "; a kernel of another algebra than the formula's is judged by a form that says it";
+        check.cause =
+            "none found; if the kernel follows another algebra than the formula (a running mean, one pass, a sum of "
+            "other terms), add that as a form, and it is judged by it";
+      if (check.code == "AC304" && !check.cause.empty())
+        check.cause += "; a kernel of another algebra than the formula's is judged by a form that says it";
     }
 }
 
@@ -167,7 +183,8 @@ std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
       if (count++ == 0) first = fmt::format("in '{}' {}", result.name, check.note);
     }
   std::vector<std::string> out;
-  for (const auto& [op, all] : seen) out.push_back(fmt::format("{}: printed in {} case{}; {}", op, all.first, all.first == 1 ? "" : "s", all.second));
+  for (const auto& [op, all] : seen)
+    out.push_back(fmt::format("{}: printed in {} case{}; {}", op, all.first, all.first == 1 ? "" : "s", all.second));
   return out;
 }
 
@@ -178,11 +195,14 @@ CaseResult not_run(const Case& item, const std::string& why) {
   return out;
 }
 
-/// A reference that is not what it says judges nothing. An op without gradients and further forms has nothing to certify.
+/// A reference that is not what it says judges nothing. An op without gradients and further forms has nothing to
+/// certify.
 void require_certified(const Certificate& certificate) {
   if (certificate.points == 0 || certificate.digits >= reference::kCertifiedDigits) return;
-  throw Error(fmt::format("[{}] certificate of the reference, got {:.1f} digits, want {:.0f}: it may not judge (ampcheck certify says more)", certificate.op,
-                          certificate.digits, reference::kCertifiedDigits));
+  throw Error(
+      fmt::format("[{}] certificate of the reference, got {:.1f} digits, want {:.0f}: it may not judge (ampcheck "
+                  "certify says more)",
+                  certificate.op, certificate.digits, reference::kCertifiedDigits));
 }
 
 }  // namespace
@@ -198,11 +218,13 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     CaseRun run(op, call, options);
     try {
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
-      const BackwardRun backward = op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
+      const BackwardRun backward =
+          op.forms.empty() ? check_differences(run, forward) : check_values(run, forward, dump);
       if (!ends_here(run)) {
         check_forward_mode(run, forward, dump);
         check_declared_range(run, forward);
-        if (options.relations && !options.first) check_relations(run, forward, backward), check_bias(run), check_correlation(run);
+        if (options.relations && !options.first)
+          check_relations(run, forward, backward), check_bias(run), check_correlation(run);
         if (!op.forms.empty() && !options.first) calibrate(run, forward), note_loss_scales(run);
       }
     } catch (const EnvironmentError&) {
@@ -251,7 +273,10 @@ std::vector<const OpDef*> ops_of(const std::vector<Case>& cases) {
 /// The cases of a run, their results, and what they saw; cases come to it as others show what for.
 class Judging {
  public:
-  Judging(const std::vector<Case>& chosen, const RunOptions& options, Budget& budget, bool explained) : cases(chosen), options_(options), budget_(budget), explained_(explained) { judge_from(0); }
+  Judging(const std::vector<Case>& chosen, const RunOptions& options, Budget& budget, bool explained)
+      : cases(chosen), options_(options), budget_(budget), explained_(explained) {
+    judge_from(0);
+  }
 
   std::vector<Case> cases;
   std::vector<CaseResult> results;  ///< of each case
@@ -293,7 +318,9 @@ class Judging {
   void judge_from(std::size_t first) {
     results.resize(cases.size()), ran.resize(cases.size(), 0);
     // Where time may run out, cases start in this order, whichever thread takes them.
-    const std::vector<std::size_t> order = options_.time_budget > 0 ? fair_order({cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end()}) : std::vector<std::size_t>();
+    const std::vector<std::size_t> order =
+        options_.time_budget > 0 ? fair_order({cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end()})
+                                 : std::vector<std::size_t>();
     std::atomic<std::size_t> next = 0;
     parallel_for(static_cast<std::int64_t>(cases.size() - first), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t k = begin; k < end; ++k)
@@ -334,7 +361,8 @@ class Judging {
 std::vector<Certificate> certify_all(const std::vector<const OpDef*>& ops, const std::atomic<bool>* cancel) {
   std::vector<Certificate> out(ops.size());
   parallel_for(static_cast<std::int64_t>(ops.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end) && !(cancel != nullptr && cancel->load()); ++i)
+    for (auto i = static_cast<std::size_t>(begin);
+         i < static_cast<std::size_t>(end) && !(cancel != nullptr && cancel->load()); ++i)
       if (!ops[i]->forms.empty()) out[i] = certificate_of(*ops[i]);
   });
   for (const Certificate& certificate : out) require_certified(certificate);
@@ -360,14 +388,17 @@ Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (judging.ran[i]) report.cases.push_back(std::move(judging.results[i]));
   report.notes = convict_unseen_outputs(report.cases);
-  for (std::string& note : decision_notes(judging.decided, report.cases, ops.size() <= kFewOps)) report.notes.push_back(std::move(note));
+  for (std::string& note : decision_notes(judging.decided, report.cases, ops.size() <= kFewOps))
+    report.notes.push_back(std::move(note));
   if (!cancelled()) say_where_visible(cases, report.cases);
   if (options.brief && !explained && !cancelled()) explain_failures(cases, options, report.cases);
   settle_contract_by_op(report.cases);
   if (explained || options.brief) suggest_forms(report.cases);
   if (options.brief && !cancelled()) shrink_failures(cases, options, report.cases);
-  for (const OpDef* op : ops) report.coverage.emplace_back(op->signature.name, judging.coverage[op->signature.name].contributions());
-  std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
+  for (const OpDef* op : ops)
+    report.coverage.emplace_back(op->signature.name, judging.coverage[op->signature.name].contributions());
+  std::erase_if(report.certificates,
+                [](const Certificate& certificate) { return certificate.op.empty(); });  // of an op without a formula
   for (const OpDef* op : ops)
     if (op->forms.empty()) report.notes.push_back(black_box_note(op->signature.name, report.cases));
   for (std::string& note : aimed_notes(judging.aimed, ops.size() <= kFewOps)) report.notes.push_back(std::move(note));

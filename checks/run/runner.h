@@ -18,8 +18,8 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
 /// Runs a case where and how it is to run: by options.run, on sampled rows, or here.
 CaseResult run_one(const Case& item, const How& how, const RunOptions& options);
 
-/// Judges cases in parallel; results stand in the order of the cases, behind them those that options add, whatever the number of jobs. Certifies each op
-/// first.
+/// Judges cases in parallel; results stand in the order of the cases, behind them those that options add, whatever the
+/// number of jobs. Certifies each op first.
 Report run_cases(const std::vector<Case>& chosen, const RunOptions& options);
 
 }  // namespace ampcheck::checks

@@ -9,33 +9,39 @@
 #include <optional>
 #include <set>
 
-#include "checks/run/budget.h"
 #include "checks/case/case_run.h"
+#include "checks/data/regimes.h"
 #include "checks/define/rows.h"
+#include "checks/judge/judge.h"
+#include "checks/run/budget.h"
+#include "checks/run/conclude.h"
 #include "src/error.h"
 #include "src/random.h"
-#include "checks/judge/judge.h"
-#include "checks/run/conclude.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::int64_t kFewestRows = 64;        ///< of a case that is sampled at all
-constexpr std::int64_t kFewestHeads = 4;        ///< the same of rows that are tensors themselves
+constexpr std::int64_t kFewestRows = 64;  ///< of a case that is sampled at all
+constexpr std::int64_t kFewestHeads = 4;  ///< the same of rows that are tensors themselves
 constexpr std::int64_t kMostRows = 512;
-constexpr std::int64_t kElements = 1 << 18;     ///< of the largest sampled input, about
+constexpr std::int64_t kElements = 1 << 18;  ///< of the largest sampled input, about
 
-std::int64_t leading_axes(const OpSignature& signature) { return static_cast<std::int64_t>(row_symbols(signature).size()); }
+std::int64_t leading_axes(const OpSignature& signature) {
+  return static_cast<std::int64_t>(row_symbols(signature).size());
+}
 
-/// Two numbers of rows that the op takes: what is judged, and fewer, which show what depends on their number. {0, 0}: none.
+/// Two numbers of rows that the op takes: what is judged, and fewer, which show what depends on their number. {0, 0}:
+/// none.
 std::pair<std::int64_t, std::int64_t> sample_sizes(const OpSignature& signature, const OpCall& call) {
   const std::int64_t rows = rows_of(signature, call);
   std::int64_t width = 1;
   for (const TensorSpec& spec : signature.inputs)
-    if (call.has(spec) && has_rows(signature, spec)) width = std::max(width, call.shape(spec).count() / std::max<std::int64_t>(rows, 1));
-  const auto valid = [&](std::int64_t n) { return !signature.valid || signature.valid(with_rows(signature, call, n).dims, call.attributes); };
+    if (call.has(spec) && has_rows(signature, spec))
+      width = std::max(width, call.shape(spec).count() / std::max<std::int64_t>(rows, 1));
+  const auto valid = [&](std::int64_t n) {
+    return !signature.valid || signature.valid(with_rows(signature, call, n).dims, call.attributes);
+  };
   const std::int64_t least = leading_axes(signature) > 1 ? 2 : 8;
   std::int64_t all = std::min({std::clamp(kElements / width, least, kMostRows), rows / 2});
   while (all > 1 && !valid(all)) --all;
@@ -48,18 +54,22 @@ std::pair<std::int64_t, std::int64_t> sample_sizes(const OpSignature& signature,
 std::vector<std::int64_t> drawn_rows(const OpCall& call, std::int64_t rows, std::int64_t count) {
   const Random random(call.seed, "sampled rows");
   std::set<std::int64_t> out = {0, rows - 1};
-  for (std::uint64_t i = 0; static_cast<std::int64_t>(out.size()) < count; ++i) out.insert(static_cast<std::int64_t>(random.below(i, static_cast<std::uint64_t>(rows))));
+  for (std::uint64_t i = 0; static_cast<std::int64_t>(out.size()) < count; ++i)
+    out.insert(static_cast<std::int64_t>(random.below(i, static_cast<std::uint64_t>(rows))));
   return {out.begin(), out.end()};
 }
 
-std::vector<double> take_rows(const std::vector<double>& values, std::int64_t rows, std::span<const std::int64_t> which) {
+std::vector<double> take_rows(const std::vector<double>& values, std::int64_t rows,
+                              std::span<const std::int64_t> which) {
   const auto width = static_cast<std::ptrdiff_t>(values.size()) / rows;
   std::vector<double> out;
-  for (const std::int64_t row : which) out.insert(out.end(), values.begin() + row * width, values.begin() + (row + 1) * width);
+  for (const std::int64_t row : which)
+    out.insert(out.end(), values.begin() + row * width, values.begin() + (row + 1) * width);
   return out;
 }
 
-/// A shape at `rows` rows, from those at two other numbers of rows; the axis of the rows is where they differ. -1: no axis.
+/// A shape at `rows` rows, from those at two other numbers of rows; the axis of the rows is where they differ. -1: no
+/// axis.
 int row_axis(const Shape& shape, const Shape& fewer) {
   for (int axis = 0; axis < shape.rank; ++axis)
     if (shape[axis] != fewer[axis]) return axis;
@@ -69,15 +79,24 @@ int row_axis(const Shape& shape, const Shape& fewer) {
 reference::Recording recorded(const OpDef& op, const OpCall& call) {
   NamedValues values;  // shapes are wanted: floats are known by theirs, and index 0 is valid
   for (const TensorSpec& spec : op.signature.inputs)
-    if (call.has(spec)) values[spec.name] = std::vector<double>(is_float(call.dtype(spec)) ? 0 : static_cast<std::size_t>(call.shape(spec).count()), 0.0);
+    if (call.has(spec))
+      values[spec.name] =
+          std::vector<double>(is_float(call.dtype(spec)) ? 0 : static_cast<std::size_t>(call.shape(spec).count()), 0.0);
   return recorded(op, call, values);
 }
 
 class Sampled {
  public:
   Sampled(const OpDef& op, const OpCall& call, const RunOptions& options)
-      : op_(op), call_(call), symbols_(row_symbols(op.signature)), leading_(static_cast<int>(symbols_.size())), rows_(rows_of(op.signature, call)), sizes_(sample_sizes(op.signature, call)),
-        which_(drawn_rows(call, rows_, sizes_.first)), sub_call_(with_rows(op.signature, call, sizes_.first)), fewer_call_(with_rows(op.signature, call, sizes_.second)) {
+      : op_(op),
+        call_(call),
+        symbols_(row_symbols(op.signature)),
+        leading_(static_cast<int>(symbols_.size())),
+        rows_(rows_of(op.signature, call)),
+        sizes_(sample_sizes(op.signature, call)),
+        which_(drawn_rows(call, rows_, sizes_.first)),
+        sub_call_(with_rows(op.signature, call, sizes_.first)),
+        fewer_call_(with_rows(op.signature, call, sizes_.second)) {
     NamedValues sampled, fewer;
     for (const TensorSpec& spec : op.signature.inputs) {
       if (!call.has(spec)) continue;
@@ -90,8 +109,10 @@ class Sampled {
     }
     run_.emplace(op, sub_call_, options, std::move(sampled));
     fewer_.emplace(op, fewer_call_, options, std::move(fewer));
-    for (std::size_t k = 0; k < run_->outputs.size(); ++k) outputs_.push_back(whole(run_->outputs[k], fewer_->outputs[k].shape));
-    for (std::size_t k = 0; k < run_->gradients.size(); ++k) gradients_.push_back(whole(run_->gradients[k], fewer_->gradients[k].shape));
+    for (std::size_t k = 0; k < run_->outputs.size(); ++k)
+      outputs_.push_back(whole(run_->outputs[k], fewer_->outputs[k].shape));
+    for (std::size_t k = 0; k < run_->gradients.size(); ++k)
+      gradients_.push_back(whole(run_->gradients[k], fewer_->gradients[k].shape));
   }
 
   void run(CaseResult& result) {
@@ -103,12 +124,16 @@ class Sampled {
       judge_all("backward ", " probe " + std::to_string(probe), gradients_, run_->gradients, backward, Pass::backward);
     }
     conclude(*run_, result);
-    result.note = fmt::format("too large to judge whole: {} of {} rows along {} were judged", which_.size(), rows_, op_.signature.launch.row_dim);
-    if (!judged_ && !convicts(result.verdict)) result.verdict = Verdict::skipped, result.note += ", and nothing that is written has rows of its own";
+    result.note = fmt::format("too large to judge whole: {} of {} rows along {} were judged", which_.size(), rows_,
+                              op_.signature.launch.row_dim);
+    if (!judged_ && !convicts(result.verdict))
+      result.verdict = Verdict::skipped, result.note += ", and nothing that is written has rows of its own";
   }
 
  private:
-  std::vector<double> of_rows(const std::vector<double>& values, bool rows) const { return rows ? take_rows(values, rows_, which_) : values; }
+  std::vector<double> of_rows(const std::vector<double>& values, bool rows) const {
+    return rows ? take_rows(values, rows_, which_) : values;
+  }
   std::vector<double> of_fewer(const std::vector<double>& values, bool rows) const {
     return rows ? take_rows(values, rows_, std::span(which_).first(static_cast<std::size_t>(sizes_.second))) : values;
   }
@@ -118,16 +143,21 @@ class Sampled {
     Written out = sampled;
     if (const int axis = row_axis(sampled.shape, fewer); axis >= 0) {
       if (sampled.shape[axis] != sizes_.first || fewer[axis] != sizes_.second)
-        throw Error("[" + op_.signature.name + "] '" + sampled.name + "' has an extent that is not the number of rows but follows from it");
-      if (leading_ == 1) out.shape[axis] = rows_;
-      else if (axis != leading_ - 1) throw Error("[" + op_.signature.name + "] rows of '" + sampled.name + "' do not lie in front");
-      else for (int k = 0; k < leading_; ++k) out.shape[k] = call_.dims.at(symbols_[static_cast<std::size_t>(k)]);
+        throw Error("[" + op_.signature.name + "] '" + sampled.name +
+                    "' has an extent that is not the number of rows but follows from it");
+      if (leading_ == 1)
+        out.shape[axis] = rows_;
+      else if (axis != leading_ - 1)
+        throw Error("[" + op_.signature.name + "] rows of '" + sampled.name + "' do not lie in front");
+      else
+        for (int k = 0; k < leading_; ++k) out.shape[k] = call_.dims.at(symbols_[static_cast<std::size_t>(k)]);
     }
     return out;
   }
 
   bool in_place(const std::string& name) const {
-    return std::any_of(op_.signature.launch.in_place.begin(), op_.signature.launch.in_place.end(), [&](const auto& p) { return p.first == name; });
+    return std::any_of(op_.signature.launch.in_place.begin(), op_.signature.launch.in_place.end(),
+                       [&](const auto& p) { return p.first == name; });
   }
 
   GuardedTensor fresh(const Written& written) const {
@@ -174,13 +204,15 @@ class Sampled {
     GuardedTensor out(sampled.dtype, sampled.shape, Layout::dense, 0);
     const auto width = static_cast<std::size_t>(sampled.shape.count() / sizes_.first * bytes(sampled.dtype));
     for (std::size_t k = 0; k < which_.size(); ++k)
-      std::memcpy(out.view().as<std::byte>() + k * width, from.view().as<std::byte>() + static_cast<std::size_t>(which_[k]) * width, width);
+      std::memcpy(out.view().as<std::byte>() + k * width,
+                  from.view().as<std::byte>() + static_cast<std::size_t>(which_[k]) * width, width);
     return out;
   }
 
   /// Whether the formula gives the same rows with fewer beside them: it mixes no rows, and does not count them.
   bool rows_alone(const Written& sampled, Pass pass) {
-    const std::vector<double> all = run_->reference.values(pass, sampled.name), fewer = fewer_->reference.values(pass, sampled.name);
+    const std::vector<double> all = run_->reference.values(pass, sampled.name),
+                              fewer = fewer_->reference.values(pass, sampled.name);
     const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
     return fewer.size() <= all.size() && std::equal(fewer.begin(), fewer.end(), all.begin(), same);
   }
@@ -203,7 +235,8 @@ class Sampled {
       if (!rows_alone(gradient, Pass::backward)) dependent_.insert(gradient.name);
   }
 
-  void judge_all(const std::string& before, const std::string& after, const std::vector<Written>& wholes, const std::vector<Written>& sampled, const LaunchResult& result, Pass pass) {
+  void judge_all(const std::string& before, const std::string& after, const std::vector<Written>& wholes,
+                 const std::vector<Written>& sampled, const LaunchResult& result, Pass pass) {
     std::vector<GuardedTensor> rows;
     std::vector<Subject> subjects;
     std::vector<std::int64_t> counts;
@@ -213,16 +246,21 @@ class Sampled {
       if (!in_place(wholes[k].name) && !run_->accumulates(wholes[k].name)) look_for_poison(wholes[k], got);
       const std::string name = before + wholes[k].name + after;
       const int axis = row_axis(sampled[k].shape, wholes[k].shape);
-      if (!in_front(axis)) add_unjudged(name, wholes[k], axis > 0 ? "its rows do not lie in front" : "it has no rows of its own: it sums over them");
-      else if (run_->accumulates(wholes[k].name)) add_unjudged(name, wholes[k], "it is added to what its buffer held");
-      else if (dependent_.contains(wholes[k].name) || !rows_alone(sampled[k], pass)) add_unjudged(name, wholes[k], "a row of it depends on the other rows or on their number");
-      else rows.push_back(gathered(got, sampled[k])), subjects.push_back({name, &sampled[k], rows.back().view()}), counts.push_back(wholes[k].shape.count());
+      if (!in_front(axis))
+        add_unjudged(name, wholes[k],
+                     axis > 0 ? "its rows do not lie in front" : "it has no rows of its own: it sums over them");
+      else if (run_->accumulates(wholes[k].name))
+        add_unjudged(name, wholes[k], "it is added to what its buffer held");
+      else if (dependent_.contains(wholes[k].name) || !rows_alone(sampled[k], pass))
+        add_unjudged(name, wholes[k], "a row of it depends on the other rows or on their number");
+      else
+        rows.push_back(gathered(got, sampled[k])), subjects.push_back({name, &sampled[k], rows.back().view()}),
+            counts.push_back(wholes[k].shape.count());
     }
     std::vector<CheckResult> checks = judge(*run_, subjects, pass);
     for (std::size_t k = 0; k < checks.size(); ++k) {
       checks[k].unjudged = counts[k] - checks[k].compared;
-      for (Element& element : checks[k].worst)
-        place_in_whole(element);
+      for (Element& element : checks[k].worst) place_in_whole(element);
       judged_ |= checks[k].compared > 0;
       run_->add(std::move(checks[k]));
     }
@@ -242,7 +280,8 @@ class Sampled {
 
   void add_unjudged(const std::string& name, const Written& tensor, const char* why) {
     CheckResult check;
-    check.name = name, check.dtype = tensor.dtype, check.verdict = Verdict::skipped, check.unjudged = tensor.shape.count(), check.note = std::string("not judged: ") + why;
+    check.name = name, check.dtype = tensor.dtype, check.verdict = Verdict::skipped,
+    check.unjudged = tensor.shape.count(), check.note = std::string("not judged: ") + why;
     run_->add(std::move(check));
   }
 
@@ -252,7 +291,10 @@ class Sampled {
     std::int64_t left = 0, first = -1;
     for (std::int64_t i = 0; i < tensor.shape.count(); ++i)
       if (bits_at(got.view(), i) == poison(tensor.dtype, 0) && ++left == 1) first = i;
-    if (left > 0) run_->add_relation("written " + tensor.name, "AC401", left, left, fmt::format("{} elements were not written, first element {} of {}", left, first, tensor.shape.str()));
+    if (left > 0)
+      run_->add_relation(
+          "written " + tensor.name, "AC401", left, left,
+          fmt::format("{} elements were not written, first element {} of {}", left, first, tensor.shape.str()));
   }
 
   const OpDef& op_;
@@ -264,7 +306,7 @@ class Sampled {
   const std::vector<std::int64_t> which_;
   const OpCall sub_call_, fewer_call_;
   std::map<std::string, GuardedTensor> inputs_;
-  std::optional<CaseRun> run_, fewer_;  ///< of the sampled rows, and of the first of them
+  std::optional<CaseRun> run_, fewer_;        ///< of the sampled rows, and of the first of them
   std::vector<Written> outputs_, gradients_;  ///< at the full size
   std::set<std::string> dependent_;           ///< gradients whose rows depend on the other rows or on their number
   bool judged_ = false;
@@ -288,22 +330,29 @@ std::int64_t sampled_need(const OpDef& op, const OpCall& call) {
   const double times = static_cast<double>(rows_of(op.signature, call)) / static_cast<double>(all);
   const reference::Recording recording = recorded(op, sub), less = recorded(op, with_rows(op.signature, call, fewer));
   double bytes_of_all = 0, largest = 0;
-  const auto add = [&](double count, Dtype dtype, double copies) { bytes_of_all += count * bytes(dtype) * copies, largest = std::max(largest, count); };
+  const auto add = [&](double count, Dtype dtype, double copies) {
+    bytes_of_all += count * bytes(dtype) * copies, largest = std::max(largest, count);
+  };
   for (const TensorSpec& spec : op.signature.inputs)
-    if (call.has(spec)) add(static_cast<double>(call.shape(spec).count()), call.dtype(spec), spec.has_gradient() ? 5 : 3);  // kept, read, copied; gradient, copied
+    if (call.has(spec))
+      add(static_cast<double>(call.shape(spec).count()), call.dtype(spec),
+          spec.has_gradient() ? 5 : 3);  // kept, read, copied; gradient, copied
   for (std::size_t k = 0; k < recording.outputs.size(); ++k) {
     const Shape shape = recording.outputs[k].second.shape();
     const bool rows = row_axis(shape, less.outputs[k].second.shape()) >= 0;
-    add(static_cast<double>(shape.count()) * (rows ? times : 1), dtype_of(op.signature.outputs[k].type, call.storage), 4);
+    add(static_cast<double>(shape.count()) * (rows ? times : 1), dtype_of(op.signature.outputs[k].type, call.storage),
+        4);
   }
   constexpr double kValues = 2 * sizeof(double);  // one tensor at a time, as values and as they were drawn
-  return static_cast<std::int64_t>(std::min(bytes_of_all + kValues * largest + 0x1p26, 0x1p62)) + memory_need(op, sub, std::int64_t{1} << 40);
+  return static_cast<std::int64_t>(std::min(bytes_of_all + kValues * largest + 0x1p26, 0x1p62)) +
+         memory_need(op, sub, std::int64_t{1} << 40);
 }
 
 CaseResult run_sampled(const OpDef& op, const OpCall& call, const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   CaseResult result;
-  result.name = call.str(op.signature), result.op = op.signature.name, result.plugin = op.plugin, result.dtype = name(call.storage);
+  result.name = call.str(op.signature), result.op = op.signature.name, result.plugin = op.plugin,
+  result.dtype = name(call.storage);
   if (const std::string why = why_not_sampled(op, call); !why.empty()) {
     result.verdict = Verdict::skipped, result.note = "cannot be judged on sampled rows: " + why;
     return result;
@@ -314,7 +363,8 @@ CaseResult run_sampled(const OpDef& op, const OpCall& call, const RunOptions& op
     result.verdict = Verdict::skipped, result.note = error.what();
   } catch (const std::exception& error) {
     CheckResult check;
-    check.name = "call", check.code = result.code = "AC501", check.verdict = result.verdict = find_code("AC501")->verdict;
+    check.name = "call", check.code = result.code = "AC501",
+    check.verdict = result.verdict = find_code("AC501")->verdict;
     check.compared = check.failed = 1, check.cause = error.what();
     result.checks.push_back(std::move(check));
   }

@@ -9,8 +9,8 @@
 
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
-#include "src/parallel.h"
 #include "checks/run/conclude.h"
+#include "src/parallel.h"
 
 namespace ampcheck::checks {
 
@@ -23,7 +23,9 @@ std::string subject(const CaseResult& result) {
 
 /// Wrong numbers, however a replay explains them: a small case may not show by what.
 std::string kind_of(const CaseResult& result) {
-  return result.code == "AC101" || result.verdict == Verdict::precision_contract ? "wrong numbers" : std::string(name(result.verdict)) + result.code;
+  return result.code == "AC101" || result.verdict == Verdict::precision_contract
+             ? "wrong numbers"
+             : std::string(name(result.verdict)) + result.code;
 }
 
 class Shrinker {
@@ -78,7 +80,8 @@ class Shrinker {
     std::vector<std::string> symbols;
     for (const DimSpec& dim : op_.signature.dims)
       if (best_.dims.contains(dim.symbol)) symbols.push_back(dim.symbol);
-    std::stable_sort(symbols.begin(), symbols.end(), [&](const auto& a, const auto& b) { return best_.dims.at(a) > best_.dims.at(b); });
+    std::stable_sort(symbols.begin(), symbols.end(),
+                     [&](const auto& a, const auto& b) { return best_.dims.at(a) > best_.dims.at(b); });
     for (const std::string& symbol : symbols) dimension(symbol);
   }
 
@@ -94,13 +97,14 @@ class Shrinker {
     change([&](OpCall& c) { c.layout = "dense"; });
     change([&](OpCall& c) { c.dtypes.clear(); });
     change([&](OpCall& c) { c.absent.clear(); });
-    for (const AttributeSpec& attribute : op_.signature.attributes) change([&](OpCall& c) { c.attributes.set(attribute.name, attribute.default_value); });
+    for (const AttributeSpec& attribute : op_.signature.attributes)
+      change([&](OpCall& c) { c.attributes.set(attribute.name, attribute.default_value); });
     simplest({"zeros", "integers1", "normal"}, &OpCall::range);
     simplest({"ones", "powers", "mixed"}, &OpCall::cotangent);
   }
 
   /// The first of these regimes that will do, simplest first; what stands behind the present one is no simpler.
-  void simplest(const std::vector<std::string>& regimes, std::string OpCall::* field) {
+  void simplest(const std::vector<std::string>& regimes, std::string OpCall::*field) {
     for (const std::string& regime : regimes) {
       if (best_.*field == regime) return;
       OpCall call = best_;
@@ -124,8 +128,11 @@ bool fails_alike(const CaseResult& a, const CaseResult& b) {
   return kind_of(a) == kind_of(b) && subject(a) == subject(b);
 }
 
-std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run, int most_tries) {
-  if (is_file_range(call.range) || is_real_range(call.range) || result.verdict == Verdict::timeout || result.verdict == Verdict::ill_conditioned) return std::nullopt;
+std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run,
+                             int most_tries) {
+  if (is_file_range(call.range) || is_real_range(call.range) || result.verdict == Verdict::timeout ||
+      result.verdict == Verdict::ill_conditioned)
+    return std::nullopt;
   return Shrinker(op, call, result, run, most_tries).smallest();
 }
 
@@ -157,7 +164,8 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     check.cause = "as '" + like.name + "': " + as.cause;
   }
   result.explained = true;
-  if (like.verdict == Verdict::precision_contract && contract_explains(result.checks)) result.code = like.code, result.verdict = like.verdict;
+  if (like.verdict == Verdict::precision_contract && contract_explains(result.checks))
+    result.code = like.code, result.verdict = like.verdict;
 }
 
 }  // namespace
@@ -167,9 +175,12 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
   const ByName names = by_name(cases);
   std::map<std::string, std::vector<std::size_t>> kinds;
   for (std::size_t i = 0; i < results.size(); ++i)
-    if (results[i].verdict == Verdict::bug) kinds[results[i].op + " " + results[i].dtype + " " + results[i].code + " " + subject(results[i])].push_back(i);
+    if (results[i].verdict == Verdict::bug)
+      kinds[results[i].op + " " + results[i].dtype + " " + results[i].code + " " + subject(results[i])].push_back(i);
   std::vector<std::size_t> chosen;
-  for (const auto& [kind, all] : kinds) chosen.insert(chosen.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
+  for (const auto& [kind, all] : kinds)
+    chosen.insert(chosen.end(), all.begin(),
+                  all.begin() + static_cast<std::ptrdiff_t>(std::min(kExplained, all.size())));
   parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
       CaseResult& result = results[chosen[static_cast<std::size_t>(k)]];
@@ -196,13 +207,17 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
   }
 }
 
-void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results, std::size_t most) {
+void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results,
+                     std::size_t most) {
   const ByName names = by_name(cases);
   std::vector<CaseResult*> chosen;
   std::set<std::string> kinds, ops;
   for (CaseResult& result : results) {
-    if (!convicts(result.verdict) || result.unjudged() > 0 || !kinds.insert(result.op + " " + result.code + " " + subject(result)).second) continue;
-    if (ops.insert(result.op).second || chosen.size() < most) chosen.push_back(&result);  // reports show the first of each op
+    if (!convicts(result.verdict) || result.unjudged() > 0 ||
+        !kinds.insert(result.op + " " + result.code + " " + subject(result)).second)
+      continue;
+    if (ops.insert(result.op).second || chosen.size() < most)
+      chosen.push_back(&result);  // reports show the first of each op
   }
   parallel_for(static_cast<std::int64_t>(chosen.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
@@ -212,12 +227,15 @@ void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, 
       RunOptions own = options;
       own.relations = options.relations && result.verdict == Verdict::structural;
       const bool first = result.verdict == Verdict::bug || result.verdict == Verdict::precision_contract;
-      const RunOne run = [&](const OpDef& op, const OpCall& call) { return run_one({&op, call}, {.explain = false, .again = true, .first = first}, own); };
+      const RunOne run = [&](const OpDef& op, const OpCall& call) {
+        return run_one({&op, call}, {.explain = false, .again = true, .first = first}, own);
+      };
       const auto small = shrink(*item->op, item->call, result, run);
       if (small) result.smallest = small->str(item->op->signature);
       if (!first) continue;  // nor once more what crashed or hung
       try {
-        const CaseResult reduced = run_one({item->op, small ? *small : item->call}, {.explain = false, .again = true, .values = true, .first = true}, own);
+        const CaseResult reduced = run_one({item->op, small ? *small : item->call},
+                                           {.explain = false, .again = true, .values = true, .first = true}, own);
         if (fails_alike(result, reduced)) result.values = reduced.values;
       } catch (const Interrupted&) {
         return;

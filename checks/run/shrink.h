@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of many failing cases: why the first ones fail, and the smallest one that fails alike: in shape, then in attributes,
-// layout and data, as far as a name can say it.
+// What is said of many failing cases: why the first ones fail, and the smallest one that fails alike: in shape, then in
+// attributes, layout and data, as far as a name can say it.
 #pragma once
 
 #include <functional>
@@ -13,19 +13,23 @@ namespace ampcheck::checks {
 /// Runs one case.
 using RunOne = std::function<CaseResult(const OpDef&, const OpCall&)>;
 
-/// Whether two results of an op say the same: the same code, or both wrong numbers, on the same tensor in the same pass.
+/// Whether two results of an op say the same: the same code, or both wrong numbers, on the same tensor in the same
+/// pass.
 bool fails_alike(const CaseResult& a, const CaseResult& b);
 
-/// The smallest case found in at most `most_tries` runs; nothing if none is smaller, or the case is bound to saved tensors or hangs.
-/// Every extent is brought down to where a smaller one no longer fails, by halving what lies between; it need not be the least of all.
-std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run, int most_tries = 60);
+/// The smallest case found in at most `most_tries` runs; nothing if none is smaller, or the case is bound to saved
+/// tensors or hangs. Every extent is brought down to where a smaller one no longer fails, by halving what lies between;
+/// it need not be the least of all.
+std::optional<OpCall> shrink(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOne& run,
+                             int most_tries = 60);
 
-/// Explains the first failing cases of each kind (op, storage type, verdict, tensor) of results that were judged without, three each, and
-/// takes over for the others of the kind what most of them say.
+/// Explains the first failing cases of each kind (op, storage type, verdict, tensor) of results that were judged
+/// without, three each, and takes over for the others of the kind what most of them say.
 void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results);
 
-/// Notes the smallest case for the first failing case of each op and of each kind, of the latter until `most` are chosen, and the few values that it
-/// takes.
-void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results, std::size_t most = 10);
+/// Notes the smallest case for the first failing case of each op and of each kind, of the latter until `most` are
+/// chosen, and the few values that it takes.
+void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results,
+                     std::size_t most = 10);
 
 }  // namespace ampcheck::checks

@@ -10,9 +10,9 @@
 #include "checks/case/case_run.h"
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
+#include "checks/judge/judge.h"
 #include "src/elements.h"
 #include "src/index.h"
-#include "checks/judge/judge.h"
 
 namespace ampcheck::checks {
 
@@ -64,20 +64,28 @@ class Reducer {
     }
     for (const TensorSpec& spec : op_.signature.inputs) {
       if (!call_.has(spec)) continue;
-      const bool numbers = is_float(call_.dtype(spec)) && (spec.role == Role::data || spec.role == Role::weight || spec.role == Role::bias || spec.role == Role::angle);
-      if (numbers) tensors_.push_back({spec.name, false, call_.shape(spec), spec.domain == Domain::positive ? 1.0 : spec.domain == Domain::unit_interval ? 0.5 : 0.0});
-      else kept_.push_back(spec.name);
+      const bool numbers = is_float(call_.dtype(spec)) && (spec.role == Role::data || spec.role == Role::weight ||
+                                                           spec.role == Role::bias || spec.role == Role::angle);
+      if (numbers)
+        tensors_.push_back({spec.name, false, call_.shape(spec),
+                            spec.domain == Domain::positive        ? 1.0
+                            : spec.domain == Domain::unit_interval ? 0.5
+                                                                   : 0.0});
+      else
+        kept_.push_back(spec.name);
     }
   }
 
   std::string words() {
     if (!take([](const Reducible& tensor, double) { return tensor.base; })) {
       bool others = true;
-      for (const Reducible& tensor : tensors_) others &= to_base(tensor, 0, values(tensor).size(), others && &tensor == &tensors_.back());
+      for (const Reducible& tensor : tensors_)
+        others &= to_base(tensor, 0, values(tensor).size(), others && &tensor == &tensors_.back());
     }
     if (left().size() > kFew) return "";
     if (left().size() > 1)
-      for (const auto& [tensor, i] : left()) to_base(*tensor, i, i + 1, false);  // what mattered only beside others that are gone
+      for (const auto& [tensor, i] : left())
+        to_base(*tensor, i, i + 1, false);  // what mattered only beside others that are gone
     simplify([](double) { return 1.0; });
     simplify([](double v) { return std::copysign(std::ldexp(1.0, std::ilogb(v)), v); });
     return sentence();
@@ -86,7 +94,9 @@ class Reducer {
  private:
   using Place = std::pair<const Reducible*, std::size_t>;
 
-  std::vector<double>& values(const Reducible& tensor) { return (tensor.cotangent ? cotangents_ : inputs_).at(tensor.name); }
+  std::vector<double>& values(const Reducible& tensor) {
+    return (tensor.cotangent ? cotangents_ : inputs_).at(tensor.name);
+  }
 
   /// The places that differ from what does not matter.
   std::vector<Place> left() {
@@ -121,7 +131,8 @@ class Reducer {
 
   /// Whether all these places could be given up. `needed`: it is known that they cannot, so only parts are tried.
   bool to_base(const Reducible& tensor, std::size_t begin, std::size_t end, bool needed) {
-    if (begin == end || (!needed && take(tensor, begin, end, [](const Reducible& t, double) { return t.base; }))) return true;
+    if (begin == end || (!needed && take(tensor, begin, end, [](const Reducible& t, double) { return t.base; })))
+      return true;
     if (end - begin == 1 || tries_ <= 0) return false;
     const std::size_t middle = begin + (end - begin) / 2;
     const bool first = to_base(tensor, begin, middle, false);
@@ -134,7 +145,8 @@ class Reducer {
   void simplify(const Simple& simple) {
     for (const auto& [tensor, i] : left()) {
       const double v = values(*tensor)[i];
-      if (v != 0 && std::isfinite(v) && std::fabs(v) != 1) take(*tensor, i, i + 1, [&](const Reducible&, double was) { return simple(was); });
+      if (v != 0 && std::isfinite(v) && std::fabs(v) != 1)
+        take(*tensor, i, i + 1, [&](const Reducible&, double was) { return simple(was); });
     }
   }
 
@@ -149,7 +161,8 @@ class Reducer {
         if (output.saved) saved[output.name] = to_doubles(forward.written.at(output.name).view());
       if (failure_.pass == Pass::backward_at_saved) run.reference.set_saved(std::move(saved));
       run.reference.set_cotangents(cotangents_);
-      return judged_alike(run, run.gradients, run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents_, 0)));
+      return judged_alike(run, run.gradients,
+                          run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents_, 0)));
     } catch (const std::exception&) {  // another failure
       return false;
     }
@@ -158,7 +171,8 @@ class Reducer {
   bool judged_alike(CaseRun& run, const std::vector<Written>& written, const LaunchResult& result) const {
     for (const Written& tensor : written) {
       if (tensor.name != failure_.tensor) continue;
-      const CheckResult check = judge(run, {{"reduced", &tensor, result.written.at(tensor.name).view()}}, failure_.pass).front();
+      const CheckResult check =
+          judge(run, {{"reduced", &tensor, result.written.at(tensor.name).view()}}, failure_.pass).front();
       return check.failed > 0 && check.code == failure_.code;
     }
     return false;
@@ -167,12 +181,14 @@ class Reducer {
   std::string sentence() {
     std::string out, based;
     for (const auto& [tensor, i] : left())
-      out += (out.empty() ? "" : ", ") + tensor->name + index_text(tensor->shape, static_cast<std::int64_t>(i)) + " = " + number_text(values(*tensor)[i]);
+      out += (out.empty() ? "" : ", ") + tensor->name + index_text(tensor->shape, static_cast<std::int64_t>(i)) +
+             " = " + number_text(values(*tensor)[i]);
     for (const Reducible& tensor : tensors_)
       if (tensor.base != 0) based += (based.empty() ? "" : ", ") + tensor.name + " " + number_text(tensor.base);
     std::string kept;
     for (const std::string& name : kept_) kept += (kept.empty() ? "; as drawn: " : ", ") + name;
-    return "fails alike with " + (out.empty() ? "all values 0" : out + " alone and all else 0") + (based.empty() ? "" : " (of " + based + ")") + kept;
+    return "fails alike with " + (out.empty() ? "all values 0" : out + " alone and all else 0") +
+           (based.empty() ? "" : " (of " + based + ")") + kept;
   }
 
   const OpDef& op_;
@@ -187,9 +203,12 @@ class Reducer {
 
 }  // namespace
 
-std::string values_that_matter(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOptions& options, int most_tries) {
+std::string values_that_matter(const OpDef& op, const OpCall& call, const CaseResult& result, const RunOptions& options,
+                               int most_tries) {
   const std::optional<Failure> failure = failure_of(result);
-  if (!failure || op.forms.empty() || call.layout != "dense" || is_file_range(call.range) || is_real_range(call.range) || result.unjudged() > 0) return "";
+  if (!failure || op.forms.empty() || call.layout != "dense" || is_file_range(call.range) ||
+      is_real_range(call.range) || result.unjudged() > 0)
+    return "";
   return Reducer(op, call, *failure, options, most_tries).words();
 }
 

@@ -35,18 +35,25 @@ std::string recipe_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   const OptimizerChoice c = o.rule.optimizer.with_defaults();
   const Net& net = trainer.net();
-  std::string out = fmt::format("model {}{} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} loss_weight {} clip_norm {} clip_value {} seed {}", net.name,
-                     net.settings.empty() ? "" : " " + net.settings, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum, c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
+  std::string out = fmt::format(
+      "model {}{} dtype {} scaler {} optimizer {} lr {} momentum {} weight_decay {} nesterov {} accumulate {} "
+      "loss_weight {} clip_norm {} clip_value {} seed {}",
+      net.name, net.settings.empty() ? "" : " " + net.settings, name(o.dtype), scaler_name(o), c.name, c.lr, c.momentum,
+      c.weight_decay, c.nesterov, o.rule.accumulate, o.rule.loss_weight, o.rule.clip_norm, o.rule.clip_value, o.seed);
   if (o.scaler.enabled)
-    out += fmt::format(" init_scale {} growth_interval {}", o.scale_rule ? o.scale_rule->init_scale : o.scaler.init_scale, o.scale_rule ? o.scale_rule->window : o.scaler.growth_interval);
+    out +=
+        fmt::format(" init_scale {} growth_interval {}", o.scale_rule ? o.scale_rule->init_scale : o.scaler.init_scale,
+                    o.scale_rule ? o.scale_rule->window : o.scaler.growth_interval);
   if (c.is_fused()) out += " fused true";
   if (c.weights != Weights::fp32) out += std::string(" weights ") + name(c.weights);
   if (c.moments) out += std::string(" moments ") + name(*c.moments);
   if (o.keep_low_precision_grads) out += " keep_low_precision_grads true";
   if (!o.rule.schedule.empty() && o.rule.schedule != "constant") out += " lr_schedule " + o.rule.schedule;
-  if (o.rule.ranks > 1) out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
+  if (o.rule.ranks > 1)
+    out += fmt::format(" ranks {} {}", o.rule.ranks, str(o.reduce)) + (o.sharding.on ? " sharded true" : "");
   if (o.rule.grad_penalty > 0) out += fmt::format(" grad_penalty {}", o.rule.grad_penalty);
-  if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds) out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
+  if (o.shadows.carried && o.spread_seeds != TrainOptions().spread_seeds)
+    out += fmt::format(" spread_seeds {}", std::max(1, o.spread_seeds));
   if (o.autocast != AutocastDevice::cuda) out += std::string(" autocast ") + name(o.autocast);
   if (o.stream) out += " device cuda";  // whose matrix products have bits of their own
   if (!net.layers.empty()) out += " layers " + net.layers;
@@ -56,17 +63,26 @@ std::string recipe_of(const Trainer& trainer) {
 /// The setting at which two recipes part, with its value in each. What is as usual is written in neither.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   using Settings = std::vector<std::pair<std::string, std::string>>;
-  const auto settings = [](const std::string& text) {  // settings and values in turn; last the layers of a net, word by word
-    std::istringstream in(text);
-    Settings out;
-    for (std::string name, value; (name == "layers" || in >> name) && in >> value;) out.emplace_back(name, value);
-    return out;
-  };
+  const auto settings =
+      [](const std::string& text) {  // settings and values in turn; last the layers of a net, word by word
+        std::istringstream in(text);
+        Settings out;
+        for (std::string name, value; (name == "layers" || in >> name) && in >> value;) out.emplace_back(name, value);
+        return out;
+      };
   const Settings theirs = settings(a), ours = settings(b);
-  const auto at = static_cast<std::size_t>(std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end()).first - theirs.begin());
-  const auto has = [](const Settings& in, const std::string& name) { return std::any_of(in.begin(), in.end(), [&](const auto& s) { return s.first == name; }); };
-  const std::string& name = at < theirs.size() && (at >= ours.size() || !has(ours, theirs[at].first) || theirs[at].first == ours[at].first) ? theirs[at].first : ours[at].first;
-  const auto shown = [&](const Settings& in) { return at < in.size() && in[at].first == name ? name + " " + in[at].second : "default " + name; };
+  const auto at = static_cast<std::size_t>(std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end()).first -
+                                           theirs.begin());
+  const auto has = [](const Settings& in, const std::string& name) {
+    return std::any_of(in.begin(), in.end(), [&](const auto& s) { return s.first == name; });
+  };
+  const std::string& name =
+      at < theirs.size() && (at >= ours.size() || !has(ours, theirs[at].first) || theirs[at].first == ours[at].first)
+          ? theirs[at].first
+          : ours[at].first;
+  const auto shown = [&](const Settings& in) {
+    return at < in.size() && in[at].first == name ? name + " " + in[at].second : "default " + name;
+  };
   return {shown(theirs), shown(ours)};
 }
 
@@ -77,16 +93,19 @@ Tensor copy(const Tensor& from) {
   return out;
 }
 
-void put(std::vector<NamedTensor>& out, const std::string& prefix, ParameterSet& parameters, const BlockOptimizer& optimizer) {
+void put(std::vector<NamedTensor>& out, const std::string& prefix, ParameterSet& parameters,
+         const BlockOptimizer& optimizer) {
   std::size_t index = 0;
   for (const Parameter& parameter : parameters.all()) {
     out.push_back({prefix + "parameter/" + parameter.name, copy(parameter.value)});
-    for (const auto& [key, tensor] : optimizer.state(index)) out.push_back({prefix + "optimizer/" + parameter.name + "/" + key, copy(tensor)});
+    for (const auto& [key, tensor] : optimizer.state(index))
+      out.push_back({prefix + "optimizer/" + parameter.name + "/" + key, copy(tensor)});
     ++index;
   }
 }
 
-void take(const std::vector<NamedTensor>& all, const std::string& prefix, ParameterSet& parameters, BlockOptimizer& optimizer, const std::string& where) {
+void take(const std::vector<NamedTensor>& all, const std::string& prefix, ParameterSet& parameters,
+          BlockOptimizer& optimizer, const std::string& where) {
   std::size_t index = 0;
   for (Parameter& parameter : parameters.all()) {
     const std::string own = prefix + "optimizer/" + parameter.name + "/";
@@ -94,14 +113,18 @@ void take(const std::vector<NamedTensor>& all, const std::string& prefix, Parame
     for (const auto& [name, tensor] : all) {
       if (name == prefix + "parameter/" + parameter.name) {
         if (!(tensor.shape() == parameter.value.shape()) || tensor.dtype() != parameter.value.dtype())
-          throw Error("[checkpoint] " + where + " '" + name + "', got " + tensor.shape().str() + ", want " + parameter.value.shape().str());
-        std::memcpy(parameter.value.data(), tensor.data(), static_cast<std::size_t>(tensor.count() * bytes(tensor.dtype())));
+          throw Error("[checkpoint] " + where + " '" + name + "', got " + tensor.shape().str() + ", want " +
+                      parameter.value.shape().str());
+        std::memcpy(parameter.value.data(), tensor.data(),
+                    static_cast<std::size_t>(tensor.count() * bytes(tensor.dtype())));
         found = true;
       } else if (name.starts_with(own)) {
         optimizer.state(index)[name.substr(own.size())] = copy(tensor);
       }
     }
-    if (!found) throw Error("[checkpoint] " + where + ", got no '" + prefix + "parameter/" + parameter.name + "', want all parameters of the net");
+    if (!found)
+      throw Error("[checkpoint] " + where + ", got no '" + prefix + "parameter/" + parameter.name +
+                  "', want all parameters of the net");
     ++index;
   }
 }
@@ -115,12 +138,13 @@ std::string checkpoint_bytes(Trainer& trainer) {
   trainer.prepare();
   for (const auto& run : trainer.reference()) run->prepare();
   const Verdict& verdict = trainer.verdict();
-  std::vector<NamedTensor> out = {{kFormat, text(std::string(kVersion))},
-                                  {kRecipe, text(recipe_of(trainer))},
-                                  {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
-                                  {"trainer/spreads", numbers(trainer.spreads())},
-                                  {"trainer/differences", numbers(trainer.differences())},
-                                  {"trainer/roundings", numbers(trainer.roundings())}};
+  std::vector<NamedTensor> out = {
+      {kFormat, text(std::string(kVersion))},
+      {kRecipe, text(recipe_of(trainer))},
+      {"trainer/steps", numbers({static_cast<double>(trainer.steps()), static_cast<double>(trainer.skips())})},
+      {"trainer/spreads", numbers(trainer.spreads())},
+      {"trainer/differences", numbers(trainer.differences())},
+      {"trainer/roundings", numbers(trainer.roundings())}};
   const auto put_compared = [&](const char* key, const std::optional<Compared>& c) {
     if (!c) return;
     out.push_back({key, numbers({static_cast<double>(c->step), c->loss, c->apart})});
@@ -132,7 +156,8 @@ std::string checkpoint_bytes(Trainer& trainer) {
     for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));
   else
     put(out, "", trainer.parameters(), trainer.optimizer());
-  for (std::size_t k = 0; k < trainer.reference().size(); ++k) put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer());
+  for (std::size_t k = 0; k < trainer.reference().size(); ++k)
+    put(out, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer());
   return safetensors_bytes(out);
 }
 
@@ -149,7 +174,9 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   };
   const auto numbers_of = [&](const std::string& name, std::size_t count) {
     const auto values = find(name).span<double>();
-    if (values.size() != count) throw Error("[checkpoint] " + where + " '" + name + "', got " + std::to_string(values.size()) + " numbers, want " + std::to_string(count));
+    if (values.size() != count)
+      throw Error("[checkpoint] " + where + " '" + name + "', got " + std::to_string(values.size()) +
+                  " numbers, want " + std::to_string(count));
     return values;
   };
   trainer.prepare();
@@ -158,7 +185,10 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   const Tensor* const version = known(kFormat);
   const auto version_text = version != nullptr ? version->span<char>() : std::span<char>();
   if (const std::string_view format(version_text.data(), version_text.size()); format != kVersion)
-    throw Error("[checkpoint] " + where + ", got " + (format.empty() ? "one of an earlier ampcheck, which does not say how the run stood" : std::string(format)) + ", want " + std::string(kVersion) + ", as train --save writes it");
+    throw Error(
+        "[checkpoint] " + where + ", got " +
+        (format.empty() ? "one of an earlier ampcheck, which does not say how the run stood" : std::string(format)) +
+        ", want " + std::string(kVersion) + ", as train --save writes it");
   const auto recipe = find(kRecipe).span<char>();
   const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
   if (got != want) {
@@ -172,8 +202,10 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
   for (int r = 0; r < (sharded != nullptr ? sharded->ranks() : 1); ++r) {
     GradScaler& own = sharded != nullptr ? sharded->scaler(r) : trainer.scaler();
     if (own.is_enabled()) own.load_state_dict(scaler);
-    if (sharded != nullptr) take(all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), where);
-    else take(all, "", trainer.parameters(), trainer.optimizer(), where);
+    if (sharded != nullptr)
+      take(all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), where);
+    else
+      take(all, "", trainer.parameters(), trainer.optimizer(), where);
   }
   const auto steps = numbers_of("trainer/steps", 2);
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {
@@ -181,7 +213,8 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
     trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
   }
-  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>(), roundings = find("trainer/roundings").span<double>();
+  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>(),
+             roundings = find("trainer/roundings").span<double>();
   const auto compared = [&](const char* key) -> std::optional<Compared> {
     if (known(key) == nullptr) return std::nullopt;
     const auto numbers = numbers_of(key, 3);
@@ -192,7 +225,8 @@ void resume(Trainer& trainer, std::string_view bytes, const std::string& where) 
     }
     return out;
   };
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()}, {differences.begin(), differences.end()}, {roundings.begin(), roundings.end()},
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()},
+                    {differences.begin(), differences.end()}, {roundings.begin(), roundings.end()},
                     {.left = compared(kLeft), .most = compared(kMost)});
 }
 

@@ -39,7 +39,7 @@ std::optional<Place> worst_of(const std::map<TensorKey, Tally>& tallies) {
 
 Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   Diagnosis out;
-  KnownOverflow overflow;  // of steps that nobody looked at, too
+  KnownOverflow overflow;                                                   // of steps that nobody looked at, too
   if (const auto& left = trainer.verdict().left) out.left_at = left->step;  // perhaps before a resume
   for (const StepResult& step : steps) {
     if (!step.stepped) out.skipped.push_back(step.step);
@@ -50,7 +50,8 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
   const Watch* watch = trainer.watch();
   if (watch == nullptr) return out;
   for (const FaultEvent& fault : watch->faults()) {
-    const bool caught = std::find(out.skipped.begin(), out.skipped.end(), fault.step) != out.skipped.end() && fault.where.phase == Phase::backward;
+    const bool caught = std::find(out.skipped.begin(), out.skipped.end(), fault.step) != out.skipped.end() &&
+                        fault.where.phase == Phase::backward;
     if (fault.role == FaultRole::producer && !out.producer && !caught) out.producer = fault;
     if (fault.role == FaultRole::killer && !out.killer) out.killer = fault;
   }
@@ -69,7 +70,9 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
     nonzero += tally.nonzero, flushed += tally.flushed;
     if (tally.flushed > 0) out.vanished.push_back({key, tally});
   }
-  const auto by_share = [](const Place& a, const Place& b) { return a.tally.flushed_share() > b.tally.flushed_share(); };
+  const auto by_share = [](const Place& a, const Place& b) {
+    return a.tally.flushed_share() > b.tally.flushed_share();
+  };
   const auto by_error = [](const Place& a, const Place& b) { return a.tally.local_error() > b.tally.local_error(); };
   std::stable_sort(out.vanished.begin(), out.vanished.end(), by_share);
   std::stable_sort(out.least_exact.begin(), out.least_exact.end(), by_error);

@@ -16,7 +16,13 @@ namespace {
 using kernels::KernelCall;
 using Tensors = std::vector<std::pair<std::string, TensorView>>;
 
-KernelCall call_of(const KernelCall& like, Tensors tensors) { return {.tensors = std::move(tensors), .attributes = like.attributes, .device = like.device, .stream = like.stream, .cancel = like.cancel}; }
+KernelCall call_of(const KernelCall& like, Tensors tensors) {
+  return {.tensors = std::move(tensors),
+          .attributes = like.attributes,
+          .device = like.device,
+          .stream = like.stream,
+          .cancel = like.cancel};
+}
 Tensor like(const TensorView& x) { return {x.dtype, x.shape}; }
 
 void rounded_into(const TensorView& to, const Tensor& from) { from_doubles(to_doubles(from.view()), to); }
@@ -41,7 +47,8 @@ void row_products(const TensorView& a, const TensorView& b, std::int64_t rows, c
   forward_of("sum", {{"x", products.view()}, {"y", reshaped(out, {rows, 1})}});
 }
 
-/// Of linear and conv2d, which are linear in x and in W alike. dx = dy W, dW = dy^T x, db = sum dy: ddy = gx W^T + x gW^T + gb, dx = dy gW, dW = dy^T gx.
+/// Of linear and conv2d, which are linear in x and in W alike. dx = dy W, dW = dy^T x, db = sum dy: ddy = gx W^T + x
+/// gW^T + gb, dx = dy gW, dW = dy^T gx.
 void linear(const OpDef& op, const KernelCall& call) {
   const TensorView &x = call.at("x"), &weight = call.at("weight"), &dy = call.at("dy");
   const TensorView *gx = call.find("dgrad_x"), *gw = call.find("dgrad_weight"), *gb = call.find("dgrad_bias");
@@ -58,21 +65,27 @@ void linear(const OpDef& op, const KernelCall& call) {
     rounded_into(*ddy, sum);
   }
   const TensorView *dx = call.find("dx"), *dw = call.find("dweight");
-  if (dx != nullptr && gw != nullptr) op.kernel.backward(call_of(call, {{"x", x}, {"weight", *gw}, {"dy", dy}, {"dx", *dx}}));
-  if (dw != nullptr && gx != nullptr) op.kernel.backward(call_of(call, {{"x", *gx}, {"weight", weight}, {"dy", dy}, {"dweight", *dw}}));
+  if (dx != nullptr && gw != nullptr)
+    op.kernel.backward(call_of(call, {{"x", x}, {"weight", *gw}, {"dy", dy}, {"dx", *dx}}));
+  if (dw != nullptr && gx != nullptr)
+    op.kernel.backward(call_of(call, {{"x", *gx}, {"weight", weight}, {"dy", dy}, {"dweight", *dw}}));
 }
 
 /// dx = dy [x > 0]: the same for gx.
 void relu(const OpDef& op, const KernelCall& call) {
-  if (const TensorView* ddy = call.find("ddy")) op.kernel.backward(call_of(call, {{"x", call.at("x")}, {"dy", call.at("dgrad_x")}, {"dx", *ddy}}));
+  if (const TensorView* ddy = call.find("ddy"))
+    op.kernel.backward(call_of(call, {{"x", call.at("x")}, {"dy", call.at("dgrad_x")}, {"dx", *ddy}}));
 }
 
 /// A kernel of kernels/second_order.h, as it is.
 template <void (*kernel)(const KernelCall&)>
-void by_kernel(const OpDef&, const KernelCall& call) { kernel(call); }
+void by_kernel(const OpDef&, const KernelCall& call) {
+  kernel(call);
+}
 
 /// A kernel that reads the cotangents of both inputs: zeros for one that nothing depends on.
-void with_both(const KernelCall& call, const char* first, const char* second, const char* like_this, void (*kernel)(const KernelCall&)) {
+void with_both(const KernelCall& call, const char* first, const char* second, const char* like_this,
+               void (*kernel)(const KernelCall&)) {
   KernelCall all = call;
   const Tensor none = like(call.at(like_this));
   for (const char* name : {first, second})
@@ -80,9 +93,15 @@ void with_both(const KernelCall& call, const char* first, const char* second, co
   kernel(all);
 }
 
-void mul(const OpDef&, const KernelCall& call) { with_both(call, "dgrad_x", "dgrad_y", "x", kernels::mul_double_backward); }
-void div(const OpDef&, const KernelCall& call) { with_both(call, "dgrad_x", "dgrad_y", "x", kernels::div_double_backward); }
-void swiglu(const OpDef&, const KernelCall& call) { with_both(call, "dgrad_gate", "dgrad_up", "gate", kernels::swiglu_double_backward); }
+void mul(const OpDef&, const KernelCall& call) {
+  with_both(call, "dgrad_x", "dgrad_y", "x", kernels::mul_double_backward);
+}
+void div(const OpDef&, const KernelCall& call) {
+  with_both(call, "dgrad_x", "dgrad_y", "x", kernels::div_double_backward);
+}
+void swiglu(const OpDef&, const KernelCall& call) {
+  with_both(call, "dgrad_gate", "dgrad_up", "gate", kernels::swiglu_double_backward);
+}
 
 /// dx = dy = dz.
 void add(const OpDef&, const KernelCall& call) {
@@ -94,7 +113,8 @@ void add(const OpDef&, const KernelCall& call) {
 
 /// y = sums or means of rows, whose backward repeats dy: ddy is the op of gx.
 void row_mean(const OpDef& op, const KernelCall& call) {
-  if (const TensorView* ddy = call.find("ddy")) op.kernel.forward(call_of(call, {{"x", call.at("dgrad_x")}, {"y", *ddy}}));
+  if (const TensorView* ddy = call.find("ddy"))
+    op.kernel.forward(call_of(call, {{"x", call.at("dgrad_x")}, {"y", *ddy}}));
 }
 
 /// y = rows of the weight, whose backward adds rows of dy to it: ddy is the op of gweight.
@@ -108,24 +128,27 @@ void embedding(const OpDef& op, const KernelCall& call) {
   op.kernel.forward(rows);
 }
 
-/// dx = dloss (2/n) (x - target) is linear in x - target: of gx alone (the targets are not trained) dx is the backward at x = gx, target = 0,
-/// ddloss the product of gx and the gradient at dloss = 1.
+/// dx = dloss (2/n) (x - target) is linear in x - target: of gx alone (the targets are not trained) dx is the backward
+/// at x = gx, target = 0, ddloss the product of gx and the gradient at dloss = 1.
 void mse_loss(const OpDef& op, const KernelCall& call) {
   const TensorView &x = call.at("x"), &dloss = call.at("dloss");
   const TensorView* gx = call.find("dgrad_x");
-  if (gx == nullptr || call.find("dgrad_target") != nullptr || call.find("dtarget") != nullptr) throw Error("[grad] mse_loss, got a target with a gradient, want data: its double backward is that of x");
+  if (gx == nullptr || call.find("dgrad_target") != nullptr || call.find("dtarget") != nullptr)
+    throw Error("[grad] mse_loss, got a target with a gradient, want data: its double backward is that of x");
   const Tensor zero = like(x);
-  if (const TensorView* dx = call.find("dx")) op.kernel.backward(call_of(call, {{"x", *gx}, {"target", zero.view()}, {"dloss", dloss}, {"dx", *dx}}));
+  if (const TensorView* dx = call.find("dx"))
+    op.kernel.backward(call_of(call, {{"x", *gx}, {"target", zero.view()}, {"dloss", dloss}, {"dx", *dx}}));
   if (const TensorView* dd = call.find("ddloss")) {
     const Tensor one = like(dloss), unit = like(x);
     from_doubles(std::vector<double>(1, 1.0), one.view());
-    op.kernel.backward(call_of(call, {{"x", x}, {"target", call.at("target")}, {"dloss", one.view()}, {"dx", unit.view()}}));
+    op.kernel.backward(
+        call_of(call, {{"x", x}, {"target", call.at("target")}, {"dloss", one.view()}, {"dx", unit.view()}}));
     row_products(*gx, unit.view(), 1, *dd);
   }
 }
 
-/// dx = dloss (p - q) row by row, p = softmax(x): dx is softmax's backward of dloss gx, ddloss the product of gx and p - q; a row that is
-/// left out has a gradient of exact zeros, and keeps it.
+/// dx = dloss (p - q) row by row, p = softmax(x): dx is softmax's backward of dloss gx, ddloss the product of gx and p
+/// - q; a row that is left out has a gradient of exact zeros, and keeps it.
 void cross_entropy(const OpDef& op, const KernelCall& call) {
   const TensorView &x = call.at("x"), &target = call.at("target"), &dloss = call.at("dloss"), &gx = call.at("dgrad_x");
   const std::int64_t rows = x.shape[0], columns = x.shape[1];
@@ -154,13 +177,31 @@ struct Known {
   std::string_view op;
   void (*run)(const OpDef&, const KernelCall&);
 };
-constexpr Known kKnown[] = {{"add", add}, {"attention", by_kernel<kernels::attention_double_backward>}, {"conv2d", linear}, {"cross_entropy", cross_entropy}, {"div", div}, {"embedding", embedding},
-                            {"exp", by_kernel<kernels::exp_double_backward>}, {"gelu", by_kernel<kernels::gelu_double_backward>}, {"gelu_tanh", by_kernel<kernels::gelu_tanh_double_backward>},
-                            {"layer_norm", by_kernel<kernels::layer_norm_double_backward>}, {"linear", linear}, {"log", by_kernel<kernels::log_double_backward>},
-                            {"log_softmax", by_kernel<kernels::log_softmax_double_backward>}, {"max_pool2d", by_kernel<kernels::max_pool2d_double_backward>}, {"mean", row_mean},
-                            {"mse_loss", mse_loss}, {"mul", mul}, {"relu", relu}, {"rms_norm", by_kernel<kernels::rms_norm_double_backward>},
-                            {"sigmoid", by_kernel<kernels::sigmoid_double_backward>}, {"silu", by_kernel<kernels::silu_double_backward>}, {"softmax", by_kernel<kernels::softmax_double_backward>},
-                            {"sum", row_mean}, {"swiglu", swiglu}, {"tanh", by_kernel<kernels::tanh_double_backward>}};
+constexpr Known kKnown[] = {{"add", add},
+                            {"attention", by_kernel<kernels::attention_double_backward>},
+                            {"conv2d", linear},
+                            {"cross_entropy", cross_entropy},
+                            {"div", div},
+                            {"embedding", embedding},
+                            {"exp", by_kernel<kernels::exp_double_backward>},
+                            {"gelu", by_kernel<kernels::gelu_double_backward>},
+                            {"gelu_tanh", by_kernel<kernels::gelu_tanh_double_backward>},
+                            {"layer_norm", by_kernel<kernels::layer_norm_double_backward>},
+                            {"linear", linear},
+                            {"log", by_kernel<kernels::log_double_backward>},
+                            {"log_softmax", by_kernel<kernels::log_softmax_double_backward>},
+                            {"max_pool2d", by_kernel<kernels::max_pool2d_double_backward>},
+                            {"mean", row_mean},
+                            {"mse_loss", mse_loss},
+                            {"mul", mul},
+                            {"relu", relu},
+                            {"rms_norm", by_kernel<kernels::rms_norm_double_backward>},
+                            {"sigmoid", by_kernel<kernels::sigmoid_double_backward>},
+                            {"silu", by_kernel<kernels::silu_double_backward>},
+                            {"softmax", by_kernel<kernels::softmax_double_backward>},
+                            {"sum", row_mean},
+                            {"swiglu", swiglu},
+                            {"tanh", by_kernel<kernels::tanh_double_backward>}};
 
 }  // namespace
 

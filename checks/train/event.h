@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in a training step, in its order: each tensor that an op, a cast, the sum over ranks, the unscaling, the clipping or the
-// optimizer wrote, as an observer sees it.
+// What happens in a training step, in its order: each tensor that an op, a cast, the sum over ranks, the unscaling, the
+// clipping or the optimizer wrote, as an observer sees it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace ampcheck {
 struct ShadowStats;
 struct TensorStats;
-}
+}  // namespace ampcheck
 
 namespace ampcheck::checks::train {
 
@@ -28,10 +28,12 @@ inline bool is_gradient(Phase phase) { return phase == Phase::backward || phase 
 /// "forward", "backward", ...
 const char* name(Phase phase);
 
-/// A recorded run of more than kRecordWhole steps is looked at in full at every kRecordEvery-th, unless told otherwise. A step with its
-/// trace costs up to 1.7 times as much, with local shadows five times (ampcheck_bench, train/): over fifty steps 2 % and 10 %.
+/// A recorded run of more than kRecordWhole steps is looked at in full at every kRecordEvery-th, unless told otherwise.
+/// A step with its trace costs up to 1.7 times as much, with local shadows five times (ampcheck_bench, train/): over
+/// fifty steps 2 % and 10 %.
 inline constexpr int kRecordEvery = 50, kRecordWhole = 100;
-/// Of a recorded run with both shadows every so many-th step is asked for the errors of its gradients, which cost as much as ten steps of the fp64 run or more.
+/// Of a recorded run with both shadows every so many-th step is asked for the errors of its gradients, which cost as
+/// much as ten steps of the fp64 run or more.
 inline constexpr int kGradientErrorsEvery = 10;
 
 /// Which steps and ops are looked at.
@@ -45,34 +47,41 @@ struct Sampling {
 /// One tensor that was just written. Views are valid during the call alone.
 struct Event {
   int step = 0;
-  int rank = 0;                   ///< forward and backward: which rank ran it
+  int rank = 0;  ///< forward and backward: which rank ran it
   Phase phase = Phase::forward;
-  bool cast = false;              ///< the tensor is another one in another dtype; `op` is the op that asked for it
-  std::string_view op;            ///< "linear_1", or a parameter's name from unscale on
-  std::string_view layer;         ///< name of the op's trained tensors, "layer0"; empty without one
-  std::string_view tensor;        ///< "y", "dweight"; of a cast what is cast
+  bool cast = false;        ///< the tensor is another one in another dtype; `op` is the op that asked for it
+  std::string_view op;      ///< "linear_1", or a parameter's name from unscale on
+  std::string_view layer;   ///< name of the op's trained tensors, "layer0"; empty without one
+  std::string_view tensor;  ///< "y", "dweight"; of a cast what is cast
   TensorView got;
-  Dtype from = Dtype::fp32;       ///< of a cast: the dtype before
-  int source = -1;                ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
-  TensorView exact;               ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast; data null: none
+  Dtype from = Dtype::fp32;  ///< of a cast: the dtype before
+  int source =
+      -1;  ///< forward: number in its graph of the tensor that is cast, or of an op's output; a reshape keeps it
+  TensorView exact;  ///< local shadow, fp64: the formula at the op's own inputs; of a narrowing cast what was cast;
+                     ///< data null: none
   std::optional<double> largest_exact;  ///< its largest finite magnitude, where somebody has looked
-  TensorView narrow;              ///< of a backward cast to a wider format what was cast, and its statistics, where a watch has them
+  TensorView
+      narrow;  ///< of a backward cast to a wider format what was cast, and its statistics, where a watch has them
   const TensorStats* narrow_stats = nullptr;
   const ShadowStats* shadow = nullptr;  ///< of got against exact, where a watch has them already
-  const GradientRange* range = nullptr;  ///< of a gradient in 16 bits its exact values without the loss scale, where a watch has counted them
-  /// all_reduce in 16 bits: of each element's exact mean and the largest number that a rank sent the smaller magnitude, below which nothing
-  /// arrives; and the largest magnitude that a sum may have on its way. With the scale.
+  const GradientRange* range =
+      nullptr;  ///< of a gradient in 16 bits its exact values without the loss scale, where a watch has counted them
+  /// all_reduce in 16 bits: of each element's exact mean and the largest number that a rank sent the smaller magnitude,
+  /// below which nothing arrives; and the largest magnitude that a sum may have on its way. With the scale.
   std::span<const double> sent;
   double most_sent = 0;
-  std::span<const double> carried;  ///< the fp64 run's own; of all_reduce and later, where there is one
-  double cancelled = -1, most_cancelled = -1;  ///< forward, with a local shadow, if asked for: bits that the op loses (checks/models/cancellation.h); below 0: not known
-  double scale = 1;               ///< gradients: what they are multiplied by
-  bool by_gradient = false;       ///< a gradient by a gradient, of which the loss scale cancels
-  std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
-  /// Optimizer: of masters, elements meant to move whose copy stayed; elements whose second moment is zero beside a gradient; or whose eps is.
+  std::span<const double> carried;             ///< the fp64 run's own; of all_reduce and later, where there is one
+  double cancelled = -1, most_cancelled = -1;  ///< forward, with a local shadow, if asked for: bits that the op loses
+                                               ///< (checks/models/cancellation.h); below 0: not known
+  double scale = 1;                            ///< gradients: what they are multiplied by
+  bool by_gradient = false;                    ///< a gradient by a gradient, of which the loss scale cancels
+  std::int64_t intended = 0,
+               stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that stayed what they were
+  /// Optimizer: of masters, elements meant to move whose copy stayed; elements whose second moment is zero beside a
+  /// gradient; or whose eps is.
   std::int64_t copy_stagnant = 0, second_moment_zero = 0, epsilon_zero = 0;
-  bool inputs_finite = true;      ///< every element of every input is finite, of a backward op those of the forward too
-  bool cotangent_finite = true;   ///< backward: of what it passes on; an input's values a backward may not need at all
+  bool inputs_finite = true;     ///< every element of every input is finite, of a backward op those of the forward too
+  bool cotangent_finite = true;  ///< backward: of what it passes on; an input's values a backward may not need at all
 
   bool has_exact() const { return exact.data != nullptr && exact.count() > 0; }
 };
@@ -93,9 +102,9 @@ Magnitudes magnitudes(const TensorView& view);
 /// The host puts numbers into the device's memory in the middle of a pass, and so waits first until the device is idle.
 struct LateMove {
   int step = 0;
-  const char* what = "";          ///< "data", "integers" of an op, or the "map" of moved elements
-  std::string_view after;         ///< the call before; empty: none by name
-  std::int64_t launched = 0;      ///< kernels of this pass before it
+  const char* what = "";      ///< "data", "integers" of an op, or the "map" of moved elements
+  std::string_view after;     ///< the call before; empty: none by name
+  std::int64_t launched = 0;  ///< kernels of this pass before it
   std::int64_t bytes = 0;
 };
 
@@ -119,6 +128,5 @@ class Observer {
   virtual Seen see(const Event& event) = 0;
   virtual void moved_late(const LateMove&) {}
 };
-
 
 }  // namespace ampcheck::checks::train

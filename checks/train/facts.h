@@ -13,7 +13,8 @@ struct Fact {
   std::string claim;     ///< as it is written
   bool holds = false;    ///< whether the measurement bears it out
   std::string measured;  ///< numbers, computed when asked for
-  std::string command;   ///< one line of commands with "; " between them, which shows it; they may write files where they run
+  std::string
+      command;  ///< one line of commands with "; " between them, which shows it; they may write files where they run
 };
 
 /// Every claim, measured now; `data` holds digits and text. The same on every machine but for times.

@@ -31,9 +31,10 @@ std::optional<int> FaultRing::write(const Trainer& trainer, const StepResult& la
   Trainer again(options);
   resume(again, from.bytes, "the run's own checkpoint");
   trace.hold();
-  again.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) {
-    if (e.step >= first && !recorded.step(e.step)) trace.tensor(e, key, tally, role, stats);
-  });
+  again.watch()->listen(
+      [&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) {
+        if (e.step >= first && !recorded.step(e.step)) trace.tensor(e, key, tally, role, stats);
+      });
   StepResult result;
   while (again.steps() <= last.step) {
     result = again.step();

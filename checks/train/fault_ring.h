@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last steps before a fault in full detail, of a run that is sampled. A run has the same bits each time, so what is kept is not what
-// every step met but two checkpoints in memory: after a fault the run goes from the older one again, and everything is looked at.
+// The last steps before a fault in full detail, of a run that is sampled. A run has the same bits each time, so what is
+// kept is not what every step met but two checkpoints in memory: after a fault the run goes from the older one again,
+// and everything is looked at.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +20,18 @@ inline constexpr int kRingSteps = 10;
 
 class FaultRing {
  public:
-  /// `steps`: how many before and with that of the fault. A checkpoint every `interval` steps (`steps` at least) is what they cost.
+  /// `steps`: how many before and with that of the fault. A checkpoint every `interval` steps (`steps` at least) is
+  /// what they cost.
   explicit FaultRing(int steps, int interval = kRecordEvery) : steps_(steps), interval_(std::max(steps, interval)) {}
 
   /// Before each step; its first call finds a prepared trainer.
   void keep(Trainer& trainer);
-  /// After a step: whether it is the first of a fault: the loss is not finite or left the fp64 run's, or the kStorm-th skipped in a row.
+  /// After a step: whether it is the first of a fault: the loss is not finite or left the fp64 run's, or the kStorm-th
+  /// skipped in a row.
   bool faulted(const StepResult& result);
-  /// Runs the last steps again, writes to the trace what of them is not in it and returns the first of them. Nothing, and nothing is
-  /// written, if the loss of `last` comes out different, which says that the run does not have the same bits each time.
+  /// Runs the last steps again, writes to the trace what of them is not in it and returns the first of them. Nothing,
+  /// and nothing is written, if the loss of `last` comes out different, which says that the run does not have the same
+  /// bits each time.
   std::optional<int> write(const Trainer& trainer, const StepResult& last, TraceWriter& trace);
 
  private:
@@ -35,7 +39,9 @@ class FaultRing {
     int step = 0;
     std::string bytes;
   };
-  int steps_, interval_, storm_ = 0, written_ = -1;  ///< written_: the last step that the trace got, since two faults may be near to one another
+  int steps_, interval_,
+      storm_ = 0,
+      written_ = -1;  ///< written_: the last step that the trace got, since two faults may be near to one another
   bool left_ = false;
   std::optional<Kept> older_, newer_;
 };

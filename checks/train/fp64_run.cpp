@@ -18,7 +18,8 @@ Fp64Run::Fp64Run(const Net& net, const StepRule& rule, std::uint64_t seed)
 Fp64Run::~Fp64Run() = default;
 
 void Fp64Run::start_from(ParameterSet& parameters) {
-  for (const Parameter& parameter : parameters.all()) parameters_.set(parameter.name, parameter.value.shape(), to_doubles(parameter.value.view()));
+  for (const Parameter& parameter : parameters.all())
+    parameters_.set(parameter.name, parameter.value.shape(), to_doubles(parameter.value.view()));
 }
 
 void Fp64Run::prepare() {
@@ -29,7 +30,8 @@ void Fp64Run::prepare() {
     for (const auto& [name, shape] : tape.trained_shapes()) parameters_.set(name, shape, values_.values().at(name));
   }
   optimizer_ = make_optimizer(rule_.optimizer.in_fp64(), parameters_.pointers());
-  if (const LrFactor factor = make_schedule(rule_.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+  if (const LrFactor factor = make_schedule(rule_.schedule))
+    schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
 }
 
 void Fp64Run::resume_at(std::int64_t step) {
@@ -56,14 +58,18 @@ double Fp64Run::step() {
     taken_ = tape.trained();
     if (traces_norm_) tape.trace_gradient_norm();
     tape.keep_call_gradients();
-    if (rule_.grad_penalty > 0) grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
-    else tape.backward(share * rule_.loss_weight);
+    if (rule_.grad_penalty > 0)
+      grad_norm_ += share * tape.backward_with_penalty(share * rule_.loss_weight, rule_.grad_penalty);
+    else
+      tape.backward(share * rule_.loss_weight);
     tape.each_gradient([&](const std::string& name, const std::vector<double>& gradient) {
       Parameter& parameter = *parameters_.find(name);
       Tensor grad = Tensor::uninitialized(Dtype::fp64, parameter.value.shape());
       from_doubles(gradient, grad.view());
-      if (parameter.grad.defined()) ParameterSet::add_grad(parameter, grad);
-      else parameter.grad = std::move(grad);
+      if (parameter.grad.defined())
+        ParameterSet::add_grad(parameter, grad);
+      else
+        parameter.grad = std::move(grad);
     });
     loss += share * tape.record().loss;
     records_.push_back(tape.take_record());
@@ -94,7 +100,8 @@ const Tensor& Fp64Run::gradient(const Parameter& parameter) const {
 
 void Fp64Run::run_again(int batch, const std::function<void(models::Fp64Tape&)>& use) {
   // The optimizer moved parameters_, not those of the record.
-  for (const auto& [id, name] : std::exchange(taken_, {})) values_.values()[name] = records_.back().values[static_cast<std::size_t>(id)];
+  for (const auto& [id, name] : std::exchange(taken_, {}))
+    values_.values()[name] = records_.back().values[static_cast<std::size_t>(id)];
   models::Fp64Tape tape(values_);
   net_.forward(tape, (steps_ - 1) * rule_.accumulate * rule_.ranks + batch);
   use(tape);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The carried shadow: the whole training in fp64, by the formulas, with fp64 parameters and the same optimizer in fp64. No loss
-// scale, and so no step is skipped.
+// The carried shadow: the whole training in fp64, by the formulas, with fp64 parameters and the same optimizer in fp64.
+// No loss scale, and so no step is skipped.
 #pragma once
 
 #include <functional>
@@ -18,13 +18,15 @@ namespace ampcheck::checks::train {
 /// How a step goes on from its gradients, in every arithmetic.
 struct StepRule {
   OptimizerChoice optimizer;
-  std::string schedule = {};  ///< of the learning rate, as make_schedule() reads it; it follows the updates, not the steps
-  int accumulate = 1;     ///< micro-batches a step and rank; the loss of each counts 1/accumulate
-  int ranks = 1;          ///< data-parallel: each has its own micro-batches (rank r the r-th of every `ranks`); gradients are their mean
-  double loss_weight = 1; ///< the gradient is that of this times the loss
+  std::string schedule =
+      {};              ///< of the learning rate, as make_schedule() reads it; it follows the updates, not the steps
+  int accumulate = 1;  ///< micro-batches a step and rank; the loss of each counts 1/accumulate
+  int ranks = 1;  ///< data-parallel: each has its own micro-batches (rank r the r-th of every `ranks`); gradients are
+                  ///< their mean
+  double loss_weight = 1;   ///< the gradient is that of this times the loss
   double grad_penalty = 0;  ///< this times the 2-norm of the loss's gradient is added to the loss; 0: none
-  double clip_norm = 0;   ///< of all gradients together; 0: not clipped
-  double clip_value = 0;  ///< of each element; 0: not clipped
+  double clip_norm = 0;     ///< of all gradients together; 0: not clipped
+  double clip_value = 0;    ///< of each element; 0: not clipped
 };
 
 /// Clips the gradients as the rule says; true if it says so.
@@ -41,7 +43,8 @@ class Fp64Run {
   double step();
   /// Whether the next steps' records have what moves the norm of the gradient.
   void trace_gradient_norm(bool on) { traces_norm_ = on; }
-  /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own loss.
+  /// What the micro-batches of the last step met, those of all ranks in turn; their cotangents are of a rank's own
+  /// loss.
   const std::vector<models::StepRecord>& records() const { return records_; }
   /// Micro-batch `batch` of the last step again, at the weights from before it: its forward on a tape of its own.
   void run_again(int batch, const std::function<void(models::Fp64Tape&)>& use);

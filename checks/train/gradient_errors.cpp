@@ -17,7 +17,8 @@ double norm_of(const std::vector<double>& values) {
 }
 
 /// One parameter's error with its direction; false if it is not finite.
-bool begin_error(const Parameter& fp64, const Tensor& gradient, const Parameter& low, GradientError& out, Direction& direction) {
+bool begin_error(const Parameter& fp64, const Tensor& gradient, const Parameter& low, GradientError& out,
+                 Direction& direction) {
   out.parameter = fp64.name;
   const std::vector<double> exact = to_doubles(gradient.view());
   direction = to_doubles(low.grad.view());
@@ -37,7 +38,9 @@ template <class Value>
 Sums products(const std::vector<double>& derivative, const std::vector<float>& error, const std::vector<Value>& value) {
   Sums out;
   if (derivative.size() != error.size() || value.size() != error.size()) return out;
-  for (std::size_t i = 0; i < error.size(); ++i) out.moves += derivative[i] * static_cast<double>(error[i]), out.sizes += std::fabs(derivative[i] * static_cast<double>(value[i]));
+  for (std::size_t i = 0; i < error.size(); ++i)
+    out.moves += derivative[i] * static_cast<double>(error[i]),
+        out.sizes += std::fabs(derivative[i] * static_cast<double>(value[i]));
   return out;
 }
 
@@ -46,17 +49,20 @@ class Accounts {
   Accounts(const GradientErrorInputs& inputs, std::vector<GradientError>& out) : inputs_(inputs), out_(out) {}
 
   /// Adds what the errors of one micro-batch move parameter `p` by.
-  void add_batch(std::size_t p, int batch, const models::GradientDerivative& derivative, const models::StepRecord& tape) {
-    // The step's gradient is the mean over ranks and micro-batches of the weighted losses'; a backward tensor's error is of its own
-    // micro-batch's part already, times the scale.
+  void add_batch(std::size_t p, int batch, const models::GradientDerivative& derivative,
+                 const models::StepRecord& tape) {
+    // The step's gradient is the mean over ranks and micro-batches of the weighted losses'; a backward tensor's error
+    // is of its own micro-batch's part already, times the scale.
     const double ranks = inputs_.rule.ranks, share = inputs_.rule.loss_weight / (ranks * inputs_.rule.accumulate);
     for (const LocalError& e : inputs_.errors) {
       if (e.batch != batch || e.where.phase == Phase::all_reduce) continue;
-      const std::vector<double>* const at = derivative_at(derivative, tape, e.where.phase, e.where.cast, e.where.op, e.where.tensor);
+      const std::vector<double>* const at =
+          derivative_at(derivative, tape, e.where.phase, e.where.cast, e.where.op, e.where.tensor);
       if (at == nullptr || at->empty()) continue;
       const double factor = e.where.phase == Phase::backward ? 1 / (e.scale * ranks) : share;
       const Sums sums = products(*at, e.error, e.exact);
-      add(p, e.where, factor * sums.moves, factor * sums.sizes * std::max(inputs_.roundoff, format(e.where.dtype).unit_roundoff()));
+      add(p, e.where, factor * sums.moves,
+          factor * sums.sizes * std::max(inputs_.roundoff, format(e.where.dtype).unit_roundoff()));
     }
   }
   /// Of the sum over ranks: each rank's number is rounded twice and added as often as there are ranks, less one.
@@ -109,9 +115,14 @@ std::vector<GradientError> gradient_errors(Fp64Run& fp64, ParameterSet& low, con
         for (std::size_t i = 0; i < own.size(); ++i) sizes[p][i] += share * std::fabs(own[i]);
         const models::GradientDerivative derivative = tape.derivative_of_gradients({{out[p].parameter, directions[p]}});
         for (const auto& [id, name] : tape.trained()) {
-          const auto at = std::find_if(out.begin(), out.end(), [&, wanted = std::string_view(name)](const GradientError& e) { return e.parameter == wanted; }) - out.begin();
+          const auto at = std::find_if(out.begin(), out.end(),
+                                       [&, wanted = std::string_view(name)](const GradientError& e) {
+                                         return e.parameter == wanted;
+                                       }) -
+                          out.begin();
           const std::vector<double>& by_weight = derivative.by_value[static_cast<std::size_t>(id)];
-          for (std::size_t i = 0; i < by_weight.size(); ++i) out[p].apart += share * by_weight[i] * inputs.apart[static_cast<std::size_t>(at)][i];
+          for (std::size_t i = 0; i < by_weight.size(); ++i)
+            out[p].apart += share * by_weight[i] * inputs.apart[static_cast<std::size_t>(at)][i];
         }
         accounts.add_batch(p, batch, derivative, tape.record());
       }

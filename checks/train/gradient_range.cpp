@@ -38,16 +38,21 @@ void GradientRange::add_part(std::span<const double> values, double scale, doubl
   if (nonzero_ > 0) amin_ = least;
 }
 
-int GradientRange::exponent_of(double magnitude) { return std::clamp(static_cast<int>(std::bit_cast<std::uint64_t>(magnitude) >> 52) - 1023, kLow, kHigh - 1); }
+int GradientRange::exponent_of(double magnitude) {
+  return std::clamp(static_cast<int>(std::bit_cast<std::uint64_t>(magnitude) >> 52) - 1023, kLow, kHigh - 1);
+}
 
 void GradientRange::merge(const GradientRange& other) {
   not_finite_ += other.not_finite_;
   if (other.nonzero_ == 0) return;
-  const auto first = static_cast<std::size_t>(other.first_exponent() - kLow), count = static_cast<std::size_t>(other.last_exponent() - kLow) + 1 - first;
-  add_counts(other.amin_, other.amax_, other.first_exponent(), std::span(other.counts_).subspan(first, count), std::span(other.powers_).subspan(first, count));
+  const auto first = static_cast<std::size_t>(other.first_exponent() - kLow),
+             count = static_cast<std::size_t>(other.last_exponent() - kLow) + 1 - first;
+  add_counts(other.amin_, other.amax_, other.first_exponent(), std::span(other.counts_).subspan(first, count),
+             std::span(other.powers_).subspan(first, count));
 }
 
-void GradientRange::add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts, std::span<const std::int64_t> powers) {
+void GradientRange::add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts,
+                               std::span<const std::int64_t> powers) {
   amin_ = nonzero_ == 0 ? amin : std::min(amin_, amin), amax_ = std::max(amax_, amax);
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const auto bin = static_cast<std::size_t>(first - kLow) + i;
@@ -62,8 +67,10 @@ std::int64_t GradientRange::flushed(int k) const {
   std::int64_t out = 0;
   for (int e = kLow; e < kHigh; ++e) {
     const auto bin = static_cast<std::size_t>(e - kLow);
-    if (e + k < edge) out += counts_[bin];
-    else if (e + k == edge) out += powers_[bin];
+    if (e + k < edge)
+      out += counts_[bin];
+    else if (e + k == edge)
+      out += powers_[bin];
   }
   return out;
 }
@@ -84,7 +91,8 @@ LosslessScales lossless_scales(const GradientRange& range) {
   LosslessScales out;
   if (range.nonzero() == 0) return out;
   const int least = range.first_exponent();
-  // Half of the scale takes the least element to 2^edge, half of the smallest subnormal, or above: an exact power must be above.
+  // Half of the scale takes the least element to 2^edge, half of the smallest subnormal, or above: an exact power must
+  // be above.
   const int edge = std::ilogb(range.half_subnormal());
   out.low = edge - least + 1 + (range.powers_with_exponent(least) > 0 ? 1 : 0);
   const int top = std::ilogb(range.infinite_from()) - range.last_exponent();

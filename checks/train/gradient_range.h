@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which powers of two a gradient may be multiplied by so that a format holds it: from the histogram of the exponents of its
-// exact values.
+// Which powers of two a gradient may be multiplied by so that a format holds it: from the histogram of the exponents of
+// its exact values.
 #pragma once
 
 #include <array>
@@ -15,8 +15,9 @@
 
 namespace ampcheck::checks::train {
 
-/// Below this share of a tensor's largest element a value of the fp64 formula is taken for the formula's own rounding, 2^-53 with
-/// room for sums of 2^9 terms that cancel: what is zero by a symmetry, as dq of the first row of causal attention, is such a value.
+/// Below this share of a tensor's largest element a value of the fp64 formula is taken for the formula's own rounding,
+/// 2^-53 with room for sums of 2^9 terms that cancel: what is zero by a symmetry, as dq of the first row of causal
+/// attention, is such a value.
 inline constexpr double kNoiseShare = 0x1p-44;
 /// kNoiseShare times the largest finite magnitude.
 double noise_of(std::span<const double> values);
@@ -33,7 +34,8 @@ class GradientRange {
   /// Another part, or another tensor.
   void merge(const GradientRange& other);
   /// What another range counted: `counts` and of these `powers` (as many, or none) from exponent `first` on.
-  void add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts, std::span<const std::int64_t> powers);
+  void add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts,
+                  std::span<const std::int64_t> powers);
   /// Elements, and of these exact powers of two, with 2^exponent <= |x| < 2^(exponent + 1).
   std::int64_t with_exponent(int exponent) const { return counts_[static_cast<std::size_t>(exponent - kLow)]; }
   std::int64_t powers_with_exponent(int exponent) const { return powers_[static_cast<std::size_t>(exponent - kLow)]; }
@@ -45,8 +47,8 @@ class GradientRange {
   std::int64_t not_finite() const { return not_finite_; }
   double amax() const { return amax_; }
   double amin() const { return amin_; }  ///< of what is not zero
-  /// How many of the non-zero elements round to zero, to nearest, when multiplied by 2^k: magnitudes up to half the smallest
-  /// subnormal, a tie included, since zero is even.
+  /// How many of the non-zero elements round to zero, to nearest, when multiplied by 2^k: magnitudes up to half the
+  /// smallest subnormal, a tie included, since zero is even.
   std::int64_t flushed(int k) const;
   /// Whether the largest becomes infinite: from max_finite plus half its ulp on.
   bool overflows(int k) const;
@@ -70,7 +72,8 @@ class GradientRange {
   double amax_ = 0, amin_ = 0;
 };
 
-/// Powers of two as loss scales that lose nothing: by ScaleAdvice's rule, of all integers. None where nothing bounds them.
+/// Powers of two as loss scales that lose nothing: by ScaleAdvice's rule, of all integers. None where nothing bounds
+/// them.
 struct LosslessScales {
   std::optional<int> low, high;
   bool none() const { return low && high && *low > *high; }
@@ -79,17 +82,17 @@ struct LosslessScales {
 };
 LosslessScales lossless_scales(const GradientRange& range);
 
-/// What the loss scales 2^0 ... 2^24 would have done to a run. A scale loses nothing if half of it would flush nothing: near the edge
-/// the values that go into an op are rounded coarsely themselves.
+/// What the loss scales 2^0 ... 2^24 would have done to a run. A scale loses nothing if half of it would flush nothing:
+/// near the edge the values that go into an op are rounded coarsely themselves.
 struct ScaleAdvice {
-  bool known = false;                 ///< some gradient was looked at
-  int low = 0, high = -1;             ///< 2^low .. 2^high lose nothing; low > high: each loses something
-  int best = 0;                       ///< of those without overflow the one that loses least, the smallest of equals
-  double best_share = 0;              ///< of the non-zero elements that it flushes to zero
-  double unscaled_share = 0;          ///< that scale 1 flushes
-  std::string flushes;                ///< the tensor of which scale 2^(low-2), or else `best`, loses the largest share
-  std::string overflows;              ///< the tensor that overflows at the smallest scale, or "step N", and
-  int overflows_at = 0;               ///< that scale's exponent; more than 24 if none does
+  bool known = false;         ///< some gradient was looked at
+  int low = 0, high = -1;     ///< 2^low .. 2^high lose nothing; low > high: each loses something
+  int best = 0;               ///< of those without overflow the one that loses least, the smallest of equals
+  double best_share = 0;      ///< of the non-zero elements that it flushes to zero
+  double unscaled_share = 0;  ///< that scale 1 flushes
+  std::string flushes;        ///< the tensor of which scale 2^(low-2), or else `best`, loses the largest share
+  std::string overflows;      ///< the tensor that overflows at the smallest scale, or "step N", and
+  int overflows_at = 0;       ///< that scale's exponent; more than 24 if none does
 };
 inline constexpr int kMostScale = 24;
 /// A scale that overflowed whatever was looked at: its exponent and the step's words.

@@ -20,8 +20,8 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// The dtype in which an op of floating inputs of these dtypes runs: that of its dtype argument where the policy sets one, as it widens before it
-/// computes. Policies without a rule leave the inputs as they are; kernels take one dtype.
+/// The dtype in which an op of floating inputs of these dtypes runs: that of its dtype argument where the policy sets
+/// one, as it widens before it computes. Policies without a rule leave the inputs as they are; kernels take one dtype.
 Dtype autocast_dtype(CastPolicy policy, const AutocastState& state, const std::vector<Dtype>& inputs) {
   const CastDecision decision = decide_casts(policy, state, inputs);
   return decision.dtype.value_or(promoted_dtype(decision.inputs));
@@ -50,7 +50,8 @@ template <class Float, class Code, Code kExponent>
 Magnitudes magnitudes_of(const Code* codes, std::int64_t n) {
   Code top = 0, most = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const Code size = codes[i] & std::numeric_limits<Code>::max(), kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
+    const Code size = codes[i] & std::numeric_limits<Code>::max(),
+               kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
     top = kept > top ? kept : top, most = size > most ? size : most;
   }
   return {std::bit_cast<Float>(top), most < kExponent};
@@ -59,17 +60,20 @@ Magnitudes magnitudes_of(const Code* codes, std::int64_t n) {
 }  // namespace
 
 Magnitudes magnitudes(const TensorView& view) {
-  if (view.dtype == Dtype::fp32) return magnitudes_of<float, std::int32_t, 0x7f800000>(view.as<const std::int32_t>(), view.count());
+  if (view.dtype == Dtype::fp32)
+    return magnitudes_of<float, std::int32_t, 0x7f800000>(view.as<const std::int32_t>(), view.count());
   return magnitudes_of<double, std::int64_t, 0x7ff0000000000000>(view.as<const std::int64_t>(), view.count());
 }
 
 bool all_finite(const TensorView& view) {
   switch (view.dtype) {
-    case Dtype::fp64: return none_special<std::uint64_t>(view.as<const std::uint64_t>(), view.count(), 0x7ff0000000000000u);
+    case Dtype::fp64:
+      return none_special<std::uint64_t>(view.as<const std::uint64_t>(), view.count(), 0x7ff0000000000000u);
     case Dtype::fp32: return none_special<std::uint32_t>(view.as<const std::uint32_t>(), view.count(), 0x7f800000u);
     case Dtype::fp16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7c00u);
     case Dtype::bf16: return none_special<std::uint16_t>(view.as<const std::uint16_t>(), view.count(), 0x7f80u);
-    default: throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want fp64, fp32, fp16 or bf16");
+    default:
+      throw Error(std::string("[train] tensor, got ") + ampcheck::name(view.dtype) + ", want fp64, fp32, fp16 or bf16");
   }
 }
 
@@ -103,7 +107,8 @@ int Graph::push(Tensor memory, const Shape& shape, bool needs_grad) {
 }
 
 models::Var Graph::data(const Shape& shape, std::vector<double> values) {
-  if (std::ssize(values) != shape.count()) throw Error("[graph] values, got " + std::to_string(values.size()) + ", want " + shape.str());
+  if (std::ssize(values) != shape.count())
+    throw Error("[graph] values, got " + std::to_string(values.size()) + ", want " + shape.str());
   const MemoryScope scope(options_.memory);
   Tensor tensor = Tensor::uninitialized(Dtype::fp32, shape);
   wait_to_put("data", tensor.count() * bytes(Dtype::fp32));
@@ -163,12 +168,18 @@ bool Graph::grad_finite(int id) {
   return s.grad_seen->all_finite;
 }
 
-bool Graph::watched(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants(op); }
-bool Graph::shadowed(const std::string& op) const { return options_.observer != nullptr && options_.observer->wants_exact(op); }
+bool Graph::watched(const std::string& op) const {
+  return options_.observer != nullptr && options_.observer->wants(op);
+}
+bool Graph::shadowed(const std::string& op) const {
+  return options_.observer != nullptr && options_.observer->wants_exact(op);
+}
 
-/// `phase`: which way an entry runs. An entry of gradients() belongs to the backward pass either way: what it writes is a gradient times
-/// that pass's scale; the other way round comes the gradient by that gradient, of which the scale cancels.
-std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
+/// `phase`: which way an entry runs. An entry of gradients() belongs to the backward pass either way: what it writes is
+/// a gradient times that pass's scale; the other way round comes the gradient by that gradient, of which the scale
+/// cancels.
+std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got,
+                                const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
   event.step = options_.step, event.rank = options_.rank;
   event.phase = entry.of_backward ? Phase::backward : phase;
@@ -177,14 +188,19 @@ std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::stri
   event.layer = entry.layer;
   event.tensor = tensor;
   event.got = got;
-  if (event.cast) event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
+  if (event.cast)
+    event.from = phase == Phase::forward ? slots_[at(entry.from)].view.dtype : slots_[at(entry.to)].view.dtype;
   if (event.phase == Phase::forward) event.source = slots_[at(event.cast ? entry.from : entry.to)].source;
   event.exact = exact;
-  if (event.cast && phase == Phase::forward && exact.data == slots_[at(entry.from)].view.data) event.largest_exact = slots_[at(entry.from)].largest;
-  event.by_gradient = entry.of_backward && phase == Phase::backward && (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
-  if (event.phase == Phase::backward) event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
+  if (event.cast && phase == Phase::forward && exact.data == slots_[at(entry.from)].view.data)
+    event.largest_exact = slots_[at(entry.from)].largest;
+  event.by_gradient = entry.of_backward && phase == Phase::backward &&
+                      (event.cast || tensor == gradient_name(gradient_name(entry.call.output_name)));
+  if (event.phase == Phase::backward)
+    event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   if (event.cast && phase == Phase::backward && !options_.fault)  // which might plant another number
-    if (const Slot& low = slots_[at(entry.to)]; low.grad_seen && low.grad_seen->stats) event.narrow = low.grad.view(), event.narrow_stats = low.grad_seen->stats.get();
+    if (const Slot& low = slots_[at(entry.to)]; low.grad_seen && low.grad_seen->stats)
+      event.narrow = low.grad.view(), event.narrow_stats = low.grad_seen->stats.get();
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
   if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation()) {
@@ -201,7 +217,10 @@ void Graph::keep(Entry entry) {
   if (!grad_enabled() || !slot(entry.to).needs_grad) return;
   bool inference = entry.from >= 0 && slot(entry.from).inference;
   for (const auto& [name, id] : entry.call.inputs) inference |= slot(id).inference;
-  if (inference) throw AmpError("RuntimeError", "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd.");
+  if (inference)
+    throw AmpError("RuntimeError",
+                   "Inference tensors cannot be saved for backward. To work around you can make a clone to get a "
+                   "normal tensor and use it in autograd.");
   entries_.push_back(std::move(entry));
 }
 
@@ -215,7 +234,8 @@ int Graph::put_cast(Entry entry, Tensor value, CastFrom from) {
     Tensor held;
     const TensorView exact = exact_of_cast(slot(id).view, to, held);
     const bool input_finite = exact.data == nullptr ? finite(id) : finite_and_largest(id);
-    if (const auto seen = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite)) slot(out).finite = seen->all_finite;
+    if (const auto seen = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite))
+      slot(out).finite = seen->all_finite;
   }
   if (from == CastFrom::made) return keep(std::move(entry)), out;
   slot(out).needs_grad = slot(id).needs_grad;  // under no_grad too: it may serve calls that want gradients
@@ -227,10 +247,12 @@ models::Var Graph::to(Var x, Dtype dtype) {
   const MemoryScope scope(options_.memory);
   if (slot(x.id).view.dtype == dtype) return x;
   const Parameter* const parameter = slot(x.id).parameter;
-  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]), parameter != nullptr ? parameter->name.substr(0, parameter->name.rfind('.')) : "", "x", false)};
+  return {cast(x.id, dtype, "to_" + std::to_string(++counts_["to"]),
+               parameter != nullptr ? parameter->name.substr(0, parameter->name.rfind('.')) : "", "x", false)};
 }
 
-int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label, bool by_autocast) {
+int Graph::cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label,
+                bool by_autocast) {
   if (slot(id).view.dtype == to) return id;
   Entry entry;
   entry.from = id;
@@ -239,9 +261,11 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
   entry.label = label;
   const bool weight = slot(id).parameter != nullptr;
   const CastSource source{.tensor = slot(id).memory, .requires_grad = weight, .is_leaf = weight};
-  if (!by_autocast || !keeps_cast(device(), source, to)) return put_cast(std::move(entry), converted(slot(id).view, to), CastFrom::made);
+  if (!by_autocast || !keeps_cast(device(), source, to))
+    return put_cast(std::move(entry), converted(slot(id).view, to), CastFrom::made);
   CastFrom from = CastFrom::cache;
-  Tensor kept = autocast_cast(device(), source, to, [&] { return from = CastFrom::made_for_cache, converted(slot(id).view, to); });
+  Tensor kept = autocast_cast(device(), source, to,
+                              [&] { return from = CastFrom::made_for_cache, converted(slot(id).view, to); });
   int& known = casts_.try_emplace({id, to}, -1).first->second;
   if (known < 0 || slot(known).memory.data() != kept.data()) known = put_cast(std::move(entry), std::move(kept), from);
   return known;
@@ -257,12 +281,14 @@ int Graph::as_integer(int id) {
 std::string Graph::layer_of(const models::RecordedCall& call) const {
   for (auto [name, id] : call.inputs) {
     while (slots_[at(id)].cast_of >= 0) id = slots_[at(id)].cast_of;
-    if (const Parameter* parameter = slots_[at(id)].parameter) return parameter->name.substr(0, parameter->name.rfind('.'));
+    if (const Parameter* parameter = slots_[at(id)].parameter)
+      return parameter->name.substr(0, parameter->name.rfind('.'));
   }
   return {};
 }
 
-std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op, const models::RecordedCall& call, const std::string& layer) {
+std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op, const models::RecordedCall& call,
+                                                                const std::string& layer) {
   std::vector<Dtype> dtypes;
   for (const auto& [name, id] : call.inputs)
     if (op.signature.input(name)->type == TypeRule::storage) dtypes.push_back(slot(id).view.dtype);
@@ -272,7 +298,8 @@ std::vector<std::pair<std::string, int>> Graph::autocast_inputs(const OpDef& op,
   const Dtype storage = autocast_dtype(policy, state, dtypes);
   const std::vector<Dtype>& taken = op.signature.precision.storage;
   if (std::find(taken.begin(), taken.end(), storage) == taken.end())
-    throw Error("[graph] op '" + op.signature.name + "', got " + ampcheck::name(storage) + ", want " + joined(taken) + ", which it declares (custom_fwd's cast_inputs, or a region of autocast that is off, widen)");
+    throw Error("[graph] op '" + op.signature.name + "', got " + ampcheck::name(storage) + ", want " + joined(taken) +
+                ", which it declares (custom_fwd's cast_inputs, or a region of autocast that is off, widen)");
   std::vector<std::pair<std::string, int>> out;
   for (const auto& [name, id] : call.inputs) {
     const TypeRule rule = op.signature.input(name)->type;
@@ -298,8 +325,10 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
   kernels::KernelCall kernel;
   for (const auto& [name, id] : entry.call.inputs) {
     const TensorSpec& spec = *op.signature.input(name);
-    if (spec.type == TypeRule::storage) entry.call.call.storage = slot(id).view.dtype;
-    else if (spec.type == TypeRule::parameter) entry.call.call.dtypes[name] = slot(id).view.dtype;
+    if (spec.type == TypeRule::storage)
+      entry.call.call.storage = slot(id).view.dtype;
+    else if (spec.type == TypeRule::parameter)
+      entry.call.call.dtypes[name] = slot(id).view.dtype;
     needs_grad |= slot(id).needs_grad && spec.has_gradient();
     if (told) inputs_finite &= finite(id);
     kernel.tensors.emplace_back(name, slot(id).view);
@@ -331,14 +360,18 @@ models::Var Graph::call(const std::string& op_name, const std::vector<std::pair<
       if (is_float(slot(id).view.dtype)) entry.exact->set_input(name, to_doubles(slot(id).view));
   }
   if (told)
-    if (const auto seen = tell(entry, Phase::forward, output.name, slot(entry.to).view, entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite)) slot(entry.to).finite = seen->all_finite;
+    if (const auto seen =
+            tell(entry, Phase::forward, output.name, slot(entry.to).view,
+                 entry.exact ? view_of(entry.exact->output(), slot(entry.to).view.shape) : TensorView(), inputs_finite))
+      slot(entry.to).finite = seen->all_finite;
   const Var out{entry.to};
   keep(std::move(entry));
   return out;
 }
 
 models::Var Graph::reshape(Var x, const Shape& shape) {
-  if (shape.count() != slot(x.id).view.count()) throw Error("[graph] reshape, got " + slot(x.id).view.shape.str() + ", want as many elements as " + shape.str());
+  if (shape.count() != slot(x.id).view.count())
+    throw Error("[graph] reshape, got " + slot(x.id).view.shape.str() + ", want as many elements as " + shape.str());
   Entry entry;
   entry.kind = Entry::Kind::move;
   entry.from = x.id;

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Define-by-run training with the kernels: each call runs at once, in the region of autocast that its thread has open (src/amp/autocast.h), and
-// backward() walks the calls in reverse with the kernels' own backwards. Casts are nodes of their own, whose backward is the cast in the other direction, so
-// that a gradient arrives in the dtype of its parameter. Backward ops run in the dtypes of the forward.
+// Define-by-run training with the kernels: each call runs at once, in the region of autocast that its thread has open
+// (src/amp/autocast.h), and backward() walks the calls in reverse with the kernels' own backwards. Casts are nodes of
+// their own, whose backward is the cast in the other direction, so that a gradient arrives in the dtype of its
+// parameter. Backward ops run in the dtypes of the forward.
 //
-// A gradient that several ops contribute to is the sum in the tensor's dtype, rounded at each addition, last op first (as torch
-// accumulates).
+// A gradient that several ops contribute to is the sum in the tensor's dtype, rounded at each addition, last op first
+// (as torch accumulates).
 //
-// Outside of autocast an op runs in the widest of its inputs' dtypes. In a region torch's lists decide, and its cache keeps the casts of weights:
-// until the outermost region ends, one cast serves all uses, in other graphs too, and sees no update of its weight (src/amp/autocast.h). What is called under NoGrad, or from what needs no gradient, keeps nothing for
-// a backward; what is made under InferenceMode is refused by calls that would.
+// Outside of autocast an op runs in the widest of its inputs' dtypes. In a region torch's lists decide, and its cache
+// keeps the casts of weights: until the outermost region ends, one cast serves all uses, in other graphs too, and sees
+// no update of its weight (src/amp/autocast.h). What is called under NoGrad, or from what needs no gradient, keeps
+// nothing for a backward; what is made under InferenceMode is refused by calls that would.
 //
-// gradients() puts the backward itself on record, so that what is computed from gradients has gradients too: a gradient penalty.
+// gradients() puts the backward itself on record, so that what is computed from gradients has gradients too: a gradient
+// penalty.
 //
-// On a stream the ops' kernels, casts, sums of gradients and moves of elements run there, and the graph's tensors lie in its memory. The host
-// waits for the stream, and works on that memory itself, for: data and integer tensors put in, the maps of take(), the seeds of the
-// backward, the loss, norm() and its backward, double backwards, and all that an observer or a fault looks at.
+// On a stream the ops' kernels, casts, sums of gradients and moves of elements run there, and the graph's tensors lie
+// in its memory. The host waits for the stream, and works on that memory itself, for: data and integer tensors put in,
+// the maps of take(), the seeds of the backward, the loss, norm() and its backward, double backwards, and all that an
+// observer or a fault looks at.
 #pragma once
 
 #include <algorithm>
@@ -36,18 +40,22 @@ namespace ampcheck::checks::train {
 
 struct GraphOptions {
   Observer* observer = nullptr;
-  std::function<void(const Event&)> fault = nullptr;  ///< changes a tensor that was just written, before anything reads it: a planted fault
-  int step = 0, rank = 0;              ///< as events name them
-  bool keep_low_precision_grads = false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
-  AutocastDevice autocast = AutocastDevice::cuda;  ///< whose regions and lists its calls follow, wherever they run: the host stands for a GPU
-  kernels::Stream* stream = nullptr;   ///< where kernels run; null: on the host, at once
-  TensorMemory* memory = nullptr;      ///< where tensors lie; null: in the stream's, or the host's
+  std::function<void(const Event&)> fault =
+      nullptr;             ///< changes a tensor that was just written, before anything reads it: a planted fault
+  int step = 0, rank = 0;  ///< as events name them
+  bool keep_low_precision_grads =
+      false;  ///< a gradient that reaches an fp32 parameter through its cast to 16 bits stays in these
+  AutocastDevice autocast =
+      AutocastDevice::cuda;  ///< whose regions and lists its calls follow, wherever they run: the host stands for a GPU
+  kernels::Stream* stream = nullptr;  ///< where kernels run; null: on the host, at once
+  TensorMemory* memory = nullptr;     ///< where tensors lie; null: in the stream's, or the host's
 };
 
 class Graph final : public models::Tape {
  public:
   using Var = models::Var;
-  /// Both outlive the graph, and so does the stream. After any call with a stream the host waits before it reads a tensor.
+  /// Both outlive the graph, and so does the stream. After any call with a stream the host waits before it reads a
+  /// tensor.
   Graph(ParameterSet& parameters, models::Recordings& recordings, GraphOptions options);
   ~Graph() override;
 
@@ -67,23 +75,27 @@ class Graph final : public models::Tape {
 
   /// The weighted losses so far, in fp32.
   float loss() const { return loss_; }
-  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. `scale`: the part of the seed that
-  /// is a loss scale, for events. Once: Error for a second time, unless every time but the last retains the graph.
+  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. `scale`: the part of the seed
+  /// that is a loss scale, for events. Once: Error for a second time, unless every time but the last retains the graph.
   void backward(float seed, double scale, bool retain_graph = false);
-  /// Gradients of `seed` times the loss so far by `inputs`, as tensors of this graph that depend on what they were computed from (torch's
-  /// autograd.grad with create_graph); id -1 for an input that the loss does not depend on. The backwards are the same kernels, with the
-  /// same bits. backward() then runs their double backwards: Error there for an op that has none, or for a gradient of a gradient of a gradient.
+  /// Gradients of `seed` times the loss so far by `inputs`, as tensors of this graph that depend on what they were
+  /// computed from (torch's autograd.grad with create_graph); id -1 for an input that the loss does not depend on. The
+  /// backwards are the same kernels, with the same bits. backward() then runs their double backwards: Error there for
+  /// an op that has none, or for a gradient of a gradient of a gradient.
   std::vector<Var> gradients(const std::vector<Var>& inputs, float seed, double scale);
   /// Whether the loss so far depends on a parameter that takes a gradient.
   bool trains() const {
-    return std::any_of(losses_.begin(), losses_.end(), [&](const auto& loss) { return slots_[static_cast<std::size_t>(loss.first)].needs_grad; });
+    return std::any_of(losses_.begin(), losses_.end(),
+                       [&](const auto& loss) { return slots_[static_cast<std::size_t>(loss.first)].needs_grad; });
   }
   /// The trained tensors of the graph so far, by name.
   std::vector<Var> parameter_vars() const;
-  /// The 2-norm of all of `tensors` together, each times `factor`, in fp32: one element. Its gradient is not finite at zero, as sqrt's.
+  /// The 2-norm of all of `tensors` together, each times `factor`, in fp32: one element. Its gradient is not finite at
+  /// zero, as sqrt's.
   Var norm(const std::vector<Var>& tensors, float factor);
 
-  /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among them.
+  /// Bytes that this graph allocated and holds until backward: every tensor but the parameters, saved tensors among
+  /// them.
   std::int64_t bytes_kept() const;
 
   /// For tests and reports: the tensors by number, and their gradients after backward().
@@ -101,9 +113,9 @@ class Graph final : public models::Tape {
     bool needs_grad = false;
     bool inference = false;  ///< made under InferenceMode
     int cast_of = -1;        ///< the tensor that it is in another dtype
-    int source = -1;  ///< number of the tensor that it is a reshape of, or its own
+    int source = -1;         ///< number of the tensor that it is a reshape of, or its own
     Parameter* parameter = nullptr;
-    std::optional<bool> finite = {};  ///< once looked at
+    std::optional<bool> finite = {};     ///< once looked at
     std::optional<double> largest = {};  ///< finite magnitude, if it was asked for with that
     Tensor grad = {};
     std::optional<Seen> grad_seen = {};  ///< of `grad` as it is now
@@ -119,7 +131,8 @@ class Graph final : public models::Tape {
   }
   /// The same, before the host puts `bytes` of its own numbers there: tells the observer where the device has begun.
   void wait_to_put(const char* what, std::int64_t bytes) const;
-  /// What a cast is compared with: what was cast, in fp32 or wider, which `held` holds; nothing where the cast is exact.
+  /// What a cast is compared with: what was cast, in fp32 or wider, which `held` holds; nothing where the cast is
+  /// exact.
   TensorView exact_of_cast(const TensorView& from, Dtype to, Tensor& held) const;
   Tensor converted(const TensorView& from, Dtype to) const;
   Tensor sum_of(const TensorView& x, const TensorView& y) const;
@@ -132,11 +145,13 @@ class Graph final : public models::Tape {
   /// Keeps what a backward of its output needs, if any is wanted.
   void keep(Entry entry);
   /// `by_autocast`: not asked for by the caller, so that the cache may keep it.
-  int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label, bool by_autocast);
+  int cast(int id, Dtype to, const std::string& op, const std::string& layer, const std::string& label,
+           bool by_autocast);
   enum class CastFrom { made, made_for_cache, cache };
   int put_cast(Entry entry, Tensor value, CastFrom from);
   int as_integer(int id);
-  std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call, const std::string& layer);
+  std::vector<std::pair<std::string, int>> autocast_inputs(const OpDef& op, const models::RecordedCall& call,
+                                                           const std::string& layer);
   std::string layer_of(const models::RecordedCall& call) const;
   bool finite(int id);
   /// The same, and what a cast is compared with: its size too, in one pass.
@@ -145,7 +160,8 @@ class Graph final : public models::Tape {
   bool watched(const std::string& op) const;
   bool shadowed(const std::string& op) const;
   /// What was found, if somebody looked.
-  std::optional<Seen> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got, const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
+  std::optional<Seen> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got,
+                           const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void require_kept(const char* what) const;
   void add_grad(int id, const Tensor& grad, std::optional<Seen> seen = {});
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
@@ -172,7 +188,7 @@ class Graph final : public models::Tape {
   std::map<std::string, int> outputs_;
   std::vector<std::pair<int, double>> losses_;
   float loss_ = 0;
-  std::int64_t launches_before_ = 0;  ///< of the stream, when the graph began
+  std::int64_t launches_before_ = 0;       ///< of the stream, when the graph began
   double scale_ = 1, gradient_scale_ = 1;  ///< of backward(), of gradients()
   bool freed_ = false, used_autocast_ = false;
 };

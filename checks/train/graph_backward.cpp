@@ -20,7 +20,9 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 void Graph::require_kept(const char* what) const {
-  if (freed_) throw Error(std::string("[graph] ") + what + ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
+  if (freed_)
+    throw Error(std::string("[graph] ") + what +
+                ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
 }
 
 void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
@@ -31,7 +33,8 @@ void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
     s.grad = grad, s.grad_seen = std::move(seen);
     return;
   }
-  // The first contribution may be shared with the tensor that it came from. Of two dtypes, where low ones are kept, the wider is the sum's.
+  // The first contribution may be shared with the tensor that it came from. Of two dtypes, where low ones are kept, the
+  // wider is the sum's.
   const Dtype wide = promoted_dtype(std::array{s.grad.dtype(), grad.dtype()});
   const auto in_wide = [&](const Tensor& x) { return x.dtype() == wide ? x : converted(x.view(), wide); };
   s.grad = sum_of(in_wide(s.grad).view(), in_wide(grad).view());
@@ -39,20 +42,26 @@ void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
 
 void Graph::backward_move(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
-  if (entry.map.empty()) add_grad(entry.from, g);
-  else if (entry.kind == Entry::Kind::move) add_grad(entry.from, spread(g.view(), entry.map, slot(entry.from).view.shape));
-  else add_grad(entry.from, picked(g.view(), entry.map, slot(entry.from).view.shape));
+  if (entry.map.empty())
+    add_grad(entry.from, g);
+  else if (entry.kind == Entry::Kind::move)
+    add_grad(entry.from, spread(g.view(), entry.map, slot(entry.from).view.shape));
+  else
+    add_grad(entry.from, picked(g.view(), entry.map, slot(entry.from).view.shape));
 }
 
 void Graph::backward_cast(Entry& entry) {
   const Tensor& g = slot(entry.to).grad;
-  if (options_.keep_low_precision_grads && slot(entry.from).parameter != nullptr && narrows(slot(entry.from).view.dtype, g.dtype())) return add_grad(entry.from, g);
+  if (options_.keep_low_precision_grads && slot(entry.from).parameter != nullptr &&
+      narrows(slot(entry.from).view.dtype, g.dtype()))
+    return add_grad(entry.from, g);
   const Tensor out = converted(g.view(), slot(entry.from).view.dtype);
   std::optional<Seen> seen;
   if (watched(entry.name) || options_.fault) {
     Tensor held;
     const TensorView exact = exact_of_cast(g.view(), out.dtype(), held);
-    seen = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to), grad_finite(entry.to));
+    seen = tell(entry, Phase::backward, gradient_name(entry.label), out.view(), exact, grad_finite(entry.to),
+                grad_finite(entry.to));
   }
   add_grad(entry.from, out, std::move(seen));
 }
@@ -80,7 +89,8 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
   std::vector<std::pair<std::string, Tensor>> gradients;
   for (const auto& [name, id] : entry.call.inputs) {
     if (!slot(id).needs_grad || !entry.op->signature.input(name)->has_gradient()) continue;
-    gradients.emplace_back(name, written_whole(*entry.op, gradient_name(name), slot(id).view.dtype, slot(id).view.shape));
+    gradients.emplace_back(name,
+                           written_whole(*entry.op, gradient_name(name), slot(id).view.dtype, slot(id).view.shape));
     kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
   }
   run(entry.op->kernel.backward, kernel);
@@ -89,12 +99,16 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
 }
 
 void Graph::backward_call(Entry& entry) {
-  const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to), all_finite = cotangent_finite && (!told || inputs_finite(entry));
+  const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || grad_finite(entry.to),
+             all_finite = cotangent_finite && (!told || inputs_finite(entry));
   for (const auto& [name, gradient] : run_backward(entry, slot(entry.to).grad.view())) {
     std::optional<Seen> found;
     if (told)
-      found = tell(entry, Phase::backward, gradient_name(name), gradient.view(), entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite, cotangent_finite);
-    const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
+      found = tell(entry, Phase::backward, gradient_name(name), gradient.view(),
+                   entry.exact ? view_of(entry.exact->gradient(name), gradient.shape()) : TensorView(), all_finite,
+                   cotangent_finite);
+    const auto input = std::find_if(entry.call.inputs.begin(), entry.call.inputs.end(),
+                                    [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
     add_grad(input->second, gradient, std::move(found));
   }
 }
@@ -174,21 +188,28 @@ void Graph::backward_gradient(Entry& entry) {
     kernel.tensors.emplace_back(name, out.back().second.view());
   };
   for (const auto& [name, id] : forward.call.inputs)
-    if (slot(id).needs_grad && forward.op->signature.input(name)->has_gradient()) add(gradient_name(name), id, slot(id).view.shape);
+    if (slot(id).needs_grad && forward.op->signature.input(name)->has_gradient())
+      add(gradient_name(name), id, slot(id).view.shape);
   if (slot(entry.cotangent).needs_grad) add(gradient_name(dy), entry.cotangent, slot(forward.to).view.shape);
   wait();
   double_backward(*forward.op, kernel);
   std::unique_ptr<models::SecondEvaluation> exact;
   if (shadowed(entry.name)) {
     const auto integers = [&](const std::string& name) { return to_doubles(kernel.at(name)); };
-    exact = std::make_unique<models::SecondEvaluation>(recordings_.second_order(*forward.op, forward.call.call, integers));
+    exact =
+        std::make_unique<models::SecondEvaluation>(recordings_.second_order(*forward.op, forward.call.call, integers));
     for (const auto& [name, view] : kernel.tensors)
-      if (is_float(view.dtype) && std::none_of(written.begin(), written.end(), [&, wanted = std::string_view(name)](const auto& w) { return w.first == wanted; })) exact->set(name, to_doubles(view));
+      if (is_float(view.dtype) &&
+          std::none_of(written.begin(), written.end(),
+                       [&, wanted = std::string_view(name)](const auto& w) { return w.first == wanted; }))
+        exact->set(name, to_doubles(view));
   }
   all &= cotangents_finite;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto& [name, tensor] = written[i];
-    if (told) tell(entry, Phase::backward, name, tensor.view(), exact ? view_of(exact->gradient(name), tensor.shape()) : TensorView(), all, cotangents_finite);
+    if (told)
+      tell(entry, Phase::backward, name, tensor.view(),
+           exact ? view_of(exact->gradient(name), tensor.shape()) : TensorView(), all, cotangents_finite);
     add_grad(out[i].first, tensor);
   }
 }
@@ -202,12 +223,16 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
     if (slot(id).needs_grad) add_grad(id, seed_of(slot(id).view, seed_value * static_cast<float>(weight)));
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     using enum Entry::Kind;
-    const bool asked = entry->kind == gradient ? std::any_of(entry->gradients.begin(), entry->gradients.end(), [&](const auto& g) { return slot(g.second).grad.defined(); }) : slot(entry->to).grad.defined();
+    const bool asked = entry->kind == gradient
+                           ? std::any_of(entry->gradients.begin(), entry->gradients.end(),
+                                         [&](const auto& g) { return slot(g.second).grad.defined(); })
+                           : slot(entry->to).grad.defined();
     if (asked) {
       switch (entry->kind) {
         case call: backward_call(*entry); break;
         case cast: backward_cast(*entry); break;
-        case move: case spread: backward_move(*entry); break;
+        case move:
+        case spread: backward_move(*entry); break;
         case add:
           add_grad(entry->from, slot(entry->to).grad);
           add_grad(entry->other, slot(entry->to).grad);
@@ -224,9 +249,13 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
     if (!s.grad.defined()) continue;
     // A gradient that nothing else will read is the parameter's as it is.
     const bool alone = !retain_graph && !s.parameter->grad.defined() && s.grad.shape() == s.view.shape &&
-                       std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.grad.defined() && other.grad.data() == s.grad.data(); }) == 1;
-    if (alone) s.parameter->grad = s.grad;
-    else add_to_parameter(*s.parameter, s.grad);
+                       std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
+                         return other.grad.defined() && other.grad.data() == s.grad.data();
+                       }) == 1;
+    if (alone)
+      s.parameter->grad = s.grad;
+    else
+      add_to_parameter(*s.parameter, s.grad);
   }
 }
 
@@ -242,7 +271,9 @@ std::vector<models::Var> Graph::gradients(const std::vector<Var>& inputs, float 
   gradient_scale_ = scale;
   std::vector<int> cotangents(slots_.size(), -1);
   for (const auto& [id, weight] : losses_)
-    if (slot(id).needs_grad) accumulate(cotangents, id, push(seed_of(slot(id).view, seed_value * static_cast<float>(weight)), slot(id).view.shape, false));
+    if (slot(id).needs_grad)
+      accumulate(cotangents, id,
+                 push(seed_of(slot(id).view, seed_value * static_cast<float>(weight)), slot(id).view.shape, false));
   for (std::size_t i = entries_.size(); i-- > 0;) record_backward(i, cotangents);
   std::vector<Var> out;
   for (const Var x : inputs) out.push_back({cotangents[at(x.id)]});
@@ -268,8 +299,13 @@ void Graph::accumulate(std::vector<int>& cotangents, int id, int more) {
 void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
   using enum Entry::Kind;
   const Entry& forward = entries_[index];
-  const bool again = forward.kind == gradient && std::any_of(forward.gradients.begin(), forward.gradients.end(), [&](const auto& g) { return cotangents[at(g.second)] >= 0; });
-  if (again || (forward.kind == norm && cotangents[at(forward.to)] >= 0)) throw Error("[graph] gradients, got a loss that depends on gradients or on norm(), want it before they come in: no third order");
+  const bool again =
+      forward.kind == gradient && std::any_of(forward.gradients.begin(), forward.gradients.end(),
+                                              [&](const auto& g) { return cotangents[at(g.second)] >= 0; });
+  if (again || (forward.kind == norm && cotangents[at(forward.to)] >= 0))
+    throw Error(
+        "[graph] gradients, got a loss that depends on gradients or on norm(), want it before they come in: no third "
+        "order");
   if (forward.kind == gradient || cotangents[at(forward.to)] < 0) return;
   const int g = cotangents[at(forward.to)];
   Entry entry;
@@ -279,7 +315,8 @@ void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
     case call: return record_call_backward(index, cotangents);
     case cast: {
       entry.name = forward.name + "_backward", entry.layer = forward.layer, entry.label = "grad_" + forward.label;
-      const int from = forward.from, out = put_cast(std::move(entry), converted(slot(g).view, slot(from).view.dtype), CastFrom::made);
+      const int from = forward.from,
+                out = put_cast(std::move(entry), converted(slot(g).view, slot(from).view.dtype), CastFrom::made);
       return accumulate(cotangents, from, out);
     }
     case add: {
@@ -293,7 +330,9 @@ void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
   const int from = forward.from;
   entry.kind = forward.map.empty() || forward.kind == spread ? move : spread;
   entry.map = forward.map;
-  const Tensor value = forward.map.empty() ? slot(g).memory : entry.kind == move ? picked(slot(g).view, entry.map, shape) : this->spread(slot(g).view, entry.map, shape);
+  const Tensor value = forward.map.empty()  ? slot(g).memory
+                       : entry.kind == move ? picked(slot(g).view, entry.map, shape)
+                                            : this->spread(slot(g).view, entry.map, shape);
   const int out = entry.to = push(value, shape, slot(g).needs_grad);
   entries_.push_back(std::move(entry));
   accumulate(cotangents, from, out);
@@ -308,11 +347,17 @@ void Graph::record_call_backward(std::size_t index, std::vector<int>& cotangents
   entry.call.output_name = entries_[index].call.output_name;
   entry.cotangent = cotangents[at(entries_[index].to)];
   const Entry& forward = entries_[index];
-  const bool told = watched(entry.name) || options_.fault != nullptr, cotangent_finite = !told || finite(entry.cotangent), all = cotangent_finite && (!told || inputs_finite(forward));
+  const bool told = watched(entry.name) || options_.fault != nullptr,
+             cotangent_finite = !told || finite(entry.cotangent),
+             all = cotangent_finite && (!told || inputs_finite(forward));
   std::vector<std::pair<int, int>> parts;
   for (auto& [name, gradient] : run_backward(forward, slot(entry.cotangent).view)) {
-    if (told) tell(entry, Phase::forward, "grad_" + name, gradient.view(), forward.exact ? view_of(forward.exact->gradient(name), gradient.shape()) : TensorView(), all, cotangent_finite);
-    const auto input = std::find_if(forward.call.inputs.begin(), forward.call.inputs.end(), [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
+    if (told)
+      tell(entry, Phase::forward, "grad_" + name, gradient.view(),
+           forward.exact ? view_of(forward.exact->gradient(name), gradient.shape()) : TensorView(), all,
+           cotangent_finite);
+    const auto input = std::find_if(forward.call.inputs.begin(), forward.call.inputs.end(),
+                                    [&, wanted = std::string_view(name)](const auto& i) { return i.first == wanted; });
     const Shape shape = gradient.shape();
     const int id = push(std::move(gradient), shape, true);
     entry.gradients.emplace_back(name, id);

@@ -67,7 +67,8 @@ void Graph::wait_to_put(const char* what, std::int64_t size) const {
   const std::int64_t launched = options_.stream->launches() - launches_before_;
   if (launched > 0 && options_.observer != nullptr) {
     const std::string_view after = entries_.empty() ? std::string_view() : std::string_view(entries_.back().name);
-    options_.observer->moved_late({.step = options_.step, .what = what, .after = after, .launched = launched, .bytes = size});
+    options_.observer->moved_late(
+        {.step = options_.step, .what = what, .after = after, .launched = launched, .bytes = size});
   }
   wait();
 }
@@ -102,7 +103,8 @@ Tensor Graph::picked(const TensorView& x, const std::vector<std::int64_t>& map, 
   }
   const auto size = at(bytes(x.dtype));
   for (std::size_t i = 0; i < map.size(); ++i)
-    std::memcpy(static_cast<std::byte*>(out.data()) + i * size, static_cast<const std::byte*>(x.data) + at(map[i]) * size, size);
+    std::memcpy(static_cast<std::byte*>(out.data()) + i * size,
+                static_cast<const std::byte*>(x.data) + at(map[i]) * size, size);
   return out;
 }
 
@@ -117,7 +119,8 @@ Tensor Graph::spread(const TensorView& x, const std::vector<std::int64_t>& map, 
     for (std::size_t i = 0; i < map.size(); ++i) source[at(next[at(map[i])]++)] = static_cast<std::int64_t>(i);
     wait_to_put("map", (std::ssize(source) + std::ssize(first)) * bytes(Dtype::i64));
     const Tensor sources = numbers(source), firsts = numbers(first);
-    run(kernels::spread_kernel, {.tensors = {{"x", x}, {"source", sources.view()}, {"first", firsts.view()}, {"out", out.view()}}});
+    run(kernels::spread_kernel,
+        {.tensors = {{"x", x}, {"source", sources.view()}, {"first", firsts.view()}, {"out", out.view()}}});
     return out;
   }
   std::vector<float> sum(at(shape.count()), 0.0f), from(at(x.count()));

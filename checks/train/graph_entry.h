@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a graph has on record, and the arithmetic on whole tensors that it does itself. For graph.cpp and graph_backward.cpp.
+// What a graph has on record, and the arithmetic on whole tensors that it does itself. For graph.cpp and
+// graph_backward.cpp.
 #pragma once
 
 #include <memory>
@@ -26,26 +27,28 @@ inline bool narrows(Dtype from, Dtype to) {
 
 struct Graph::Entry {
   enum class Kind {
-    call, cast, move,
+    call,
+    cast,
+    move,
     spread,    ///< to[map[i]] += from[i]: a move the other way
     add,       ///< from + other
     norm,      ///< of `parts`, each times `factor`
     gradient,  ///< the backward of the call entries_[forward]
   } kind = Kind::call;
-  int from = -1, to = -1;         ///< all but gradient; of a call `to` is its output
+  int from = -1, to = -1;  ///< all but gradient; of a call `to` is its output
   int other = -1;
   std::vector<std::int64_t> map;  ///< move; empty: the same elements
   std::string name;               ///< call, or the call that asked for the cast; "linear_1_backward" of its backward
   std::string layer, label;       ///< label: what is cast
   const OpDef* op = nullptr;
-  models::RecordedCall call;      ///< inputs as the kernel read them, after casts
+  models::RecordedCall call;  ///< inputs as the kernel read them, after casts
   std::vector<std::pair<std::string, Tensor>> saved;
   std::unique_ptr<models::Evaluation> exact;  ///< of a call with a local shadow
-  bool of_backward = false;       ///< of gradients()
+  bool of_backward = false;                   ///< of gradients()
   std::vector<int> parts;
   float factor = 1;
   std::size_t forward = 0;
-  int cotangent = -1;             ///< gradient: what it passes on
+  int cotangent = -1;                                  ///< gradient: what it passes on
   std::vector<std::pair<std::string, int>> gradients;  ///< gradient: by input, what it wrote
 };
 

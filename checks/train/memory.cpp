@@ -23,14 +23,16 @@ class CountedMemory final : public TensorMemory {
     }();
     const std::int64_t now = *live_ += static_cast<std::int64_t>(size);
     peak_ = std::max(peak_, now);
-    return {static_cast<std::byte*>(own.data()), [own, size, live = live_](std::byte*) { *live -= static_cast<std::int64_t>(size); }};
+    return {static_cast<std::byte*>(own.data()),
+            [own, size, live = live_](std::byte*) { *live -= static_cast<std::int64_t>(size); }};
   }
   void wait() override {}
   std::int64_t live() const { return *live_; }
   std::int64_t peak() const { return peak_; }
 
  private:
-  std::shared_ptr<std::atomic<std::int64_t>> live_ = std::make_shared<std::atomic<std::int64_t>>(0);  // memory may outlive this
+  std::shared_ptr<std::atomic<std::int64_t>> live_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);  // memory may outlive this
   std::int64_t peak_ = 0;
 };
 
@@ -46,11 +48,15 @@ struct Plan {
 
 std::int64_t bytes_of(const Tensor& tensor) { return tensor.defined() ? tensor.count() * bytes(tensor.dtype()) : 0; }
 
-/// Two steps, with what the second one holds between forward and backward and at the update: in the first there are no moments yet.
+/// Two steps, with what the second one holds between forward and backward and at the update: in the first there are no
+/// moments yet.
 class Measured {
  public:
   Measured(const Net& net, const OptimizerChoice& choice, const Plan& plan, std::uint64_t seed)
-      : net_(net), plan_(plan), choice_(choice), parameters_(net.name, seed, plan.weights == Weights::fp32 ? Dtype::fp32 : *plan.autocast) {
+      : net_(net),
+        plan_(plan),
+        choice_(choice),
+        parameters_(net.name, seed, plan.weights == Weights::fp32 ? Dtype::fp32 : *plan.autocast) {
     choice_.weights = plan.weights, choice_.moments = plan.moments, choice_.fused |= plan.keep_gradients;
     use.strategy = plan.name;
     const MemoryScope scope(&memory_);
@@ -89,7 +95,8 @@ class Measured {
     std::size_t index = 0;
     for (const Parameter& p : parameters_.all()) {
       use.weights += bytes_of(p.value), use.gradients += bytes_of(p.grad);
-      for (const auto& [key, tensor] : optimizer_->state(index)) (key == "master_param" ? use.masters : use.moments) += bytes_of(tensor);
+      for (const auto& [key, tensor] : optimizer_->state(index))
+        (key == "master_param" ? use.masters : use.moments) += bytes_of(tensor);
       ++index;
     }
   }
@@ -107,13 +114,14 @@ class Measured {
 
 MemoryReport memory_of(const Net& net, const OptimizerChoice& choice, Dtype low, std::uint64_t seed) {
   const std::string type = name(low), kept = type + " weights, fp32 masters, " + type + " gradients";
-  const std::vector<Plan> plans = {{.name = "fp32"},
-                                   {.name = "autocast " + type + ", fp32 weights", .autocast = low},
-                                   {.name = "autocast " + type + ", fp32 weights, " + type + " gradients", .autocast = low, .keep_gradients = true},
-                                   {.name = kept + ", upcast all at once", .autocast = low, .weights = Weights::master, .upcast_at_once = true},
-                                   {.name = kept + ", upcast by chunks", .autocast = low, .weights = Weights::master},
-                                   {.name = kept + " and moments", .autocast = low, .weights = Weights::master, .moments = low},
-                                   {.name = type + " throughout", .autocast = low, .weights = Weights::low, .moments = low}};
+  const std::vector<Plan> plans = {
+      {.name = "fp32"},
+      {.name = "autocast " + type + ", fp32 weights", .autocast = low},
+      {.name = "autocast " + type + ", fp32 weights, " + type + " gradients", .autocast = low, .keep_gradients = true},
+      {.name = kept + ", upcast all at once", .autocast = low, .weights = Weights::master, .upcast_at_once = true},
+      {.name = kept + ", upcast by chunks", .autocast = low, .weights = Weights::master},
+      {.name = kept + " and moments", .autocast = low, .weights = Weights::master, .moments = low},
+      {.name = type + " throughout", .autocast = low, .weights = Weights::low, .moments = low}};
   MemoryReport report;
   for (const Plan& plan : plans) report.strategies.push_back(Measured(net, choice, plan, seed).use);
   report.parameters = report.strategies.front().weights / bytes(Dtype::fp32);

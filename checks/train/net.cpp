@@ -52,7 +52,8 @@ Net mlp(const NetOptions& options) {
 Net conv(const NetOptions& options) {
   const std::int64_t size = options.batch > 0 ? options.batch : 8;
   const auto digits = std::make_shared<const Digits>(read_digits(options.data));
-  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, digits_batch(*digits, batch, size)); }, "loss own" + batch_setting(size)};
+  return {"conv", 0.1, 0, [=](Tape& t, std::int64_t batch) { digits_model(t, digits_batch(*digits, batch, size)); },
+          "loss own" + batch_setting(size)};
 }
 
 Net transformer(const NetOptions& options) {
@@ -63,7 +64,8 @@ Net transformer(const NetOptions& options) {
     Passages passages;
     for (std::int64_t i = batch * size; i < (batch + 1) * size; ++i) {
       Text window;
-      for (const std::size_t at : rows_of(i / kOfWindow, kWindow, std::ssize(text->tokens))) window.tokens.push_back(text->tokens[at]);
+      for (const std::size_t at : rows_of(i / kOfWindow, kWindow, std::ssize(text->tokens)))
+        window.tokens.push_back(text->tokens[at]);
       add_passage(passages, window, i % kOfWindow, kOfWindow);
     }
     text_model(t, passages, text->vocabulary);
@@ -75,7 +77,8 @@ Net transformer(const NetOptions& options) {
 Net tutorial(const NetOptions& options) {
   const std::int64_t size = options.batch > 0 ? options.batch : 128, width = options.width > 0 ? options.width : 4096;
   const std::uint64_t seed = options.seed;
-  return {"tutorial", 1e-3, 0, [=](Tape& t, std::int64_t batch) {
+  return {"tutorial", 1e-3, 0,
+          [=](Tape& t, std::int64_t batch) {
             const auto normal = [&](const char* what) {
               std::vector<double> values(static_cast<std::size_t>(size * width));
               Random(seed, "tutorial/" + std::string(what) + std::to_string(batch)).normals(0, values);
@@ -109,14 +112,17 @@ void add_class_loss(Tape& t, Var logits, const std::vector<double>& classes, boo
     return t.add_loss(mean_all(t, losses), 1);
   }
   std::vector<double> one_hot(static_cast<std::size_t>(rows * columns), 0.0);
-  for (std::size_t i = 0; i < classes.size(); ++i) one_hot[i * static_cast<std::size_t>(columns) + static_cast<std::size_t>(classes[i])] = 1;
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    one_hot[i * static_cast<std::size_t>(columns) + static_cast<std::size_t>(classes[i])] = 1;
   t.add_loss(t.call("mse_loss", {{"x", logits}, {"target", t.data({rows, columns}, std::move(one_hot))}}), 1);
 }
 
 std::span<const NetInfo> nets() { return kNets; }
 
 Net make_net(const NetOptions& options) {
-  if (options.model != "mlp" && !options.loss.empty()) throw Error("[train] loss, got '" + options.loss + "' for " + options.model + ", want it with mlp alone: the others have their own");
+  if (options.model != "mlp" && !options.loss.empty())
+    throw Error("[train] loss, got '" + options.loss + "' for " + options.model +
+                ", want it with mlp alone: the others have their own");
   if (options.model == "mlp") return mlp(options);
   if (options.model == "conv") return conv(options);
   if (options.model == "transformer") return transformer(options);

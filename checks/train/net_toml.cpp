@@ -7,10 +7,10 @@
 #include <map>
 #include <memory>
 
+#include "checks/doors/plugin.h"
 #include "checks/models/bound_call.h"
 #include "checks/models/layers.h"
 #include "checks/models/real_data.h"
-#include "checks/doors/plugin.h"
 #include "src/amp/autocast.h"
 #include "src/amp/grad_mode.h"
 #include "src/random.h"
@@ -22,8 +22,10 @@ namespace {
 
 using namespace models;
 
-const std::vector<std::string> kTypes = {"op", "linear", "conv2d", "embedding", "attention", "layer_norm", "rms_norm", "add", "mul", "max_pool2d", "flatten",
-                                         "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "softmax", "log_softmax"};
+const std::vector<std::string> kTypes = {"op",         "linear",   "conv2d",  "embedding",  "attention",
+                                         "layer_norm", "rms_norm", "add",     "mul",        "max_pool2d",
+                                         "flatten",    "relu",     "gelu",    "gelu_tanh",  "silu",
+                                         "sigmoid",    "tanh",     "softmax", "log_softmax"};
 constexpr int kWithWeights = 7, kFirstUnary = 11;  // the first of kTypes have weights, the last are ops of one input
 constexpr std::int64_t kTime = 16;                 // characters of a passage
 constexpr std::int64_t kMostExtent = 1 << 20;
@@ -34,7 +36,7 @@ struct Layer {
   std::int64_t outputs = 0, heads = 1;
   std::optional<Dtype> autocast, cast_inputs;  ///< autocast: of a region of its own; fp32: off
   bool no_grad = false;
-  const OpDef* op = nullptr;                   ///< of type op
+  const OpDef* op = nullptr;  ///< of type op
   std::vector<std::pair<std::string, double>> attributes;
   TomlPlace place;
   const std::string& type() const { return kTypes[static_cast<std::size_t>(kind)]; }
@@ -42,12 +44,15 @@ struct Layer {
 
 std::int64_t positive(const TomlSection& section, const char* key, std::int64_t otherwise) {
   const std::optional<std::int64_t> value = section.integer(key);
-  if (value && (*value < 1 || *value > kMostExtent)) section.fail(key, "got " + std::to_string(*value) + ", want a whole number from 1 to " + std::to_string(kMostExtent));
+  if (value && (*value < 1 || *value > kMostExtent))
+    section.fail(key,
+                 "got " + std::to_string(*value) + ", want a whole number from 1 to " + std::to_string(kMostExtent));
   return value.value_or(otherwise);
 }
 
 /// A key of some types alone.
-void require_type(const TomlSection& section, const char* key, const Layer& layer, std::initializer_list<const char*> types) {
+void require_type(const TomlSection& section, const char* key, const Layer& layer,
+                  std::initializer_list<const char*> types) {
   if (section.find(key) == nullptr || std::find(types.begin(), types.end(), layer.type()) != types.end()) return;
   std::string list;
   for (const char* type : types) list += (list.empty() ? "" : ", ") + std::string(type);
@@ -68,7 +73,8 @@ const OpDef& read_op(const TomlFile& file, const TomlSection& section) {
     if (const OpDef* const op = find_op(*name)) return *op;
     std::vector<std::string> names;
     for (const OpDef& op : all_ops()) names.push_back(op.signature.name);
-    section.fail("op", "got '" + *name + "'" + did_you_mean(*name, names) + ", want a built-in op, or a library with it");
+    section.fail("op",
+                 "got '" + *name + "'" + did_you_mean(*name, names) + ", want a built-in op, or a library with it");
   }
   std::filesystem::path path = *library;
   if (path.is_relative()) path = std::filesystem::path(file.path()).parent_path() / path;
@@ -79,13 +85,16 @@ const OpDef& read_op(const TomlFile& file, const TomlSection& section) {
     if (name ? op.signature.name == *name : plugin.ops.size() == 1) return use_op(op), op;
     list += (list.empty() ? "" : ", ") + op.signature.name;
   }
-  section.fail("op", "got " + (name ? "'" + *name + "'" : std::string("none")) + ", want one of " + list + ", which the library has");
+  section.fail("op", "got " + (name ? "'" + *name + "'" : std::string("none")) + ", want one of " + list +
+                         ", which the library has");
 }
 
-std::vector<std::pair<std::string, double>> read_attributes(const TomlFile& file, const TomlSection& section, const OpSignature& signature) {
+std::vector<std::pair<std::string, double>> read_attributes(const TomlFile& file, const TomlSection& section,
+                                                            const OpSignature& signature) {
   const TomlNode* const node = section.find("attributes");
   if (node == nullptr) return {};
-  if (node->kind != TomlNode::Kind::table) section.fail("attributes", "got another kind of value, want { name = number }");
+  if (node->kind != TomlNode::Kind::table)
+    section.fail("attributes", "got another kind of value, want { name = number }");
   std::vector<std::string> names;
   for (const AttributeSpec& a : signature.attributes) names.push_back(a.name);
   const TomlSection values(file, *node, "attributes", names);
@@ -96,14 +105,17 @@ std::vector<std::pair<std::string, double>> read_attributes(const TomlFile& file
 }
 
 Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<Layer>& before) {
-  const TomlSection section(file, node, "layer", {"type", "name", "outputs", "heads", "of", "op", "library", "attributes", "cast_inputs", "autocast", "no_grad"});
+  const TomlSection section(
+      file, node, "layer",
+      {"type", "name", "outputs", "heads", "of", "op", "library", "attributes", "cast_inputs", "autocast", "no_grad"});
   Layer layer;
   layer.place = node.place;
   const std::optional<int> kind = section.choice("type", kTypes);
   if (!kind) section.fail("type", "got a layer without it, want one");
   layer.kind = *kind;
   require_type(section, "outputs", layer, {"linear", "conv2d", "embedding", "op"});
-  for (const char* const key : {"op", "library", "attributes", "cast_inputs"}) require_type(section, key, layer, {"op"});
+  for (const char* const key : {"op", "library", "attributes", "cast_inputs"})
+    require_type(section, key, layer, {"op"});
   layer.autocast = read_dtype(section, "autocast", "off");
   layer.no_grad = section.flag("no_grad");
   if (layer.type() == "op") {
@@ -115,17 +127,26 @@ Layer read_layer(const TomlFile& file, const TomlNode& node, const std::vector<L
   require_type(section, "of", layer, {"add", "mul"});
   layer.outputs = positive(section, "outputs", 0);
   layer.heads = positive(section, "heads", 1);
-  if (layer.outputs == 0 && (layer.type() == "conv2d" || layer.type() == "embedding")) section.fail("outputs", "got a " + layer.type() + " without it, want a number");
-  if (layer.kind < kWithWeights) layer.name = "layer" + std::to_string(std::count_if(before.begin(), before.end(), [](const Layer& l) { return l.kind < kWithWeights; }));
+  if (layer.outputs == 0 && (layer.type() == "conv2d" || layer.type() == "embedding"))
+    section.fail("outputs", "got a " + layer.type() + " without it, want a number");
+  if (layer.kind < kWithWeights)
+    layer.name = "layer" + std::to_string(std::count_if(before.begin(), before.end(),
+                                                        [](const Layer& l) { return l.kind < kWithWeights; }));
   layer.name = section.text("name").value_or(layer.name);
-  if (layer.name.find('.') != std::string::npos) section.fail("name", "got '" + layer.name + "', want one without a dot: what follows it names a layer's own weights");
-  if (std::any_of(layer.name.begin(), layer.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) section.fail("name", "got a control character, want one line of text");
+  if (layer.name.find('.') != std::string::npos)
+    section.fail("name",
+                 "got '" + layer.name + "', want one without a dot: what follows it names a layer's own weights");
+  if (std::any_of(layer.name.begin(), layer.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    section.fail("name", "got a control character, want one line of text");
   std::vector<std::string> names;
   for (const Layer& l : before)
     if (!l.name.empty()) names.push_back(l.name);
-  if (!layer.name.empty() && std::find(names.begin(), names.end(), layer.name) != names.end()) section.fail("name", "got '" + layer.name + "' again, want another name for each layer");
+  if (!layer.name.empty() && std::find(names.begin(), names.end(), layer.name) != names.end())
+    section.fail("name", "got '" + layer.name + "' again, want another name for each layer");
   if (layer.type() != "add" && layer.type() != "mul") return layer;
-  if (names.empty()) section.fail("of", "got a layer of type " + layer.type() + " where no layer before it has a name, want one before it, with a name");
+  if (names.empty())
+    section.fail("of", "got a layer of type " + layer.type() +
+                           " where no layer before it has a name, want one before it, with a name");
   const std::optional<int> of = section.choice("of", names);
   if (!of) section.fail("of", "got none, want the name of a layer before");
   layer.of = names[static_cast<std::size_t>(*of)];
@@ -140,10 +161,13 @@ struct Data {
   std::int64_t rows = 0, width = 0;
   bool images = false, mse = false;
   std::uint64_t seed = 1;
-  std::int64_t classes() const { return kind == Kind::digits ? kDigitClasses : kind == Kind::text ? text->vocabulary : width; }
+  std::int64_t classes() const {
+    return kind == Kind::digits ? kDigitClasses : kind == Kind::text ? text->vocabulary : width;
+  }
 };
 
-Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const NetOptions& options, const std::string& folder) {
+Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const NetOptions& options,
+               const std::string& folder) {
   Data out;
   const int kind = root.choice("data", {"digits", "text", "random"}).value_or(0);
   out.kind = static_cast<Data::Kind>(kind);
@@ -153,8 +177,10 @@ Data read_data(const TomlSection& root, const std::vector<Layer>& layers, const 
   if (out.kind == Data::Kind::digits) out.digits = std::make_shared<const Digits>(read_digits(find_data(folder)));
   if (out.kind == Data::Kind::text) out.text = std::make_shared<const Text>(read_text(find_data(folder)));
   if (out.kind == Data::Kind::text && out.mse) root.fail("data", "got text with loss mse, want cross_entropy");
-  if (out.kind == Data::Kind::random && !options.loss.empty() && options.loss != "mse") root.fail("data", "got random with loss " + options.loss + ", want mse");
-  if (out.kind != Data::Kind::random && root.find("width") != nullptr) root.fail("width", "got it without data = \"random\", want it with that alone");
+  if (out.kind == Data::Kind::random && !options.loss.empty() && options.loss != "mse")
+    root.fail("data", "got random with loss " + options.loss + ", want mse");
+  if (out.kind != Data::Kind::random && root.find("width") != nullptr)
+    root.fail("width", "got it without data = \"random\", want it with that alone");
   out.width = positive(root, "width", 64);
   constexpr std::int64_t kRows[] = {64, 4, 128};
   out.rows = options.batch > 0 ? options.batch : kRows[kind];
@@ -165,8 +191,9 @@ void require_rank(const Tape& t, Var x, int rank, const char* want) {
   if (t.shape(x).rank != rank) throw Error("input, got " + t.shape(x).str() + ", want " + want);
 }
 
-/// The op at x, which is its first input; weights and biases are trained, other inputs that it can do without are not given. As torch's
-/// custom_fwd: with cast_inputs, in a region of autocast, its inputs are cast and the region is off inside of it.
+/// The op at x, which is its first input; weights and biases are trained, other inputs that it can do without are not
+/// given. As torch's custom_fwd: with cast_inputs, in a region of autocast, its inputs are cast and the region is off
+/// inside of it.
 Var own_op(Tape& t, const Layer& layer, Var x) {
   const OpSignature& signature = layer.op->signature;
   const CustomForward region(t.device(), layer.cast_inputs);
@@ -177,28 +204,35 @@ Var own_op(Tape& t, const Layer& layer, Var x) {
   for (const TensorSpec& spec : signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
     if (inputs.empty()) {
-      if (spec.role != Role::data || std::ssize(symbols) != t.shape(x).rank) throw Error("input, got " + t.shape(x).str() + " for '" + spec.name + "', want [" + spec.dims + "] of numbers");
+      if (spec.role != Role::data || std::ssize(symbols) != t.shape(x).rank)
+        throw Error("input, got " + t.shape(x).str() + " for '" + spec.name + "', want [" + spec.dims + "] of numbers");
       for (std::size_t i = 0; i < symbols.size(); ++i) dims[symbols[i]] = t.shape(x)[static_cast<int>(i)];
       inputs.emplace_back(spec.name, cast(x));
       continue;
     }
     if (spec.role != Role::weight && spec.role != Role::bias) {
       if (spec.optional) continue;
-      throw Error("input '" + spec.name + "', got an op that needs it, want one that needs weights and biases alone besides its first");
+      throw Error("input '" + spec.name +
+                  "', got an op that needs it, want one that needs weights and biases alone besides its first");
     }
     Shape shape;
     shape.rank = static_cast<int>(symbols.size());
     for (int i = 0; i < shape.rank; ++i) {
       const auto [known, is_new] = dims.try_emplace(symbols[static_cast<std::size_t>(i)], layer.outputs);
       uses_outputs |= is_new;
-      if (known->second == 0) throw Error("'" + known->first + "' of '" + spec.name + "', got a layer without outputs, want outputs = a number");
+      if (known->second == 0)
+        throw Error("'" + known->first + "' of '" + spec.name +
+                    "', got a layer without outputs, want outputs = a number");
       shape[i] = known->second;
     }
     const std::string name = layer.name + "." + spec.name;
     const bool matrix = shape.rank > 1 && spec.role == Role::weight;
-    inputs.emplace_back(spec.name, cast(matrix ? t.weight(name, shape, shape.count() / shape[0]) : t.constant_start(name, shape, spec.role == Role::weight ? 1 : 0)));
+    inputs.emplace_back(spec.name, cast(matrix ? t.weight(name, shape, shape.count() / shape[0])
+                                               : t.constant_start(name, shape, spec.role == Role::weight ? 1 : 0)));
   }
-  if (layer.outputs > 0 && !uses_outputs) throw Error("outputs, got " + std::to_string(layer.outputs) + ", want none: the input says all extents of " + signature.name);
+  if (layer.outputs > 0 && !uses_outputs)
+    throw Error("outputs, got " + std::to_string(layer.outputs) + ", want none: the input says all extents of " +
+                signature.name);
   return t.call(signature.name, inputs, layer.attributes);
 }
 
@@ -208,15 +242,18 @@ Var apply(Tape& t, const Layer& layer, Var x, const Data& data, const std::map<s
   if (layer.no_grad) no_grad.emplace();
   std::optional<Autocast> region;
   if (layer.autocast) region.emplace(t.device(), autocast_in(*layer.autocast));
-  if (layer.autocast == Dtype::fp32 && type != "embedding") x = t.to(x, Dtype::fp32);  // as x.float() before a region that is off
+  if (layer.autocast == Dtype::fp32 && type != "embedding")
+    x = t.to(x, Dtype::fp32);  // as x.float() before a region that is off
   if (type == "op") return own_op(t, layer, x);
   if (type == "embedding") {
     require_rank(t, x, 1, "characters: the first layer, with data = \"text\"");
-    return t.call("embedding", {{"weight", t.weight(layer.name + ".weight", {data.classes(), layer.outputs}, 4)}, {"index", x}});
+    return t.call("embedding",
+                  {{"weight", t.weight(layer.name + ".weight", {data.classes(), layer.outputs}, 4)}, {"index", x}});
   }
   if (type == "conv2d" || type == "max_pool2d") {
     require_rank(t, x, 4, "images");
-    if (type == "max_pool2d" && std::min(t.shape(x).last(1), t.shape(x).last()) < 2) throw Error("input, got " + t.shape(x).str() + ", want images of two rows and columns at least");
+    if (type == "max_pool2d" && std::min(t.shape(x).last(1), t.shape(x).last()) < 2)
+      throw Error("input, got " + t.shape(x).str() + ", want images of two rows and columns at least");
     return type == "conv2d" ? conv3x3(t, layer.name, x, layer.outputs) : t.call("max_pool2d", {{"x", x}});
   }
   if (type == "flatten") return t.reshape(x, {t.shape(x)[0], t.shape(x).count() / t.shape(x)[0]});
@@ -258,9 +295,12 @@ Var inputs(Tape& t, const Data& data, const std::string& name, std::int64_t batc
 
 void add_loss(Tape& t, const Data& data, Var y, std::vector<double> target) {
   const Shape want{data.kind == Data::Kind::text ? data.rows * kTime : data.rows, data.classes()};
-  if (!(t.shape(y) == want)) throw Error("output, got " + t.shape(y).str() + " from the last layer, want " + want.str());
-  if (data.kind == Data::Kind::random) t.add_loss(t.call("mse_loss", {{"x", y}, {"target", t.data(want, std::move(target))}}), 1);
-  else add_class_loss(t, y, target, data.mse);
+  if (!(t.shape(y) == want))
+    throw Error("output, got " + t.shape(y).str() + " from the last layer, want " + want.str());
+  if (data.kind == Data::Kind::random)
+    t.add_loss(t.call("mse_loss", {{"x", y}, {"target", t.data(want, std::move(target))}}), 1);
+  else
+    add_class_loss(t, y, target, data.mse);
 }
 
 }  // namespace
@@ -268,7 +308,8 @@ void add_loss(Tape& t, const Data& data, Var y, std::vector<double> target) {
 Net read_net(const TomlFile& file, const NetOptions& options, const std::string& folder) {
   const TomlSection root(file, file.root(), "net", {"name", "data", "width", "layers", "train"});
   const TomlNode* const list = root.find("layers");
-  if (list == nullptr || list->kind != TomlNode::Kind::array || list->entries.empty()) root.fail("layers", "got none, want tables [[layers]]");
+  if (list == nullptr || list->kind != TomlNode::Kind::array || list->entries.empty())
+    root.fail("layers", "got none, want tables [[layers]]");
   std::vector<Layer> layers;
   for (const TomlEntry& entry : list->entries) layers.push_back(read_layer(file, entry.value, layers));
   Net net;
@@ -277,12 +318,15 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
   net.settings = std::string("loss ") + (data.mse ? "mse" : "cross_entropy") + " batch " + std::to_string(data.rows);
   net.layers = std::to_string(static_cast<int>(data.kind)) + "," + std::to_string(data.width);
   for (const Layer& l : layers) {
-    net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" + std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "");
+    net.layers += " " + l.type() + ":" + l.name + ":" + l.of + ":" + std::to_string(l.outputs) + ":" +
+                  std::to_string(l.heads) + (l.no_grad ? ":no_grad" : "");
     if (l.autocast) net.layers += std::string(":autocast=") + ampcheck::name(*l.autocast);
     if (l.op == nullptr) continue;
-    net.layers += ":" + l.op->signature.name + (l.cast_inputs ? std::string(":cast_inputs=") + ampcheck::name(*l.cast_inputs) : "");
+    net.layers += ":" + l.op->signature.name +
+                  (l.cast_inputs ? std::string(":cast_inputs=") + ampcheck::name(*l.cast_inputs) : "");
     for (const auto& [key, value] : l.attributes) net.layers += ":" + key + "=" + number_text(value);
-    if (!l.op->plugin.empty() && std::find(net.own_ops.begin(), net.own_ops.end(), l.op) == net.own_ops.end()) net.own_ops.push_back(l.op);
+    if (!l.op->plugin.empty() && std::find(net.own_ops.begin(), net.own_ops.end(), l.op) == net.own_ops.end())
+      net.own_ops.push_back(l.op);
   }
   net.forward = [=, path = file.path(), name = net.name](Tape& t, std::int64_t batch) {
     std::vector<double> target;
@@ -301,7 +345,8 @@ Net read_net(const TomlFile& file, const NetOptions& options, const std::string&
     } catch (const KernelError&) {
       throw;
     } catch (const Error& error) {
-      throw Error("[" + path + ":" + std::to_string(at->place.line) + ":" + std::to_string(at->place.column) + "] " + at->type() + (at->name.empty() ? "" : " '" + at->name + "'") + ", " + error.what());
+      throw Error("[" + path + ":" + std::to_string(at->place.line) + ":" + std::to_string(at->place.column) + "] " +
+                  at->type() + (at->name.empty() ? "" : " '" + at->name + "'") + ", " + error.what());
     }
   };
   return net;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensors of a run are noise: zero by a symmetry, as the gradient of a bias before a softmax, so that what they hold is the rounding of
-// something larger, and what becomes of it says nothing about the format. One rule for all that names the worst of a run.
+// Which tensors of a run are noise: zero by a symmetry, as the gradient of a bias before a softmax, so that what they
+// hold is the rounding of something larger, and what becomes of it says nothing about the format. One rule for all that
+// names the worst of a run.
 #pragma once
 
 #include <array>
@@ -11,7 +12,8 @@
 
 namespace ampcheck::checks::train {
 
-/// Root mean squares of a tensor's exact values over the run, without scale: by the formula at the op's own inputs, and by the fp64 run.
+/// Root mean squares of a tensor's exact values over the run, without scale: by the formula at the op's own inputs, and
+/// by the fp64 run.
 struct Sizes {
   std::optional<double> exact, fp64;
 };
@@ -20,8 +22,8 @@ class Noise {
  public:
   /// All tensors first.
   void add(Phase phase, const Sizes& sizes);
-  /// Where there is a fp64 run: what is below its own rounding (kNoiseShare) of the largest tensor of the phase. Else what is below fp32's,
-  /// whose roundings an op's own inputs have.
+  /// Where there is a fp64 run: what is below its own rounding (kNoiseShare) of the largest tensor of the phase. Else
+  /// what is below fp32's, whose roundings an op's own inputs have.
   bool is(Phase phase, const Sizes& sizes) const;
 
  private:

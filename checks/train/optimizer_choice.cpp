@@ -26,7 +26,8 @@ Error unknown(const std::string& name) { return Error("[train] optimizer, got '"
 
 void require_none(const OptimizerChoice& choice, bool momentum) {
   if ((choice.momentum >= 0 && !momentum) || choice.nesterov)
-    throw Error("[train] optimizer " + choice.name + ", got " + (choice.nesterov ? "nesterov" : "a momentum") + ", want it with " + (choice.nesterov ? "sgd" : "sgd or rmsprop") + " alone");
+    throw Error("[train] optimizer " + choice.name + ", got " + (choice.nesterov ? "nesterov" : "a momentum") +
+                ", want it with " + (choice.nesterov ? "sgd" : "sgd or rmsprop") + " alone");
 }
 
 }  // namespace
@@ -44,12 +45,18 @@ OptimizerChoice OptimizerChoice::with_defaults() const {
     if constexpr (requires { defaults.momentum; })
       if (out.momentum < 0) out.momentum = defaults.momentum;
   };
-  if (name == "sgd") fill(SgdOptions{});
-  else if (name == "adam") fill(AdamOptions{});
-  else if (name == "adamw") fill(AdamWOptions{});
-  else if (name == "adagrad") fill(AdagradOptions{});
-  else if (name == "rmsprop") fill(RmspropOptions{});
-  else throw unknown(name);
+  if (name == "sgd")
+    fill(SgdOptions{});
+  else if (name == "adam")
+    fill(AdamOptions{});
+  else if (name == "adamw")
+    fill(AdamWOptions{});
+  else if (name == "adagrad")
+    fill(AdagradOptions{});
+  else if (name == "rmsprop")
+    fill(RmspropOptions{});
+  else
+    throw unknown(name);
   return out;
 }
 
@@ -99,8 +106,10 @@ LrFactor make_schedule(const std::string& text) {
   std::int64_t steps = 0, total = 0;
   double share = name == "step" ? 0.1 : 0;
   read(first + 1, second, steps);
-  if (more && name == "warmup") read(second + 1, text.size(), total);
-  else if (more) read(second + 1, text.size(), share);
+  if (more && name == "warmup")
+    read(second + 1, text.size(), total);
+  else if (more)
+    read(second + 1, text.size(), share);
   if (!(share >= 0 && share <= 1) || total < 0) throw fail();  // NaN is no share
   if (name == "step") return step_lr(steps, share);
   if (name == "cosine") return cosine_lr(steps, share);

@@ -27,9 +27,10 @@ struct OptimizerChoice {
   std::string name = "sgd";  ///< sgd, adam, adamw, adagrad, rmsprop
   double lr = -1, momentum = -1, weight_decay = -1;
   bool nesterov = false;
-  bool fused = false;                   ///< torch's fused arithmetic, which divides by the loss scale itself; as with masters and moments of a dtype
+  bool fused = false;  ///< torch's fused arithmetic, which divides by the loss scale itself; as with masters and
+                       ///< moments of a dtype
   Weights weights = Weights::fp32;
-  std::optional<Dtype> moments = {};    ///< none: the weights', or fp32 beside masters
+  std::optional<Dtype> moments = {};  ///< none: the weights', or fp32 beside masters
 
   /// With torch's defaults where nothing is chosen. Error for an unknown name.
   OptimizerChoice with_defaults() const;
@@ -41,7 +42,8 @@ struct OptimizerChoice {
 /// Names of the optimizers, for messages.
 inline constexpr const char* kOptimizers = "sgd, adam, adamw, adagrad or rmsprop";
 
-/// In torch's reference arithmetic, or fused where the choice is; counting what stagnates. Error for an unknown name or an option that it has not.
+/// In torch's reference arithmetic, or fused where the choice is; counting what stagnates. Error for an unknown name or
+/// an option that it has not.
 std::unique_ptr<BlockOptimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Parameter*> parameters);
 
 /// With the net's own rate, and its momentum of sgd, where nothing is chosen.
@@ -49,8 +51,9 @@ OptimizerChoice optimizer_of(const Net& net, OptimizerChoice choice);
 
 /// Schedules as text, for messages.
 inline constexpr const char* kSchedules = "constant, step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]";
-/// "step:30:0.1": gamma^(t / 30), gamma 0.1 unless given; "cosine:100:0.1": down to that share of the rate (0) in 100 updates;
-/// "warmup:10:200": up in 10, then, if a total is given, down to zero. Null for "constant" and "". Error for another text.
+/// "step:30:0.1": gamma^(t / 30), gamma 0.1 unless given; "cosine:100:0.1": down to that share of the rate (0) in 100
+/// updates; "warmup:10:200": up in 10, then, if a total is given, down to zero. Null for "constant" and "". Error for
+/// another text.
 LrFactor make_schedule(const std::string& text);
 
 }  // namespace ampcheck::checks::train

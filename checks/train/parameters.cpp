@@ -17,8 +17,8 @@ Parameter* ParameterSet::find(const std::string& name) {
 void ParameterSet::set(const std::string& name, const Shape& shape, const std::vector<double>& values) {
   Parameter* known = find(name);
   if (std::ssize(values) != shape.count() || (known != nullptr && !(known->value.shape() == shape)))
-    throw Error("[parameters] '" + name + "', got " + std::to_string(values.size()) + " values as " + shape.str() + ", want " +
-                (known != nullptr ? known->value.shape().str() : shape.str()));
+    throw Error("[parameters] '" + name + "', got " + std::to_string(values.size()) + " values as " + shape.str() +
+                ", want " + (known != nullptr ? known->value.shape().str() : shape.str()));
   if (known == nullptr) {
     known = &all_.emplace_back();
     known->name = name;
@@ -38,7 +38,8 @@ void ParameterSet::share_values(const ParameterSet& other) {
 
 Parameter& ParameterSet::get(const std::string& name, const Shape& shape, double offset, double scale) {
   if (Parameter* known = find(name)) {
-    if (!(known->value.shape() == shape)) throw Error("[parameters] '" + name + "', got " + shape.str() + ", want " + known->value.shape().str());
+    if (!(known->value.shape() == shape))
+      throw Error("[parameters] '" + name + "', got " + shape.str() + ", want " + known->value.shape().str());
     return *known;
   }
   set(name, shape, models::initial_values(net_, seed_, name, shape, offset, scale));

@@ -11,10 +11,12 @@
 
 namespace ampcheck::checks::train {
 
-/// The trained tensors of a net, fp32 or in 16 bits (or fp64, for the reference), in the order of their first use. Addresses stay.
+/// The trained tensors of a net, fp32 or in 16 bits (or fp64, for the reference), in the order of their first use.
+/// Addresses stay.
 class ParameterSet {
  public:
-  ParameterSet(std::string net, std::uint64_t seed, Dtype dtype = Dtype::fp32) : net_(std::move(net)), seed_(seed), dtype_(dtype) {}
+  ParameterSet(std::string net, std::uint64_t seed, Dtype dtype = Dtype::fp32)
+      : net_(std::move(net)), seed_(seed), dtype_(dtype) {}
   ParameterSet(const ParameterSet&) = delete;
   ParameterSet& operator=(const ParameterSet&) = delete;
 

@@ -40,7 +40,9 @@ Tensor divided(const TensorView& from, Dtype to, float by) {
 }  // namespace
 
 std::string str(const ReduceOptions& options) {
-  return std::string(options.order == ReduceOptions::Order::ring ? "reduce ring" : "reduce tree") + (options.divide == ReduceOptions::Divide::pre ? " divide pre" : " divide post") + " compress " + (options.compress ? name(*options.compress) : "none");
+  return std::string(options.order == ReduceOptions::Order::ring ? "reduce ring" : "reduce tree") +
+         (options.divide == ReduceOptions::Divide::pre ? " divide pre" : " divide post") + " compress " +
+         (options.compress ? name(*options.compress) : "none");
 }
 
 Tensor all_reduce_mean(std::span<const TensorView> of_ranks, const ReduceOptions& options) {
@@ -49,16 +51,20 @@ Tensor all_reduce_mean(std::span<const TensorView> of_ranks, const ReduceOptions
   const auto by = static_cast<float>(ranks);
   std::vector<Tensor> sent;
   for (const TensorView& view : of_ranks) {
-    if (!(view.shape == of_ranks.front().shape)) throw Error("[ranks] gradient, got " + view.shape.str() + ", want " + of_ranks.front().shape.str() + " on every rank");
+    if (!(view.shape == of_ranks.front().shape))
+      throw Error("[ranks] gradient, got " + view.shape.str() + ", want " + of_ranks.front().shape.str() +
+                  " on every rank");
     sent.push_back(divided(view, wire, options.divide == ReduceOptions::Divide::pre ? by : 1));
   }
   Tensor out;
   if (options.order == ReduceOptions::Order::tree) {
     for (std::size_t stride = 1; stride < ranks; stride *= 2)
-      for (std::size_t r = 0; r + stride < ranks; r += 2 * stride) add_part(sent[r].view(), sent[r + stride].view(), 0, sent[r].count());
+      for (std::size_t r = 0; r + stride < ranks; r += 2 * stride)
+        add_part(sent[r].view(), sent[r + stride].view(), 0, sent[r].count());
     out = sent.front();
   } else {
-    const std::int64_t n = sent.front().count(), chunk = (n + static_cast<std::int64_t>(ranks) - 1) / static_cast<std::int64_t>(ranks);
+    const std::int64_t n = sent.front().count(),
+                       chunk = (n + static_cast<std::int64_t>(ranks) - 1) / static_cast<std::int64_t>(ranks);
     out = Tensor(wire, of_ranks.front().shape);
     for (std::size_t c = 0; c < ranks; ++c) {
       const std::int64_t from = std::min(n, static_cast<std::int64_t>(c) * chunk), count = std::min(chunk, n - from);
@@ -85,7 +91,8 @@ Sent sent_by(std::span<const TensorView> of_ranks, const ReduceOptions& options)
   std::vector<double> largest(out.least.size(), 0), sums(out.least.size(), 0);
   for (const TensorView& view : of_ranks) {
     const std::vector<double> values = to_doubles(view);
-    for (std::size_t i = 0; i < values.size(); ++i) largest[i] = std::max(largest[i], share * std::fabs(values[i])), sums[i] += share * std::fabs(values[i]);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      largest[i] = std::max(largest[i], share * std::fabs(values[i])), sums[i] += share * std::fabs(values[i]);
   }
   for (std::size_t i = 0; i < sums.size(); ++i) {
     out.least[i] = std::min(std::fabs(out.least[i]), largest[i]);
@@ -94,6 +101,8 @@ Sent sent_by(std::span<const TensorView> of_ranks, const ReduceOptions& options)
   return out;
 }
 
-Tensor in_dtype(const Tensor& tensor, Dtype dtype) { return tensor.dtype() == dtype ? tensor : converted(tensor.view(), dtype); }
+Tensor in_dtype(const Tensor& tensor, Dtype dtype) {
+  return tensor.dtype() == dtype ? tensor : converted(tensor.view(), dtype);
+}
 
 }  // namespace ampcheck::checks::train

@@ -25,11 +25,16 @@ struct ShardedRanks::AllReduce {
 };
 
 struct ShardedRanks::Rank {
-  Rank(const StepRule& rule, Dtype weights, const GradScalerOptions& options, AllReduceSum sum) : parameters("shard", 0, weights), scaler(options, std::move(sum)), choice(rule.optimizer), schedule_text(rule.schedule) {}
+  Rank(const StepRule& rule, Dtype weights, const GradScalerOptions& options, AllReduceSum sum)
+      : parameters("shard", 0, weights),
+        scaler(options, std::move(sum)),
+        choice(rule.optimizer),
+        schedule_text(rule.schedule) {}
   /// Once it has its parameters.
   void prepare() {
     optimizer = make_optimizer(choice, parameters.pointers());
-    if (const LrFactor factor = make_schedule(schedule_text)) schedule = std::make_unique<LrSchedule>(*optimizer, factor);
+    if (const LrFactor factor = make_schedule(schedule_text))
+      schedule = std::make_unique<LrSchedule>(*optimizer, factor);
   }
   ParameterSet parameters;  ///< the shards, of one dimension
   ShardedGradScaler scaler;
@@ -53,7 +58,8 @@ Stretch stretch_of(std::int64_t n, std::int64_t rank, std::int64_t ranks) {
 
 }  // namespace
 
-ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const GradScalerOptions& scaler, const ShardingOptions& sharding)
+ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const GradScalerOptions& scaler,
+                           const ShardingOptions& sharding)
     : whole_(whole), rule_(rule), all_reduce_(std::make_unique<AllReduce>(static_cast<std::size_t>(rule.ranks))) {
   for (int r = 0; r < rule.ranks; ++r) {
     const auto believes = sharding.believes;
@@ -63,7 +69,8 @@ ShardedRanks::ShardedRanks(ParameterSet& whole, const StepRule& rule, const Grad
     }));
     for (const Parameter& parameter : whole.all()) {
       const Stretch own = stretch_of(parameter.value.count(), r, rule.ranks);
-      ranks_.back()->parameters.set(parameter.name, {own.count}, std::vector<double>(static_cast<std::size_t>(own.count)));
+      ranks_.back()->parameters.set(parameter.name, {own.count},
+                                    std::vector<double>(static_cast<std::size_t>(own.count)));
     }
     ranks_.back()->prepare();
   }
@@ -88,8 +95,10 @@ void ShardedRanks::copy(bool gradients, bool to_whole) {
       if (gradients && !to_whole) shard.grad = Tensor::uninitialized(whole.grad.dtype(), {own.count});
       const Tensor &part = gradients ? shard.grad : shard.value, &all = gradients ? whole.grad : whole.value;
       const std::int64_t size = bytes(part.dtype());
-      char *const here = static_cast<char*>(part.data()), *const there = static_cast<char*>(all.data()) + own.from * size;
-      if (own.count > 0) std::memcpy(to_whole ? there : here, to_whole ? here : there, static_cast<std::size_t>(own.count * size));
+      char *const here = static_cast<char*>(part.data()), *const there =
+                                                              static_cast<char*>(all.data()) + own.from * size;
+      if (own.count > 0)
+        std::memcpy(to_whole ? there : here, to_whole ? here : there, static_cast<std::size_t>(own.count * size));
     }
 }
 
@@ -160,7 +169,9 @@ void ShardedRanks::reset_counts() {
 }
 
 bool ShardedRanks::agree() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->scaler.get_scale() == ranks_.front()->scaler.get_scale() && rank->stepped == ranks_.front()->stepped; });
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+    return rank->scaler.get_scale() == ranks_.front()->scaler.get_scale() && rank->stepped == ranks_.front()->stepped;
+  });
 }
 
 }  // namespace ampcheck::checks::train

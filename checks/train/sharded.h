@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters, gradients and optimizer state sharded over the ranks (torch's FSDP, DeepSpeed's ZeRO stage 3): a rank owns one stretch of each
-// parameter's elements. A step gathers the values for the forward and the backward, scatters the mean of the gradients, and unscales,
-// checks and updates each shard by itself, every rank with an optimizer and a ShardedGradScaler of its own, which agree on what was found.
-// Shards have the weights' dtype and the gradients theirs; fp32 masters of 16-bit weights are in the state of the optimizer that owns the shard.
+// Parameters, gradients and optimizer state sharded over the ranks (torch's FSDP, DeepSpeed's ZeRO stage 3): a rank
+// owns one stretch of each parameter's elements. A step gathers the values for the forward and the backward, scatters
+// the mean of the gradients, and unscales, checks and updates each shard by itself, every rank with an optimizer and a
+// ShardedGradScaler of its own, which agree on what was found. Shards have the weights' dtype and the gradients theirs;
+// fp32 masters of 16-bit weights are in the state of the optimizer that owns the shard.
 #pragma once
 
 #include <functional>
@@ -16,14 +17,17 @@ namespace ampcheck::checks::train {
 
 struct ShardingOptions {
   bool on = false;
-  /// What a rank takes for the found flag of all, from its own and the agreed one: a planted fault. None: the agreed one.
+  /// What a rank takes for the found flag of all, from its own and the agreed one: a planted fault. None: the agreed
+  /// one.
   std::function<float(int rank, float own, float agreed)> believes = nullptr;
 };
 
 class ShardedRanks {
  public:
-  /// Shards of what `whole` has: elements [r c, (r + 1) c) of n are rank r's, c = n / ranks rounded up, as in the ring's reduce-scatter.
-  ShardedRanks(ParameterSet& whole, const StepRule& rule, const GradScalerOptions& scaler, const ShardingOptions& sharding);
+  /// Shards of what `whole` has: elements [r c, (r + 1) c) of n are rank r's, c = n / ranks rounded up, as in the
+  /// ring's reduce-scatter.
+  ShardedRanks(ParameterSet& whole, const StepRule& rule, const GradScalerOptions& scaler,
+               const ShardingOptions& sharding);
   ~ShardedRanks();
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
@@ -34,14 +38,16 @@ class ShardedRanks {
   /// All-gather: the shards' values, or their gradients, into the whole tensors.
   void gather_values();
   void gather_gradients();
-  /// The whole tensors' values, or gradients, to the ranks that own them: for gradients, with the sum over ranks, a reduce-scatter.
+  /// The whole tensors' values, or gradients, to the ranks that own them: for gradients, with the sum over ranks, a
+  /// reduce-scatter.
   void scatter_values();
   void scatter_gradients();
   /// On every rank, all at once: divides the shards' gradients by the scale, and agrees on what was found.
   void unscale();
   /// Clips by the norm of all shards together. True if the rule says so.
   bool clip();
-  /// The optimizer's step, unless something was found, the scaler's update and the schedule, on every rank. How many ranks stepped.
+  /// The optimizer's step, unless something was found, the scaler's update and the schedule, on every rank. How many
+  /// ranks stepped.
   int step();
   void resume_at(std::int64_t updates);
   UpdateCounts counts() const;

@@ -37,27 +37,34 @@ void append(std::string& out, std::int64_t n) {
 void append(std::string& out, bool yes) { out += yes ? "true" : "false"; }
 /// "nan", "inf" and "-inf" are text; shortest digits that read back.
 void append(std::string& out, double value) {
-  if (std::isnan(value)) out += "\"nan\"";
-  else if (std::isinf(value)) out += value < 0 ? "\"-inf\"" : "\"inf\"";
+  if (std::isnan(value))
+    out += "\"nan\"";
+  else if (std::isinf(value))
+    out += value < 0 ? "\"-inf\"" : "\"inf\"";
   else {
     char digits[32];  // shortest: 24 at most
     out.append(digits, static_cast<std::size_t>(fmt::format_to(digits, FMT_COMPILE("{}"), value) - digits));
   }
 }
 void append(std::string& out, const std::optional<double>& value) {
-  if (value) append(out, *value);
-  else out += "null";
+  if (value)
+    append(out, *value);
+  else
+    out += "null";
 }
 void append(std::string& out, Quoted quoted) {
   out += '"';
-  if (std::none_of(quoted.text.begin(), quoted.text.end(), [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; })) {
+  if (std::none_of(quoted.text.begin(), quoted.text.end(),
+                   [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; })) {
     out.append(quoted.text), out += '"';
     return;
   }
   for (const char c : quoted.text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    else out += c;
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    else
+      out += c;
   }
   out += '"';
 }
@@ -67,8 +74,10 @@ void append(std::string& out, int n) { append(out, static_cast<std::int64_t>(n))
 template <class... Parts>
 void put(std::string& out, const Parts&... parts) {
   const auto add = [&]<class Part>(const Part& part) {
-    if constexpr (std::is_array_v<Part>) out.append(part, sizeof part - 1);  // text as it stands in the source
-    else append(out, part);
+    if constexpr (std::is_array_v<Part>)
+      out.append(part, sizeof part - 1);  // text as it stands in the source
+    else
+      append(out, part);
   };
   (add(parts), ...);
 }
@@ -76,9 +85,12 @@ void put(std::string& out, const Parts&... parts) {
 /// The statistics of one tensor by itself. The lowest exponent holds all subnormal numbers.
 void take_statistics(TraceRecord& r, const TensorStats& stats) {
   const FloatFormat& f = format(stats.dtype);
-  r.elements = stats.count, r.zero = stats.zeros, r.subnormal = stats.subnormals, r.inf = stats.infinities(), r.nan = stats.nans;
+  r.elements = stats.count, r.zero = stats.zeros, r.subnormal = stats.subnormals, r.inf = stats.infinities(),
+  r.nan = stats.nans;
   r.amax = stats.amax_finite(), r.amin = stats.amin();
-  const auto count = [&](int field) { return field == 0 ? stats.subnormals : stats.exponents[static_cast<std::size_t>(field)]; };
+  const auto count = [&](int field) {
+    return field == 0 ? stats.subnormals : stats.exponents[static_cast<std::size_t>(field)];
+  };
   int first = 0, end = f.max_exponent() + f.bias + 1;  // exponent fields
   while (first < end && count(first) == 0) ++first;
   while (end > first && count(end - 1) == 0) --end;
@@ -98,39 +110,46 @@ void take_shadow(TraceRecord& r, const TensorView& got, const TensorView& exact,
   r.ulps.insert(r.ulps.end(), s.ulps.begin(), s.ulps.begin() + static_cast<std::ptrdiff_t>(last));
 }
 
-/// Exact values of a gradient: smallest and largest magnitude, and how many have which exponent; exact powers of two if there are any.
+/// Exact values of a gradient: smallest and largest magnitude, and how many have which exponent; exact powers of two if
+/// there are any.
 void take_range(TraceRecord& r, const GradientRange& range) {
   if (range.nonzero() == 0) return;
   const int first = range.first_exponent(), last = range.last_exponent();
   r.range_least = range.amin(), r.range_most = range.amax(), r.range_exponents.first = first;
   bool powers = false;
-  for (int e = first; e <= last; ++e) r.range_exponents.counts.push_back(range.with_exponent(e)), powers |= range.powers_with_exponent(e) > 0;
+  for (int e = first; e <= last; ++e)
+    r.range_exponents.counts.push_back(range.with_exponent(e)), powers |= range.powers_with_exponent(e) > 0;
   for (int e = first; powers && e <= last; ++e) r.range_powers.push_back(range.powers_with_exponent(e));
 }
 
 /// What the watch made of it.
 void take_tally(TraceRecord& r, const Tally& t) {
-  r.nonzero = t.nonzero, r.flushed = t.flushed, r.overflowed = t.overflowed, r.intended = t.intended, r.stagnant = t.stagnant;
+  r.nonzero = t.nonzero, r.flushed = t.flushed, r.overflowed = t.overflowed, r.intended = t.intended,
+  r.stagnant = t.stagnant;
   if (t.error2 > 0 || t.exact2 > 0 || t.nonzero > 0) r.local_error = t.local_error();
   if (t.carried2 > 0 || t.carried_error2 > 0) r.carried_error = t.carried_error();
   const Sizes sizes = t.sizes();
   r.exact_rms = sizes.exact, r.fp64_rms = sizes.fp64;
   if (t.loss_reach > 0) r.loss_error = t.loss_error, r.loss_reach = t.loss_reach;
   if (t.norm_error2 > 0) r.norm_error = t.norm_error;
-  if (t.decisions > 0) r.decisions = t.decisions, r.flipped = t.flipped, r.undecided = t.undecided, r.least_margin = t.least_margin, r.margins = t.margins, r.radii = t.radii;
+  if (t.decisions > 0)
+    r.decisions = t.decisions, r.flipped = t.flipped, r.undecided = t.undecided, r.least_margin = t.least_margin,
+    r.margins = t.margins, r.radii = t.radii;
 }
 
 void append_hex(std::string& out, std::string_view bytes) {
-  for (const char c : bytes) out += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4], out += "0123456789abcdef"[c & 15];
+  for (const char c : bytes)
+    out += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4], out += "0123456789abcdef"[c & 15];
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
-  throw WriteError("[trace] " + path + ", got " + std::strerror(errno) + " when " + what + ", want a file that can be written");
+  throw WriteError("[trace] " + path + ", got " + std::strerror(errno) + " when " + what +
+                   ", want a file that can be written");
 }
 
 /// What of a trace is whole and of earlier steps.
 struct Kept {
-  std::string head;             ///< what was run, as it stands there: the first line, or that of a later part of the run
+  std::string head;  ///< what was run, as it stands there: the first line, or that of a later part of the run
   std::int64_t statistics = 0;  ///< bytes of the other file that it names
 };
 
@@ -146,7 +165,8 @@ std::int64_t record_end(std::string_view line) {
   return offset + length;
 }
 
-/// Cuts a trace off before step `next`, or after its last whole step, and a torn last line with it; none: there is no trace.
+/// Cuts a trace off before step `next`, or after its last whole step, and a torn last line with it; none: there is no
+/// trace.
 std::optional<Kept> cut_after_step(const std::string& path, int next) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) == 0) return std::nullopt;
@@ -186,13 +206,16 @@ void write_all(int file, const std::string& path, std::string_view rest) {
   }
 }
 
-constexpr std::string_view kSchema = R"({"schema":"ampcheck.trace/2")", kEarlierSchema = R"({"schema":"ampcheck.trace/1")";
+constexpr std::string_view kSchema = R"({"schema":"ampcheck.trace/2")",
+                           kEarlierSchema = R"({"schema":"ampcheck.trace/1")";
 
 /// How the first line of a trace begins: what is the same however long a run is.
 std::string head_of(const Trainer& trainer) {
   const TrainOptions& o = trainer.options();
   std::string out(kSchema);
-  put(out, ",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"autocast\":\"", trainer.autocast_list(), "\",\"autocast_tables\":\"", kAutocastTablesVersion, "\",\"scaler\":\"", scaler_name(o), "\",\"seed\":", static_cast<std::int64_t>(o.seed));
+  put(out, ",\"model\":", Quoted{trainer.net().name}, ",\"dtype\":\"", name(o.dtype), "\",\"autocast\":\"",
+      trainer.autocast_list(), "\",\"autocast_tables\":\"", kAutocastTablesVersion, "\",\"scaler\":\"", scaler_name(o),
+      "\",\"seed\":", static_cast<std::int64_t>(o.seed));
   return out;
 }
 
@@ -213,27 +236,32 @@ void require_trace_of(const std::string& path, const Trainer& trainer) {
   std::ifstream(path, std::ios::binary).read(start.data(), static_cast<std::streamsize>(start.size()));
   static_assert(kSchema.size() == kEarlierSchema.size());
   if (start.starts_with(kEarlierSchema)) start.replace(0, kSchema.size(), kSchema);
-  if (start != head) throw Error("[trace] got '" + path + "', which is no trace of this run, want its trace or a new file");
+  if (start != head)
+    throw Error("[trace] got '" + path + "', which is no trace of this run, want its trace or a new file");
 }
 
-TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed) : path_(path), inline_(statistics_inline(path)) {
+TraceWriter::TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed)
+    : path_(path), inline_(statistics_inline(path)) {
   if (trainer.options().gradient_errors > 0) seqs_.emplace();
   const std::optional<Kept> written = resumed ? cut_after_step(path, trainer.steps()) : std::nullopt;
   file_ = open_to_append(path, written.has_value());
   if (!inline_) {
     const std::string beside = statistics_path(path);
     statistics_ = open_to_append(beside, written.has_value());
-    struct stat facts{};
+    struct stat facts {};
     if (::fstat(statistics_, &facts) != 0) fail(beside, "opening it");
-    // What no line names is cut off. Where lines name more than there is, it stays missing: their bytes are not given to others.
+    // What no line names is cut off. Where lines name more than there is, it stays missing: their bytes are not given
+    // to others.
     offset_ = written ? written->statistics : 0;
     if (facts.st_size != offset_ && ::ftruncate(statistics_, offset_) != 0) fail(beside, "cutting it off");
   }
   std::string head = first_line(trainer, steps);
-  if (!written || written->head != head) pending_ = std::move(head);  // a run that goes on for longer than was meant says so where it does
+  if (!written || written->head != head)
+    pending_ = std::move(head);  // a run that goes on for longer than was meant says so where it does
 }
 
-TraceWriter::TraceWriter(const Trainer& trainer, int steps) : pending_(first_line(trainer, steps)), inline_(true), held_(true) {
+TraceWriter::TraceWriter(const Trainer& trainer, int steps)
+    : pending_(first_line(trainer, steps)), inline_(true), held_(true) {
   if (trainer.options().gradient_errors > 0) seqs_.emplace();
 }
 
@@ -242,7 +270,8 @@ TraceWriter::~TraceWriter() {
   if (statistics_ >= 0) ::close(statistics_);
 }
 
-void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role, const TensorStats& stats) {
+void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, FaultRole role,
+                         const TensorStats& stats) {
   TraceRecord r{.step = e.step, .seq = seq_};
   take_statistics(r, stats);
   take_shadow(r, e.got, e.exact, e.shadow);
@@ -252,8 +281,10 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   r.copy_stagnant = e.copy_stagnant, r.second_moment_zero = e.second_moment_zero, r.epsilon_zero = e.epsilon_zero;
   std::string& out = pending_;
   if (seqs_) seqs_->try_emplace(key, seq_);
-  put(out, "{\"step\":", e.step, ",\"seq\":", seq_++, ",\"phase\":\"", train::name(e.phase), "\",\"cast\":", e.cast, ",\"op\":", Quoted{key.op}, ",\"layer\":", Quoted{key.layer}, ",\"tensor\":",
-      Quoted{key.tensor}, ",\"dtype\":\"", ampcheck::name(key.dtype), "\",\"from\":\"", e.cast ? ampcheck::name(e.from) : "", "\",\"source\":", e.source, ",\"scale\":", e.scale);
+  put(out, "{\"step\":", e.step, ",\"seq\":", seq_++, ",\"phase\":\"", train::name(e.phase), "\",\"cast\":", e.cast,
+      ",\"op\":", Quoted{key.op}, ",\"layer\":", Quoted{key.layer}, ",\"tensor\":", Quoted{key.tensor}, ",\"dtype\":\"",
+      ampcheck::name(key.dtype), "\",\"from\":\"", e.cast ? ampcheck::name(e.from) : "", "\",\"source\":", e.source,
+      ",\"scale\":", e.scale);
   if (e.by_gradient) put(out, ",\"by_gradient\":true");
   if (e.rank > 0) put(out, ",\"rank\":", e.rank);
   put(out, ",\"role\":\"", train::name(role), "\"");
@@ -266,17 +297,20 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
     out += "\"}\n";
     records_.clear();
   } else {
-    put(out, ",\"at\":[", offset_ + std::ssize(records_) - std::ssize(record), ",", std::ssize(record), ",", static_cast<std::int64_t>(record_checksum(record)), "]}\n");
+    put(out, ",\"at\":[", offset_ + std::ssize(records_) - std::ssize(record), ",", std::ssize(record), ",",
+        static_cast<std::int64_t>(record_checksum(record)), "]}\n");
   }
 }
 
 void TraceWriter::moved_late(const LateMove& m) {
-  put(pending_, "{\"step\":", m.step, ",\"moved_late\":\"", m.what, "\",\"after\":", Quoted{m.after}, ",\"launched\":", m.launched, ",\"bytes\":", m.bytes, "}\n");
+  put(pending_, "{\"step\":", m.step, ",\"moved_late\":\"", m.what, "\",\"after\":", Quoted{m.after},
+      ",\"launched\":", m.launched, ",\"bytes\":", m.bytes, "}\n");
 }
 
 void TraceWriter::gradient(const StepResult& s, const GradientError& e) {
   std::string& out = pending_;
-  put(out, "{\"step\":", s.step, ",\"parameter\":", Quoted{e.parameter}, ",\"error\":", e.error, ",\"size\":", e.size, ",\"apart\":", e.apart, ",\"parts\":[");
+  put(out, "{\"step\":", s.step, ",\"parameter\":", Quoted{e.parameter}, ",\"error\":", e.error, ",\"size\":", e.size,
+      ",\"apart\":", e.apart, ",\"parts\":[");
   const char* separator = "";
   for (const GradientPart& part : e.parts) {
     const auto seq = seqs_->find(part.from);
@@ -291,8 +325,10 @@ void TraceWriter::step(const StepResult& s) {
   if (seqs_)
     for (const GradientError& e : s.gradient_errors) gradient(s, e);
   if (seqs_) seqs_->clear();
-  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread, ",\"apart\":", s.apart, ",\"rounding\":", s.rounding, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after, ",\"tracker\":", s.tracker, ",\"found_inf\":", s.found_inf,
-      ",\"stepped\":", s.stepped, ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
+  put(pending_, "{\"step\":", s.step, ",\"loss\":", s.loss, ",\"fp64_loss\":", s.fp64_loss, ",\"spread\":", s.spread,
+      ",\"apart\":", s.apart, ",\"rounding\":", s.rounding, ",\"scale\":", s.scale, ",\"scale_after\":", s.scale_after,
+      ",\"tracker\":", s.tracker, ",\"found_inf\":", s.found_inf, ",\"stepped\":", s.stepped,
+      ",\"stagnant_share\":", s.stagnant_share, ",\"loss_drift\":", s.loss_drift, "}\n");
   seq_ = 0;
   if (!held_) write();
 }

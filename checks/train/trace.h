@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trace of a training run as two files, to which each step is appended: JSON lines, which are the index, and beside it the statistics of
-// the tensors as binary records that its lines name. A record is in its file before the line that names it is, so that a run that dies leaves
-// all steps before the last intact; a reader leaves out a torn last line. checks/train/trace_fields.cpp says which lines and fields there are
+// The trace of a training run as two files, to which each step is appended: JSON lines, which are the index, and beside
+// it the statistics of the tensors as binary records that its lines name. A record is in its file before the line that
+// names it is, so that a run that dies leaves all steps before the last intact; a reader leaves out a torn last line.
+// checks/train/trace_fields.cpp says which lines and fields there are
 // (`ampcheck explain trace`).
 #pragma once
 
@@ -19,8 +20,8 @@ void require_trace_of(const std::string& path, const Trainer& trainer);
 
 class TraceWriter {
  public:
-  /// Begins the files. WriteError if one cannot be written. With `resumed` what they hold of earlier steps stays; a trace of the earlier
-  /// schema goes on in this one.
+  /// Begins the files. WriteError if one cannot be written. With `resumed` what they hold of earlier steps stays; a
+  /// trace of the earlier schema goes on in this one.
   TraceWriter(const std::string& path, const Trainer& trainer, int steps, bool resumed);
   /// Writes no file: what would be in it is text(), its statistics in the lines.
   TraceWriter(const Trainer& trainer, int steps);
@@ -46,10 +47,11 @@ class TraceWriter {
   void gradient(const StepResult& result, const GradientError& error);
 
   std::string path_, pending_, records_;
-  std::int64_t offset_ = 0;   ///< in the file of statistics, of records_
-  std::optional<std::map<TensorKey, int>> seqs_;  ///< the first of that name in this step; of a run with gradient errors alone
+  std::int64_t offset_ = 0;  ///< in the file of statistics, of records_
+  std::optional<std::map<TensorKey, int>>
+      seqs_;  ///< the first of that name in this step; of a run with gradient errors alone
   int file_ = -1, statistics_ = -1, seq_ = 0;
-  bool inline_ = false;       ///< statistics stand in the lines
+  bool inline_ = false;  ///< statistics stand in the lines
   bool held_ = false;
 };
 

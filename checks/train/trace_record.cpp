@@ -58,12 +58,14 @@ class Reader {
   void read(std::optional<double>& value) { value = next<double>(); }
   void read(std::vector<std::int64_t>& counts) {
     const std::size_t width = next<std::uint8_t>(), size = next<std::uint16_t>();
-    if (!std::has_single_bit(width) || width > 8 || size > kMostCounts || rest_.size() < width * size) throw Error("a record with a list that does not fit");
+    if (!std::has_single_bit(width) || width > 8 || size > kMostCounts || rest_.size() < width * size)
+      throw Error("a record with a list that does not fit");
     counts.resize(size);
     for (std::int64_t& n : counts) {
       std::uint64_t bits = 0;
       std::memcpy(&bits, rest_.data(), width);
-      if (bits > static_cast<std::uint64_t>(kMostElements)) throw Error("a record with the count " + std::to_string(bits));
+      if (bits > static_cast<std::uint64_t>(kMostElements))
+        throw Error("a record with the count " + std::to_string(bits));
       n = static_cast<std::int64_t>(bits);
       rest_.remove_prefix(width);
     }
@@ -106,9 +108,11 @@ std::uint32_t record_checksum(std::string_view record) { return take<std::uint32
 
 TraceRecord read_record(std::string_view bytes) {
   if (bytes.size() < kRecordHeader || !bytes.starts_with(kRecordMagic)) throw Error("no record");
-  if (const auto version = take<std::uint16_t>(bytes.substr(4)); version != kRecordVersion) throw Error("a record of version " + std::to_string(version));
+  if (const auto version = take<std::uint16_t>(bytes.substr(4)); version != kRecordVersion)
+    throw Error("a record of version " + std::to_string(version));
   const std::string_view payload = bytes.substr(kRecordHeader);
-  if (take<std::uint16_t>(bytes.substr(6)) != 0 || take<std::uint32_t>(bytes.substr(8)) != payload.size()) throw Error("a record of another length");
+  if (take<std::uint16_t>(bytes.substr(6)) != 0 || take<std::uint32_t>(bytes.substr(8)) != payload.size())
+    throw Error("a record of another length");
   if (record_checksum(bytes) != crc32(payload)) throw Error("a record that does not fit its checksum");
   Reader in(payload);
   TraceRecord out;
@@ -127,8 +131,10 @@ std::string statistics_path(const std::string& trace) { return trace + ".bin"; }
 bool statistics_inline(const std::string& trace) {
   std::error_code none;
   const std::filesystem::file_status status = std::filesystem::status(trace, none);
-  const bool names_open_file = trace.starts_with("/dev/") && !trace.starts_with("/dev/shm/");  // /dev/stdout: whatever it is now
-  return names_open_file || trace.starts_with("/proc/") || (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status));
+  const bool names_open_file =
+      trace.starts_with("/dev/") && !trace.starts_with("/dev/shm/");  // /dev/stdout: whatever it is now
+  return names_open_file || trace.starts_with("/proc/") ||
+         (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status));
 }
 
 }  // namespace ampcheck::checks::train

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The statistics of one tensor of one step as a record of a trace's binary file. trace_fields.cpp says what each number is.
+// The statistics of one tensor of one step as a record of a trace's binary file. trace_fields.cpp says what each number
+// is.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Histogram {
 /// Counts are of elements, and not negative.
 struct TraceRecord {
   int step = 0, seq = 0;  ///< as the line that names the record has them
-  std::int64_t elements = 0, zero = 0, subnormal = 0, inf = 0, nan = 0, nonzero = 0, flushed = 0, overflowed = 0, subnormal_loss = 0, saturated = 0;
+  std::int64_t elements = 0, zero = 0, subnormal = 0, inf = 0, nan = 0, nonzero = 0, flushed = 0, overflowed = 0,
+               subnormal_loss = 0, saturated = 0;
   double amax = 0, amin = 0;
   Histogram exponents;
   std::optional<double> local_error, carried_error, bias, bias_z, exact_rms, fp64_rms;
@@ -51,16 +53,19 @@ template <class Record, class Visit>
 void each_record_field(Record& r, const Visit& visit) {
   const auto all = [&](auto&... fields) { (visit(fields), ...); };
   all(r.elements, r.zero, r.subnormal, r.inf, r.nan, r.amax, r.amin, r.exponents);
-  all(r.nonzero, r.flushed, r.overflowed, r.local_error, r.subnormal_loss, r.saturated, r.bias, r.bias_z, r.ulps, r.carried_error);
-  all(r.exact_rms, r.fp64_rms, r.range_least, r.range_most, r.range_exponents, r.range_powers, r.cancelled, r.most_cancelled);
-  all(r.loss_error, r.loss_reach, r.norm_error, r.decisions, r.flipped, r.undecided, r.least_margin, r.margins, r.radii);
+  all(r.nonzero, r.flushed, r.overflowed, r.local_error, r.subnormal_loss, r.saturated, r.bias, r.bias_z, r.ulps,
+      r.carried_error);
+  all(r.exact_rms, r.fp64_rms, r.range_least, r.range_most, r.range_exponents, r.range_powers, r.cancelled,
+      r.most_cancelled);
+  all(r.loss_error, r.loss_reach, r.norm_error, r.decisions, r.flipped, r.undecided, r.least_margin, r.margins,
+      r.radii);
   all(r.intended, r.stagnant, r.copy_stagnant, r.second_moment_zero, r.epsilon_zero);
 }
 
 inline constexpr std::string_view kRecordMagic = "ACTR";
 inline constexpr std::uint16_t kRecordVersion = 1;
 inline constexpr std::size_t kRecordHeader = 16;
-inline constexpr int kMostExponent = 1100;  ///< beyond what fp64 has, to either side
+inline constexpr int kMostExponent = 1100;                            ///< beyond what fp64 has, to either side
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  ///< of a tensor: sums over a trace fit into int64
 inline constexpr std::size_t kMostCounts = 2 * kMostExponent;
 

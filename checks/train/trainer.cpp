@@ -22,7 +22,8 @@ double norm_of(std::span<const float> values) {
   double sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kSums <= values.size(); i += kSums)
-    for (std::size_t k = 0; k < kSums; ++k) sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
+    for (std::size_t k = 0; k < kSums; ++k)
+      sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
   for (; i < values.size(); ++i) sums[i % kSums] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   return std::sqrt(std::accumulate(std::begin(sums), std::end(sums), 0.0));
 }
@@ -30,7 +31,9 @@ double norm_of(std::span<const float> values) {
 std::vector<double> grad_norms(ParameterSet& parameters) {
   std::vector<double> out;
   for (const Parameter& parameter : parameters.all()) {
-    const Tensor wide = !parameter.grad.defined() || parameter.grad.dtype() == Dtype::fp32 ? parameter.grad : converted(parameter.grad.view(), Dtype::fp32);
+    const Tensor wide = !parameter.grad.defined() || parameter.grad.dtype() == Dtype::fp32
+                            ? parameter.grad
+                            : converted(parameter.grad.view(), Dtype::fp32);
     out.push_back(wide.defined() ? norm_of(wide.span<float>()) : 0);
   }
   return out;
@@ -42,25 +45,32 @@ void keep_last(std::vector<double>& kept, double value) {
   if (kept.size() > Trainer::kSpreadSteps) kept.erase(kept.begin());
 }
 
-double mean_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()); }
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
 
 /// What does not go together with parameters or gradients in 16 bits.
 void require_low_precision(const TrainOptions& o) {
   const OptimizerChoice& c = o.rule.optimizer;
   const bool low = c.weights != Weights::fp32 || o.keep_low_precision_grads;
   if (!low) return;
-  const std::string what = o.keep_low_precision_grads ? "gradients kept in low precision" : std::string("weights ") + name(c.weights);
+  const std::string what =
+      o.keep_low_precision_grads ? "gradients kept in low precision" : std::string("weights ") + name(c.weights);
   const auto refuse = [&](bool when, const char* got, const char* want) {
     if (when) throw Error("[train] " + what + ", got " + got + ", want " + want);
   };
   refuse(o.dtype == Dtype::fp32, "dtype fp32", "fp16 or bf16");
   if (o.dtype != Dtype::fp16 || !o.scaler.enabled) return;
-  refuse(!c.is_fused(), "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to unscale FP16 gradients.)", "it fused, which divides by the scale itself, or no scaler");
+  refuse(!c.is_fused(),
+         "an optimizer in reference arithmetic with a scaler, which takes no fp16 gradients (torch: Attempting to "
+         "unscale FP16 gradients.)",
+         "it fused, which divides by the scale itself, or no scaler");
 }
 
 }  // namespace
 
-/// What a rank has of its own. The weights are one and the same memory: replicas that start alike and get the same gradients stay alike.
+/// What a rank has of its own. The weights are one and the same memory: replicas that start alike and get the same
+/// gradients stay alike.
 struct Trainer::Rank {
   explicit Rank(const std::string& net, std::uint64_t seed) : parameters(net, seed) {}
   ParameterSet parameters;
@@ -69,9 +79,7 @@ struct Trainer::Rank {
   double grad_norm = 0;
 };
 
-bool StepResult::left() const {
-  return !std::isfinite(loss) || (apart && allowed() && std::fabs(*apart) > *allowed());
-}
+bool StepResult::left() const { return !std::isfinite(loss) || (apart && allowed() && std::fabs(*apart) > *allowed()); }
 
 std::optional<double> StepResult::allowed() const {
   if (!spread) return std::nullopt;
@@ -79,19 +87,31 @@ std::optional<double> StepResult::allowed() const {
 }
 
 Trainer::Trainer(const TrainOptions& options)
-    : options_(options), net_(options.own_net ? *options.own_net : make_net(options.net)), parameters_(net_.name, options.seed, weights_dtype(options)) {
+    : options_(options),
+      net_(options.own_net ? *options.own_net : make_net(options.net)),
+      parameters_(net_.name, options.seed, weights_dtype(options)) {
   require_low_precision(options_);
-  scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled) : std::make_unique<GradScaler>(options_.scaler);
+  scaler_ = options_.scale_rule ? std::make_unique<RuleGradScaler>(*options_.scale_rule, options_.scaler.enabled)
+                                : std::make_unique<GradScaler>(options_.scaler);
   if (options_.stream) {
-    if (options_.rule.ranks > 1) throw Error("[ranks] device cuda, got " + std::to_string(options_.rule.ranks) + " ranks, want one: ranks are threads of the host");
+    if (options_.rule.ranks > 1)
+      throw Error("[ranks] device cuda, got " + std::to_string(options_.rule.ranks) +
+                  " ranks, want one: ranks are threads of the host");
     stream_ = options_.stream();
-    scaler_->set_unscale([stream = stream_.get()](std::span<const TensorView> grads, float inv_scale, float& found_inf) { kernels::unscale_at_once(*stream, grads, inv_scale, found_inf); });
+    scaler_->set_unscale(
+        [stream = stream_.get()](std::span<const TensorView> grads, float inv_scale, float& found_inf) {
+          kernels::unscale_at_once(*stream, grads, inv_scale, found_inf);
+        });
   }
   if (options_.sharding.on && (options_.rule.ranks < 2 || options_.scale_rule))
-    throw Error("[ranks] sharded, got " + (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") + ", want two ranks or more, and torch's scaler or none");
+    throw Error("[ranks] sharded, got " +
+                (options_.scale_rule ? std::string("scaler ") + options_.scale_rule->name : "one rank") +
+                ", want two ranks or more, and torch's scaler or none");
   options_.rule.optimizer = optimizer_of(net_, options_.rule.optimizer);
-  if (options_.shadows.local || options_.shadows.carried || options_.watched) watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
-  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update()) options_.gradient_errors = 0;
+  if (options_.shadows.local || options_.shadows.carried || options_.watched)
+    watch_ = std::make_unique<Watch>(options_.shadows.local, options_.sampling);
+  if (!options_.shadows.local || !options_.shadows.carried || options_.rule.grad_penalty > 0 || scaled_until_update())
+    options_.gradient_errors = 0;
 }
 
 bool Trainer::scaled_until_update() const {
@@ -99,7 +119,8 @@ bool Trainer::scaled_until_update() const {
 }
 
 bool Trainer::low_gradients() const {
-  return options_.dtype == Dtype::fp16 && options_.scaler.enabled && (options_.rule.optimizer.weights != Weights::fp32 || options_.keep_low_precision_grads);
+  return options_.dtype == Dtype::fp16 && options_.scaler.enabled &&
+         (options_.rule.optimizer.weights != Weights::fp32 || options_.keep_low_precision_grads);
 }
 
 Trainer::~Trainer() = default;
@@ -117,7 +138,9 @@ void Trainer::prepare() {
   }
   own_regions_ = options_.dtype == Dtype::fp32 && graph.used_autocast();
   if (stream_) stream_->wait();
-  if (!graph.trains()) throw Error("[train] net, got none of its " + std::to_string(parameters_.all().size()) + " parameters with a gradient, want one to train: a layer with weights that is not under no_grad");
+  if (!graph.trains())
+    throw Error("[train] net, got none of its " + std::to_string(parameters_.all().size()) +
+                " parameters with a gradient, want one to train: a layer with weights that is not under no_grad");
   if (options_.rule.grad_penalty > 0) {  // an op without a double backward is named before the first step
     add_penalty(graph, 1);
     graph.backward(1, 1);
@@ -128,25 +151,35 @@ void Trainer::prepare() {
     sharded_ = std::make_unique<ShardedRanks>(parameters_, options_.rule, options_.scaler, options_.sharding);
   } else {
     optimizer_ = make_optimizer(options_.rule.optimizer, parameters_.pointers());
-    if (stream_) optimizer_->set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) { kernels::update_at_once(*stream, tensors, rule, counts); });
-    if (const LrFactor factor = make_schedule(options_.rule.schedule)) schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
+    if (stream_)
+      optimizer_->set_multi_tensor([stream = stream_.get()](std::span<const TensorUpdate> tensors,
+                                                            const UpdateRule& rule, std::span<UpdateCounts> counts) {
+        kernels::update_at_once(*stream, tensors, rule, counts);
+      });
+    if (const LrFactor factor = make_schedule(options_.rule.schedule))
+      schedule_ = std::make_unique<LrSchedule>(*optimizer_, factor);
   }
   for (int rank = 0; rank < options_.rule.ranks; ++rank) {
     ranks_.push_back(std::make_unique<Rank>(net_.name, options_.seed));
     ranks_.back()->parameters.share_values(parameters_);
   }
   if (!options_.shadows.carried) return;
-  for (int k = 0; k < std::max(1, options_.spread_seeds); ++k) reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
+  for (int k = 0; k < std::max(1, options_.spread_seeds); ++k)
+    reference_.push_back(std::make_unique<Fp64Run>(net_, options_.rule, options_.seed + static_cast<std::uint64_t>(k)));
   reference_.front()->start_from(parameters_);
 }
 
-void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, std::vector<double> roundings, Verdict verdict) {
-  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences), roundings_ = std::move(roundings), verdict_ = std::move(verdict);
+void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences,
+                        std::vector<double> roundings, Verdict verdict) {
+  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences),
+  roundings_ = std::move(roundings), verdict_ = std::move(verdict);
   if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
   if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
 }
 
-bool Trainer::compares() const { return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.grad_penalty <= 0; }
+bool Trainer::compares() const {
+  return watch_ && !reference_.empty() && options_.sampling.step(step_) && options_.rule.grad_penalty <= 0;
+}
 
 void Trainer::run_fp64(StepResult& result) {
   if (reference_.empty()) return;
@@ -161,7 +194,8 @@ void Trainer::run_fp64(StepResult& result) {
     for (std::size_t i = 0; i < fp64.size(); ++i) apart_.back()[i] -= fp64[i];
   }
   parallel_for(std::ssize(reference_), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) losses[k] = reference_[k]->step();
+    for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k)
+      losses[k] = reference_[k]->step();
   });
   if (traced) {
     double drift = 0;
@@ -177,7 +211,9 @@ void Trainer::run_fp64(StepResult& result) {
   result.fp64_loss = losses.front();
   if (options_.rule.grad_penalty > 0) result.fp64_grad_norm = reference_.front()->grad_norm();
   double rounding = 0;  // the records' cotangents are of a rank's share of the weighted loss
-  for (const models::StepRecord& record : reference_.front()->records()) rounding += loss_rounding(record, options_.dtype, options_.autocast) / (options_.rule.loss_weight * options_.rule.ranks);
+  for (const models::StepRecord& record : reference_.front()->records())
+    rounding +=
+        loss_rounding(record, options_.dtype, options_.autocast) / (options_.rule.loss_weight * options_.rule.ranks);
   keep_last(roundings_, rounding);
   result.rounding = mean_of(roundings_);
   if (losses.size() < 2) return;
@@ -192,11 +228,13 @@ float Trainer::add_penalty(Graph& graph, float seed) {
   return graph.view(norm).as<const float>()[0];
 }
 
-/// The micro-batches of one rank, with gradients of its own. `told`: to the watch and the fault, which hear of one rank after the other.
+/// The micro-batches of one rank, with gradients of its own. `told`: to the watch and the fault, which hear of one rank
+/// after the other.
 void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   GraphOptions options;
   if (told) options.observer = watch_.get(), options.fault = options_.fault;
-  options.step = step_, options.rank = number, options.stream = stream_.get(), options.autocast = options_.autocast, options.keep_low_precision_grads = options_.keep_low_precision_grads;
+  options.step = step_, options.rank = number, options.stream = stream_.get(), options.autocast = options_.autocast,
+  options.keep_low_precision_grads = options_.keep_low_precision_grads;
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
   rank.loss = 0, rank.grad_norm = 0;
@@ -204,7 +242,10 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   parameters.clear_grads();
   for (int micro = 0; micro < micro_batches; ++micro) {
     const int index = micro * ranks + number;
-    if (told && watch_) watch_->begin(step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)], micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks), index);
+    if (told && watch_)
+      watch_->begin(
+          step_, reference_.empty() ? nullptr : &reference_.front()->records()[static_cast<std::size_t>(index)],
+          micro == 0 && number == 0, options_.rule.loss_weight * ranks, share / static_cast<float>(ranks), index);
     Graph graph(parameters, rank.recordings, options);
     {
       const Autocast region(graph.device(), autocast_in(options_.dtype));
@@ -212,25 +253,34 @@ void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
     }
     rank.loss += share * graph.loss();
     const auto weight = static_cast<float>(options_.rule.loss_weight);
-    if (options_.rule.grad_penalty > 0) rank.grad_norm += static_cast<double>(share * add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
+    if (options_.rule.grad_penalty > 0)
+      rank.grad_norm += static_cast<double>(
+          share *
+          add_penalty(graph, scale * weight));  // the AMP recipe: the norm of unscaled gradients of the scaled loss
     graph.backward(scale * share * weight, scale);
   }
   if (stream_) stream_->wait();  // from here on the host reads gradients
 }
 
 double Trainer::run_micro_batches(StepResult& result) {
-  const auto scale_of = [](GradScaler& scaler) { return scaler.loss_gradient(Tensor(Dtype::fp32, {})).span<float>()[0]; };
+  const auto scale_of = [](GradScaler& scaler) {
+    return scaler.loss_gradient(Tensor(Dtype::fp32, {})).span<float>()[0];
+  };
   const float scale = scale_of(scaler());
   std::vector<float> scales(ranks_.size(), scale);
-  for (std::size_t r = 0; sharded_ && r < scales.size(); ++r) scales[r] = scale_of(sharded_->scaler(static_cast<int>(r)));
+  for (std::size_t r = 0; sharded_ && r < scales.size(); ++r)
+    scales[r] = scale_of(sharded_->scaler(static_cast<int>(r)));
   const bool told = options_.fault != nullptr || (watch_ && options_.sampling.step(step_));
   if (watch_ && !told) watch_->begin(step_, nullptr, true);
   const std::int64_t ranks = std::ssize(ranks_);
   const auto run = [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) run_rank(*ranks_[static_cast<std::size_t>(r)], static_cast<int>(r), scales[static_cast<std::size_t>(r)], told);
+    for (std::int64_t r = begin; r < end; ++r)
+      run_rank(*ranks_[static_cast<std::size_t>(r)], static_cast<int>(r), scales[static_cast<std::size_t>(r)], told);
   };
-  if (ranks > 1 && !told) parallel_for(ranks, 1, run);
-  else run(0, ranks);
+  if (ranks > 1 && !told)
+    parallel_for(ranks, 1, run);
+  else
+    run(0, ranks);
   float loss = 0;
   double norm = 0;
   for (const auto& rank : ranks_) loss += rank->loss, norm += rank->grad_norm;
@@ -244,9 +294,12 @@ void Trainer::reduce_gradients(float scale) {
   for (Parameter& parameter : parameters_.all()) {
     std::vector<TensorView> of_ranks;
     for (const auto& rank : ranks_)
-      if (const Parameter* own = rank->parameters.find(parameter.name); own->grad.defined()) of_ranks.push_back(own->grad.view());
+      if (const Parameter* own = rank->parameters.find(parameter.name); own->grad.defined())
+        of_ranks.push_back(own->grad.view());
     if (of_ranks.empty()) continue;
-    if (of_ranks.size() != ranks_.size()) throw Error("[ranks] '" + parameter.name + "', got a gradient on " + std::to_string(of_ranks.size()) + " of " + std::to_string(ranks_.size()) + " ranks, want one on all or on none");
+    if (of_ranks.size() != ranks_.size())
+      throw Error("[ranks] '" + parameter.name + "', got a gradient on " + std::to_string(of_ranks.size()) + " of " +
+                  std::to_string(ranks_.size()) + " ranks, want one on all or on none");
     const Tensor mean = all_reduce_mean(of_ranks, options_.reduce);
     // Each rank has it in its gradient's dtype; what the wire loses of fp32 is told in the wire's.
     parameter.grad = in_dtype(mean, of_ranks.front().dtype);
@@ -262,9 +315,13 @@ void Trainer::reduce_gradients(float scale) {
       const std::vector<double> exact = exact_mean(of_ranks);
       event.exact = view_of(exact, mean.shape());
       std::optional<Sent> sent;
-      if (options_.reduce.compress) sent = sent_by(of_ranks, options_.reduce), event.sent = sent->least, event.most_sent = sent->most;
+      if (options_.reduce.compress)
+        sent = sent_by(of_ranks, options_.reduce), event.sent = sent->least, event.most_sent = sent->most;
       std::vector<double> carried;
-      if (!reference_.empty()) carried = to_doubles(reference_.front()->gradient(*reference_.front()->parameters().find(parameter.name)).view()), event.carried = carried;
+      if (!reference_.empty())
+        carried =
+            to_doubles(reference_.front()->gradient(*reference_.front()->parameters().find(parameter.name)).view()),
+        event.carried = carried;
       watch_->see(event);
     }
   }
@@ -287,13 +344,17 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
     std::vector<double> carried;
     if (!reference_.empty()) {
       const Parameter& fp64 = *reference_.front()->parameters().find(parameter.name);
-      carried = to_doubles((moves ? fp64.value : phase == Phase::unscale ? reference_.front()->gradient(fp64) : fp64.grad).view());
+      carried = to_doubles((moves                     ? fp64.value
+                            : phase == Phase::unscale ? reference_.front()->gradient(fp64)
+                                                      : fp64.grad)
+                               .view());
       event.carried = carried;
     }
     if (moves) {
       const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
       event.intended = counts.with_grad, event.stagnant = counts.with_grad_stagnant;
-      event.copy_stagnant = counts.copy_stagnant, event.second_moment_zero = counts.second_moment_zero, event.epsilon_zero = counts.epsilon_zero;
+      event.copy_stagnant = counts.copy_stagnant, event.second_moment_zero = counts.second_moment_zero,
+      event.epsilon_zero = counts.epsilon_zero;
     }
     watch_->see(event);
   }
@@ -301,7 +362,9 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
 
 void Trainer::unscale() {
   for (Parameter* parameter : parameters_.pointers())  // what clips wants them unscaled first, as apex has it: in fp32
-    if (low_gradients() && !scaled_until_update() && parameter->grad.defined() && parameter->grad.dtype() == Dtype::fp16) parameter->grad = converted(parameter->grad.view(), Dtype::fp32);
+    if (low_gradients() && !scaled_until_update() && parameter->grad.defined() &&
+        parameter->grad.dtype() == Dtype::fp16)
+      parameter->grad = converted(parameter->grad.view(), Dtype::fp32);
   if (!sharded_) {
     if (scaler_->is_enabled() && !scaled_until_update()) scaler_->unscale_(*optimizer_);
     return;
@@ -341,10 +404,13 @@ StepResult Trainer::step() {
   result.step = step_;
   run_fp64(result);
   const int looked_at = (step_ - options_.sampling.from) / options_.sampling.every;
-  if (watch_) watch_->keep_errors(options_.gradient_errors > 0 && compares() && looked_at % options_.gradient_errors == 0);
+  if (watch_)
+    watch_->keep_errors(options_.gradient_errors > 0 && compares() && looked_at % options_.gradient_errors == 0);
   parameters_.clear_grads();
-  if (sharded_) sharded_->reset_counts();
-  else optimizer_->reset_counts();
+  if (sharded_)
+    sharded_->reset_counts();
+  else
+    optimizer_->reset_counts();
   result.loss = run_micro_batches(result);
   if (result.fp64_loss) {
     keep_last(differences_, result.loss - *result.fp64_loss);
@@ -352,18 +418,22 @@ StepResult Trainer::step() {
   }
   const Compared compared{step_, result.loss, result.apart.value_or(0), result.spread, result.rounding};
   if (!verdict_.left && result.left()) verdict_.left = compared;
-  if (result.apart && (!verdict_.most || std::fabs(*result.apart) > std::fabs(verdict_.most->apart))) verdict_.most = compared;
+  if (result.apart && (!verdict_.most || std::fabs(*result.apart) > std::fabs(verdict_.most->apart)))
+    verdict_.most = compared;
   result.scale = scaler().get_scale();
   // Otherwise the optimizer counts what is not finite.
-  const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() || options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
+  const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() ||
+                     options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
   if (norms) result.scaled_norms = grad_norms(parameters_);
   unscale();
-  if (norms) result.norms = scaler().is_enabled() && !scaled_until_update() ? grad_norms(parameters_) : result.scaled_norms;
+  if (norms)
+    result.norms = scaler().is_enabled() && !scaled_until_update() ? grad_norms(parameters_) : result.scaled_norms;
   if (scaled_until_update())
     for (double& norm : result.norms) norm /= result.scale;
   if (watch_ && watch_->keeps_errors()) {
     const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
-    result.gradient_errors = gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
+    result.gradient_errors =
+        gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
   }
   // A norm in fp64 of fp32 elements is finite if they are.
   std::vector<bool> finite_before, finite;
@@ -385,7 +455,8 @@ StepResult Trainer::step() {
   const UpdateCounts counts = sharded_ ? sharded_->counts() : optimizer_->counts();
   if (!norms) result.found_inf = counts.non_finite > 0;
   result.updates = counts;
-  if (counts.intended > 0) result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
+  if (counts.intended > 0)
+    result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
   ++step_;
   return result;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of the AMP tutorials: forward under autocast, scaled backward, unscale, clip, step, update; beside it the same training
-// in fp64.
+// The loop of the AMP tutorials: forward under autocast, scaled backward, unscale, clip, step, update; beside it the
+// same training in fp64.
 #pragma once
 
 #include <memory>
@@ -25,55 +25,68 @@ struct Shadows {
 
 struct TrainOptions {
   NetOptions net;
-  std::optional<Net> own_net = {};  ///< instead of `net`
-  Dtype dtype = Dtype::fp16;  ///< of autocast; fp32: no autocast
+  std::optional<Net> own_net = {};                 ///< instead of `net`
+  Dtype dtype = Dtype::fp16;                       ///< of autocast; fp32: no autocast
   AutocastDevice autocast = AutocastDevice::cuda;  ///< GraphOptions::autocast
   GradScalerOptions scaler = {};
   std::optional<ScaleRule> scale_rule = {};  ///< moves the scale instead of torch's rule
   StepRule rule = {};
-  ReduceOptions reduce = {};  ///< of 16-bit weights and kept gradients too: how the gradients of rule.ranks ranks become one
-  ShardingOptions sharding = {};  ///< parameters, gradients and optimizer state sharded over these ranks; with torch's scaler rule or none
+  ReduceOptions reduce =
+      {};  ///< of 16-bit weights and kept gradients too: how the gradients of rule.ranks ranks become one
+  ShardingOptions sharding =
+      {};  ///< parameters, gradients and optimizer state sharded over these ranks; with torch's scaler rule or none
   std::uint64_t seed = 1;
   Shadows shadows = {};
-  int spread_seeds = 5;      ///< fp64 runs of the carried shadow, itself among them; 0 or 1: it alone, and no spread is known
-  Sampling sampling = {};    ///< of the shadows and of what is recorded
-  int gradient_errors = 0;   ///< with both shadows: of every so many-th step that is looked at, which op's error is in each parameter's gradient; 0: none
+  int spread_seeds =
+      5;  ///< fp64 runs of the carried shadow, itself among them; 0 or 1: it alone, and no spread is known
+  Sampling sampling = {};   ///< of the shadows and of what is recorded
+  int gradient_errors = 0;  ///< with both shadows: of every so many-th step that is looked at, which op's error is in
+                            ///< each parameter's gradient; 0: none
   bool keep_low_precision_grads = false;  ///< GraphOptions::keep_low_precision_grads
-  bool norms = false;        ///< StepResult has the norms of the gradients: of every element twice, for who reads them
-  bool watched = false;      ///< a watch even without a shadow, for listeners
+  bool norms = false;    ///< StepResult has the norms of the gradients: of every element twice, for who reads them
+  bool watched = false;  ///< a watch even without a shadow, for listeners
   std::function<void(const Event&)> fault = nullptr;  ///< GraphOptions::fault
-  /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still does, on the device's
-  /// memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad and RMSprop, and what is watched.
+  /// The device that the run is on (kernels::make_cuda_stream), of one rank; null: the host. Of a step the host still
+  /// does, on the device's memory, what GraphOptions and kernels/multi_tensor.h leave to it: norms, clipping, Adagrad
+  /// and RMSprop, and what is watched.
   std::function<std::unique_ptr<kernels::Stream>()> stream = nullptr;
 };
 
 /// What the parameters of such a run are.
-inline Dtype weights_dtype(const TrainOptions& options) { return options.rule.optimizer.weights == Weights::fp32 ? Dtype::fp32 : options.dtype; }
+inline Dtype weights_dtype(const TrainOptions& options) {
+  return options.rule.optimizer.weights == Weights::fp32 ? Dtype::fp32 : options.dtype;
+}
 
 /// "none", "torch", or the rule's.
-inline const char* scaler_name(const TrainOptions& options) { return !options.scaler.enabled ? "none" : options.scale_rule ? options.scale_rule->name : "torch"; }
+inline const char* scaler_name(const TrainOptions& options) {
+  return !options.scaler.enabled ? "none" : options.scale_rule ? options.scale_rule->name : "torch";
+}
 
 struct StepResult {
   int step = 0;
   double loss = 0;
-  std::optional<double> fp64_loss, spread;  ///< largest less smallest loss of the fp64 runs of all seeds, over the last kSpreadSteps steps
-  std::optional<double> apart;              ///< loss less fp64 loss, mean of the last kSpreadSteps steps
-  std::optional<double> rounding;           ///< loss_rounding() of the fp64 run, mean of the last kSpreadSteps steps
-  std::optional<double> grad_norm, fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
-  std::optional<double> loss_drift;         ///< how far weights that had come apart from the fp64 run's move this step's loss, to first order; of steps that are looked at, without a penalty
-  double scale = 1;                         ///< of this step's backward
+  std::optional<double> fp64_loss,
+      spread;  ///< largest less smallest loss of the fp64 runs of all seeds, over the last kSpreadSteps steps
+  std::optional<double> apart;     ///< loss less fp64 loss, mean of the last kSpreadSteps steps
+  std::optional<double> rounding;  ///< loss_rounding() of the fp64 run, mean of the last kSpreadSteps steps
+  std::optional<double> grad_norm,
+      fp64_grad_norm;  ///< with a gradient penalty, which `loss` is without: 2-norm of the loss's gradient
+  std::optional<double> loss_drift;  ///< how far weights that had come apart from the fp64 run's move this step's loss,
+                                     ///< to first order; of steps that are looked at, without a penalty
+  double scale = 1;                  ///< of this step's backward
   bool found_inf = false, stepped = true;
   double scale_after = 1;
   std::int32_t tracker = 0;
-  int skips = 0;                            ///< so far
-  bool ranks_disagree = false;              ///< sharded: some ranks stepped or have another scale
-  double lr = 0;                            ///< of this step's update
-  std::vector<double> scaled_norms, norms;  ///< if asked for: of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
+  int skips = 0;                ///< so far
+  bool ranks_disagree = false;  ///< sharded: some ranks stepped or have another scale
+  double lr = 0;                ///< of this step's update
+  std::vector<double> scaled_norms,
+      norms;  ///< if asked for: of each parameter's gradient, before and after unscale_ (2-norm, in fp64)
   std::vector<GradientError> gradient_errors;  ///< if asked for; before clipping; without a penalty
-  double stagnant_share = 0;                ///< of the elements that the optimizer meant to move
-  UpdateCounts updates;                     ///< what became of them
-  /// Further apart than the spread and than rounding of the loss alone can be, or no finite loss. One step alone says little: a batch that is
-  /// hard for one run may come later for the other.
+  double stagnant_share = 0;                   ///< of the elements that the optimizer meant to move
+  UpdateCounts updates;                        ///< what became of them
+  /// Further apart than the spread and than rounding of the loss alone can be, or no finite loss. One step alone says
+  /// little: a batch that is hard for one run may come later for the other.
   bool left() const;
   /// How far apart it may be: the larger of the spread and the rounding; unknown without a spread.
   std::optional<double> allowed() const;
@@ -124,22 +137,28 @@ class Trainer {
   const std::vector<double>& roundings() const { return roundings_; }
   std::vector<std::unique_ptr<Fp64Run>>& reference() { return reference_; }
   const Verdict& verdict() const { return verdict_; }
-  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences, std::vector<double> roundings, Verdict verdict);
+  void resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences,
+                 std::vector<double> roundings, Verdict verdict);
 
-  /// "none": no region of autocast is open at any call of the net (known from prepare() on); or "cuda", "cpu": whose lists it follows.
-  const char* autocast_list() const { return options_.dtype == Dtype::fp32 && !own_regions_ ? "none" : ampcheck::name(options_.autocast); }
+  /// "none": no region of autocast is open at any call of the net (known from prepare() on); or "cuda", "cpu": whose
+  /// lists it follows.
+  const char* autocast_list() const {
+    return options_.dtype == Dtype::fp32 && !own_regions_ ? "none" : ampcheck::name(options_.autocast);
+  }
 
   const Net& net() const { return net_; }
   const TrainOptions& options() const { return options_; }
 
  private:
   void run_fp64(StepResult& result);
-  /// fp16 ones with a scaler, which no unscale_ takes: they stay scaled until the optimizer divides, or are widened where something clips.
+  /// fp16 ones with a scaler, which no unscale_ takes: they stay scaled until the optimizer divides, or are widened
+  /// where something clips.
   bool low_gradients() const;
   bool scaled_until_update() const;
   /// Whether this step is compared with the fp64 run to first order: with a penalty it is not.
   bool compares() const;
-  /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by on their way.
+  /// Adds the penalty to the loss, and returns the norm of the gradient; `seed`: what the gradients are multiplied by
+  /// on their way.
   float add_penalty(Graph& graph, float seed);
   double run_micro_batches(StepResult& result);
   void unscale();
@@ -148,7 +167,8 @@ class Trainer {
   struct Rank;
   void run_rank(Rank& rank, int number, float scale, bool told);
   void reduce_gradients(float scale);
-  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not given).
+  /// Tells the watch of every gradient or value. By parameter: whether its gradient was finite before (looked at if not
+  /// given).
   void tell(Phase phase, const std::vector<bool>& finite_before = {});
 
   TrainOptions options_;
@@ -162,7 +182,8 @@ class Trainer {
   std::unique_ptr<ShardedRanks> sharded_;  ///< has optimizers, schedules and scalers of its own
   std::unique_ptr<Watch> watch_;
   std::vector<std::unique_ptr<Fp64Run>> reference_;  ///< the first is the carried shadow
-  std::vector<std::vector<double>> apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
+  std::vector<std::vector<double>>
+      apart_;  ///< of each parameter, before this step: less the fp64 run's; where compares()
   std::vector<double> spreads_, differences_, roundings_;  ///< of the last kSpreadSteps steps
   int step_ = 0, skips_ = 0;
   Verdict verdict_;

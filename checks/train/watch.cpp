@@ -41,13 +41,15 @@ void sum_squares(const double* x, double factor, const double* r, std::int64_t n
 }
 
 /// A block against its exact values; `sent`: as Event has it, or r.
-void compare(const double* x, const double* r, const double* sent, std::int64_t n, double noise, double smallest, Tally& tally) {
+void compare(const double* x, const double* r, const double* sent, std::int64_t n, double noise, double smallest,
+             Tally& tally) {
   std::int64_t nonzero = 0, flushed = 0, overflowed = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const double size = std::fabs(r[i]), got = std::fabs(x[i]);
     const std::int64_t finite = size <= kMax ? 1 : 0, above = size > noise ? finite : 0;
     nonzero += above;
-    flushed += above & (got == 0 ? 1 : 0) & (std::fabs(sent[i]) < smallest ? 1 : 0);  // a zero for a larger value is an error, but no flush
+    flushed += above & (got == 0 ? 1 : 0) &
+               (std::fabs(sent[i]) < smallest ? 1 : 0);  // a zero for a larger value is an error, but no flush
     overflowed += finite & (got <= kMax ? 0 : 1);
   }
   tally.nonzero += nonzero, tally.flushed += flushed, tally.overflowed += overflowed;
@@ -69,7 +71,8 @@ void compare_decisions(const TensorView& got, std::span<const double> exact, Tal
     for (std::size_t i = 0; i < row.size(); ++i) radius = std::max(radius, std::fabs(row[i] - want[i]));
     const double margin = *first - second;
     if (!std::isfinite(margin)) continue;
-    const bool finite = std::isfinite(radius), flips = !finite || std::max_element(row.begin(), row.end()) - row.begin() != first - want.begin();
+    const bool finite = std::isfinite(radius),
+               flips = !finite || std::max_element(row.begin(), row.end()) - row.begin() != first - want.begin();
     tally.least_margin = tally.decisions == 0 ? margin : std::min(tally.least_margin, margin);
     ++tally.decisions;
     tally.flipped += flips ? 1 : 0;
@@ -88,13 +91,18 @@ const char* name(FaultRole role) {
 }
 
 void Tally::add(const Tally& other) {
-  tensors += other.tensors, elements += other.elements, nonzero += other.nonzero, flushed += other.flushed, overflowed += other.overflowed;
-  error2 += other.error2, exact2 += other.exact2, unscaled2 += other.unscaled2, carried_error2 += other.carried_error2, carried2 += other.carried2;
+  tensors += other.tensors, elements += other.elements, nonzero += other.nonzero, flushed += other.flushed,
+      overflowed += other.overflowed;
+  error2 += other.error2, exact2 += other.exact2, unscaled2 += other.unscaled2, carried_error2 += other.carried_error2,
+      carried2 += other.carried2;
   intended += other.intended, stagnant += other.stagnant;
   loss_error += other.loss_error, loss_error2 += other.loss_error2, loss_reach += other.loss_reach;
   norm_error += other.norm_error, norm_error2 += other.norm_error2;
-  least_margin = decisions == 0 ? other.least_margin : other.decisions == 0 ? least_margin : std::min(least_margin, other.least_margin);
-  decisions += other.decisions, flipped += other.flipped, undecided += other.undecided, margins += other.margins, radii += other.radii;
+  least_margin = decisions == 0         ? other.least_margin
+                 : other.decisions == 0 ? least_margin
+                                        : std::min(least_margin, other.least_margin);
+  decisions += other.decisions, flipped += other.flipped, undecided += other.undecided, margins += other.margins,
+      radii += other.radii;
 }
 
 double Tally::local_error() const { return relative(error2, exact2); }
@@ -115,11 +123,14 @@ std::string TensorKey::str() const {
   return out + (cast ? "cast of " + tensor + " to " + ampcheck::name(dtype) : tensor);
 }
 
-const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record, Phase phase, bool cast, std::string_view op, std::string_view tensor) {
+const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record,
+                                         Phase phase, bool cast, std::string_view op, std::string_view tensor) {
   if (of.by_value.empty() || phase > Phase::backward) return nullptr;
   const models::RecordedCall* call = record.find(op);
   if (call == nullptr) return nullptr;
-  const auto at = [](const std::vector<std::vector<double>>& all, int id) { return &all[static_cast<std::size_t>(id)]; };
+  const auto at = [](const std::vector<std::vector<double>>& all, int id) {
+    return &all[static_cast<std::size_t>(id)];
+  };
   if (phase == Phase::backward) {
     for (const auto& [input, id] : call->inputs)
       if (tensor == gradient_name(input)) return at(of.by_cotangent, id);
@@ -130,7 +141,8 @@ const std::vector<double>* derivative_at(const models::GradientDerivative& of, c
   return found == of.by_input.end() ? nullptr : &found->second;
 }
 
-void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight, double share, int batch) {
+void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight, double share,
+                  int batch) {
   step_ = step;
   carried_ = carried;
   loss_weight_ = loss_weight, share_ = share;
@@ -150,7 +162,8 @@ void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_
   }
 }
 
-/// The fp64 run's cotangent of a forward tensor: of a call's output in all its uses, of a cast in the call that asked for it.
+/// The fp64 run's cotangent of a forward tensor: of a call's output in all its uses, of a cast in the call that asked
+/// for it.
 const std::vector<double>* Watch::cotangent_of(const Event& event) const {
   if (carried_ == nullptr || event.phase != Phase::forward) return nullptr;
   if (event.cast) {
@@ -158,7 +171,9 @@ const std::vector<double>* Watch::cotangent_of(const Event& event) const {
     return gradient == carried_->gradients.end() ? nullptr : &gradient->second;
   }
   const models::RecordedCall* call = carried_->find(event.op);
-  return call == nullptr || event.tensor != call->output_name ? nullptr : &carried_->cotangents[static_cast<std::size_t>(call->output)];
+  return call == nullptr || event.tensor != call->output_name
+             ? nullptr
+             : &carried_->cotangents[static_cast<std::size_t>(call->output)];
 }
 
 /// The values of the fp64 run for this tensor: of an op's output or input, or what the op added to a gradient.
@@ -184,8 +199,10 @@ bool Watch::wants(std::string_view op) const {
 
 FaultRole Watch::note_fault(const Event& event, const TensorKey& key, bool finite) {
   FaultRole role = FaultRole::none;
-  if (!finite) role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
-  else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite) role = FaultRole::killer;
+  if (!finite)
+    role = event.inputs_finite ? FaultRole::producer : FaultRole::propagator;
+  else if (event.phase == Phase::backward ? !event.cotangent_finite : !event.inputs_finite)
+    role = FaultRole::killer;
   if (role != FaultRole::none && faults_.size() < kMostFaults) faults_.push_back({event.step, role, key});
   return role;
 }
@@ -220,16 +237,20 @@ std::map<TensorKey, Tally> Watch::of_step() const {
 Watch::Known& Watch::place_of(const Event& e) {
   if (next_ < order_.size()) {
     const TensorKey& key = *order_[next_]->key;
-    if (key.phase == e.phase && key.cast == e.cast && key.dtype == e.got.dtype && key.tensor == e.tensor && key.op == e.op && key.layer == e.layer) return *order_[next_++];
+    if (key.phase == e.phase && key.cast == e.cast && key.dtype == e.got.dtype && key.tensor == e.tensor &&
+        key.op == e.op && key.layer == e.layer)
+      return *order_[next_++];
   }
-  const auto [found, fresh] = places_.try_emplace(TensorKey{e.phase, e.cast, e.got.dtype, std::string(e.op), std::string(e.layer), std::string(e.tensor)});
+  const auto [found, fresh] = places_.try_emplace(
+      TensorKey{e.phase, e.cast, e.got.dtype, std::string(e.op), std::string(e.layer), std::string(e.tensor)});
   if (fresh) found->second.key = &found->first, found->second.of_run = &of_run_[found->first];
   order_.resize(next_++);  // from here on the order is learnt anew
   order_.push_back(&found->second);
   return found->second;
 }
 
-/// Some elements of an event: what was got, the exact values (with the scale) and the fp64 run's (without), as far as there are any.
+/// Some elements of an event: what was got, the exact values (with the scale) and the fp64 run's (without), as far as
+/// there are any.
 struct Watch::Block {
   const double *got = nullptr, *exact = nullptr, *carried = nullptr;
   std::int64_t n = 0;
@@ -238,11 +259,15 @@ struct Watch::Block {
 
 void Watch::add_range(GradientRange& range, const Event& event, const Block& block) const {
   double magnitudes[kPart], most = 0;
-  const double inverse = 1 / event.scale, kept = format(event.got.dtype).min_subnormal() * inverse, lost = range.half_subnormal() * inverse;
-  const bool earlier = event.phase == Phase::all_reduce ? step_lost_ : pass_lost_, exact_counts = block.carried == nullptr || !earlier;
+  const double inverse = 1 / event.scale, kept = format(event.got.dtype).min_subnormal() * inverse,
+               lost = range.half_subnormal() * inverse;
+  const bool earlier = event.phase == Phase::all_reduce ? step_lost_ : pass_lost_,
+             exact_counts = block.carried == nullptr || !earlier;
   for (std::int64_t i = 0; i < block.n; ++i) {
-    double exact = block.exact != nullptr && std::fabs(block.exact[i]) > block.noise ? std::fabs(block.exact[i]) * inverse : 0;
-    const double fp64 = block.carried != nullptr && std::fabs(block.carried[i]) > block.carried_noise ? std::fabs(block.carried[i]) : 0;
+    double exact =
+        block.exact != nullptr && std::fabs(block.exact[i]) > block.noise ? std::fabs(block.exact[i]) * inverse : 0;
+    const double fp64 =
+        block.carried != nullptr && std::fabs(block.carried[i]) > block.carried_noise ? std::fabs(block.carried[i]) : 0;
     if (!exact_counts) exact = exact > 0 && exact < kept && block.got[i] == 0 ? std::nextafter(lost, kMax) : 0;
     magnitudes[i] = exact > 0 && fp64 > 0 ? std::min(exact, fp64) : std::max(exact, fp64);
     if (exact <= kMax) most = std::max(most, exact);
@@ -256,7 +281,8 @@ Seen Watch::see(const Event& event) {
   Known& place = place_of(event);
   const TensorKey& key = *place.key;
   std::optional<TensorStats> stats;
-  if (listener_ && event.narrow_stats != nullptr && event.got.dtype == Dtype::fp32) stats = widened_stats(*event.narrow_stats, event.narrow);
+  if (listener_ && event.narrow_stats != nullptr && event.got.dtype == Dtype::fp32)
+    stats = widened_stats(*event.narrow_stats, event.narrow);
   if (listener_ && !stats) stats = tensor_stats(event.got);
   const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
   const FaultRole role = note_fault(event, key, finite);
@@ -266,16 +292,24 @@ Seen Watch::see(const Event& event) {
   const std::vector<double>* of_record = carried_of(event);
   std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
   if (std::ssize(carried) != n) carried = {};
-  const bool ranged = is_gradient(event.phase) && is_16_bit(event.got.dtype) && !event.by_gradient && (event.has_exact() || !carried.empty());
-  if (ranged && place.range == nullptr) place.range = &ranges_.try_emplace(key.str(), GradientRange(event.got.dtype)).first->second;
+  const bool ranged = is_gradient(event.phase) && is_16_bit(event.got.dtype) && !event.by_gradient &&
+                      (event.has_exact() || !carried.empty());
+  if (ranged && place.range == nullptr)
+    place.range = &ranges_.try_emplace(key.str(), GradientRange(event.got.dtype)).first->second;
   if (ranged && listener_) range_of_event_ = GradientRange(event.got.dtype);
   GradientRange* const range = !ranged ? nullptr : listener_ ? &range_of_event_ : place.range;
   const double carried_noise = range != nullptr && !carried.empty() ? noise_of(carried) : 0;
-  const double noise = event.has_exact() ? kNoiseShare * (event.largest_exact ? *event.largest_exact : magnitudes(event.exact).largest_finite) : 0, smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
+  const double noise = event.has_exact() ? kNoiseShare * (event.largest_exact ? *event.largest_exact
+                                                                              : magnitudes(event.exact).largest_finite)
+                                         : 0,
+               smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
   double got[kPart], exact[kPart], adjoint2 = 0;
   const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
   const bool traced = cotangent != nullptr && std::ssize(*cotangent) == n;
-  const std::vector<double>* const by_norm = event.has_exact() && carried_ != nullptr ? derivative_at(carried_->of_norm, *carried_, event.phase, event.cast, event.op, event.tensor) : nullptr;
+  const std::vector<double>* const by_norm =
+      event.has_exact() && carried_ != nullptr
+          ? derivative_at(carried_->of_norm, *carried_, event.phase, event.cast, event.op, event.tensor)
+          : nullptr;
   const bool norm_traced = by_norm != nullptr && std::ssize(*by_norm) == n;
   // A cast in a run without fp64 beside it: its statistics and sums in one pass.
   std::optional<ShadowStats> shadow;
@@ -286,7 +320,8 @@ Seen Watch::see(const Event& event) {
       range->add_part({read_block(event.exact, at, part, exact), static_cast<std::size_t>(part)}, event.scale, noise);
     }
     shadow = shadow_stats(event.got, event.exact, noise, sums);
-    tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed, tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
+    tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed,
+    tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
   }
   for (std::int64_t at = 0; at < n && !shadow && (event.has_exact() || !carried.empty()); at += kPart) {
     const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
@@ -298,17 +333,22 @@ Seen Watch::see(const Event& event) {
         const double adjoint = (*cotangent)[static_cast<std::size_t>(at + i)];
         tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
       }
-      for (std::int64_t i = 0; norm_traced && i < part; ++i) tally.norm_error += (got[i] - r[i]) * (*by_norm)[static_cast<std::size_t>(at + i)];
+      for (std::int64_t i = 0; norm_traced && i < part; ++i)
+        tally.norm_error += (got[i] - r[i]) * (*by_norm)[static_cast<std::size_t>(at + i)];
     }
     if (range != nullptr) {
-      const double* const sizes = !event.has_exact() ? nullptr : event.sent.empty() ? read_block(event.exact, at, part, exact) : event.sent.data() + at;
-      add_range(*range, event, {got, sizes, carried.empty() ? nullptr : carried.data() + at, part, noise, carried_noise});
+      const double* const sizes = !event.has_exact()   ? nullptr
+                                  : event.sent.empty() ? read_block(event.exact, at, part, exact)
+                                                       : event.sent.data() + at;
+      add_range(*range, event,
+                {got, sizes, carried.empty() ? nullptr : carried.data() + at, part, noise, carried_noise});
     }
     if (!carried.empty()) sum_squares(got, inverse, carried.data() + at, part, tally.carried_error2, tally.carried2);
   }
   if (range != nullptr) {
     range->reach(event.most_sent * inverse);
-    if (tally.overflowed > 0) range->reach(range->infinite_from() * inverse);  // at this scale it did, by its own rounding
+    if (tally.overflowed > 0)
+      range->reach(range->infinite_from() * inverse);  // at this scale it did, by its own rounding
     pass_lost_ |= tally.flushed > 0, step_lost_ |= tally.flushed > 0;
   }
   tally.unscaled2 = tally.exact2 * inverse * inverse;
@@ -317,10 +357,13 @@ Seen Watch::see(const Event& event) {
   tally.norm_error *= event.phase == Phase::backward ? inverse / loss_weight_ : share_;
   if (!std::isfinite(tally.norm_error)) tally.norm_error = 0;
   tally.norm_error2 = tally.norm_error * tally.norm_error;
-  tally.loss_error2 = tally.loss_error * tally.loss_error, tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
-  if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty()) compare_decisions(event.got, carried, tally);
+  tally.loss_error2 = tally.loss_error * tally.loss_error,
+  tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
+  if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty())
+    compare_decisions(event.got, carried, tally);
   tally.intended = event.intended, tally.stagnant = event.stagnant;
-  if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient) keep_error(event, key);
+  if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient)
+    keep_error(event, key);
   place.of_step.add(tally);
   place.of_run->add(tally);
   if (listener_) {
@@ -330,7 +373,9 @@ Seen Watch::see(const Event& event) {
     told.range = range;
     listener_(told, key, tally, role, *stats);
   }
-  return {finite, stats && event.phase == Phase::backward && is_16_bit(event.got.dtype) ? std::make_shared<const TensorStats>(std::move(*stats)) : nullptr};
+  return {finite, stats && event.phase == Phase::backward && is_16_bit(event.got.dtype)
+                      ? std::make_shared<const TensorStats>(std::move(*stats))
+                      : nullptr};
 }
 
 }  // namespace ampcheck::checks::train

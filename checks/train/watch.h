@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches a run: what became zero or infinite where the exact value is neither, how large the error of each op is, where
-// non-finite values come from and where they end, and which loss scales would have held the gradients.
+// Watches a run: what became zero or infinite where the exact value is neither, how large the error of each op is,
+// where non-finite values come from and where they end, and which loss scales would have held the gradients.
 #pragma once
 
 #include <functional>
@@ -23,26 +23,29 @@ const char* name(FaultRole role);
 /// What one tensor met, against exact values: the formula at the op's own inputs, or of a cast the tensor before.
 struct Tally {
   std::int64_t tensors = 0, elements = 0;
-  std::int64_t nonzero = 0;     ///< exact values above noise_of()
-  std::int64_t flushed = 0;     ///< of these, zeros for what is smaller than the smallest subnormal
-  std::int64_t overflowed = 0;  ///< elements that are not finite where the exact value is
-  double error2 = 0, exact2 = 0;            ///< sums of squares of the local error and of the exact values, of finite elements
-  double unscaled2 = 0;                     ///< sum of squares of the exact values without scale
+  std::int64_t nonzero = 0;       ///< exact values above noise_of()
+  std::int64_t flushed = 0;       ///< of these, zeros for what is smaller than the smallest subnormal
+  std::int64_t overflowed = 0;    ///< elements that are not finite where the exact value is
+  double error2 = 0, exact2 = 0;  ///< sums of squares of the local error and of the exact values, of finite elements
+  double unscaled2 = 0;           ///< sum of squares of the exact values without scale
   double carried_error2 = 0, carried2 = 0;  ///< the same against the fp64 run, gradients without their scale
-  std::int64_t intended = 0, stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that did not move
-  /// forward, with both shadows: how far the error made here moves the loss, to first order: the sum over the elements of error times fp64
-  /// cotangent. Its square summed over tensors, and the product of the two norms: the most that errors of that size could do.
+  std::int64_t intended = 0,
+               stagnant = 0;  ///< optimizer: elements with a gradient, and of these those that did not move
+  /// forward, with both shadows: how far the error made here moves the loss, to first order: the sum over the elements
+  /// of error times fp64 cotangent. Its square summed over tensors, and the product of the two norms: the most that
+  /// errors of that size could do.
   double loss_error = 0, loss_error2 = 0, loss_reach = 0;
   /// The same for the 2-norm of the loss's gradient by all parameters, of backward tensors too.
   double norm_error = 0, norm_error2 = 0;
-  /// Logits of a cross-entropy, with the fp64 run: rows; those whose argmax is another than the fp64 run's; those where it could be: the two
-  /// largest fp64 logits are no further apart than twice the largest error of the row.
+  /// Logits of a cross-entropy, with the fp64 run: rows; those whose argmax is another than the fp64 run's; those where
+  /// it could be: the two largest fp64 logits are no further apart than twice the largest error of the row.
   std::int64_t decisions = 0, flipped = 0, undecided = 0;
-  double least_margin = 0, margins = 0, radii = 0;  ///< the smallest difference of the two largest; sums of it and of the largest errors
+  double least_margin = 0, margins = 0,
+         radii = 0;  ///< the smallest difference of the two largest; sums of it and of the largest errors
 
   void add(const Tally& other);
   double flushed_share() const { return nonzero > 0 ? static_cast<double>(flushed) / static_cast<double>(nonzero) : 0; }
-  double local_error() const;    ///< relative, in the 2-norm
+  double local_error() const;  ///< relative, in the 2-norm
   double carried_error() const;
   Sizes sizes() const;
 };
@@ -68,14 +71,16 @@ struct FaultEvent {
 /// The error made in one tensor, kept to be told what it moved. Only where it is not zero throughout.
 struct LocalError {
   TensorKey where;
-  int batch = 0;       ///< number of the micro-batch in the step, over all ranks; all_reduce: none
-  double scale = 1;    ///< what a gradient is multiplied by
-  std::vector<float> error, exact;  ///< and the exact values, scaled; some digits are enough; an error that is not finite is zero
+  int batch = 0;     ///< number of the micro-batch in the step, over all ranks; all_reduce: none
+  double scale = 1;  ///< what a gradient is multiplied by
+  std::vector<float> error,
+      exact;  ///< and the exact values, scaled; some digits are enough; an error that is not finite is zero
 };
 
-/// Where a derivative has what belongs to that tensor; null where it has nothing: forward the op's output and what was cast, backward what an
-/// op adds to its input's cotangent.
-const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record, Phase phase, bool cast, std::string_view op, std::string_view tensor);
+/// Where a derivative has what belongs to that tensor; null where it has nothing: forward the op's output and what was
+/// cast, backward what an op adds to its input's cotangent.
+const std::vector<double>* derivative_at(const models::GradientDerivative& of, const models::StepRecord& record,
+                                         Phase phase, bool cast, std::string_view op, std::string_view tensor);
 
 class Watch final : public Observer {
  public:
@@ -88,9 +93,10 @@ class Watch final : public Observer {
   /// Hears of numbers that the host puts in late.
   void listen_to_moves(std::function<void(const LateMove&)> listener) { move_listener_ = std::move(listener); }
 
-  /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are those of that times
-  /// the loss; `share`: of a micro-batch in the step's gradient.
-  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1, double share = 1, int batch = 0);
+  /// `carried`: the same micro-batch of the fp64 run, or null. It outlives the step. `loss_weight`: its cotangents are
+  /// those of that times the loss; `share`: of a micro-batch in the step's gradient.
+  void begin(int step, const models::StepRecord* carried, bool first_micro_batch, double loss_weight = 1,
+             double share = 1, int batch = 0);
   /// Keeps the local errors of the steps from now on, or no more: twice as many numbers as the steps write.
   void keep_errors(bool on) { keeps_errors_ = on; }
   bool keeps_errors() const { return keeps_errors_; }
@@ -108,9 +114,9 @@ class Watch final : public Observer {
   const std::map<TensorKey, Tally>& of_run() const { return of_run_; }
   /// In their order; no more than kMostFaults.
   const std::vector<FaultEvent>& faults() const { return faults_; }
-  /// Gradients that this run keeps in 16 bits, between ranks too: by element the smaller of the exact value and the fp64 run's, as far as they
-  /// are known. What a pass has flushed earlier is missing in its exact values: from there on the fp64 run's alone, and of what is
-  /// flushed itself no more than this scale flushes. By TensorKey::str().
+  /// Gradients that this run keeps in 16 bits, between ranks too: by element the smaller of the exact value and the
+  /// fp64 run's, as far as they are known. What a pass has flushed earlier is missing in its exact values: from there
+  /// on the fp64 run's alone, and of what is flushed itself no more than this scale flushes. By TensorKey::str().
   const std::map<std::string, GradientRange>& ranges() const { return ranges_; }
 
   static constexpr std::size_t kMostFaults = 64;
@@ -134,7 +140,7 @@ class Watch final : public Observer {
   std::vector<LocalError> errors_;  ///< of the step
   double loss_weight_ = 1, share_ = 1;
   bool pass_lost_ = false, step_lost_ = false;  ///< a gradient was flushed in this backward pass, or in any of the step
-  std::string logits_;  ///< the call whose output a cross-entropy reads
+  std::string logits_;                          ///< the call whose output a cross-entropy reads
   const models::StepRecord* carried_ = nullptr;
   /// Where what belongs to a tensor is, found once: steps name the same tensors in the same order.
   struct Known {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// attention: o = softmax(q k^T / sqrt(E)) v over the visible keys; saves lse. Backward: p = exp(s - lse), dp = do v^T, delta = sum p dp,
-// ds = p (dp - delta), dq = ds k scale, dk = ds^T q scale, dv = p^T do.   Dao et al. 2022
+// attention: o = softmax(q k^T / sqrt(E)) v over the visible keys; saves lse. Backward: p = exp(s - lse), dp = do v^T,
+// delta = sum p dp, ds = p (dp - delta), dq = ds k scale, dk = ds^T q scale, dv = p^T do.   Dao et al. 2022
 #include <algorithm>
 
 #include "checks/zoo/kit.h"
@@ -11,9 +11,25 @@ namespace ampcheck::checks::zoo {
 namespace {
 
 enum class Twist {
-  none, flash, delta_of_output, scaled_queries,
-  scale_missing_in_dk, mask_missing_in_backward, mask_off_by_one, delta_missing, delta_of_stored_output, p_in_storage, lse_in_bf16,
-  scale_in_bf16, no_rescaling, gradients_swapped, lse_of_first_head, dk_last_query_block, keys_of_16, dv_without_mask, no_shift,
+  none,
+  flash,
+  delta_of_output,
+  scaled_queries,
+  scale_missing_in_dk,
+  mask_missing_in_backward,
+  mask_off_by_one,
+  delta_missing,
+  delta_of_stored_output,
+  p_in_storage,
+  lse_in_bf16,
+  scale_in_bf16,
+  no_rescaling,
+  gradients_swapped,
+  lse_of_first_head,
+  dk_last_query_block,
+  keys_of_16,
+  dv_without_mask,
+  no_shift,
 };
 
 struct Style {
@@ -42,7 +58,9 @@ struct Head {
   }
   float score(std::int64_t query, std::int64_t key) const {
     const bool scaled = style.twist == Twist::scaled_queries;
-    const float s = total(style.sum, e, [&](std::int64_t i) { return Term{scaled ? q[at(query, i)] * scale() : q[at(query, i)], k[at(key, i)]}; });
+    const float s = total(style.sum, e, [&](std::int64_t i) {
+      return Term{scaled ? q[at(query, i)] * scale() : q[at(query, i)], k[at(key, i)]};
+    });
     return scaled ? s : s * scale();
   }
   std::vector<std::int64_t> keys(std::int64_t query) const {
@@ -64,7 +82,8 @@ float attend(const Head& h, std::int64_t query, Values& o) {
     Values acc(index_of(h.e));
     for (std::size_t start = 0; start < keys.size(); start += 4) {
       const std::size_t end = std::min(start + 4, keys.size());
-      const float block = largest(std::span(s).subspan(start, end - start)), next = block > shift || block != block ? block : shift;
+      const float block = largest(std::span(s).subspan(start, end - start)),
+                  next = block > shift || block != block ? block : shift;
       const float factor = shift == next || h.style.twist == Twist::no_rescaling ? 1.0f : std::exp(shift - next);
       l *= factor;
       for (float& a : acc) a *= factor;
@@ -82,7 +101,9 @@ float attend(const Head& h, std::int64_t query, Values& o) {
   for (std::size_t j = 0; j < s.size(); ++j) p[j] = std::exp(s[j] - shift);
   l = total(h.style.sum, static_cast<std::int64_t>(p.size()), [&](std::int64_t j) { return Term{p[index_of(j)]}; });
   for (std::int64_t i = 0; i < h.e; ++i)
-    o[h.at(query, i)] = total(h.style.sum, static_cast<std::int64_t>(p.size()), [&](std::int64_t j) { return Term{p[index_of(j)] / l, h.v[h.at(keys[index_of(j)], i)]}; });
+    o[h.at(query, i)] = total(h.style.sum, static_cast<std::int64_t>(p.size()), [&](std::int64_t j) {
+      return Term{p[index_of(j)] / l, h.v[h.at(keys[index_of(j)], i)]};
+    });
   return shift + std::log(l);
 }
 
@@ -91,7 +112,8 @@ struct Gradients {
 };
 
 /// Backward of one head. The terms of dk and dv are collected over the queries.
-void differentiate(const Head& h, const Values& g, const Values& o, const Values& lse, std::size_t first_lse, Dtype dtype, Gradients& out) {
+void differentiate(const Head& h, const Values& g, const Values& o, const Values& lse, std::size_t first_lse,
+                   Dtype dtype, Gradients& out) {
   const Twist twist = h.style.twist;
   std::vector<Terms> dk(index_of(h.t * h.e)), dv(dk.size());
   for (std::int64_t query = 0; query < h.t; ++query) {
@@ -117,7 +139,11 @@ void differentiate(const Head& h, const Values& g, const Values& o, const Values
     Values ds(keys.size());
     for (std::size_t j = 0; j < keys.size(); ++j) ds[j] = p[j] * (dp[j] - delta);
     for (std::int64_t i = 0; i < h.e; ++i) {
-      out.dq[h.at(query, i)] = total(h.style.sum, n, [&](std::int64_t j) { return Term{ds[index_of(j)], h.k[h.at(keys[index_of(j)], i)]}; }) * h.scale();
+      out.dq[h.at(query, i)] = total(h.style.sum, n,
+                                     [&](std::int64_t j) {
+                                       return Term{ds[index_of(j)], h.k[h.at(keys[index_of(j)], i)]};
+                                     }) *
+                               h.scale();
       for (std::size_t j = 0; j < keys.size(); ++j) {
         const std::size_t key = index_of(keys[j] * h.e + i);
         if (twist == Twist::dk_last_query_block && query % 16 == 0) dk[key].clear();
@@ -136,7 +162,8 @@ template <class F>
 void for_heads(const Call& call, const Values& q, const Values& k, const Values& v, const Style& style, F visit) {
   const Shape& s = call.shape("q");
   for (std::int64_t head = 0; head < s[0] * s[1]; ++head)
-    visit(Head{q, k, v, index_of(head * s[2] * s[3]), s[2], s[3], call.integer("causal") != 0, style}, head, index_of(head * s[2]));
+    visit(Head{q, k, v, index_of(head * s[2] * s[3]), s[2], s[3], call.integer("causal") != 0, style}, head,
+          index_of(head * s[2]));
 }
 
 void forward(const Call& call, const Style& style) {
@@ -165,7 +192,8 @@ void backward(const Call& call, const Style& style) {
 }
 
 Kernel attention(Style style) {
-  return kernel_of([style](const Call& call) { forward(call, style); }, [style](const Call& call) { backward(call, style); }, style.slip);
+  return kernel_of([style](const Call& call) { forward(call, style); },
+                   [style](const Call& call) { backward(call, style); }, style.slip);
 }
 
 using V = Verdict;
@@ -175,23 +203,40 @@ using V = Verdict;
 std::vector<Specimen> attention_specimens() {
   std::vector<Specimen> out;
   add(out, "attention",
-      {{"scale_missing_in_dk", 1, "dk without 1/sqrt(E)", "E other than 1", V::bug, "factor", attention({Twist::scale_missing_in_dk})},
-       {"mask_missing_in_backward", 32, "backward sees future keys", "causal", V::bug, "mask|leak|future|triangle", attention({Twist::mask_missing_in_backward}), kAllTypes, V::structural},
-       {"mask_off_by_one", 14, "a query sees one key of the future", "causal", V::bug, "mask|leak|off by one|future", attention({Twist::mask_off_by_one})},
-       {"delta_missing", 3, "ds = p dp", "any", V::bug, "term missing|missing term|without the term", attention({Twist::delta_missing})},
-       {"delta_of_stored_output", 25, "delta from o as stored", "any", V::precision_contract, "rounded|stored|saved|keeps|takes", attention({Twist::delta_of_stored_output}), kHalfTypes, V::bug},
-       {"p_in_storage", 25, "p of backward is rounded to the storage type", "any", V::precision_contract, "rounded|stored|saved|keeps|takes", attention({Twist::p_in_storage}), kHalfTypes, V::bug},
-       {"lse_in_bf16", 27, "lse is saved in bf16", "any", V::precision_contract, "rounded|stored|saved|keeps|takes", attention({Twist::lse_in_bf16}), kAllTypes, V::bug},
-       {"scale_in_bf16", 26, "1/sqrt(E) is rounded to bf16", "E no power of four", V::precision_contract, "scale|factor|rounded|keeps|takes", attention({Twist::scale_in_bf16}), kAllTypes, V::bug},
-       {"no_rescaling", 40, "online softmax that does not rescale when the maximum grows", "more than 4 keys", V::bug, "rescal|factor", attention({Twist::no_rescaling})},
-       {"gradients_swapped", 7, "dq and dk are exchanged", "any", V::bug, "swap|another|another output or gradient", attention({Twist::gradients_swapped})},
-       {"lse_of_first_head", 9, "every head takes the lse of the first", "more than one head", V::bug, "another row|another head|head", attention({Twist::lse_of_first_head}), kAllTypes, V::structural},
-       {"dk_last_query_block", 16, "query blocks of 16 overwrite each other's dk", "more than 16 queries", V::bug, "overwrit|lost|block|only the last", attention({Twist::dk_last_query_block}), kAllTypes, V::structural},
-       {"key_tail", 13, "keys after the last full tile of 16 are left out", "more than 16 keys", V::bug, "tail|last full vector", attention({Twist::keys_of_16}), kAllTypes, V::structural},
-       {"dense_cotangent", 18, "do is read as if row-major", "strided do", V::structural, "strided", attention({.slip = {Io::read_dense, "do"}})},
-       {"strides_of_q", 20, "v is read with the strides of q", "q or v strided alone", V::structural, "strided", attention({.slip = {Io::read_with_strides, "v", 1, "q"}})},
-       {"no_shift", 28, "exp(s) without subtracting the maximum", "scores above 88", V::bug, "overflow|inf-inf|infinite", attention({Twist::no_shift}), kAllTypes, V::range},
-       {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ", attention({.sum = racing}), kAllTypes, V::bug}},
+      {{"scale_missing_in_dk", 1, "dk without 1/sqrt(E)", "E other than 1", V::bug, "factor",
+        attention({Twist::scale_missing_in_dk})},
+       {"mask_missing_in_backward", 32, "backward sees future keys", "causal", V::bug, "mask|leak|future|triangle",
+        attention({Twist::mask_missing_in_backward}), kAllTypes, V::structural},
+       {"mask_off_by_one", 14, "a query sees one key of the future", "causal", V::bug, "mask|leak|off by one|future",
+        attention({Twist::mask_off_by_one})},
+       {"delta_missing", 3, "ds = p dp", "any", V::bug, "term missing|missing term|without the term",
+        attention({Twist::delta_missing})},
+       {"delta_of_stored_output", 25, "delta from o as stored", "any", V::precision_contract,
+        "rounded|stored|saved|keeps|takes", attention({Twist::delta_of_stored_output}), kHalfTypes, V::bug},
+       {"p_in_storage", 25, "p of backward is rounded to the storage type", "any", V::precision_contract,
+        "rounded|stored|saved|keeps|takes", attention({Twist::p_in_storage}), kHalfTypes, V::bug},
+       {"lse_in_bf16", 27, "lse is saved in bf16", "any", V::precision_contract, "rounded|stored|saved|keeps|takes",
+        attention({Twist::lse_in_bf16}), kAllTypes, V::bug},
+       {"scale_in_bf16", 26, "1/sqrt(E) is rounded to bf16", "E no power of four", V::precision_contract,
+        "scale|factor|rounded|keeps|takes", attention({Twist::scale_in_bf16}), kAllTypes, V::bug},
+       {"no_rescaling", 40, "online softmax that does not rescale when the maximum grows", "more than 4 keys", V::bug,
+        "rescal|factor", attention({Twist::no_rescaling})},
+       {"gradients_swapped", 7, "dq and dk are exchanged", "any", V::bug, "swap|another|another output or gradient",
+        attention({Twist::gradients_swapped})},
+       {"lse_of_first_head", 9, "every head takes the lse of the first", "more than one head", V::bug,
+        "another row|another head|head", attention({Twist::lse_of_first_head}), kAllTypes, V::structural},
+       {"dk_last_query_block", 16, "query blocks of 16 overwrite each other's dk", "more than 16 queries", V::bug,
+        "overwrit|lost|block|only the last", attention({Twist::dk_last_query_block}), kAllTypes, V::structural},
+       {"key_tail", 13, "keys after the last full tile of 16 are left out", "more than 16 keys", V::bug,
+        "tail|last full vector", attention({Twist::keys_of_16}), kAllTypes, V::structural},
+       {"dense_cotangent", 18, "do is read as if row-major", "strided do", V::structural, "strided",
+        attention({.slip = {Io::read_dense, "do"}})},
+       {"strides_of_q", 20, "v is read with the strides of q", "q or v strided alone", V::structural, "strided",
+        attention({.slip = {Io::read_with_strides, "v", 1, "q"}})},
+       {"no_shift", 28, "exp(s) without subtracting the maximum", "scores above 88", V::bug,
+        "overflow|inf-inf|infinite", attention({Twist::no_shift}), kAllTypes, V::range},
+       {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
+        attention({.sum = racing}), kAllTypes, V::bug}},
       {{"flash", "blocks of keys with a running maximum, delta = sum do o", attention({Twist::flash})},
        {"delta_of_output", "delta = sum do o", attention({Twist::delta_of_output})},
        {"scaled_queries", "(q scale) k^T", attention({Twist::scaled_queries})},

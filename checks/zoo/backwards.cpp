@@ -45,7 +45,10 @@ kernels::KernelFn dead_path(kernels::KernelFn whole) {
   return [whole = std::move(whole)](const kernels::KernelCall& call) {
     whole(call);
     kernels::KernelCall own = call;
-    std::erase_if(own.tensors, [](const auto& entry) { return entry.first == "dgrad_weight" || entry.first == "dgrad_bias" || entry.first == "ddy" || entry.first == "dweight" || entry.first == "dbias"; });
+    std::erase_if(own.tensors, [](const auto& entry) {
+      return entry.first == "dgrad_weight" || entry.first == "dgrad_bias" || entry.first == "ddy" ||
+             entry.first == "dweight" || entry.first == "dbias";
+    });
     whole(own);
   };
 }
@@ -56,7 +59,8 @@ kernels::KernelFn slope_for_derivative(kernels::KernelFn whole) {
     whole(call);
     const std::vector<double> dy = to_doubles(call.at("dy"));
     std::vector<double> values = to_doubles(call.at("ddy"));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(static_cast<float>(values[i] * dy[i]));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<double>(static_cast<float>(values[i] * dy[i]));
     from_doubles(values, call.at("dx"));
   };
 }
@@ -64,13 +68,20 @@ kernels::KernelFn slope_for_derivative(kernels::KernelFn whole) {
 }  // namespace
 
 std::vector<PlantedOp> second_order_faults() {
-  return {planted("tanh_backward", "without_two", "the double backward leaves out the factor 2 of the gradient by x", tanh_without_two),
-          planted("mul_backward", "one_term", "the double backward leaves out the term x dgrad_y of the gradient by dz", mul_one_term),
-          planted("gelu_backward", "slope", "the double backward takes the slope for its derivative", slope_for_derivative(kernels::gelu_double_backward)),
-          planted("gelu_tanh_backward", "slope", "the double backward takes the slope for its derivative", slope_for_derivative(kernels::gelu_tanh_double_backward)),
-          planted("silu_backward", "slope", "the double backward takes the slope for its derivative", slope_for_derivative(kernels::silu_double_backward)),
-          planted("layer_norm_backward", "dead_path", "the cotangent of dweight does not reach dx", dead_path(kernels::layer_norm_double_backward)),
-          planted("rms_norm_backward", "dead_path", "the cotangent of dweight does not reach dx", dead_path(kernels::rms_norm_double_backward))};
+  return {planted("tanh_backward", "without_two", "the double backward leaves out the factor 2 of the gradient by x",
+                  tanh_without_two),
+          planted("mul_backward", "one_term", "the double backward leaves out the term x dgrad_y of the gradient by dz",
+                  mul_one_term),
+          planted("gelu_backward", "slope", "the double backward takes the slope for its derivative",
+                  slope_for_derivative(kernels::gelu_double_backward)),
+          planted("gelu_tanh_backward", "slope", "the double backward takes the slope for its derivative",
+                  slope_for_derivative(kernels::gelu_tanh_double_backward)),
+          planted("silu_backward", "slope", "the double backward takes the slope for its derivative",
+                  slope_for_derivative(kernels::silu_double_backward)),
+          planted("layer_norm_backward", "dead_path", "the cotangent of dweight does not reach dx",
+                  dead_path(kernels::layer_norm_double_backward)),
+          planted("rms_norm_backward", "dead_path", "the cotangent of dweight does not reach dx",
+                  dead_path(kernels::rms_norm_double_backward))};
 }
 
 }  // namespace ampcheck::checks

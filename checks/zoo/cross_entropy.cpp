@@ -8,9 +8,25 @@ namespace ampcheck::checks::zoo {
 namespace {
 
 enum class Twist {
-  none, online, by_lse,
-  smoothing_dropped_in_backward, smoothing_over_others, ignored_has_gradient, ignored_unwritten, p_in_bf16, p_in_storage, no_shift, mean_over_rows,
-  mean_over_all_rows, loss_in_storage, ignored_counts, stale_lse, sign_of_target, target_missing, loss_of_logits_in_bf16, prefix_of_vocabulary,
+  none,
+  online,
+  by_lse,
+  smoothing_dropped_in_backward,
+  smoothing_over_others,
+  ignored_has_gradient,
+  ignored_unwritten,
+  p_in_bf16,
+  p_in_storage,
+  no_shift,
+  mean_over_rows,
+  mean_over_all_rows,
+  loss_in_storage,
+  ignored_counts,
+  stale_lse,
+  sign_of_target,
+  target_missing,
+  loss_of_logits_in_bf16,
+  prefix_of_vocabulary,
 };
 
 struct Style {
@@ -34,8 +50,10 @@ Row row_of_logits(std::span<const float> x, const Style& style) {
     }
     return row;
   }
-  const std::size_t used = style.twist == Twist::prefix_of_vocabulary && x.size() > 128 ? x.size() / 128 * 128 : x.size();
-  row.total = total(style.sum, static_cast<std::int64_t>(used), [&](std::int64_t i) { return Term{std::exp(x[index_of(i)] - row.shift)}; });
+  const std::size_t used =
+      style.twist == Twist::prefix_of_vocabulary && x.size() > 128 ? x.size() / 128 * 128 : x.size();
+  row.total = total(style.sum, static_cast<std::int64_t>(used),
+                    [&](std::int64_t i) { return Term{std::exp(x[index_of(i)] - row.shift)}; });
   return row;
 }
 
@@ -58,12 +76,17 @@ void forward(const Call& call, const Style& style) {
     const float certain = 1 - smoothing;
     if (style.twist == Twist::by_lse) {
       loss[r] = (row.shift + log_l) - certain * logits[index_of(t)];
-      if (smoothing != 0) loss[r] -= smoothing / static_cast<float>(classes) * total(style.sum, classes, [&](std::int64_t i) { return Term{logits[index_of(i)]}; });
+      if (smoothing != 0)
+        loss[r] -= smoothing / static_cast<float>(classes) *
+                   total(style.sum, classes, [&](std::int64_t i) { return Term{logits[index_of(i)]}; });
     } else {
       const float at = logits[index_of(t)] - row.shift;
       loss[r] = log_l - certain * (style.twist == Twist::loss_of_logits_in_bf16 ? bf16(at) : at);
-      const float others = style.twist == Twist::smoothing_over_others ? static_cast<float>(classes - 1) : static_cast<float>(classes);
-      if (smoothing != 0) loss[r] -= smoothing / others * total(style.sum, classes, [&](std::int64_t i) { return Term{logits[index_of(i)] - row.shift}; });
+      const float others =
+          style.twist == Twist::smoothing_over_others ? static_cast<float>(classes - 1) : static_cast<float>(classes);
+      if (smoothing != 0)
+        loss[r] -= smoothing / others *
+                   total(style.sum, classes, [&](std::int64_t i) { return Term{logits[index_of(i)] - row.shift}; });
     }
     if (style.twist == Twist::mean_over_rows) loss[r] /= static_cast<float>(target.size());
     if (style.twist == Twist::loss_in_storage) loss[r] = rounded(call.dtype("x"), loss[r]);
@@ -76,7 +99,8 @@ void backward(const Call& call, const Style& style) {
   const auto target = call.whole("target");
   const std::int64_t classes = call.columns("x"), ignore = call.integer("ignore_index");
   const float smoothing = style.twist == Twist::smoothing_dropped_in_backward ? 0.0f : call.number("label_smoothing");
-  const float uniform = smoothing / static_cast<float>(style.twist == Twist::smoothing_over_others ? classes - 1 : classes);
+  const float uniform =
+      smoothing / static_cast<float>(style.twist == Twist::smoothing_over_others ? classes - 1 : classes);
   Values dx(x.size());
   std::int64_t kept = 0;
   for (const std::int64_t t : target) kept += t != ignore;
@@ -94,7 +118,8 @@ void backward(const Call& call, const Style& style) {
       if (style.twist == Twist::sign_of_target) hit = -hit;
       if (style.twist == Twist::target_missing) hit = 0;
       float v = g[r] * (p - hit - uniform);
-      if (style.twist == Twist::mean_over_all_rows && kept > 0) v *= static_cast<float>(kept) / static_cast<float>(target.size());
+      if (style.twist == Twist::mean_over_all_rows && kept > 0)
+        v *= static_cast<float>(kept) / static_cast<float>(target.size());
       dx[r * index_of(classes) + index_of(i)] = v;
     }
   }
@@ -107,7 +132,8 @@ void backward(const Call& call, const Style& style) {
 }
 
 Kernel loss(Style style) {
-  return kernel_of([style](const Call& call) { forward(call, style); }, [style](const Call& call) { backward(call, style); }, style.slip);
+  return kernel_of([style](const Call& call) { forward(call, style); },
+                   [style](const Call& call) { backward(call, style); }, style.slip);
 }
 
 using V = Verdict;
@@ -117,26 +143,48 @@ using V = Verdict;
 std::vector<Specimen> cross_entropy_specimens() {
   std::vector<Specimen> out;
   add(out, "cross_entropy",
-      {{"first_cotangent", 9, "dloss of the first row serves all", "cotangents that differ", V::structural, "rows are not independent|every row but the first|another row", loss({.slip = {Io::first_for_all, "dloss"}}), kAllTypes, V::bug},
-       {"smoothing_forgotten", 1, "backward without label smoothing", "label smoothing", V::bug, "smoothing|attribute|term missing|missing term|without the term|constant 0.1", loss({Twist::smoothing_dropped_in_backward})},
-       {"ignored_has_gradient", 34, "rows with ignore_index have a gradient", "ignored rows", V::bug, "ignore|sentinel|zero|for mask|mask", loss({Twist::ignored_has_gradient}), kAllTypes, V::structural},
-       {"ignored_counts", 34, "rows with ignore_index have a loss, of class 0", "ignored rows", V::bug, "ignore|sentinel|zero|for mask|mask", loss({Twist::ignored_counts}), kAllTypes, V::structural},
-       {"ignored_unwritten", 15, "dx of ignored rows is not written", "ignored rows", V::structural, "output buffer held|unwritten", loss({Twist::ignored_unwritten})},
-       {"smoothing_over_others", 5, "smoothing over V-1 classes", "label smoothing", V::bug, "factor|count|V-1|smoothing|constant 0.1", loss({Twist::smoothing_over_others})},
-       {"p_in_bf16", 25, "p is rounded to bf16 before q is subtracted", "confident rows", V::precision_contract, "rounded|stored|saved|keeps|takes", loss({Twist::p_in_bf16}), kAllTypes, V::bug},
-       {"p_in_storage", 25, "p is rounded to the storage type before q is subtracted", "confident rows", V::precision_contract, "rounded|stored|saved|keeps|takes", loss({Twist::p_in_storage}), kHalfTypes, V::bug},
-       {"last_vocabulary_block", 11, "the sum leaves out the last, partial block of 128 classes", "more than 128 classes", V::bug, "tail|last full vector|block", loss({Twist::prefix_of_vocabulary}), kAllTypes, V::structural},
-       {"clobbers_logits", 21, "backward writes its gradient into x", "any", V::structural, "changes its inputs", loss({.slip = {Io::clobber, "x"}})},
-       {"stale_lse", 17, "the last row takes the logarithm of the row before", "more than one row", V::structural, "rows are not independent|last row|stale", loss({Twist::stale_lse})},
-       {"no_shift", 28, "log(sum exp(x)) without subtracting the maximum", "x above 88", V::bug, "overflow|inf-inf|infinite", loss({Twist::no_shift}), kAllTypes, V::range},
-       {"mean_over_rows", 42, "the loss is divided by the number of rows", "more than one row", V::bug, "factor", loss({Twist::mean_over_rows})},
-       {"mean_over_all_rows", 42, "dx is scaled by kept rows over all rows", "ignored rows", V::bug, "factor", loss({Twist::mean_over_all_rows}), kAllTypes, V::structural},
-       {"loss_in_storage", 43, "the loss goes through the storage type of x", "any", V::precision_contract, "rounded|stored|keeps|takes", loss({Twist::loss_in_storage}), kHalfTypes, V::bug},
-       {"sum_in_bf16", 23, "exponentials are added up in bf16", "any", V::precision_contract, "accumulates in bf16", loss({.sum = in_bf16})},
+      {{"first_cotangent", 9, "dloss of the first row serves all", "cotangents that differ", V::structural,
+        "rows are not independent|every row but the first|another row", loss({.slip = {Io::first_for_all, "dloss"}}),
+        kAllTypes, V::bug},
+       {"smoothing_forgotten", 1, "backward without label smoothing", "label smoothing", V::bug,
+        "smoothing|attribute|term missing|missing term|without the term|constant 0.1",
+        loss({Twist::smoothing_dropped_in_backward})},
+       {"ignored_has_gradient", 34, "rows with ignore_index have a gradient", "ignored rows", V::bug,
+        "ignore|sentinel|zero|for mask|mask", loss({Twist::ignored_has_gradient}), kAllTypes, V::structural},
+       {"ignored_counts", 34, "rows with ignore_index have a loss, of class 0", "ignored rows", V::bug,
+        "ignore|sentinel|zero|for mask|mask", loss({Twist::ignored_counts}), kAllTypes, V::structural},
+       {"ignored_unwritten", 15, "dx of ignored rows is not written", "ignored rows", V::structural,
+        "output buffer held|unwritten", loss({Twist::ignored_unwritten})},
+       {"smoothing_over_others", 5, "smoothing over V-1 classes", "label smoothing", V::bug,
+        "factor|count|V-1|smoothing|constant 0.1", loss({Twist::smoothing_over_others})},
+       {"p_in_bf16", 25, "p is rounded to bf16 before q is subtracted", "confident rows", V::precision_contract,
+        "rounded|stored|saved|keeps|takes", loss({Twist::p_in_bf16}), kAllTypes, V::bug},
+       {"p_in_storage", 25, "p is rounded to the storage type before q is subtracted", "confident rows",
+        V::precision_contract, "rounded|stored|saved|keeps|takes", loss({Twist::p_in_storage}), kHalfTypes, V::bug},
+       {"last_vocabulary_block", 11, "the sum leaves out the last, partial block of 128 classes",
+        "more than 128 classes", V::bug, "tail|last full vector|block", loss({Twist::prefix_of_vocabulary}), kAllTypes,
+        V::structural},
+       {"clobbers_logits", 21, "backward writes its gradient into x", "any", V::structural, "changes its inputs",
+        loss({.slip = {Io::clobber, "x"}})},
+       {"stale_lse", 17, "the last row takes the logarithm of the row before", "more than one row", V::structural,
+        "rows are not independent|last row|stale", loss({Twist::stale_lse})},
+       {"no_shift", 28, "log(sum exp(x)) without subtracting the maximum", "x above 88", V::bug,
+        "overflow|inf-inf|infinite", loss({Twist::no_shift}), kAllTypes, V::range},
+       {"mean_over_rows", 42, "the loss is divided by the number of rows", "more than one row", V::bug, "factor",
+        loss({Twist::mean_over_rows})},
+       {"mean_over_all_rows", 42, "dx is scaled by kept rows over all rows", "ignored rows", V::bug, "factor",
+        loss({Twist::mean_over_all_rows}), kAllTypes, V::structural},
+       {"loss_in_storage", 43, "the loss goes through the storage type of x", "any", V::precision_contract,
+        "rounded|stored|keeps|takes", loss({Twist::loss_in_storage}), kHalfTypes, V::bug},
+       {"sum_in_bf16", 23, "exponentials are added up in bf16", "any", V::precision_contract, "accumulates in bf16",
+        loss({.sum = in_bf16})},
        {"sign_of_target", 2, "p + q", "any", V::bug, "sign", loss({Twist::sign_of_target})},
-       {"target_missing", 3, "dx = g p", "any", V::bug, "term missing|missing term|without the term", loss({Twist::target_missing})},
-       {"logit_in_bf16", 25, "the target's logit is rounded to bf16", "any", V::precision_contract, "rounded|stored|keeps|takes", loss({Twist::loss_of_logits_in_bf16}), kNotBf16, V::bug},
-       {"sum_without_tail", 13, "the sum stops at the last full vector of 8", "classes that are no multiple of 8", V::bug, "tail|last full vector", loss({.sum = without_tail_of_8}), kAllTypes, V::structural}},
+       {"target_missing", 3, "dx = g p", "any", V::bug, "term missing|missing term|without the term",
+        loss({Twist::target_missing})},
+       {"logit_in_bf16", 25, "the target's logit is rounded to bf16", "any", V::precision_contract,
+        "rounded|stored|keeps|takes", loss({Twist::loss_of_logits_in_bf16}), kNotBf16, V::bug},
+       {"sum_without_tail", 13, "the sum stops at the last full vector of 8", "classes that are no multiple of 8",
+        V::bug, "tail|last full vector", loss({.sum = without_tail_of_8}), kAllTypes, V::structural}},
       {{"one_pass", "running maximum and sum", loss({Twist::online})},
        {"lse", "lse - q x, g exp(x - lse) - q", loss({Twist::by_lse})},
        {"pairwise", "pairwise sums", loss({.sum = pairwise})},

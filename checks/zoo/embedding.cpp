@@ -9,7 +9,19 @@ namespace ampcheck::checks::zoo {
 
 namespace {
 
-enum class Twist { none, reversed, sorted, padding_counts, duplicates_lost, overwrites, off_by_one, in_bf16, last_row_clamped, atomics, index_of_8_bits };
+enum class Twist {
+  none,
+  reversed,
+  sorted,
+  padding_counts,
+  duplicates_lost,
+  overwrites,
+  off_by_one,
+  in_bf16,
+  last_row_clamped,
+  atomics,
+  index_of_8_bits
+};
 
 struct Style {
   Twist twist = Twist::none;
@@ -61,7 +73,8 @@ void backward(const Call& call, const Style& style) {
 }
 
 Kernel embedding(Style style) {
-  return kernel_of([style](const Call& call) { forward(call, style); }, [style](const Call& call) { backward(call, style); }, style.slip);
+  return kernel_of([style](const Call& call) { forward(call, style); },
+                   [style](const Call& call) { backward(call, style); }, style.slip);
 }
 
 using V = Verdict;
@@ -71,16 +84,26 @@ using V = Verdict;
 std::vector<Specimen> embedding_specimens() {
   std::vector<Specimen> out;
   add(out, "embedding",
-      {{"padding_counts", 34, "the row of padding_idx has a gradient", "padding_idx among the indices", V::bug, "padding|sentinel|accumulate|for mask|mask", embedding({Twist::padding_counts}), kAllTypes, V::structural},
-       {"duplicates_lost", 40, "of equal indices only the last counts, as without atomics", "equal indices", V::bug, "duplicate|lost|accumulate", embedding({Twist::duplicates_lost}), kAllTypes, V::structural},
-       {"overwrites", 16, "the gradient overwrites what the buffer held", "buffers that are not zero", V::structural, "accumulate", embedding({Twist::overwrites})},
-       {"in_bf16", 23, "dweight accumulated in bf16", "equal indices", V::precision_contract, "accumulates in bf16", embedding({.sum = in_bf16})},
-       {"last_token_lost", 14, "the last token has no gradient", "any", V::bug, "last|lost|accumulate", embedding({Twist::off_by_one}), kAllTypes, V::structural},
-       {"last_row_clamped", 14, "indices are clamped to V-2", "the last row is asked for", V::bug, "another row|last row|clamp|off by one", embedding({Twist::last_row_clamped})},
-       {"index_of_8_bits", 22, "the index is cut to 8 bits", "V above 256", V::bug, "another row|index|overflow", embedding({Twist::index_of_8_bits}), kAllTypes, V::structural},
-       {"unwritten_row", 15, "the last row of y is not written", "any", V::structural, "output buffer held|unwritten", embedding({.slip = {Io::drop_last_row, "y"}})},
-       {"dense_weight", 19, "weight is read as if row-major", "strided weight", V::structural, "strided", embedding({.slip = {Io::read_dense, "weight"}})},
-       {"atomics", 39, "atomics in any order, not declared", "equal indices, full mantissas; in 16 bits many of them", V::structural, "repeats differ", embedding({.sum = unordered})}},
+      {{"padding_counts", 34, "the row of padding_idx has a gradient", "padding_idx among the indices", V::bug,
+        "padding|sentinel|accumulate|for mask|mask", embedding({Twist::padding_counts}), kAllTypes, V::structural},
+       {"duplicates_lost", 40, "of equal indices only the last counts, as without atomics", "equal indices", V::bug,
+        "duplicate|lost|accumulate", embedding({Twist::duplicates_lost}), kAllTypes, V::structural},
+       {"overwrites", 16, "the gradient overwrites what the buffer held", "buffers that are not zero", V::structural,
+        "accumulate", embedding({Twist::overwrites})},
+       {"in_bf16", 23, "dweight accumulated in bf16", "equal indices", V::precision_contract, "accumulates in bf16",
+        embedding({.sum = in_bf16})},
+       {"last_token_lost", 14, "the last token has no gradient", "any", V::bug, "last|lost|accumulate",
+        embedding({Twist::off_by_one}), kAllTypes, V::structural},
+       {"last_row_clamped", 14, "indices are clamped to V-2", "the last row is asked for", V::bug,
+        "another row|last row|clamp|off by one", embedding({Twist::last_row_clamped})},
+       {"index_of_8_bits", 22, "the index is cut to 8 bits", "V above 256", V::bug, "another row|index|overflow",
+        embedding({Twist::index_of_8_bits}), kAllTypes, V::structural},
+       {"unwritten_row", 15, "the last row of y is not written", "any", V::structural, "output buffer held|unwritten",
+        embedding({.slip = {Io::drop_last_row, "y"}})},
+       {"dense_weight", 19, "weight is read as if row-major", "strided weight", V::structural, "strided",
+        embedding({.slip = {Io::read_dense, "weight"}})},
+       {"atomics", 39, "atomics in any order, not declared", "equal indices, full mantissas; in 16 bits many of them",
+        V::structural, "repeats differ", embedding({.sum = unordered})}},
       {{"reversed", "tokens from the last", embedding({Twist::reversed})},
        {"sorted", "by segments of equal indices", embedding({Twist::sorted})},
        {"pairwise", "pairwise sums", embedding({.sum = pairwise})}});

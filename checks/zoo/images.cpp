@@ -10,9 +10,24 @@ namespace ampcheck::checks::zoo {
 namespace {
 
 enum class Twist {
-  none, gather, backwards_scan,
-  ties_share_all, ties_to_last, padding_is_zero, overlap_overwrites, drops_nan, exchanged_axes, stride_is_kernel, odd_window_lost,
-  flipped, halo_counts, stride_ignored, bias_of_first_image, last_output_lost, channel_tail, no_bias_no_dweight,
+  none,
+  gather,
+  backwards_scan,
+  ties_share_all,
+  ties_to_last,
+  padding_is_zero,
+  overlap_overwrites,
+  drops_nan,
+  exchanged_axes,
+  stride_is_kernel,
+  odd_window_lost,
+  flipped,
+  halo_counts,
+  stride_ignored,
+  bias_of_first_image,
+  last_output_lost,
+  channel_tail,
+  no_bias_no_dweight,
 };
 
 struct Style {
@@ -24,7 +39,9 @@ struct Style {
 
 struct Extents {
   std::int64_t n, c, h, w, oh, ow, stride, padding;
-  std::size_t in(std::int64_t image, std::int64_t channel, std::int64_t i, std::int64_t j) const { return index_of(((image * c + channel) * h + i) * w + j); }
+  std::size_t in(std::int64_t image, std::int64_t channel, std::int64_t i, std::int64_t j) const {
+    return index_of(((image * c + channel) * h + i) * w + j);
+  }
 };
 
 // ---- max_pool2d ----
@@ -35,7 +52,8 @@ Extents pool_extents(const Call& call, const char* out) {
 }
 
 /// Index in x of the winner of a window, -1 if none; `value`: its value.
-std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i, std::int64_t j, const Style& style, float& value) {
+std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std::int64_t plane, std::int64_t i,
+                    std::int64_t j, const Style& style, float& value) {
   std::int64_t best = -1;
   value = -INFINITY;
   const std::int64_t stride = style.twist == Twist::stride_is_kernel ? kernel : e.stride;
@@ -50,7 +68,9 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
     const std::int64_t at = (plane * e.h + a) * e.w + b;
     const float v = x[index_of(at)];
     const bool last_of_equals = style.twist == Twist::ties_to_last || style.twist == Twist::backwards_scan;
-    const bool wins = v > value || (last_of_equals && v == value) || (best < 0 && v == value) || (v != v && style.twist != Twist::drops_nan && (value == value || style.twist == Twist::backwards_scan));
+    const bool wins =
+        v > value || (last_of_equals && v == value) || (best < 0 && v == value) ||
+        (v != v && style.twist != Twist::drops_nan && (value == value || style.twist == Twist::backwards_scan));
     if (wins && !(value != value && v == v)) best = at, value = v;
   }
   return best;
@@ -82,8 +102,10 @@ Kernel pool(Style style) {
           float value = 0;
           const std::int64_t best = winner(x, e, kernel, plane, i, j, style, value);
           if (best < 0) continue;
-          if (style.twist == Twist::overlap_overwrites) dx[index_of(best)] = g[at];
-          else dx[index_of(best)] += g[at];
+          if (style.twist == Twist::overlap_overwrites)
+            dx[index_of(best)] = g[at];
+          else
+            dx[index_of(best)] += g[at];
           if (style.twist != Twist::ties_share_all) continue;
           for (std::int64_t k = 0; k < kernel * kernel; ++k) {
             const std::int64_t a = i * e.stride - e.padding + k / kernel, b = j * e.stride - e.padding + k % kernel;
@@ -101,13 +123,15 @@ Kernel pool(Style style) {
 
 /// Calls visit(weight index, x index or -1 outside) for each tap of output (image, o, i, j).
 template <class F>
-void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i, std::int64_t j, F visit) {
+void taps(const Extents& e, const Shape& weight, std::int64_t image, std::int64_t o, std::int64_t i, std::int64_t j,
+          F visit) {
   for (std::int64_t c = 0; c < weight[1]; ++c)
     for (std::int64_t r = 0; r < weight[2]; ++r)
       for (std::int64_t s = 0; s < weight[3]; ++s) {
         const std::int64_t a = i * e.stride - e.padding + r, b = j * e.stride - e.padding + s;
         const bool inside = a >= 0 && a < e.h && b >= 0 && b < e.w;
-        visit(((o * weight[1] + c) * weight[2] + r) * weight[3] + s, inside ? static_cast<std::int64_t>(e.in(image, c, a, b)) : -1, c);
+        visit(((o * weight[1] + c) * weight[2] + r) * weight[3] + s,
+              inside ? static_cast<std::int64_t>(e.in(image, c, a, b)) : -1, c);
       }
 }
 
@@ -177,29 +201,49 @@ using V = Verdict;
 std::vector<Specimen> image_specimens() {
   std::vector<Specimen> out;
   add(out, "max_pool2d",
-      {{"ties_share_all", 36, "every one of equal maxima has the whole gradient", "ties", V::non_smooth, "tie|subgradient|twice", pool({Twist::ties_share_all}), kAllTypes, V::bug},
-       {"padding_is_zero", 44, "cells outside count as 0", "padding and negative x", V::bug, "padding|border|zero", pool({Twist::padding_is_zero}), kAllTypes, V::structural},
-       {"overlap_overwrites", 16, "gradients of overlapping windows overwrite each other", "stride below kernel", V::bug, "overwrit|lost|only the last", pool({Twist::overlap_overwrites}), kAllTypes, V::structural},
-       {"drops_nan", 29, "a NaN in a window is passed over", "NaN", V::bug, "finite where|hides", pool({Twist::drops_nan})},
-       {"exchanged_axes", 45, "rows and columns are exchanged in square outputs", "H' = W'", V::bug, "transpos|axis", pool({Twist::exchanged_axes}), kAllTypes, V::structural},
-       {"stride_is_kernel", 45, "the stride is taken for the kernel size", "stride other than kernel", V::bug, "attribute|stride", pool({Twist::stride_is_kernel}), kAllTypes, V::structural},
-       {"odd_column_lost", 13, "the last column of an odd width is never read", "odd W", V::bug, "tail|last column", pool({Twist::odd_window_lost}), kAllTypes, V::structural},
-       {"dense_x", 19, "x is read as if row-major", "strided x", V::structural, "strided", pool({.slip = {Io::read_dense, "x"}})},
-       {"unwritten_row", 15, "the last row of dx is not written", "any", V::structural, "output buffer held|unwritten", pool({.slip = {Io::drop_last_row, "dx"}})}},
+      {{"ties_share_all", 36, "every one of equal maxima has the whole gradient", "ties", V::non_smooth,
+        "tie|subgradient|twice", pool({Twist::ties_share_all}), kAllTypes, V::bug},
+       {"padding_is_zero", 44, "cells outside count as 0", "padding and negative x", V::bug, "padding|border|zero",
+        pool({Twist::padding_is_zero}), kAllTypes, V::structural},
+       {"overlap_overwrites", 16, "gradients of overlapping windows overwrite each other", "stride below kernel",
+        V::bug, "overwrit|lost|only the last", pool({Twist::overlap_overwrites}), kAllTypes, V::structural},
+       {"drops_nan", 29, "a NaN in a window is passed over", "NaN", V::bug, "finite where|hides",
+        pool({Twist::drops_nan})},
+       {"exchanged_axes", 45, "rows and columns are exchanged in square outputs", "H' = W'", V::bug, "transpos|axis",
+        pool({Twist::exchanged_axes}), kAllTypes, V::structural},
+       {"stride_is_kernel", 45, "the stride is taken for the kernel size", "stride other than kernel", V::bug,
+        "attribute|stride", pool({Twist::stride_is_kernel}), kAllTypes, V::structural},
+       {"odd_column_lost", 13, "the last column of an odd width is never read", "odd W", V::bug, "tail|last column",
+        pool({Twist::odd_window_lost}), kAllTypes, V::structural},
+       {"dense_x", 19, "x is read as if row-major", "strided x", V::structural, "strided",
+        pool({.slip = {Io::read_dense, "x"}})},
+       {"unwritten_row", 15, "the last row of dx is not written", "any", V::structural, "output buffer held|unwritten",
+        pool({.slip = {Io::drop_last_row, "dx"}})}},
       {{"plain", "as written", pool({})},
        {"backwards_scan", "windows from the end, the last of equals on the way", pool({Twist::backwards_scan})},
-       {"ties_to_last", "the last of equal maxima has the gradient, another subgradient", pool({Twist::ties_to_last})}});
+       {"ties_to_last", "the last of equal maxima has the gradient, another subgradient",
+        pool({Twist::ties_to_last})}});
   add(out, "conv2d",
-      {{"flipped_weight", 7, "dx with the weight turned by 180 degrees", "any", V::bug, "transpos|flip|revers", conv({Twist::flipped})},
-       {"halo_counts", 44, "cells outside count as 1", "padding", V::bug, "padding|border|halo", conv({Twist::halo_counts}), kAllTypes, V::structural},
-       {"stride_in_dweight", 45, "dweight meets x a cell too early if strided", "stride above 1", V::bug, "attribute|stride|shift", conv({Twist::stride_ignored}), kAllTypes, V::structural},
-       {"dbias_of_first_image", 8, "dbias sums over the first image only", "more than one image", V::bug, "axis|lost|image", conv({Twist::bias_of_first_image}), kAllTypes, V::structural},
-       {"last_row_lost", 13, "the last output row is 0 if strided", "stride above 1", V::bug, "last row|tail|zero", conv({Twist::last_output_lost}), kAllTypes, V::structural},
-       {"channel_tail", 13, "channels after the last full vector of 4 are left out", "more than 4 channels", V::bug, "tail|last full vector", conv({Twist::channel_tail}), kAllTypes, V::structural},
-       {"dweight_in_bf16", 23, "dweight and dbias accumulated in bf16", "any", V::precision_contract, "accumulates in bf16", conv({.dweight = in_bf16})},
-       {"dx_overwrites", 16, "overlapping windows overwrite dx", "stride below the window", V::bug, "overwrit|lost|only the last", conv({Twist::overlap_overwrites})},
-       {"no_bias_no_dweight", 41, "without bias, dweight is not written", "bias absent", V::structural, "output buffer held|unwritten", conv({Twist::no_bias_no_dweight}), kAllTypes, V::bug},
-       {"tf32_operands", 29, "fp32 operands are rounded to tf32", "full mantissas", V::precision_contract, "tf32|operands", conv({.sum = of_tf32, .dweight = of_tf32}), kFp32}},
+      {{"flipped_weight", 7, "dx with the weight turned by 180 degrees", "any", V::bug, "transpos|flip|revers",
+        conv({Twist::flipped})},
+       {"halo_counts", 44, "cells outside count as 1", "padding", V::bug, "padding|border|halo",
+        conv({Twist::halo_counts}), kAllTypes, V::structural},
+       {"stride_in_dweight", 45, "dweight meets x a cell too early if strided", "stride above 1", V::bug,
+        "attribute|stride|shift", conv({Twist::stride_ignored}), kAllTypes, V::structural},
+       {"dbias_of_first_image", 8, "dbias sums over the first image only", "more than one image", V::bug,
+        "axis|lost|image", conv({Twist::bias_of_first_image}), kAllTypes, V::structural},
+       {"last_row_lost", 13, "the last output row is 0 if strided", "stride above 1", V::bug, "last row|tail|zero",
+        conv({Twist::last_output_lost}), kAllTypes, V::structural},
+       {"channel_tail", 13, "channels after the last full vector of 4 are left out", "more than 4 channels", V::bug,
+        "tail|last full vector", conv({Twist::channel_tail}), kAllTypes, V::structural},
+       {"dweight_in_bf16", 23, "dweight and dbias accumulated in bf16", "any", V::precision_contract,
+        "accumulates in bf16", conv({.dweight = in_bf16})},
+       {"dx_overwrites", 16, "overlapping windows overwrite dx", "stride below the window", V::bug,
+        "overwrit|lost|only the last", conv({Twist::overlap_overwrites})},
+       {"no_bias_no_dweight", 41, "without bias, dweight is not written", "bias absent", V::structural,
+        "output buffer held|unwritten", conv({Twist::no_bias_no_dweight}), kAllTypes, V::bug},
+       {"tf32_operands", 29, "fp32 operands are rounded to tf32", "full mantissas", V::precision_contract,
+        "tf32|operands", conv({.sum = of_tf32, .dweight = of_tf32}), kFp32}},
       {{"plain", "sums in order", conv({})},
        {"fma", "fma chains", conv({.sum = fused, .dweight = fused})},
        {"reversed", "backwards", conv({.sum = backwards, .dweight = backwards})}});

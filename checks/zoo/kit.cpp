@@ -38,7 +38,8 @@ thread_local unsigned launch_turn = 0;
 
 float toward_zero(double exact) {
   const auto near = static_cast<float>(exact);
-  return std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(exact) ? std::nextafter(near, 0.0f) : near;
+  return std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(exact) ? std::nextafter(near, 0.0f)
+                                                                                        : near;
 }
 
 /// Sum in which every addition ends in `round`.
@@ -52,7 +53,8 @@ float chain(std::span<const Term> terms, F round) {
 template <class F>
 float by_blocks(std::span<const Term> terms, std::size_t size, F add) {
   float s = 0;
-  for (std::size_t i = 0; i < terms.size(); i += size) s = add(s, in_order(terms.subspan(i, std::min(size, terms.size() - i))));
+  for (std::size_t i = 0; i < terms.size(); i += size)
+    s = add(s, in_order(terms.subspan(i, std::min(size, terms.size() - i))));
   return s;
 }
 
@@ -89,7 +91,8 @@ float in_vectors(std::span<const Term> terms) {
   return s + in_order(terms.subspan(whole));
 }
 float split_in_four(std::span<const Term> terms) {
-  return by_blocks(terms, std::max<std::size_t>(1, (terms.size() + 3) / 4), [](float s, float part) { return s + part; });
+  return by_blocks(terms, std::max<std::size_t>(1, (terms.size() + 3) / 4),
+                   [](float s, float part) { return s + part; });
 }
 float compensated(std::span<const Term> terms) {
   float s = 0, carry = 0;
@@ -118,7 +121,9 @@ float without_tail_of_32(std::span<const Term> terms) { return in_order(terms.fi
 float last_block_alone(std::span<const Term> terms) {
   return by_blocks(terms, 32, [](float, float block) { return block; });
 }
-float last_twice(std::span<const Term> terms) { return in_order(terms) + (terms.empty() ? 0.0f : terms.back().product()); }
+float last_twice(std::span<const Term> terms) {
+  return in_order(terms) + (terms.empty() ? 0.0f : terms.back().product());
+}
 float twice_in_overlap(std::span<const Term> terms) {
   float s = in_order(terms);
   for (std::size_t i = 31; i + 1 < terms.size(); i += 32) s += terms[i].product();
@@ -127,7 +132,8 @@ float twice_in_overlap(std::span<const Term> terms) {
 float in_bf16(std::span<const Term> terms) { return chain(terms, bf16); }
 float in_fp16(std::span<const Term> terms) { return chain(terms, fp16); }
 float split_in_bf16(std::span<const Term> terms) {
-  return by_blocks(terms, std::max<std::size_t>(1, (terms.size() + 3) / 4), [](float s, float part) { return s + bf16(part); });
+  return by_blocks(terms, std::max<std::size_t>(1, (terms.size() + 3) / 4),
+                   [](float s, float part) { return s + bf16(part); });
 }
 float blocks_in_storage_bf16(std::span<const Term> terms) {
   return by_blocks(terms, 32, [](float s, float block) { return bf16(s + block); });
@@ -178,7 +184,8 @@ Values to_floats(const TensorView& view) {
 
 /// Elements that a slip leaves unwritten: every one from `first` on in row-major order, or those of one column.
 bool left_out(Io what, std::int64_t i, const Shape& shape) {
-  const std::int64_t all = shape.count(), columns = shape.rank == 0 ? 1 : shape.last(), rows = columns == 0 ? 0 : all / columns;
+  const std::int64_t all = shape.count(), columns = shape.rank == 0 ? 1 : shape.last(),
+                     rows = columns == 0 ? 0 : all / columns;
   switch (what) {
     case Io::drop_last: return i == all - 1;
     case Io::drop_last_row: return i / columns == rows - 1;
@@ -262,12 +269,18 @@ void Call::out(const std::string& name, const Values& values) const {
   const std::vector<double> before = to_doubles(view);
   for (std::size_t i = 0; i < doubles.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
-    if (left_out(what, at, view.shape)) doubles[i] = before[i];
-    else if (what == Io::add_to_buffer) doubles[i] += before[i];
-    else if (what == Io::alternate && launch_turn % 2 == 0 && i == doubles.size() / 2) doubles[i] = static_cast<double>(std::nextafter(values[i], HUGE_VALF));
-    else if (what == Io::wrap_16_bits && at > 0xffff) doubles[i] = before[i], doubles[i & 0xffffu] = static_cast<double>(values[i]);
-    else if (what == Io::last_row_from_first && columns > 0 && at / columns == view.count() / columns - 1) doubles[i] = static_cast<double>(values[i % index_of(columns)]);
-    else doubles[i] = stored(what, doubles[i], view.dtype, slip_.factor);
+    if (left_out(what, at, view.shape))
+      doubles[i] = before[i];
+    else if (what == Io::add_to_buffer)
+      doubles[i] += before[i];
+    else if (what == Io::alternate && launch_turn % 2 == 0 && i == doubles.size() / 2)
+      doubles[i] = static_cast<double>(std::nextafter(values[i], HUGE_VALF));
+    else if (what == Io::wrap_16_bits && at > 0xffff)
+      doubles[i] = before[i], doubles[i & 0xffffu] = static_cast<double>(values[i]);
+    else if (what == Io::last_row_from_first && columns > 0 && at / columns == view.count() / columns - 1)
+      doubles[i] = static_cast<double>(values[i % index_of(columns)]);
+    else
+      doubles[i] = stored(what, doubles[i], view.dtype, slip_.factor);
   }
   from_doubles(doubles, view);
   if (what == Io::overrun) write_behind(view);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the zoo's kernels are made of: tensors as floats, sums in many orders and precisions, and slips that any kernel may
-// make where it reads or writes a tensor. Kernels are plain loops on purpose: what is wrong with them should be seen at once.
+// What the zoo's kernels are made of: tensors as floats, sums in many orders and precisions, and slips that any kernel
+// may make where it reads or writes a tensor. Kernels are plain loops on purpose: what is wrong with them should be
+// seen at once.
 #pragma once
 
 #include <cmath>
@@ -40,31 +41,31 @@ using Sum = float (*)(std::span<const Term>);
 float in_order(std::span<const Term>);
 float backwards(std::span<const Term>);
 float pairwise(std::span<const Term>);
-float in_blocks(std::span<const Term>);     ///< of 32, then the block sums
-float in_lanes(std::span<const Term>);      ///< 32 strided lanes, then a butterfly
-float in_vectors(std::span<const Term>);    ///< 8 accumulators, the tail apart
-float split_in_four(std::span<const Term>); ///< split-K with fp32 partial sums
-float compensated(std::span<const Term>);   ///< Kahan 1965
-float fused(std::span<const Term>);         ///< fma chain
-float in_double(std::span<const Term>);     ///< fp64, rounded once
+float in_blocks(std::span<const Term>);      ///< of 32, then the block sums
+float in_lanes(std::span<const Term>);       ///< 32 strided lanes, then a butterfly
+float in_vectors(std::span<const Term>);     ///< 8 accumulators, the tail apart
+float split_in_four(std::span<const Term>);  ///< split-K with fp32 partial sums
+float compensated(std::span<const Term>);    ///< Kahan 1965
+float fused(std::span<const Term>);          ///< fma chain
+float in_double(std::span<const Term>);      ///< fp64, rounded once
 
 // Defective.
 float without_last(std::span<const Term>);
 float without_first(std::span<const Term>);
 float without_tail_of_8(std::span<const Term>);
-float without_tail_of_32(std::span<const Term>);   ///< floor instead of ceil in the number of blocks
-float last_block_alone(std::span<const Term>);     ///< blocks of 32 overwrite each other
+float without_tail_of_32(std::span<const Term>);  ///< floor instead of ceil in the number of blocks
+float last_block_alone(std::span<const Term>);    ///< blocks of 32 overwrite each other
 float last_twice(std::span<const Term>);
-float twice_in_overlap(std::span<const Term>);     ///< blocks of 32 that share their borders: 31 is counted twice
+float twice_in_overlap(std::span<const Term>);  ///< blocks of 32 that share their borders: 31 is counted twice
 float in_bf16(std::span<const Term>);
 float in_fp16(std::span<const Term>);
-float split_in_bf16(std::span<const Term>);        ///< fp32 inside four parts, whose sums are stored in bf16
-float blocks_in_storage_bf16(std::span<const Term>); ///< blocks of 32 added up in a bf16 buffer
-float truncating(std::span<const Term>);           ///< every addition toward zero
-float of_tf32(std::span<const Term>);              ///< products of tf32 operands
-float of_bf16(std::span<const Term>);              ///< products of bf16 operands
-float racing(std::span<const Term>);               ///< every third launch loses the term in the middle
-float unordered(std::span<const Term>);            ///< atomics: another order at each launch
+float split_in_bf16(std::span<const Term>);           ///< fp32 inside four parts, whose sums are stored in bf16
+float blocks_in_storage_bf16(std::span<const Term>);  ///< blocks of 32 added up in a bf16 buffer
+float truncating(std::span<const Term>);              ///< every addition toward zero
+float of_tf32(std::span<const Term>);                 ///< products of tf32 operands
+float of_bf16(std::span<const Term>);                 ///< products of bf16 operands
+float racing(std::span<const Term>);                  ///< every third launch loses the term in the middle
+float unordered(std::span<const Term>);               ///< atomics: another order at each launch
 
 /// Sum of n terms given by a function of the index.
 template <class F>
@@ -83,26 +84,47 @@ enum class Io {
   // Reading `tensor`.
   read_dense,         ///< takes it for row-major
   read_with_strides,  ///< uses the strides of tensor `other`
-  absolute, squared, positive, ones,  ///< |g|, g^2, max(g, 0), 1 in place of g
-  first_for_all,      ///< the first element in place of every one
+  absolute,
+  squared,
+  positive,
+  ones,           ///< |g|, g^2, max(g, 0), 1 in place of g
+  first_for_all,  ///< the first element in place of every one
   first_row_for_all,
-  read_in_bf16,       ///< rounded to bf16 on the way in
-  read_in_storage,    ///< rounded to the storage type of the case
+  read_in_bf16,     ///< rounded to bf16 on the way in
+  read_in_storage,  ///< rounded to the storage type of the case
   // Writing `tensor`.
   write_dense,
-  drop_last, drop_last_row, drop_tail_of_4, drop_tail_of_8_rows, drop_beyond_16_bits, drop_odd_column,
-  overrun, add_to_buffer, overwrite_buffer,
-  truncate, flush, saturate, nan_to_zero, through_bf16, through_fp16,
-  zero, negate, scale, shift_by_ulp, wrap_16_bits, last_row_from_first, alternate,
+  drop_last,
+  drop_last_row,
+  drop_tail_of_4,
+  drop_tail_of_8_rows,
+  drop_beyond_16_bits,
+  drop_odd_column,
+  overrun,
+  add_to_buffer,
+  overwrite_buffer,
+  truncate,
+  flush,
+  saturate,
+  nan_to_zero,
+  through_bf16,
+  through_fp16,
+  zero,
+  negate,
+  scale,
+  shift_by_ulp,
+  wrap_16_bits,
+  last_row_from_first,
+  alternate,
   // Besides.
-  clobber,            ///< writes into `tensor`, which it should only read
+  clobber,  ///< writes into `tensor`, which it should only read
   throw_on_empty,
 };
 
 struct Slip {
   Io what = Io::none;
   std::string tensor = {};
-  double factor = 1;      ///< of `scale`
+  double factor = 1;       ///< of `scale`
   std::string other = {};  ///< of `read_with_strides`
 };
 
@@ -118,7 +140,9 @@ class Call {
   void out(const std::string& name, const Values& values) const;
   const Shape& shape(const std::string& name) const { return call_.at(name).shape; }
   std::int64_t columns(const std::string& name) const { return shape(name).last(); }
-  std::int64_t rows(const std::string& name) const { return columns(name) == 0 ? 0 : shape(name).count() / columns(name); }
+  std::int64_t rows(const std::string& name) const {
+    return columns(name) == 0 ? 0 : shape(name).count() / columns(name);
+  }
   float number(const std::string& name) const { return static_cast<float>(call_.number(name)); }
   std::int64_t integer(const std::string& name) const { return call_.attributes->integer(name); }
   /// The storage type of the case: that of the first floating tensor among these names.
@@ -144,7 +168,8 @@ struct BinaryNames {
   const char *a = "x", *b = "y", *out = "z";
 };
 using BinaryGradient = float (*)(float x, float y, float g, Dtype);
-Kernel binary(float (*f)(float x, float y, Dtype), BinaryGradient da, BinaryGradient db, Slip slip = {}, BinaryNames names = {});
+Kernel binary(float (*f)(float x, float y, Dtype), BinaryGradient da, BinaryGradient db, Slip slip = {},
+              BinaryNames names = {});
 
 /// Row r of [.., D] values.
 inline std::span<const float> row_of(const Values& values, std::int64_t r, std::int64_t columns) {

@@ -20,10 +20,26 @@ using Row = std::vector<float>;
 
 enum class Twist {
   // Faults of the backward of softmax.
-  sign, missing_factor, dropped_tail, bf16_accumulation, unwritten_last, nan_rows_unwritten, overrun, clobbers_cotangent,
-  alternating_order, stale_maximum, ignores_strides, nonlinear, order_by_batch, order_by_place, order_by_neighbour,
+  sign,
+  missing_factor,
+  dropped_tail,
+  bf16_accumulation,
+  unwritten_last,
+  nan_rows_unwritten,
+  overrun,
+  clobbers_cotangent,
+  alternating_order,
+  stale_maximum,
+  ignores_strides,
+  nonlinear,
+  order_by_batch,
+  order_by_place,
+  order_by_neighbour,
   // Correct variants.
-  reversed_order, kahan, online, by_lse,
+  reversed_order,
+  kahan,
+  online,
+  by_lse,
 };
 
 float to_bf16(float x) {
@@ -81,7 +97,8 @@ std::vector<Row> rows_of(const TensorView& view, bool as_dense = false) {
   if (as_dense) seen.strides = row_major_strides(view.shape);
   const std::vector<double> values = to_doubles(seen);
   std::vector<Row> rows(static_cast<std::size_t>(view.shape[0]), Row(static_cast<std::size_t>(view.shape[1])));
-  for (std::size_t i = 0; i < values.size(); ++i) rows[i / rows[0].size()][i % rows[0].size()] = static_cast<float>(values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    rows[i / rows[0].size()][i % rows[0].size()] = static_cast<float>(values[i]);
   return rows;
 }
 
@@ -113,7 +130,9 @@ void backward(const KernelCall& call, Twist twist) {
   const TensorView &dx = call.at("dx"), &dy = call.at("dy");
   const std::vector<Row> x = rows_of(call.at("x")), g = rows_of(dy, twist == Twist::ignores_strides);
   for (std::size_t r = 0; r < x.size(); ++r) {
-    const bool flip = (twist == Twist::alternating_order && odd_call) || (twist == Twist::order_by_batch && x.size() > 3) || (twist == Twist::order_by_place && r % 2 == 1) ||
+    const bool flip = (twist == Twist::alternating_order && odd_call) ||
+                      (twist == Twist::order_by_batch && x.size() > 3) ||
+                      (twist == Twist::order_by_place && r % 2 == 1) ||
                       (twist == Twist::order_by_neighbour && r > 0 && !x[r - 1].empty() && x[r - 1][0] > 0);
     const Row y = softmax_row(x[r], twist, nullptr);
     const std::size_t n = y.size();
@@ -125,10 +144,12 @@ void backward(const KernelCall& call, Twist twist) {
       const float cotangent = g[r][i];
       out[i] = y[i] * (twist == Twist::sign ? cotangent + dot : cotangent - dot);
       if (twist == Twist::missing_factor) out[i] = cotangent - dot;
-      if (twist == Twist::nonlinear) out[i] += out[i] * std::fmin(std::fabs(cotangent), 4.0f) * 0x1p-25f;  // about an ulp
+      if (twist == Twist::nonlinear)
+        out[i] += out[i] * std::fmin(std::fabs(cotangent), 4.0f) * 0x1p-25f;  // about an ulp
     }
     const bool last = r + 1 == x.size();
-    store(out, static_cast<std::int64_t>(r), dx, static_cast<std::int64_t>(twist == Twist::unwritten_last && last && n > 0 ? n - 1 : n));
+    store(out, static_cast<std::int64_t>(r), dx,
+          static_cast<std::int64_t>(twist == Twist::unwritten_last && last && n > 0 ? n - 1 : n));
   }
   const std::int64_t size = bytes(dx.dtype);
   if (twist == Twist::overrun && dx.count() > 0)  // one element past the end, as a launch rounded up would
@@ -163,7 +184,8 @@ PlantedOp overwriting_accumulator() {
 
 /// dx = ((dz 2^100) 2^-100) y: right, until a loss scale lets dz 2^100 overflow.
 PlantedOp loses_range() {
-  PlantedOp out{*find_op("mul"), "declared for loss scales of 2^-40 to 2^40, but its backward scales by 2^100 on the way", "AC203"};
+  PlantedOp out{*find_op("mul"),
+                "declared for loss scales of 2^-40 to 2^40, but its backward scales by 2^100 on the way", "AC203"};
   out.op.signature.name = "mul.loses_range";
   out.op.signature.summary = out.what;
   out.op.signature.range = {.smallest_scale = 0x1p-40, .largest_scale = 0x1p40};
@@ -192,7 +214,8 @@ std::span<const PlantedOp> planted_ops() {
   static const std::vector<PlantedOp> kOps = with_second_order({
       softmax_with("sign", Twist::sign, "backward adds the dot product instead of subtracting it", "AC101"),
       softmax_with("missing_factor", Twist::missing_factor, "backward leaves out the factor y", "AC101"),
-      softmax_with("dropped_tail", Twist::dropped_tail, "the dot product misses what follows the last full vector of 8", "AC101"),
+      softmax_with("dropped_tail", Twist::dropped_tail, "the dot product misses what follows the last full vector of 8",
+                   "AC101"),
       softmax_with("bf16_accumulation", Twist::bf16_accumulation, "the dot product is accumulated in bf16", "AC301"),
       softmax_with("unwritten_last", Twist::unwritten_last, "the last element of dx is never written", "AC401"),
       softmax_with("nan_rows_unwritten", Twist::nan_rows_unwritten, "rows that hold NaN are left unwritten", "AC401"),
@@ -200,16 +223,21 @@ std::span<const PlantedOp> planted_ops() {
       softmax_with("clobbers_cotangent", Twist::clobbers_cotangent, "overwrites the cotangent", "AC403"),
       softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call", "AC404"),
       softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", "AC405"),
-      softmax_with("order_by_neighbour", Twist::order_by_neighbour, "sums backwards where the row before starts with a positive number", "AC405"),
+      softmax_with("order_by_neighbour", Twist::order_by_neighbour,
+                   "sums backwards where the row before starts with a positive number", "AC405"),
       softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
-      batch_invariant(softmax_with("order_by_batch", Twist::order_by_batch, "sums backwards where there are more than three rows, though declared batch invariant", "AC409")),
-      batch_invariant(softmax_with("order_by_place", Twist::order_by_place, "sums every second row backwards, though declared batch invariant", "AC409")),
+      batch_invariant(softmax_with(
+          "order_by_batch", Twist::order_by_batch,
+          "sums backwards where there are more than three rows, though declared batch invariant", "AC409")),
+      batch_invariant(softmax_with("order_by_place", Twist::order_by_place,
+                                   "sums every second row backwards, though declared batch invariant", "AC409")),
       softmax_with("nonlinear", Twist::nonlinear, "a factor 1 + |g| 2^-25, too small for the interval", "AC407"),
       overwriting_accumulator(),
       loses_range(),
       softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", ""),
       softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),
-      batch_invariant(softmax_with("one_order", Twist::reversed_order, "correct: sums backwards, whatever the number of rows", "")),
+      batch_invariant(
+          softmax_with("one_order", Twist::reversed_order, "correct: sums backwards, whatever the number of rows", "")),
       softmax_with("online", Twist::online, "correct: one pass with running rescaling", ""),
       softmax_with("by_lse", Twist::by_lse, "correct: exp(x - lse)", ""),
   });

@@ -12,22 +12,40 @@ namespace {
 enum class Twist {
   none,
   // How a correct row is computed.
-  online, by_lse, two_blocks,
+  online,
+  by_lse,
+  two_blocks,
   // Wrong.
-  no_shift, short_shift, one_shift_for_all, no_rescaling, blocks_without_merge, exp_off, square_by_columns, half_exp,
-  dot_missing, dot_added, dot_of_first_row, dot_of_row_before, y_in_bf16, y_in_storage, dot_times_n,
-  sum_missing, log_of_y, exp_of_stored, masked_row_is_zero,
+  no_shift,
+  short_shift,
+  one_shift_for_all,
+  no_rescaling,
+  blocks_without_merge,
+  exp_off,
+  square_by_columns,
+  half_exp,
+  dot_missing,
+  dot_added,
+  dot_of_first_row,
+  dot_of_row_before,
+  y_in_bf16,
+  y_in_storage,
+  dot_times_n,
+  sum_missing,
+  log_of_y,
+  exp_of_stored,
+  masked_row_is_zero,
 };
 
 struct Style {
   Twist twist = Twist::none;
-  Sum sum = in_order;      ///< of the exponentials
-  Sum dot = in_order;      ///< of backward
+  Sum sum = in_order;  ///< of the exponentials
+  Sum dot = in_order;  ///< of backward
   Slip slip = {};
 };
 
 struct Row {
-  Values e;           ///< exponentials of x - shift
+  Values e;                ///< exponentials of x - shift
   float shift = 0, l = 0;  ///< and their sum
 };
 
@@ -39,7 +57,8 @@ Row exponentials(std::span<const float> x, const Style& style, float shift) {
     if (style.twist == Twist::exp_off) row.e[i] *= 1 + 2e-3f * std::sin(37 * z);  // a table of too few entries
     if (style.twist == Twist::half_exp) row.e[i] = std::exp(bf16(z));
   }
-  row.l = total(style.sum, static_cast<std::int64_t>(x.size()), [&](std::int64_t i) { return Term{row.e[index_of(i)]}; });
+  row.l =
+      total(style.sum, static_cast<std::int64_t>(x.size()), [&](std::int64_t i) { return Term{row.e[index_of(i)]}; });
   return row;
 }
 
@@ -61,7 +80,9 @@ Row two_halves(std::span<const float> x, const Style& style) {
   const auto first = x.first(x.size() / 2), second = x.subspan(x.size() / 2);
   const Row a = exponentials(first, style, largest(first)), b = exponentials(second, style, largest(second));
   Row row = exponentials(x, style, largest(x));
-  const auto weight = [&](float shift) { return shift == row.shift || style.twist == Twist::blocks_without_merge ? 1.0f : std::exp(shift - row.shift); };
+  const auto weight = [&](float shift) {
+    return shift == row.shift || style.twist == Twist::blocks_without_merge ? 1.0f : std::exp(shift - row.shift);
+  };
   row.l = a.l * weight(a.shift) + b.l * weight(b.shift);
   return row;
 }
@@ -82,7 +103,8 @@ Row row_with(std::span<const float> x, const Style& style, float shift_of_all) {
 Values softmax_row(const Row& row, std::span<const float> x, const Style& style) {
   Values y(x.size());
   const float lse = row.shift + std::log(row.l);
-  for (std::size_t i = 0; i < x.size(); ++i) y[i] = style.twist == Twist::by_lse ? std::exp(x[i] - lse) : row.e[i] / row.l;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    y[i] = style.twist == Twist::by_lse ? std::exp(x[i] - lse) : row.e[i] / row.l;
   if (style.twist == Twist::masked_row_is_zero && row.shift == -INFINITY) std::fill(y.begin(), y.end(), 0.0f);
   return y;
 }
@@ -117,7 +139,9 @@ void softmax_backward(const Call& call, const Style& style) {
   float before = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     const auto of_row = [&](std::int64_t row) {
-      return total(style.dot, n, [&](std::int64_t i) { return Term{g[index_of(row * n + i)], y[index_of(row * n + i)]}; });
+      return total(style.dot, n, [&](std::int64_t i) {
+        return Term{g[index_of(row * n + i)], y[index_of(row * n + i)]};
+      });
     };
     float dot = of_row(style.twist == Twist::dot_of_first_row ? 0 : r);
     const float own = dot;
@@ -132,7 +156,8 @@ void softmax_backward(const Call& call, const Style& style) {
 }
 
 Kernel softmax(Style style) {
-  return kernel_of([style](const Call& call) { softmax_forward(call, style); }, [style](const Call& call) { softmax_backward(call, style); }, style.slip);
+  return kernel_of([style](const Call& call) { softmax_forward(call, style); },
+                   [style](const Call& call) { softmax_backward(call, style); }, style.slip);
 }
 
 Values log_softmax_of(const Values& x, std::int64_t rows, std::int64_t n, const Style& style) {
@@ -169,8 +194,11 @@ void log_softmax_backward(const Call& call, const Style& style) {
 }
 
 Kernel log_softmax(Style style) {
-  return kernel_of([style](const Call& call) { call.out("y", log_softmax_of(call.in("x"), call.rows("x"), call.columns("x"), style)); },
-                   [style](const Call& call) { log_softmax_backward(call, style); }, style.slip);
+  return kernel_of(
+      [style](const Call& call) {
+        call.out("y", log_softmax_of(call.in("x"), call.rows("x"), call.columns("x"), style));
+      },
+      [style](const Call& call) { log_softmax_backward(call, style); }, style.slip);
 }
 
 using V = Verdict;
@@ -180,30 +208,54 @@ using V = Verdict;
 std::vector<Specimen> softmax_specimens() {
   std::vector<Specimen> out;
   add(out, "softmax",
-      {{"dot_missing", 3, "backward is y g, without the dot product", "any", V::bug, "term missing|missing term|dot product|without the term", softmax({Twist::dot_missing})},
+      {{"dot_missing", 3, "backward is y g, without the dot product", "any", V::bug,
+        "term missing|missing term|dot product|without the term", softmax({Twist::dot_missing})},
        {"dot_added", 2, "backward adds the dot product", "any", V::bug, "sign", softmax({Twist::dot_added})},
-       {"dot_without_tail", 13, "the dot product stops at the last full vector of 8", "rows that are no multiple of 8", V::bug, "tail|last full vector", softmax({.dot = without_tail_of_8}), kAllTypes, V::structural},
-       {"dot_without_last", 14, "the dot product leaves out the last element", "any", V::bug, "last term|off by one", softmax({.dot = without_last})},
-       {"dot_in_bf16", 23, "the dot product is accumulated in bf16", "any", V::precision_contract, "accumulates in bf16", softmax({.dot = in_bf16})},
-       {"sum_in_fp16", 24, "exponentials are added up in fp16", "any", V::precision_contract, "accumulates in fp16", softmax({.sum = in_fp16})},
-       {"y_saved_in_bf16", 27, "backward works from y saved in bf16", "any", V::precision_contract, "saved|stored|rounded|keeps|takes", softmax({Twist::y_in_bf16})},
-       {"y_saved_in_storage", 27, "backward works from y as stored", "any", V::precision_contract, "saved|stored|rounded|keeps|takes", softmax({Twist::y_in_storage}), kHalfTypes},
-       {"stale_dot", 17, "the last row takes the dot product of the row before", "more than one row", V::structural, "rows are not independent|last row|stale", softmax({Twist::dot_of_row_before})},
-       {"first_rows_dot", 9, "every row takes the dot product of the first", "more than one row", V::structural, "rows are not independent|every row but the first|another row", softmax({Twist::dot_of_first_row})},
-       {"first_rows_cotangent", 9, "the cotangent of row 0 serves every row", "more than one row", V::structural, "rows are not independent|every row but the first|another row", softmax({.slip = {Io::first_row_for_all, "dy"}})},
-       {"last_unwritten", 15, "the last element of dx is never written", "any", V::structural, "output buffer held|unwritten", softmax({.slip = {Io::drop_last, "dx"}})},
-       {"exp_table", 29, "exp with errors of up to 0.2 %, as from a short table", "any", V::precision_contract, "exp|fast", softmax({Twist::exp_off}), kAllTypes, V::bug},
-       {"exp_of_bf16", 26, "x - max is rounded to bf16 before exp", "rows that spread", V::precision_contract, "rounded|stored|partial|keeps|takes", softmax({Twist::half_exp}), kNotBf16, V::bug},
-       {"no_shift", 28, "exp(x) without subtracting the maximum", "x above 88", V::bug, "overflow|inf-inf|infinite", softmax({Twist::no_shift}), kAllTypes, V::range},
-       {"short_maximum", 13, "the maximum of the first 128 numbers of a row", "longer rows that spread over 88", V::bug, "overflow|inf-inf|infinite|maximum", softmax({Twist::short_shift}), kAllTypes, V::range},
-       {"one_shift", 8, "one maximum for the whole tensor", "rows of different size", V::structural, "rows are not independent|wrong axis", softmax({Twist::one_shift_for_all}), kAllTypes, V::bug},
-       {"no_rescaling", 25, "online softmax that does not rescale when the maximum grows", "any", V::bug, "factor|rescal", softmax({Twist::no_rescaling})},
-       {"halves_not_merged", 40, "the sums of two half rows are added without their shifts", "any", V::bug, "factor|rescal", softmax({Twist::blocks_without_merge})},
-       {"square_by_columns", 8, "a square tensor is reduced along the first axis", "N = D", V::structural, "axis|transpos|rows are not independent", softmax({Twist::square_by_columns}), kAllTypes, V::bug},
-       {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided", softmax({.slip = {Io::read_dense, "dy"}})},
-       {"dot_of_n_minus_1", 5, "the dot product is scaled by N/(N-1)", "any", V::bug, "factor|N-1|count", softmax({Twist::dot_times_n})},
-       {"masked_row_is_zero", 33, "a row of -inf gives zeros, not the NaN of the formula", "rows of -inf", V::bug, "finite where|hides", softmax({Twist::masked_row_is_zero})},
-       {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ", softmax({.dot = racing}), kAllTypes, V::bug}},
+       {"dot_without_tail", 13, "the dot product stops at the last full vector of 8", "rows that are no multiple of 8",
+        V::bug, "tail|last full vector", softmax({.dot = without_tail_of_8}), kAllTypes, V::structural},
+       {"dot_without_last", 14, "the dot product leaves out the last element", "any", V::bug, "last term|off by one",
+        softmax({.dot = without_last})},
+       {"dot_in_bf16", 23, "the dot product is accumulated in bf16", "any", V::precision_contract,
+        "accumulates in bf16", softmax({.dot = in_bf16})},
+       {"sum_in_fp16", 24, "exponentials are added up in fp16", "any", V::precision_contract, "accumulates in fp16",
+        softmax({.sum = in_fp16})},
+       {"y_saved_in_bf16", 27, "backward works from y saved in bf16", "any", V::precision_contract,
+        "saved|stored|rounded|keeps|takes", softmax({Twist::y_in_bf16})},
+       {"y_saved_in_storage", 27, "backward works from y as stored", "any", V::precision_contract,
+        "saved|stored|rounded|keeps|takes", softmax({Twist::y_in_storage}), kHalfTypes},
+       {"stale_dot", 17, "the last row takes the dot product of the row before", "more than one row", V::structural,
+        "rows are not independent|last row|stale", softmax({Twist::dot_of_row_before})},
+       {"first_rows_dot", 9, "every row takes the dot product of the first", "more than one row", V::structural,
+        "rows are not independent|every row but the first|another row", softmax({Twist::dot_of_first_row})},
+       {"first_rows_cotangent", 9, "the cotangent of row 0 serves every row", "more than one row", V::structural,
+        "rows are not independent|every row but the first|another row",
+        softmax({.slip = {Io::first_row_for_all, "dy"}})},
+       {"last_unwritten", 15, "the last element of dx is never written", "any", V::structural,
+        "output buffer held|unwritten", softmax({.slip = {Io::drop_last, "dx"}})},
+       {"exp_table", 29, "exp with errors of up to 0.2 %, as from a short table", "any", V::precision_contract,
+        "exp|fast", softmax({Twist::exp_off}), kAllTypes, V::bug},
+       {"exp_of_bf16", 26, "x - max is rounded to bf16 before exp", "rows that spread", V::precision_contract,
+        "rounded|stored|partial|keeps|takes", softmax({Twist::half_exp}), kNotBf16, V::bug},
+       {"no_shift", 28, "exp(x) without subtracting the maximum", "x above 88", V::bug, "overflow|inf-inf|infinite",
+        softmax({Twist::no_shift}), kAllTypes, V::range},
+       {"short_maximum", 13, "the maximum of the first 128 numbers of a row", "longer rows that spread over 88", V::bug,
+        "overflow|inf-inf|infinite|maximum", softmax({Twist::short_shift}), kAllTypes, V::range},
+       {"one_shift", 8, "one maximum for the whole tensor", "rows of different size", V::structural,
+        "rows are not independent|wrong axis", softmax({Twist::one_shift_for_all}), kAllTypes, V::bug},
+       {"no_rescaling", 25, "online softmax that does not rescale when the maximum grows", "any", V::bug,
+        "factor|rescal", softmax({Twist::no_rescaling})},
+       {"halves_not_merged", 40, "the sums of two half rows are added without their shifts", "any", V::bug,
+        "factor|rescal", softmax({Twist::blocks_without_merge})},
+       {"square_by_columns", 8, "a square tensor is reduced along the first axis", "N = D", V::structural,
+        "axis|transpos|rows are not independent", softmax({Twist::square_by_columns}), kAllTypes, V::bug},
+       {"dense_cotangent", 18, "dy is read as if row-major", "strided dy", V::structural, "strided",
+        softmax({.slip = {Io::read_dense, "dy"}})},
+       {"dot_of_n_minus_1", 5, "the dot product is scaled by N/(N-1)", "any", V::bug, "factor|N-1|count",
+        softmax({Twist::dot_times_n})},
+       {"masked_row_is_zero", 33, "a row of -inf gives zeros, not the NaN of the formula", "rows of -inf", V::bug,
+        "finite where|hides", softmax({Twist::masked_row_is_zero})},
+       {"race", 38, "a missing barrier: every third sum loses a term", "repeats", V::structural, "repeats differ",
+        softmax({.dot = racing}), kAllTypes, V::bug}},
       {{"reversed", "sums run backwards", softmax({.sum = backwards, .dot = backwards})},
        {"pairwise", "pairwise sums", softmax({.sum = pairwise, .dot = pairwise})},
        {"blocked", "sums in blocks of 32", softmax({.sum = in_blocks, .dot = in_blocks})},
@@ -216,16 +268,26 @@ std::vector<Specimen> softmax_specimens() {
        {"lse", "exp(x - lse)", softmax({Twist::by_lse})},
        {"two_blocks", "two half rows, merged", softmax({Twist::two_blocks})}});
   add(out, "log_softmax",
-      {{"sum_missing", 3, "backward takes g in place of sum g", "any", V::bug, "term missing|missing term|without the term", log_softmax({Twist::sum_missing})},
-       {"log_of_softmax", 28, "log(e/l): -inf where e/l underflows", "rows that spread over 104", V::bug, "overflow|inf-inf|infinite|underflow", log_softmax({Twist::log_of_y}), kAllTypes, V::range},
-       {"no_shift", 28, "log(sum exp(x)) without subtracting the maximum", "x above 88", V::bug, "overflow|inf-inf|infinite", log_softmax({Twist::no_shift}), kAllTypes, V::range},
-       {"sum_g_in_bf16", 23, "sum g is accumulated in bf16", "any", V::precision_contract, "accumulates in bf16", log_softmax({.dot = in_bf16})},
-       {"exp_of_stored", 25, "backward takes exp of y as stored", "any", V::precision_contract, "stored|saved|rounded|keeps|takes", log_softmax({Twist::exp_of_stored}), kHalfTypes, V::bug},
-       {"sum_without_tail", 13, "sum of exponentials stops at the last full vector of 8", "rows that are no multiple of 8", V::bug, "tail|last full vector", log_softmax({.sum = without_tail_of_8}), kAllTypes, V::structural},
-       {"sum_twice_last", 40, "the last exponential is counted twice", "any", V::bug, "twice|duplicate", log_softmax({.sum = last_twice})},
+      {{"sum_missing", 3, "backward takes g in place of sum g", "any", V::bug,
+        "term missing|missing term|without the term", log_softmax({Twist::sum_missing})},
+       {"log_of_softmax", 28, "log(e/l): -inf where e/l underflows", "rows that spread over 104", V::bug,
+        "overflow|inf-inf|infinite|underflow", log_softmax({Twist::log_of_y}), kAllTypes, V::range},
+       {"no_shift", 28, "log(sum exp(x)) without subtracting the maximum", "x above 88", V::bug,
+        "overflow|inf-inf|infinite", log_softmax({Twist::no_shift}), kAllTypes, V::range},
+       {"sum_g_in_bf16", 23, "sum g is accumulated in bf16", "any", V::precision_contract, "accumulates in bf16",
+        log_softmax({.dot = in_bf16})},
+       {"exp_of_stored", 25, "backward takes exp of y as stored", "any", V::precision_contract,
+        "stored|saved|rounded|keeps|takes", log_softmax({Twist::exp_of_stored}), kHalfTypes, V::bug},
+       {"sum_without_tail", 13, "sum of exponentials stops at the last full vector of 8",
+        "rows that are no multiple of 8", V::bug, "tail|last full vector", log_softmax({.sum = without_tail_of_8}),
+        kAllTypes, V::structural},
+       {"sum_twice_last", 40, "the last exponential is counted twice", "any", V::bug, "twice|duplicate",
+        log_softmax({.sum = last_twice})},
        {"dead_gradient", 46, "dx is all zero", "any", V::bug, "zero", log_softmax({.slip = {Io::zero, "dx"}})},
-       {"g_squared", 10, "g^2 in place of g", "cotangents of either sign", V::structural, "linear in the cotangent|sign", log_softmax({.slip = {Io::squared, "dy"}}), kAllTypes, V::bug},
-       {"overrun", 13, "one element past the end of y is written", "any", V::structural, "writes outside", log_softmax({.slip = {Io::overrun, "y"}})}},
+       {"g_squared", 10, "g^2 in place of g", "cotangents of either sign", V::structural,
+        "linear in the cotangent|sign", log_softmax({.slip = {Io::squared, "dy"}}), kAllTypes, V::bug},
+       {"overrun", 13, "one element past the end of y is written", "any", V::structural, "writes outside",
+        log_softmax({.slip = {Io::overrun, "y"}})}},
       {{"pairwise", "pairwise sums", log_softmax({.sum = pairwise, .dot = pairwise})},
        {"one_pass", "running maximum and sum", log_softmax({Twist::online})},
        {"lse", "x - lse", log_softmax({Twist::by_lse})},

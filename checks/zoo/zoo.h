@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The zoo: kernels of the built-in ops with planted defects, and correct kernels that compute in other ways. It measures
-// ampcheck itself (`ampcheck audit zoo`). Each specimen is an op named <op>.<name>; `replay` and `check` find it by that name.
-// Defects are written from the public reports of their class, not from what the checks do with them.
+// The zoo: kernels of the built-in ops with planted defects, and correct kernels that compute in other ways. It
+// measures ampcheck itself (`ampcheck audit zoo`). Each specimen is an op named <op>.<name>; `replay` and `check` find
+// it by that name. Defects are written from the public reports of their class, not from what the checks do with them.
 #pragma once
 
 #include <array>
@@ -25,15 +25,15 @@ struct DefectClass {
 std::span<const DefectClass> defect_classes();
 
 struct Specimen {
-  OpDef op;             ///< of the built-in op: its contract and formula; the kernel is the specimen's
-  int defect_class = 0; ///< 0: a correct variant
-  std::string what;     ///< one line: what is wrong, or how the variant computes
-  std::string regime;   ///< where it is visible, in words; of a correct variant what could deceive a judge
+  OpDef op;                          ///< of the built-in op: its contract and formula; the kernel is the specimen's
+  int defect_class = 0;              ///< 0: a correct variant
+  std::string what;                  ///< one line: what is wrong, or how the variant computes
+  std::string regime;                ///< where it is visible, in words; of a correct variant what could deceive a judge
   Verdict due = Verdict::rounding;   ///< the verdict that names it exactly
   Verdict also = Verdict::rounding;  ///< another one that is right too; `due` if there is none
-  std::string cause;    ///< words of a right diagnosis, any of them, separated by |
-  std::vector<Dtype> dtypes;  ///< storage types in which the values or the memory are wrong
-  std::string equivalent;     ///< proof that the outputs are right everywhere, where that is so; empty otherwise
+  std::string cause;                 ///< words of a right diagnosis, any of them, separated by |
+  std::vector<Dtype> dtypes;         ///< storage types in which the values or the memory are wrong
+  std::string equivalent;            ///< proof that the outputs are right everywhere, where that is so; empty otherwise
 
   bool correct() const { return defect_class == 0; }
   const std::string& name() const { return op.signature.name; }

@@ -10,14 +10,25 @@
 
 namespace ampcheck::reference {
 
-BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches, Radii radii)
-    : graph_(graph), arithmetic_(std::move(arithmetic)), switches_(switches), radii_(radii), balls_(graph.nodes().size()),
-      given_(balls_.size(), 0), fresh_(balls_.size(), 0), wants_sum_(balls_.size(), 0), keep_(balls_.size(), 0),
-      varies_(balls_.size(), 0), constant_(balls_.size(), 0), targets_(std::move(targets)) {
+BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches,
+                             Radii radii)
+    : graph_(graph),
+      arithmetic_(std::move(arithmetic)),
+      switches_(switches),
+      radii_(radii),
+      balls_(graph.nodes().size()),
+      given_(balls_.size(), 0),
+      fresh_(balls_.size(), 0),
+      wants_sum_(balls_.size(), 0),
+      keep_(balls_.size(), 0),
+      varies_(balls_.size(), 0),
+      constant_(balls_.size(), 0),
+      targets_(std::move(targets)) {
   for (std::size_t id = 0; id < balls_.size(); ++id) {
     const Node& node = graph_.node(static_cast<int>(id));
-    constant_[id] = node.primitive != Primitive::input &&
-                    std::ranges::all_of(node.args, [&](int arg) { return constant_[static_cast<std::size_t>(arg)] != 0; });
+    constant_[id] = node.primitive != Primitive::input && std::ranges::all_of(node.args, [&](int arg) {
+                      return constant_[static_cast<std::size_t>(arg)] != 0;
+                    });
   }
   rows_ = plan_rows(graph_, need(targets_, false));
   if (radii_ == Radii::uniform) mark_sharp();
@@ -33,16 +44,17 @@ void BallEvaluator::mark_sums() {
     if (!needed[id]) continue;
     const Primitive p = nodes[id].primitive;
     const bool adds = p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
-    const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take || p == Primitive::own_adjoint ||
-                       p == Primitive::stored || p == Primitive::no_gradient;
+    const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take ||
+                       p == Primitive::own_adjoint || p == Primitive::stored || p == Primitive::no_gradient;
     if (!adds && !(moves && wants_sum_[id])) continue;
     const std::size_t count = p == Primitive::own_adjoint ? 1 : nodes[id].args.size();
     for (std::size_t k = 0; k < count; ++k) {
       const auto arg = static_cast<std::size_t>(nodes[id].args[k]);
       const Primitive q = nodes[arg].primitive;
-      const bool sum_like = q == Primitive::add || q == Primitive::sub || q == Primitive::sum || q == Primitive::put_add ||
-                            q == Primitive::matmul || q == Primitive::reshape || q == Primitive::neg || q == Primitive::take ||
-                            q == Primitive::own_adjoint || q == Primitive::stored || q == Primitive::no_gradient;
+      const bool sum_like = q == Primitive::add || q == Primitive::sub || q == Primitive::sum ||
+                            q == Primitive::put_add || q == Primitive::matmul || q == Primitive::reshape ||
+                            q == Primitive::neg || q == Primitive::take || q == Primitive::own_adjoint ||
+                            q == Primitive::stored || q == Primitive::no_gradient;
       if (sum_like) wants_sum_[arg] = 1;
     }
   }
@@ -61,7 +73,8 @@ Ball BallEvaluator::added_to(const Ball& part, std::span<const double> held) con
   out.flags = part.flags, out.replay = part.replay;
   for (std::int64_t i = 0; i < part.count(); ++i) {
     const double h = held[static_cast<std::size_t>(i)], v = part.v[i], r = part.r ? part.r[i] : 0.0, sum = v + h;
-    const double terms = part.terms ? part.terms[i] : (v != 0 || r != 0 ? 1.0 : 0.0), mass = part.mass ? part.mass[i] : std::fabs(v) + r;
+    const double terms = part.terms ? part.terms[i] : (v != 0 || r != 0 ? 1.0 : 0.0),
+                 mass = part.mass ? part.mass[i] : std::fabs(v) + r;
     const double base = part.base ? part.base[i] : r, grid = part.grid ? part.grid[i] : (r == 0 ? lowest_bit(v) : 0.0);
     const double chained = summation_radius(c, terms + 1, mass + std::fabs(h), base, std::fmin(grid, lowest_bit(h)));
     // A target whose sum has no state, or the sum first and what was held last.
@@ -80,7 +93,8 @@ void BallEvaluator::mark_sharp() {
   for (const Expr& target : targets_) {
     const Node* node = &graph_.node(target.id);
     int id = target.id;
-    while (node->primitive == Primitive::reshape || node->primitive == Primitive::own_adjoint || node->primitive == Primitive::stored)
+    while (node->primitive == Primitive::reshape || node->primitive == Primitive::own_adjoint ||
+           node->primitive == Primitive::stored)
       id = node->args[0], node = &graph_.node(id);
     sharp_[static_cast<std::size_t>(id)] = node->primitive == Primitive::mul;
   }
@@ -89,7 +103,8 @@ void BallEvaluator::mark_sharp() {
 void BallEvaluator::set(Expr leaf, std::span<const double> values, std::span<const double> radius) {
   const Node& node = graph_.node(leaf.id);
   if (static_cast<std::int64_t>(values.size()) != node.shape.count())
-    throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " + node.shape.str());
+    throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " +
+                node.shape.str());
   Ball ball;
   ball.shape = node.shape;
   ball.v = make_channel(ball.count());
@@ -105,7 +120,8 @@ void BallEvaluator::set(Expr leaf, std::span<const double> values, std::span<con
 void BallEvaluator::borrow(Expr leaf, std::span<const double> values, const Extremes& range) {
   const Node& node = graph_.node(leaf.id);
   if (static_cast<std::int64_t>(values.size()) != node.shape.count())
-    throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " + node.shape.str());
+    throw Error("[ball] values of '" + node.name + "', got " + std::to_string(values.size()) + ", want " +
+                node.shape.str());
   Ball ball;
   ball.shape = node.shape;
   ball.v = Channel(Channel(), const_cast<double*>(values.data()));  // nobody writes to a leaf
@@ -120,7 +136,8 @@ void widen_subnormals(Ball& ball) {
   const auto subnormal = [](double v) { return v != 0 && std::fabs(v) < kMinNormal; };
   if (!(ball.range.smallest < kMinNormal)) return;
   Channel wide = make_channel(ball.count());
-  for (std::int64_t i = 0; i < ball.count(); ++i) wide[i] = (ball.r ? ball.r[i] : 0.0) + (subnormal(ball.v[i]) ? std::fabs(ball.v[i]) : 0.0);
+  for (std::int64_t i = 0; i < ball.count(); ++i)
+    wide[i] = (ball.r ? ball.r[i] : 0.0) + (subnormal(ball.v[i]) ? std::fabs(ball.v[i]) : 0.0);
   ball.r = std::move(wide);
 }
 
@@ -136,7 +153,8 @@ void BallEvaluator::give(Expr leaf, Ball ball) {
   std::vector<char> stale(balls_.size(), 0);
   stale[id] = 1;
   for (std::size_t k = id + 1; k < balls_.size(); ++k)
-    for (const int arg : graph_.node(static_cast<int>(k)).args) stale[k] = static_cast<char>(stale[k] | stale[static_cast<std::size_t>(arg)]);
+    for (const int arg : graph_.node(static_cast<int>(k)).args)
+      stale[k] = static_cast<char>(stale[k] | stale[static_cast<std::size_t>(arg)]);
   for (std::size_t k = id + 1; k < balls_.size(); ++k)
     if (stale[k] && !given_[k]) fresh_[k] = 0;
   fresh_[id] = 1;
@@ -159,7 +177,8 @@ void complete(Ball& ball, bool full) {
     std::copy_n(ball.v.get(), n, ball.replay.get());
     std::fill_n(ball.up.get(), n, 0.0);
     std::fill_n(ball.down.get(), n, 0.0);
-    ball.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
+    ball.flags =
+        std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
   }
 }
 
@@ -167,7 +186,8 @@ Ball filled(const Shape& shape, const std::vector<std::int64_t>& values) {
   Ball ball;
   ball.shape = shape;
   ball.v = make_channel(ball.count());
-  for (std::size_t i = 0; i < values.size(); ++i) ball.v[static_cast<std::ptrdiff_t>(i)] = static_cast<double>(values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ball.v[static_cast<std::ptrdiff_t>(i)] = static_cast<double>(values[i]);
   return ball;
 }
 
@@ -179,7 +199,8 @@ bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& bal
     complete(out, true);
     out.replay = make_channel(ball.count());
     std::copy_n((ball.replay ? ball.replay : ball.v).get(), ball.count(), out.replay.get());
-    out.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(ball.count(), 1))]());
+    out.flags = std::shared_ptr<std::uint8_t[]>(
+        new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(ball.count(), 1))]());
     if (ball.flags) std::copy_n(ball.flags.get(), ball.count(), out.flags.get());
   }
   out.terms = out.mass = out.base = out.grid = nullptr;
@@ -188,7 +209,9 @@ bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& bal
   for (std::int64_t i = 0; i < ball.count(); ++i) {
     const double v = ball.v[i], r = ball.r ? ball.r[i] : 0.0, size = std::fabs(v) + r;
     const bool exact = r == 0 && rounded[static_cast<std::size_t>(i)] == v;
-    out.r[i] = exact ? 0.0 : settle(v, r + format.unit_roundoff() * size + (size < 2 * format.min_normal() ? eta_on * format.min_subnormal() : 0.0));
+    out.r[i] = exact ? 0.0
+                     : settle(v, r + format.unit_roundoff() * size +
+                                     (size < 2 * format.min_normal() ? eta_on * format.min_subnormal() : 0.0));
     if (size <= format.max_finite() || !std::isfinite(v)) continue;
     if (!full) return false;
     out.flags[i] = static_cast<std::uint8_t>(out.flags[i] | kOverflowed);
@@ -208,8 +231,11 @@ void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out)
     case Primitive::mul: out.chain_up = above(a) * above(*args[1]), out.chain_down = below(a) * below(*args[1]); break;
     case Primitive::square: out.chain_up = above(a) * above(a), out.chain_down = below(a) * below(a); break;
     case Primitive::div: out.chain_up = above(a) / below(*args[1]), out.chain_down = below(a) / above(*args[1]); break;
-    case Primitive::reshape: case Primitive::stored: case Primitive::own_adjoint: case Primitive::no_gradient: case Primitive::take:
-      out.chain_up = a.chain_up, out.chain_down = a.chain_down; break;
+    case Primitive::reshape:
+    case Primitive::stored:
+    case Primitive::own_adjoint:
+    case Primitive::no_gradient:
+    case Primitive::take: out.chain_up = a.chain_up, out.chain_down = a.chain_down; break;
     default: break;
   }
 }
@@ -229,7 +255,9 @@ RuleContext BallEvaluator::context_of(Primitive primitive) const {
   const double inflation = 1 + 0x1p-20, u = kFp32.unit_roundoff() * inflation;
   RuleContext c;
   c.u = off ? 0.0 : u;
-  c.u_sum = off || !switches_.summation ? 0.0 : (arithmetic_.accumulate_roundoff > 0 ? arithmetic_.accumulate_roundoff * inflation : u);
+  c.u_sum = off || !switches_.summation
+                ? 0.0
+                : (arithmetic_.accumulate_roundoff > 0 ? arithmetic_.accumulate_roundoff * inflation : u);
   c.eta = off ? 0.0 : (arithmetic_.flushes_subnormals ? kMinNormal : kMinSubnormal / 2) * inflation;
   c.flush = !off && arithmetic_.flushes_subnormals ? kMinNormal * inflation : 0.0;
   c.depth = arithmetic_.summation_depth;
@@ -253,7 +281,8 @@ bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ba
   return narrow && far_from_the_ends(out);
 }
 
-bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const {
+bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in,
+                            Ball& out) const {
   const bool wants = wants_sum_[id] != 0;
   if (radii_ == Radii::uniform) return compute_uniform(id, node, map, wants, sharp_[id] != 0, in, out);
   const RuleContext c = context_of(id);
@@ -272,12 +301,17 @@ bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::
     case Primitive::matmul: evaluate_matmul(c, node, *in[0], *in[1], full_, wants, out); break;
     case Primitive::take: evaluate_take(map, *in[0], full_, out); break;
     case Primitive::put_add: evaluate_put_add(c, map, *in[0], full_, wants, out); break;
-    case Primitive::reshape: case Primitive::own_adjoint: case Primitive::no_gradient: case Primitive::stored: case Primitive::stop_gradient:
+    case Primitive::reshape:
+    case Primitive::own_adjoint:
+    case Primitive::no_gradient:
+    case Primitive::stored:
+    case Primitive::stop_gradient:
       out = *in[0];
       out.shape = node.shape;
       if (node.primitive == Primitive::stop_gradient) out.r = out.terms = nullptr;
-      if (const auto saved = arithmetic_.saved.find(node.name);
-          node.primitive == Primitive::stored && saved != arithmetic_.saved.end() && saved->second->precision < kFp32.precision)
+      if (const auto saved = arithmetic_.saved.find(node.name); node.primitive == Primitive::stored &&
+                                                                saved != arithmetic_.saved.end() &&
+                                                                saved->second->precision < kFp32.precision)
         return round_stored(*saved->second, c.u == 0 ? 0.0 : 1.0, full_, out) && finish(node, in, out);
       return true;  // as tame as its operand
     default: evaluate_elementwise(c, node, in, full_, wants, out);

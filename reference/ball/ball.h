@@ -31,10 +31,10 @@ enum BallFlag : std::uint8_t {
 /// What the kernel declares about its arithmetic, as the rules need it.
 struct Arithmetic {
   MathSet math;
-  int summation_depth = 0;            ///< 0: any order
-  double accumulate_roundoff = 0;     ///< unit roundoff of the accumulator; 0: the compute type's
+  int summation_depth = 0;         ///< 0: any order
+  double accumulate_roundoff = 0;  ///< unit roundoff of the accumulator; 0: the compute type's
   bool flushes_subnormals = false;
-  bool one_pass = false;              ///< sums by running rescaling (online softmax, Welford): 4 (n-1) u
+  bool one_pass = false;                            ///< sums by running rescaling (online softmax, Welford): 4 (n-1) u
   std::map<std::string, const FloatFormat*> saved;  ///< formats of stored() intermediates; absent: the compute type
 };
 
@@ -57,8 +57,8 @@ struct Extremes {
   double grid = 0;    ///< a power of two of which every element is a multiple; 0: none is known
 };
 
-/// What bounds the radii of all elements (Radii::uniform): that of an element of value v is at most relative |v| + absolute.
-/// Where elements are sums (rule R3), such bounds of their state.
+/// What bounds the radii of all elements (Radii::uniform): that of an element of value v is at most relative |v| +
+/// absolute. Where elements are sums (rule R3), such bounds of their state.
 struct UniformRadius {
   double relative = 0, absolute = 0;
   bool chained = false;  ///< otherwise each element is one term
@@ -73,13 +73,13 @@ enum class Radii { each, uniform };
 struct Ball {
   Shape shape;
   Channel v, r;
-  Channel terms, mass, base, grid;  ///< rule R3: n', S, radius without own summation, lowest set bit (0: none)
-  Channel replay, up, down;         ///< full mode: fp32 replay, product chain above and below 1 (rule R4)
+  Channel terms, mass, base, grid;        ///< rule R3: n', S, radius without own summation, lowest set bit (0: none)
+  Channel replay, up, down;               ///< full mode: fp32 replay, product chain above and below 1 (rule R4)
   std::shared_ptr<std::uint8_t[]> flags;  ///< full mode: BallFlag
   Extremes range;
-  bool narrow = false;                    ///< every radius is known to be finite
-  double chain_up = 1, chain_down = 1;    ///< tensor-wide bounds of the product chain, plain mode
-  UniformRadius all;                      ///< Radii::uniform: instead of r, terms, mass and base; r where it is a sharper absolute part
+  bool narrow = false;                  ///< every radius is known to be finite
+  double chain_up = 1, chain_down = 1;  ///< tensor-wide bounds of the product chain, plain mode
+  UniformRadius all;  ///< Radii::uniform: instead of r, terms, mass and base; r where it is a sharper absolute part
   std::int64_t count() const { return shape.count(); }
 };
 
@@ -113,9 +113,11 @@ struct MapPart {
 class BallEvaluator {
  public:
   /// Uniform radii serve streams alone, and where the rules decide by element they give up.
-  BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches = {}, Radii radii = Radii::each);
+  BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vector<Expr> targets, Switches switches = {},
+                Radii radii = Radii::each);
 
-  /// Gives a leaf (or a stored node, which then counts as given) its exact values. Radius zero unless `radius` is given.
+  /// Gives a leaf (or a stored node, which then counts as given) its exact values. Radius zero unless `radius` is
+  /// given.
   void set(Expr leaf, std::span<const double> values, std::span<const double> radius = {});
   /// As set(), without a copy: the values stay where they are and must outlive their use.
   void borrow(Expr leaf, std::span<const double> values) { borrow(leaf, values, extremes_of(values)); }
@@ -133,16 +135,18 @@ class BallEvaluator {
   void run(const std::vector<Expr>& targets);
   /// As run(), but goes over the rows in blocks that stay in cache and hands each target over part by part instead of
   /// keeping it. `rows`: evaluates these of rows() alone, where the targets allow it (needs_all_rows() is false).
-  /// `elements`: of each of these rows some elements alone, one a part, where takes_elements(); the last steps go by them.
-  /// False where the plain mode does not hold: then no part counts, and run() is to be used.
-  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr, const RowElements* elements = nullptr);
-  /// Whether a stream may go by elements: targets are matrices of one shape whose rows follow from their own row alone, and nothing is moved.
+  /// `elements`: of each of these rows some elements alone, one a part, where takes_elements(); the last steps go by
+  /// them. False where the plain mode does not hold: then no part counts, and run() is to be used.
+  bool stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows = nullptr,
+              const RowElements* elements = nullptr);
+  /// Whether a stream may go by elements: targets are matrices of one shape whose rows follow from their own row alone,
+  /// and nothing is moved.
   bool takes_elements(const std::vector<Expr>& targets) const;
-  /// Radii::uniform, inside a sink: a bound of the radius of element `at` of the part that is handed over, from that element's own
-  /// operands: as far back as it takes to pass `enough` (null: nothing does), or as they are at hand.
+  /// Radii::uniform, inside a sink: a bound of the radius of element `at` of the part that is handed over, from that
+  /// element's own operands: as far back as it takes to pass `enough` (null: nothing does), or as they are at hand.
   double radius_at(Expr target, std::int64_t at, const RadiusTest& enough) const;
-  /// The balls of some elements of a target of one axis that is a sum over rows, evaluated from these columns of the leaves alone. Nothing where
-  /// its columns do not follow from their own.
+  /// The balls of some elements of a target of one axis that is a sum over rows, evaluated from these columns of the
+  /// leaves alone. Nothing where its columns do not follow from their own.
   std::optional<Ball> columns(Expr target, std::span<const std::int64_t> columns) const;
   /// Takes over, without a copy, what another evaluator of this graph and these inputs keeps of moved leaves (unfolded
   /// images, gathered rows): such elements are exact under any radii.
@@ -165,14 +169,16 @@ class BallEvaluator {
  private:
   std::vector<char> need(const std::vector<Expr>& wanted, bool stop_at_fresh) const;
   RuleContext context_of(Primitive primitive) const;
-  /// That of the node: what follows from constants and integers alone is computed in fp32 whatever the contract says of sums.
+  /// That of the node: what follows from constants and integers alone is computed in fp32 whatever the contract says of
+  /// sums.
   RuleContext context_of(std::size_t id) const;
   /// These return false where a node comes too near the ends of the range for the plain mode.
   bool evaluate(const std::vector<char>& needed);
   bool compute_whole(std::size_t id);
   /// `node` may be a part's; `id` is the graph's.
   bool compute(std::size_t id, const Node& node, MapPart map, std::span<const Ball* const> in, Ball& out) const;
-  bool compute_uniform(std::size_t id, const Node& node, MapPart map, bool wants_sum, bool sharp, std::span<const Ball* const> in, Ball& out) const;
+  bool compute_uniform(std::size_t id, const Node& node, MapPart map, bool wants_sum, bool sharp,
+                       std::span<const Ball* const> in, Ball& out) const;
   bool finish_uniform(const Node& node, std::span<const Ball* const> in, Ball& out) const;
   void mark_sharp();
   bool finish(const Node& node, std::span<const Ball* const> in, Ball& out) const;
@@ -190,7 +196,7 @@ class BallEvaluator {
   std::vector<Ball> balls_;
   std::vector<char> given_, fresh_, wants_sum_, keep_, varies_;
   std::vector<char> constant_;  ///< follows from constants, extents, attributes and integers alone
-  std::vector<char> sharp_;  ///< Radii::uniform: products that targets are
+  std::vector<char> sharp_;     ///< Radii::uniform: products that targets are
   std::vector<Expr> targets_;
   RowPlan rows_;
   bool full_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hot loops of the ball rules (R1-R8, R10), compiled once per SIMD target and chosen at run time: one short loop per
-// primitive over blocks of unit stride, so that it vectorises. No contraction: the same bits at every width.
+// The hot loops of the ball rules (R1-R8, R10), compiled once per SIMD target and chosen at run time: one short loop
+// per primitive over blocks of unit stride, so that it vectorises. No contraction: the same bits at every width.
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -25,15 +25,15 @@ namespace {
 
 using In = std::span<const BlockIn>;
 
-// The rules select instead of branching (& and |, not && and ||), and their constants and pointers are known not to alias:
-// otherwise the loops do not vectorise.
+// The rules select instead of branching (& and |, not && and ||), and their constants and pointers are known not to
+// alias: otherwise the loops do not vectorise.
 
 /// Applies a scalar rule (context, a, ra, b, rb, v, r) to a block.
 template <class Rule>
 void unary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
   const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r;
-  double *__restrict__ v = out.v, *__restrict__ r = out.r;
+  const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r;
+  double* __restrict__ v = out.v, * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], v[i], r[i]);
 }
 
@@ -41,11 +41,12 @@ template <class Rule>
 void binary(const RuleContext& context, int n, In in, BlockOut out, Rule rule) {
   const RuleContext c = context;
   const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ b = in[1].v, *__restrict__ rb = in[1].r;
-  double *__restrict__ v = out.v, *__restrict__ r = out.r;
+  double* __restrict__ v = out.v, * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) rule(c, a[i], ra[i], b[i], rb[i], v[i], r[i]);
 }
 
-/// r of a sum of two: exact where TwoSum leaves no error and the result is representable; x + exact zero rounds nothing.
+/// r of a sum of two: exact where TwoSum leaves no error and the result is representable; x + exact zero rounds
+/// nothing.
 inline void add_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
   const double sum = a + b, part = sum - a;
   const double error = (a - (sum - part)) + (b - part), in = ra + rb;
@@ -77,7 +78,7 @@ inline void div_rule(const RuleContext& c, double a, double ra, double b, double
   double radius = in + 2 * c.u * size + (size < 2 * kMinNormal ? 2 * c.eta : 0.0);
   radius = (rb == 0) & power_of_two(b) & (std::fabs(quotient) - in >= kMinNormal) ? in : radius;
   radius = (a == 0) & (ra == 0) & (low > 0) ? 0.0 : radius;  // 0/0 where the divisor's ball meets zero
-  radius = (rb == 0) & (b == 0) ? 0.0 : radius;  // a pole met exactly: judged by class
+  radius = (rb == 0) & (b == 0) ? 0.0 : radius;              // a pole met exactly: judged by class
   v = quotient;
   r = radius;
 }
@@ -88,8 +89,8 @@ inline double function_radius(const RuleContext& c, double ulps, double v, doubl
   return in + 2 * ulps * c.u * size + (size < 2 * kMinNormal ? 2 * ulps * c.eta : 0.0);
 }
 
-/// Supremum of |f(x) - f(a)| over the ball for a small radius is slope * ra with the slope's supremum; a wide ball takes
-/// the two ends. `slope` may be loose by a second-order term only.
+/// Supremum of |f(x) - f(a)| over the ball for a small radius is slope * ra with the slope's supremum; a wide ball
+/// takes the two ends. `slope` may be loose by a second-order term only.
 template <class Function, class Slope>
 void monotone(const RuleContext& c, double ulps, int n, In in, BlockOut out, double exact_at, Function f, Slope slope) {
   const double *a = in[0].v, *ra = in[0].r;
@@ -107,7 +108,7 @@ void monotone(const RuleContext& c, double ulps, int n, In in, BlockOut out, dou
 void exp_rule(const RuleContext& context, int n, In in, BlockOut out) {
   vector_exp(in[0].v, out.v, n);
   const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ v = out.v;
+  const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r, * __restrict__ v = out.v;
   double* __restrict__ r = out.r;
   int wide = 0;
   for (int i = 0; i < n; ++i) {  // |e^(a+r) - e^a| = e^a expm1(r) <= e^a (r + r^2) for r <= 1
@@ -140,8 +141,8 @@ void log1p_rule(const RuleContext& c, int n, In in, BlockOut out) {
 void erf_rule(const RuleContext& context, int n, In in, BlockOut out, bool complement) {
   std::array<double, kBlock> near{}, slope{};
   const RuleContext c = context;
-  const double *__restrict__ a = in[0].v, *__restrict__ ra = in[0].r, *__restrict__ bell = slope.data(), *__restrict__ v = out.v;
-  double *__restrict__ nearest = near.data(), *__restrict__ r = out.r;
+  const double* __restrict__ a = in[0].v, * __restrict__ ra = in[0].r, * __restrict__ bell = slope.data(), * __restrict__ v = out.v;
+  double* __restrict__ nearest = near.data(), * __restrict__ r = out.r;
   for (int i = 0; i < n; ++i) {
     const double gap = std::fabs(a[i]) - ra[i], least = gap > 0 ? gap : 0.0;
     nearest[i] = -least * least;
@@ -210,11 +211,13 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
   switch (primitive) {
     case Primitive::add: return binary(c, n, in, out, add_rule);
     case Primitive::sub:
-      return binary(c, n, in, out, [](const RuleContext& k, double a, double ra, double b, double rb, double& v, double& r) {
-        add_rule(k, a, ra, -b, rb, v, r);
-      });
+      return binary(c, n, in, out,
+                    [](const RuleContext& k, double a, double ra, double b, double rb, double& v, double& r) {
+                      add_rule(k, a, ra, -b, rb, v, r);
+                    });
     case Primitive::neg:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) { v = -a, r = ra; });
+      return unary(c, n, in, out,
+                   [](const RuleContext&, double a, double ra, double& v, double& r) { v = -a, r = ra; });
     case Primitive::mul: return binary(c, n, in, out, mul_rule);
     case Primitive::square:
       return unary(c, n, in, out, [](const RuleContext& k, double a, double ra, double& v, double& r) {
@@ -227,21 +230,24 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
     case Primitive::exp: return exp_rule(c, n, in, out);
     case Primitive::expm1:
       vector_expm1(in[0].v, out.v, n);
-      return monotone(c, c.math.expm1, n, in, out, 0.0, [](double x) { return std::expm1(x); },
-                      [](double, double ra, double y) { return (y + 1) * (ra + ra * ra); });
+      return monotone(
+          c, c.math.expm1, n, in, out, 0.0, [](double x) { return std::expm1(x); },
+          [](double, double ra, double y) { return (y + 1) * (ra + ra * ra); });
     case Primitive::log: return log_rule(c, n, in, out);
     case Primitive::log1p: return log1p_rule(c, n, in, out);
     case Primitive::tanh:
       vector_tanh(in[0].v, out.v, n);
-      return monotone(c, c.math.tanh, n, in, out, 0.0, [](double x) { return std::tanh(x); },
-                      [](double, double ra, double y) { return ((1 - y) * (1 + y) + 2 * ra) * ra; });
+      return monotone(
+          c, c.math.tanh, n, in, out, 0.0, [](double x) { return std::tanh(x); },
+          [](double, double ra, double y) { return ((1 - y) * (1 + y) + 2 * ra) * ra; });
     case Primitive::erf: return erf_rule(c, n, in, out, false);
     case Primitive::erfc: return erf_rule(c, n, in, out, true);
     case Primitive::sqrt: return unary(c, n, in, out, sqrt_rule);
     case Primitive::rsqrt: return unary(c, n, in, out, rsqrt_rule);
     case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
     case Primitive::abs:
-      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) { v = std::fabs(a), r = ra; });
+      return unary(c, n, in, out,
+                   [](const RuleContext&, double a, double ra, double& v, double& r) { v = std::fabs(a), r = ra; });
     case Primitive::sign:
       return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
         const bool crosses = ra > 0 && std::fabs(a) <= ra;
@@ -249,24 +255,28 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
         r = crosses ? 1.0 : 0.0;
       });
     case Primitive::less:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        straddle(a + ra < b - rb, !(a - ra < b + rb), v, r);
-      });
+      return binary(c, n, in, out,
+                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+                      straddle(a + ra < b - rb, !(a - ra < b + rb), v, r);
+                    });
     case Primitive::less_equal:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        straddle(a + ra <= b - rb, !(a - ra <= b + rb), v, r);
-      });
+      return binary(c, n, in, out,
+                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+                      straddle(a + ra <= b - rb, !(a - ra <= b + rb), v, r);
+                    });
     case Primitive::equal:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        straddle(a == b && ra + rb == 0, !(std::fabs(a - b) <= ra + rb), v, r);
-      });
+      return binary(c, n, in, out,
+                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+                      straddle(a == b && ra + rb == 0, !(std::fabs(a - b) <= ra + rb), v, r);
+                    });
     case Primitive::where: return where_rule(n, in, out);
     case Primitive::maximum:
-      return binary(c, n, in, out, [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
-        const double low = std::fmax(a - ra, b - rb), high = std::fmax(a + ra, b + rb);
-        v = a > b || a != a ? a : b;
-        r = std::fmax(high - v, v - low);
-      });
+      return binary(c, n, in, out,
+                    [](const RuleContext&, double a, double ra, double b, double rb, double& v, double& r) {
+                      const double low = std::fmax(a - ra, b - rb), high = std::fmax(a + ra, b + rb);
+                      v = a > b || a != a ? a : b;
+                      r = std::fmax(high - v, v - low);
+                    });
     default: throw Error(std::string("[ball] no elementwise rule for ") + name(primitive));
   }
 }
@@ -325,7 +335,7 @@ void AddTerms(const SumsIn& x, std::int64_t n, const SumsOut& s) {
 /// Radii of sums from their states; where a sum has two terms or fewer, the radius stays.
 void SettleChain(const RuleContext& context, int n, const double* v_in, const SumsOut& s, double* r_out) {
   const RuleContext c = context;
-  const double *__restrict__ v = v_in, *__restrict__ terms = s.terms, *__restrict__ mass = s.mass, *__restrict__ base = s.base;
+  const double* __restrict__ v = v_in, * __restrict__ terms = s.terms, * __restrict__ mass = s.mass, * __restrict__ base = s.base;
   const double* __restrict__ grid = s.grid;
   double* __restrict__ r = r_out;
   for (int i = 0; i < n; ++i) {
@@ -361,14 +371,17 @@ HWY_INLINE void sum_chains(const double* v, const double* r, std::int64_t n, Sum
   }
   for (int k = 0; k < 8; ++k) {
     const int j = k / kLanes, lane = k % kLanes;
-    out.value += a[j][lane], out.mass += m[j][lane], out.base += b[j][lane], out.terms += static_cast<double>(-t[j][lane]);
+    out.value += a[j][lane], out.mass += m[j][lane], out.base += b[j][lane],
+        out.terms += static_cast<double>(-t[j][lane]);
   }
   out.mass += out.base;
 }
 
 void SumRun(const double* v, const double* r, std::int64_t n, SumState& out) {
-  if (r != nullptr) sum_chains<true>(v, r, n, out);
-  else sum_chains<false>(v, nullptr, n, out);
+  if (r != nullptr)
+    sum_chains<true>(v, r, n, out);
+  else
+    sum_chains<false>(v, nullptr, n, out);
 }
 
 constexpr std::int64_t kInfinite = 0x7ff0000000000000;
@@ -400,9 +413,10 @@ HWY_INLINE Extremes seen_by(const double* x, std::int64_t n) {
 
 bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
   const Extremes seen = seen_by<Eyes>(v, n);
-  out.finite = seen.finite, out.largest = seen.largest, out.smallest = seen.smallest, out.zero = seen.zero;  // the grid stays
+  out.finite = seen.finite, out.largest = seen.largest, out.smallest = seen.smallest,
+  out.zero = seen.zero;                               // the grid stays
   if (out.smallest == kInfinity) out.smallest = 1.0;  // none is neither zero nor infinite
-  if (!out.finite)  // the largest may be infinite, and NaN is none
+  if (!out.finite)                                    // the largest may be infinite, and NaN is none
     for (std::int64_t k = 0; k < n; ++k) out.largest = std::max(out.largest, std::fabs(v[k]));
   const Extremes radii = seen_by<OneEye>(r, r != nullptr ? n : 0);
   return radii.finite && radii.largest < 0x1p100;
@@ -448,7 +462,9 @@ void add_terms(const SumsIn& x, std::int64_t n, const SumsOut& sums) { HWY_DYNAM
 void settle_chain(const RuleContext& context, int n, const double* v, const SumsOut& sums, double* r) {
   HWY_DYNAMIC_DISPATCH(SettleChain)(context, n, v, sums, r);
 }
-void sum_run(const double* v, const double* r, std::int64_t n, SumState& out) { HWY_DYNAMIC_DISPATCH(SumRun)(v, r, n, out); }
+void sum_run(const double* v, const double* r, std::int64_t n, SumState& out) {
+  HWY_DYNAMIC_DISPATCH(SumRun)(v, r, n, out);
+}
 double lowest_bit(const double* v, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(LowestBit)(v, n); }
 Extremes extremes_of(std::span<const double> values) {
   Extremes out;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some columns alone: of a sum over rows whose terms follow, element by element, from leaves, a column needs that column of the leaves.
+// Some columns alone: of a sum over rows whose terms follow, element by element, from leaves, a column needs that
+// column of the leaves.
 #include <algorithm>
 
 #include "reference/ball/ball.h"
@@ -30,7 +31,8 @@ class ColumnGraph {
     }
     Node out = node;
     out.adjoint = nullptr, out.shape = narrowed(node.shape);
-    if (node.primitive == Primitive::own_adjoint) out.primitive = Primitive::reshape, out.args.resize(1);  // what else it takes is of its adjoint
+    if (node.primitive == Primitive::own_adjoint)
+      out.primitive = Primitive::reshape, out.args.resize(1);  // what else it takes is of its adjoint
     if (!keeps_columns(out.primitive, node)) return -1;
     for (int& arg : out.args)
       if (arg = take(arg); arg < 0) return -1;
@@ -38,7 +40,9 @@ class ColumnGraph {
   }
 
  private:
-  bool by_columns(const Shape& shape) const { return shape.count() == 1 || shape.last() == 1 || shape.last() == width_; }
+  bool by_columns(const Shape& shape) const {
+    return shape.count() == 1 || shape.last() == 1 || shape.last() == width_;
+  }
   Shape narrowed(Shape shape) const {
     if (shape.count() != 1 && shape.last() == width_) shape[shape.rank - 1] = columns_;
     return shape;
@@ -59,7 +63,8 @@ class ColumnGraph {
 };
 
 /// These columns of all rows of `width`.
-std::vector<double> gathered(const double* values, std::int64_t count, std::int64_t width, std::span<const std::int64_t> columns) {
+std::vector<double> gathered(const double* values, std::int64_t count, std::int64_t width,
+                             std::span<const std::int64_t> columns) {
   std::vector<double> out;
   for (std::int64_t row = 0; row < count; row += width)
     for (const std::int64_t column : columns) out.push_back(values[row + column]);
@@ -80,7 +85,8 @@ std::optional<Ball> BallEvaluator::columns(Expr target, std::span<const std::int
     const Ball& ball = balls_[leaf];
     const bool whole = ball.count() == here.shape().count();
     const auto values = [&](const Channel& channel) {
-      return whole ? std::vector<double>(channel.get(), channel.get() + ball.count()) : gathered(channel.get(), ball.count(), width, columns);
+      return whole ? std::vector<double>(channel.get(), channel.get() + ball.count())
+                   : gathered(channel.get(), ball.count(), width, columns);
     };
     balls.set(here, values(ball.v), ball.r ? values(ball.r) : std::vector<double>());
   }

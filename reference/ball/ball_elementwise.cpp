@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementwise rules (R1, R4-R8, R10): one short loop per primitive over blocks of unit stride, so that it vectorises.
+// The elementwise rules (R1, R4-R8, R10): one short loop per primitive over blocks of unit stride, so that it
+// vectorises.
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -52,8 +53,12 @@ Factors factors(const BlockIn& in, int i) {
   return in.up[i] > 0 ? Factors{in.up[i], in.down[i]} : Factors{std::fmax(1.0, size), std::fmin(1.0, size)};
 }
 
-bool compares(Primitive p) { return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::sign; }
-bool has_pole(Primitive p) { return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt; }
+bool compares(Primitive p) {
+  return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::sign;
+}
+bool has_pole(Primitive p) {
+  return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt;
+}
 
 /// Product chains (R4) and range flags (R9) of one block; runs after the value and radius are there.
 void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
@@ -91,9 +96,11 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
     // A choice between numbers that may be out of range, and what it chooses.
     unknown |= compares(primitive) && (flags & kLeftRange);
     unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
-    // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be zero.
+    // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be
+    // zero.
     const BlockIn& last = in.back();
-    if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive)) flags |= kLeftRange, unknown = true;
+    if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive))
+      flags |= kLeftRange, unknown = true;
     out.r[i] = settle(out.v[i], out.r[i]);
     out.f[i] = unknown ? std::numeric_limits<double>::quiet_NaN() : replay(primitive, x);
     out.flags[i] = flags;
@@ -137,11 +144,14 @@ struct Stage {
 };
 alignas(64) const std::array<double, kBlock> kZeros{};
 
-const double* stage(const Channel& channel, std::int64_t at, std::int64_t stride, int n, std::array<double, kBlock>& room) {
+const double* stage(const Channel& channel, std::int64_t at, std::int64_t stride, int n,
+                    std::array<double, kBlock>& room) {
   if (!channel) return kZeros.data();
   if (stride == 1 || n == 1) return channel.get() + at;
-  if (stride == 0) std::fill_n(room.begin(), n, channel[at]);
-  else for (int i = 0; i < n; ++i) room[static_cast<std::size_t>(i)] = channel[at + i * stride];
+  if (stride == 0)
+    std::fill_n(room.begin(), n, channel[at]);
+  else
+    for (int i = 0; i < n; ++i) room[static_cast<std::size_t>(i)] = channel[at + i * stride];
   return room.data();
 }
 
@@ -169,16 +179,20 @@ void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at
     std::array<double, kBlock> room[4];
   } own;
   // Straight into the result where it is kept.
-  const SumsOut state = keep ? SumsOut{nullptr, out.terms.get() + at, out.mass.get() + at, out.base.get() + at, out.grid.get() + at}
-                             : SumsOut{nullptr, own.terms.data(), own.mass.data(), own.base.data(), own.grid.data()};
+  const SumsOut state =
+      keep ? SumsOut{nullptr, out.terms.get() + at, out.mass.get() + at, out.base.get() + at, out.grid.get() + at}
+           : SumsOut{nullptr, own.terms.data(), own.mass.data(), own.base.data(), own.grid.data()};
   for (double* const sum : {state.terms, state.mass, state.base}) std::fill_n(sum, n, 0.0);
   std::fill_n(state.grid, n, kInfinity);
   for (std::size_t k = 0; k < args.size(); ++k) {
     const Ball& x = *args[k];
     SumsIn from{in[k].v, in[k].r, nullptr, nullptr, nullptr, nullptr};
     if (x.terms) {
-      const auto channel = [&](const Channel& c, std::size_t room) { return stage(c, offset[k], stride[k], n, own.room[room]); };
-      from.terms = channel(x.terms, 0), from.mass = channel(x.mass, 1), from.base = channel(x.base, 2), from.grid = channel(x.grid, 3);
+      const auto channel = [&](const Channel& c, std::size_t room) {
+        return stage(c, offset[k], stride[k], n, own.room[room]);
+      };
+      from.terms = channel(x.terms, 0), from.mass = channel(x.mass, 1), from.base = channel(x.base, 2),
+      from.grid = channel(x.grid, 3);
     }
     add_terms(from, n, state);
   }
@@ -190,8 +204,10 @@ void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at
 
 void evaluate_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> args, bool full,
                           bool wants_sum, Ball& out) {
-  const bool sums = node.primitive == Primitive::add || node.primitive == Primitive::sub || node.primitive == Primitive::neg;
-  const bool chained = sums && (wants_sum || std::any_of(args.begin(), args.end(), [](const Ball* b) { return b->terms != nullptr; }));
+  const bool sums =
+      node.primitive == Primitive::add || node.primitive == Primitive::sub || node.primitive == Primitive::neg;
+  const bool chained =
+      sums && (wants_sum || std::any_of(args.begin(), args.end(), [](const Ball* b) { return b->terms != nullptr; }));
   allocate(out, full, chained && wants_sum);
   const BroadcastPlan plan = broadcast_plan(out.shape, args);
   const std::int64_t inner = plan.rank ? plan.extent[plan.rank - 1] : 1;

@@ -52,10 +52,14 @@ Matrix part(const Operand& o, Of of, std::int64_t k0, std::int64_t n) {
 /// out += a b of one part of the summed axis.
 template <class A, class B>
 void add_product(const A& a, bool ta, const B& b, bool tb, Eigen::Ref<Matrix> out) {
-  if (ta && tb) out.noalias() += a.transpose() * b.transpose();
-  else if (ta) out.noalias() += a.transpose() * b;
-  else if (tb) out.noalias() += a * b.transpose();
-  else out.noalias() += a * b;
+  if (ta && tb)
+    out.noalias() += a.transpose() * b.transpose();
+  else if (ta)
+    out.noalias() += a.transpose() * b;
+  else if (tb)
+    out.noalias() += a * b.transpose();
+  else
+    out.noalias() += a * b;
 }
 
 constexpr std::int64_t kPart = std::int64_t{1} << 19;  ///< about the numbers of both operands that are copied at a time
@@ -66,8 +70,10 @@ void product(const Operand& a, const Operand& b, Of of, std::int64_t k, Eigen::R
   const std::int64_t step = std::max<std::int64_t>(256, kPart / std::max<std::int64_t>(out.rows() + out.cols(), 1));
   for (std::int64_t k0 = 0; k0 < k; k0 += step) {
     const std::int64_t n = std::min(step, k - k0);
-    if (of == Of::values) add_product(cut(a, a.v, k0, n), a.transposed, cut(b, b.v, k0, n), b.transposed, out);
-    else add_product(part(a, of, k0, n), a.transposed, part(b, of, k0, n), b.transposed, out);
+    if (of == Of::values)
+      add_product(cut(a, a.v, k0, n), a.transposed, cut(b, b.v, k0, n), b.transposed, out);
+    else
+      add_product(part(a, of, k0, n), a.transposed, part(b, of, k0, n), b.transposed, out);
   }
 }
 
@@ -75,8 +81,9 @@ void product(const Operand& a, const Operand& b, Of of, std::int64_t k, Eigen::R
 bool many_zeros(const Operand& x) { return x.zeros * 8 > x.v.size(); }
 
 /// Flags and replay of one batch (rule R9).
-void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int64_t at_b, const Node& node, const Eigen::Map<Matrix>& mass,
-                      std::int64_t n, std::int64_t k, std::int64_t m, std::int64_t at, Ball& out) {
+void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int64_t at_b, const Node& node,
+                      const Eigen::Map<Matrix>& mass, std::int64_t n, std::int64_t k, std::int64_t m, std::int64_t at,
+                      Ball& out) {
   const std::int64_t ai = node.transpose_a ? 1 : k, ak = node.transpose_a ? n : 1;
   const std::int64_t bk = node.transpose_b ? 1 : m, bj = node.transpose_b ? k : 1;
   for (std::int64_t i = 0; i < n; ++i)
@@ -108,7 +115,8 @@ void range_of_product(const Ball& a, std::int64_t at_a, const Ball& b, std::int6
 /// Largest norm of the vectors that an operand brings into the products.
 double largest_norm(const Operand& o) {
   const auto squares = o.v.array().square();
-  const double most = o.v.size() == 0 ? 0.0 : (o.sums_rows ? squares.colwise().sum().maxCoeff() : squares.rowwise().sum().maxCoeff());
+  const double most =
+      o.v.size() == 0 ? 0.0 : (o.sums_rows ? squares.colwise().sum().maxCoeff() : squares.rowwise().sum().maxCoeff());
   return std::sqrt(most) * (1 + 0x1p-40);
 }
 
@@ -172,7 +180,8 @@ void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, cons
       if (!exact_products && !on_grid && s > 0) base += c.u * s + t * underflow;
       if (!(base == base)) base = kInfinity;
       out.r[at + i] = settle(out.v[at + i], summation_radius(c, t, s, base, on_grid ? grid : 0.0));
-      if (wants_sum) out.terms[at + i] = t, out.mass[at + i] = s, out.base[at + i] = base, out.grid[at + i] = on_grid ? grid : 0.0;
+      if (wants_sum)
+        out.terms[at + i] = t, out.mass[at + i] = s, out.base[at + i] = base, out.grid[at + i] = on_grid ? grid : 0.0;
     }
     if (full) range_of_product(a, at_a, b, at_b, node, mass, n, k, m, at, out);
   }

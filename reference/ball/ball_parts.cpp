@@ -7,10 +7,13 @@ namespace ampcheck::reference {
 
 namespace {
 
-Channel at(const Channel& channel, std::int64_t first) { return channel ? Channel(channel, channel.get() + first) : nullptr; }
+Channel at(const Channel& channel, std::int64_t first) {
+  return channel ? Channel(channel, channel.get() + first) : nullptr;
+}
 
 UniformRadius widest(const UniformRadius& a, const UniformRadius& b) {
-  return {std::max(a.relative, b.relative), std::max(a.absolute, b.absolute), a.chained || b.chained, std::max(a.terms, b.terms), std::max(a.mass, b.mass), std::max(a.base, b.base)};
+  return {std::max(a.relative, b.relative), std::max(a.absolute, b.absolute), a.chained || b.chained,
+          std::max(a.terms, b.terms),       std::max(a.mass, b.mass),         std::max(a.base, b.base)};
 }
 
 /// A ball of other elements: `copy` takes them from each of the channels that there are.
@@ -32,7 +35,8 @@ Ball part_of(const Ball& ball, const Shape& shape, std::int64_t first) {
   Ball part;
   part.shape = shape;
   part.v = at(ball.v, first), part.r = at(ball.r, first);
-  part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first), part.grid = at(ball.grid, first);
+  part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first),
+  part.grid = at(ball.grid, first);
   part.all = ball.all;
   part.range = ball.range, part.narrow = ball.narrow, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
   return part;
@@ -59,7 +63,8 @@ void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) 
 
 Ball rows_of(const Ball& ball, const Shape& shape, std::int64_t width, std::span<const std::int64_t> rows) {
   return gathered(ball, shape, [&](const double* from, double* to) {
-    for (std::size_t k = 0; k < rows.size(); ++k) std::copy_n(from + rows[k] * width, width, to + static_cast<std::ptrdiff_t>(k) * width);
+    for (std::size_t k = 0; k < rows.size(); ++k)
+      std::copy_n(from + rows[k] * width, width, to + static_cast<std::ptrdiff_t>(k) * width);
   });
 }
 
@@ -69,7 +74,8 @@ PickedElements elements_of_rows(const RowElements& all, std::span<const std::int
   for (const std::int64_t row : rows) out.most = std::max(out.most, std::ssize(all.at(row)));
   for (const std::int64_t row : rows) {
     const std::vector<std::int64_t>& of_row = all.at(row);
-    for (std::int64_t i = 0; i < out.most; ++i) out.at.push_back(of_row[static_cast<std::size_t>(std::min(i, std::ssize(of_row) - 1))]);
+    for (std::int64_t i = 0; i < out.most; ++i)
+      out.at.push_back(of_row[static_cast<std::size_t>(std::min(i, std::ssize(of_row) - 1))]);
   }
   return out;
 }
@@ -78,7 +84,8 @@ Ball elements_of(const Ball& ball, std::int64_t width, const PickedElements& pic
   const std::int64_t step = ball.count() == width ? 0 : width;
   return gathered(ball, Shape{picked.rows, picked.most}, [&](const double* from, double* to) {
     for (std::int64_t row = 0, i = 0; row < picked.rows; ++row)
-      for (std::int64_t k = 0; k < picked.most; ++k, ++i) to[i] = from[row * step + picked.at[static_cast<std::size_t>(i)]];
+      for (std::int64_t k = 0; k < picked.most; ++k, ++i)
+        to[i] = from[row * step + picked.at[static_cast<std::size_t>(i)]];
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of balls: cut out of a whole without a copy, gathered from rows or elements that stand alone, put together again.
+// Parts of balls: cut out of a whole without a copy, gathered from rows or elements that stand alone, put together
+// again.
 #pragma once
 
 #include <span>

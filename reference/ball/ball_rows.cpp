@@ -13,14 +13,17 @@ namespace {
 
 /// Whether each element follows from one of each operand by a rule of element_result().
 bool elementwise(Primitive p) {
-  return p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul || p == Primitive::square || p == Primitive::div ||
-         p == Primitive::exp || p == Primitive::expm1 || p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sigmoid || p == Primitive::abs ||
-         p == Primitive::where || p == Primitive::maximum || p == Primitive::erf || p == Primitive::log || p == Primitive::log1p;
+  return p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul ||
+         p == Primitive::square || p == Primitive::div || p == Primitive::exp || p == Primitive::expm1 ||
+         p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sigmoid ||
+         p == Primitive::abs || p == Primitive::where || p == Primitive::maximum || p == Primitive::erf ||
+         p == Primitive::log || p == Primitive::log1p;
 }
 
 /// What computing a node takes: the adjoint rule is the only part that is dear to copy.
 Node without_adjoint(const Node& node) {
-  return {node.primitive, node.args, node.shape, node.value, node.axis, node.transpose_a, node.transpose_b, node.map, node.name, nullptr};
+  return {node.primitive,   node.args,        node.shape, node.value, node.axis,
+          node.transpose_a, node.transpose_b, node.map,   node.name,  nullptr};
 }
 
 /// Where row `row` of a sum's operand goes: the row's index without the summed axis.
@@ -41,19 +44,21 @@ bool BallEvaluator::needs_all_rows(const std::vector<Expr>& targets) const {
     for (const int arg : graph_.node(static_cast<int>(id)).args)
       if (rows_.has_rows[static_cast<std::size_t>(arg)]) return true;
   }
-  return std::any_of(targets.begin(), targets.end(), [&](Expr t) { return rows_.grain[static_cast<std::size_t>(t.id)] != Grain::row; });
+  return std::any_of(targets.begin(), targets.end(),
+                     [&](Expr t) { return rows_.grain[static_cast<std::size_t>(t.id)] != Grain::row; });
 }
 
 /// Kept for later streams: of what does not follow from a leaf that changes between them, the nodes that meet one that
-/// does, where recomputing them would cost more than reading them back, unless they are much larger than the inputs (the scores
-/// of a long attention are: kept, they would be most of a check's memory).
+/// does, where recomputing them would cost more than reading them back, unless they are much larger than the inputs
+/// (the scores of a long attention are: kept, they would be most of a check's memory).
 void BallEvaluator::keep_for_streams(const std::vector<Expr>& targets) {
   const std::vector<char> now = need(targets, false), all = need(targets_, false);
   std::vector<char> changes(balls_.size(), 0), wanted(balls_.size(), 0);
   std::vector<int> cost(balls_.size(), 0);  // of recomputing a part, in cheap nodes; 0: it is there anyway
   std::int64_t inputs = 0;
   for (std::size_t id = 0; id < balls_.size(); ++id)
-    if (const Node& node = graph_.node(static_cast<int>(id)); all[id] && node.primitive == Primitive::input) inputs += node.shape.count();
+    if (const Node& node = graph_.node(static_cast<int>(id)); all[id] && node.primitive == Primitive::input)
+      inputs += node.shape.count();
   for (std::size_t id = 0; id < balls_.size(); ++id) {
     changes[id] = varies_[id];
     if (given_[id]) continue;
@@ -106,7 +111,8 @@ class BallEvaluator::Pass {
     double best = out.all.relative * std::fabs(out.v[at]) + (out.r ? out.r[at] : out.all.absolute);
     if (grain(id) != Grain::row || of_.fresh_[id]) return best;
     // Neighbours need to go about as far: start where the last one ended.
-    for (int depth = enough ? std::clamp(went_, 1, kDeepest) : kDeepest; depth <= kDeepest && !(enough && enough(best)); depth *= 2) {
+    for (int depth = enough ? std::clamp(went_, 1, kDeepest) : kDeepest; depth <= kDeepest && !(enough && enough(best));
+         depth *= 2) {
       known_.clear();
       const std::optional<ElementBound> sharper = result_at(id, out.shape, at, depth);
       if (!sharper) continue;  // what is gone may follow from what is there
@@ -140,10 +146,10 @@ class BallEvaluator::Pass {
  private:
   struct Step {
     std::size_t id;
-    Node node;                      ///< with axis and shape of a part
-    int rank = 0;                   ///< of the whole
-    std::int64_t width = 1;         ///< elements of a row
-    Map map;                        ///< take, put_add: of the whole
+    Node node;                           ///< with axis and shape of a part
+    int rank = 0;                        ///< of the whole
+    std::int64_t width = 1;              ///< elements of a row
+    Map map;                             ///< take, put_add: of the whole
     std::int64_t listed = 0, other = 0;  ///< elements of a row on the side that the map lists, and on the other
     bool materialise = false;
     std::vector<std::size_t> last;  ///< parts that nobody needs after this step
@@ -153,14 +159,17 @@ class BallEvaluator::Pass {
   Grain grain(std::size_t id) const { return of_.rows_.grain[id]; }
   bool runs(std::size_t id) const { return needed_[id] && !of_.fresh_[id]; }
 
-  /// Leaves marked what is evaluated at some elements of a row: elementwise results that nothing but the like follows from.
+  /// Leaves marked what is evaluated at some elements of a row: elementwise results that nothing but the like follows
+  /// from.
   void mark_tail() {
     const Shape& shape = of_.graph_.node(targets_.front().id).shape;
     for (std::size_t id = tail_.size(); id-- > 0;) {
       const Node& node = of_.graph_.node(static_cast<int>(id));
-      const bool moves = moves_nothing(node.primitive) && !node.args.empty() && of_.graph_.node(node.args[0]).shape == shape;
+      const bool moves =
+          moves_nothing(node.primitive) && !node.args.empty() && of_.graph_.node(node.args[0]).shape == shape;
       tail_[id] &= runs_[id] && node.shape == shape && (moves || elementwise(node.primitive));
-      for (std::size_t k = 0; runs_[id] && !tail_[id] && k < node.args.size(); ++k) tail_[static_cast<std::size_t>(node.args[k])] = 0;
+      for (std::size_t k = 0; runs_[id] && !tail_[id] && k < node.args.size(); ++k)
+        tail_[static_cast<std::size_t>(node.args[k])] = 0;
     }
   }
 
@@ -170,7 +179,8 @@ class BallEvaluator::Pass {
       if (static_cast<std::size_t>(target.id) == id) sink_(target, first, part);
   }
   bool wanted_by_sink(std::size_t id) const {
-    return std::any_of(targets_.begin(), targets_.end(), [&](const Expr& target) { return static_cast<std::size_t>(target.id) == id; });
+    return std::any_of(targets_.begin(), targets_.end(),
+                       [&](const Expr& target) { return static_cast<std::size_t>(target.id) == id; });
   }
   void release(std::size_t id) {
     for (const int arg : args(id))
@@ -205,7 +215,8 @@ class BallEvaluator::Pass {
     for (Step& step : steps) step.materialise |= grain(step.id) == Grain::row && elsewhere[step.id] != 0;
     // One number a row is kept for radius_at() until the next block replaces it.
     for (std::size_t k = 0; k < steps.size(); ++k)
-      if (grain(steps[k].id) == Grain::row && (steps[k].width > 1 || of_.radii_ == Radii::each)) steps[last_use[steps[k].id]].last.push_back(steps[k].id);
+      if (grain(steps[k].id) == Grain::row && (steps[k].width > 1 || of_.radii_ == Radii::each))
+        steps[last_use[steps[k].id]].last.push_back(steps[k].id);
     return steps;
   }
 
@@ -215,8 +226,11 @@ class BallEvaluator::Pass {
     const RowPlan& plan = of_.rows_;
     parts_.assign(runs_.size(), Ball{});
     sums_.clear(), uniform_sums_.clear();
-    const auto wanted = [&](std::int64_t row) { return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0; };
-    const bool gathers = rows != nullptr && plan.lead == 1 && std::none_of(steps.begin(), steps.end(), [](const Step& s) { return s.map != nullptr; });
+    const auto wanted = [&](std::int64_t row) {
+      return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0;
+    };
+    const bool gathers = rows != nullptr && plan.lead == 1 &&
+                         std::none_of(steps.begin(), steps.end(), [](const Step& s) { return s.map != nullptr; });
     for (std::int64_t row = 0, count = 0; row < plan.rows; row += std::max<std::int64_t>(count, 1)) {
       for (count = 0; count < plan.step && row + count < plan.rows && wanted(row + count);) ++count;
       if (count == 0) continue;
@@ -256,7 +270,9 @@ class BallEvaluator::Pass {
     const bool cut = plan.has_rows[id] != 0;
     const Shape shape = cut ? plan.part(whole.shape, count) : plan.beside(whole.shape, rank);
     const std::int64_t width = whole.count() / plan.rows;
-    Ball part = !cut ? whole : listed_.empty() ? part_of(whole, shape, row * width) : rows_of(whole, shape, width, listed_);
+    Ball part = !cut              ? whole
+                : listed_.empty() ? part_of(whole, shape, row * width)
+                                  : rows_of(whole, shape, width, listed_);
     part.shape = shape;
     slices_.push_back({id, rank, count, std::make_unique<Ball>(std::move(part))});
     return slices_.back().part.get();
@@ -274,7 +290,9 @@ class BallEvaluator::Pass {
   }
 
   /// The part of an operand, if it is still there or was known before.
-  const Ball* at_hand(std::size_t id, int rank) { return parts_[id].v || of_.balls_[id].v ? operand(rank, id, row_, count_) : nullptr; }
+  const Ball* at_hand(std::size_t id, int rank) {
+    return parts_[id].v || of_.balls_[id].v ? operand(rank, id, row_, count_) : nullptr;
+  }
 
   /// How the elements of a part find those of its operands, gone ones included.
   const BroadcastPlan& plan_of(std::size_t id, const Shape& shape) {
@@ -297,7 +315,9 @@ class BallEvaluator::Pass {
     const Ball* const ball = at_hand(id, rank);
     if (ball == nullptr && grain(id) != Grain::row) return std::nullopt;
     std::optional<ElementBound> own;
-    if (!of_.given_[id] && depth > 0) own = result_at(id, ball ? ball->shape : of_.rows_.part(of_.graph_.node(static_cast<int>(id)).shape, count_), at, depth - 1);
+    if (!of_.given_[id] && depth > 0)
+      own = result_at(id, ball ? ball->shape : of_.rows_.part(of_.graph_.node(static_cast<int>(id)).shape, count_), at,
+                      depth - 1);
     if (ball == nullptr) return own;
     ElementBound all{ball->v[at], ball->all};
     if (ball->r) all.radius.absolute = ball->r[at];
@@ -308,7 +328,8 @@ class BallEvaluator::Pass {
   std::optional<ElementBound> result_at(std::size_t id, const Shape& shape, std::int64_t at, int depth) {
     const Node& node = of_.graph_.node(static_cast<int>(id));
     if (node.args.empty()) return std::nullopt;
-    if (moves_nothing(node.primitive) && node.shape == of_.graph_.node(node.args[0]).shape) return operand_at(static_cast<std::size_t>(node.args[0]), node.shape.rank, at, depth + 1);
+    if (moves_nothing(node.primitive) && node.shape == of_.graph_.node(node.args[0]).shape)
+      return operand_at(static_cast<std::size_t>(node.args[0]), node.shape.rank, at, depth + 1);
     if (!elementwise(node.primitive)) return std::nullopt;
     for (const auto& [key, element] : known_)
       if (key == std::pair(id, at)) return element;
@@ -322,7 +343,8 @@ class BallEvaluator::Pass {
       if (!operand) return std::nullopt;
       in[k] = *operand;
     }
-    const ElementBound out = element_result(rules_of(id), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
+    const ElementBound out =
+        element_result(rules_of(id), node.primitive, {in.data(), node.args.size()}, of_.wants_sum_[id] != 0);
     known_.emplace_back(std::pair(id, at), out);
     return out;
   }
@@ -340,7 +362,8 @@ class BallEvaluator::Pass {
     return part;
   }
 
-  /// Values of steps[first], steps[first + 1], ... as far as each row of theirs follows from rows of operands; returns where that ends.
+  /// Values of steps[first], steps[first + 1], ... as far as each row of theirs follows from rows of operands; returns
+  /// where that ends.
   std::size_t run_group(std::vector<Step>& steps, std::size_t first, std::int64_t row, std::int64_t count) {
     row_ = row, count_ = count;
     group_.clear();
@@ -355,8 +378,11 @@ class BallEvaluator::Pass {
     const std::size_t n = step.node.args.size();
     if (plan.lead != 1 || n == 0 || n > 3 || of_.graph_.node(static_cast<int>(step.id)).map) return false;
     std::array<const Ball*, 3> in{};
-    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
-    const auto has_rows = [&](std::size_t k) { return plan.has_rows[static_cast<std::size_t>(step.node.args[k])] != 0; };
+    for (std::size_t k = 0; k < n; ++k)
+      in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    const auto has_rows = [&](std::size_t k) {
+      return plan.has_rows[static_cast<std::size_t>(step.node.args[k])] != 0;
+    };
     RowStep out;
     out.primitive = step.node.primitive;
     if (grain(step.id) == Grain::column) {
@@ -364,7 +390,8 @@ class BallEvaluator::Pass {
       if (!sums) sums = std::make_unique<UniformSums>(of_.graph_.node(static_cast<int>(step.id)).shape.count());
       out.kind = RowStep::Kind::column, out.n = static_cast<std::size_t>(in[0]->count() / count);
       if (sums->value.size() != out.n) return false;
-      out.in[0].p = in[0]->v.get(), out.advance[0] = static_cast<std::int64_t>(out.n), out.out = sums->value.data(), out.mass = sums->mass.data();
+      out.in[0].p = in[0]->v.get(), out.advance[0] = static_cast<std::int64_t>(out.n), out.out = sums->value.data(),
+      out.mass = sums->mass.data();
       group_.push_back(out);
       return true;
     }
@@ -380,8 +407,10 @@ class BallEvaluator::Pass {
     } else if (moves_nothing(step.node.primitive)) {
       const Channel same = in[0]->v;
       part = Ball{}, part.shape = step.node.shape, part.v = same;
-    } else if (elementwise(step.node.primitive) || step.node.primitive == Primitive::less || step.node.primitive == Primitive::less_equal || step.node.primitive == Primitive::equal) {
-      out.kind = seen_as_products(step.node) ? RowStep::Kind::products : RowStep::Kind::values, out.n = static_cast<std::size_t>(step.width);
+    } else if (elementwise(step.node.primitive) || step.node.primitive == Primitive::less ||
+               step.node.primitive == Primitive::less_equal || step.node.primitive == Primitive::equal) {
+      out.kind = seen_as_products(step.node) ? RowStep::Kind::products : RowStep::Kind::values,
+      out.n = static_cast<std::size_t>(step.width);
       for (std::size_t k = 0; k < n; ++k)
         if (!lies_by_rows(*in[k], has_rows(k), step.width, count, out.in[k], out.advance[k])) return false;
       part = Ball{}, part.shape = step.node.shape, part.v = make_channel(part.count()), out.out = part.v.get();
@@ -398,7 +427,8 @@ class BallEvaluator::Pass {
     row_ = row, count_ = count;
     std::array<const Ball*, 3> in{};
     const std::size_t n = step.node.args.size();
-    for (std::size_t k = 0; k < n; ++k) in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
+    for (std::size_t k = 0; k < n; ++k)
+      in[k] = operand(step.rank, static_cast<std::size_t>(step.node.args[k]), row, count);
     for (std::size_t k = 0; k < n; ++k)
       if (!in[k]->range.finite) return false;
     if (done.kind == RowStep::Kind::column) {
@@ -427,10 +457,14 @@ class BallEvaluator::Pass {
   void deliver(Step& step, std::int64_t row, Ball out) {
     const Shape& shape = of_.graph_.node(static_cast<int>(step.id)).shape;
     if (step.materialise) put(out, shape, row * step.width, of_.balls_[step.id]);
-    if (tail_[step.id]) hand_over_elements(step.id, step.width, out);
-    else if (listed_.empty()) hand_over(step.id, row * step.width, out);
-    else for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
-      hand_over(step.id, listed_[k] * step.width, part_of(out, of_.rows_.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
+    if (tail_[step.id])
+      hand_over_elements(step.id, step.width, out);
+    else if (listed_.empty())
+      hand_over(step.id, row * step.width, out);
+    else
+      for (std::size_t k = 0; k < listed_.size() && wanted_by_sink(step.id); ++k)
+        hand_over(step.id, listed_[k] * step.width,
+                  part_of(out, of_.rows_.part(shape, 1), static_cast<std::int64_t>(k) * step.width));
     parts_[step.id] = std::move(out);
   }
 
@@ -440,7 +474,8 @@ class BallEvaluator::Pass {
     for (std::size_t k = 0; k < listed_.size(); ++k) {
       const std::vector<std::int64_t>& of_row = elements_->at(listed_[k]);
       for (std::int64_t i = 0; i < std::ssize(of_row); ++i)
-        hand_over(id, listed_[k] * width + of_row[static_cast<std::size_t>(i)], part_of(part, Shape{1}, static_cast<std::int64_t>(k) * most + i));
+        hand_over(id, listed_[k] * width + of_row[static_cast<std::size_t>(i)],
+                  part_of(part, Shape{1}, static_cast<std::int64_t>(k) * most + i));
     }
   }
 
@@ -484,7 +519,8 @@ class BallEvaluator::Pass {
     for (std::int64_t i = 0, same = 0; i < count; i += same) {  // rows that go to the same sums
       const std::int64_t to = column_of(of_.rows_, node.axis, row + i);
       for (same = 1; i + same < count && column_of(of_.rows_, node.axis, row + i + same) == to;) ++same;
-      add_values(x.v.get() + i * width, static_cast<std::size_t>(same), static_cast<std::size_t>(width), sums->value.data() + to * width, sums->mass.data() + to * width);
+      add_values(x.v.get() + i * width, static_cast<std::size_t>(same), static_cast<std::size_t>(width),
+                 sums->value.data() + to * width, sums->mass.data() + to * width);
     }
     see_terms(x, *sums);
   }
@@ -525,13 +561,13 @@ class BallEvaluator::Pass {
   std::vector<int> phase_, wanted_;
   std::vector<char> runs_;
   int phases_ = 0;
-  bool all_rows_ = true;  ///< otherwise nothing that has rows is kept
+  bool all_rows_ = true;              ///< otherwise nothing that has rows is kept
   std::int64_t row_ = 0, count_ = 0;  ///< of the block at hand
   std::vector<std::int64_t> listed_;  ///< its rows, where they are no neighbours
   const Ball* handed_ = nullptr;
-  static constexpr int kDeepest = 8;  ///< operations that radius_at() goes back
+  static constexpr int kDeepest = 8;               ///< operations that radius_at() goes back
   std::vector<std::optional<RuleContext>> rules_;  ///< of nodes that it met
-  int went_ = 1;                      ///< how far the last radius_at() went
+  int went_ = 1;                                   ///< how far the last radius_at() went
   std::vector<std::pair<std::pair<std::size_t, std::int64_t>, ElementBound>> known_;  ///< of one radius_at()
   std::vector<std::optional<BroadcastPlan>> plans_;  ///< of its results, for parts of `planned_` rows
   std::int64_t planned_ = 0;
@@ -553,7 +589,9 @@ class BallEvaluator::Pass {
   std::vector<RowStep> group_;
 };
 
-double BallEvaluator::radius_at(Expr target, std::int64_t at, const RadiusTest& enough) const { return pass_->radius_at(static_cast<std::size_t>(target.id), at, enough); }
+double BallEvaluator::radius_at(Expr target, std::int64_t at, const RadiusTest& enough) const {
+  return pass_->radius_at(static_cast<std::size_t>(target.id), at, enough);
+}
 
 void BallEvaluator::forget() {
   for (std::size_t id = 0; id < balls_.size(); ++id)
@@ -566,10 +604,12 @@ bool BallEvaluator::takes_elements(const std::vector<Expr>& targets) const {
   for (std::size_t id = 0; id < needed.size(); ++id)
     if (needed[id] && graph_.node(static_cast<int>(id)).map) return false;
   const Shape& shape = graph_.node(targets.front().id).shape;
-  return shape.rank == 2 && shape[0] == rows_.rows && std::all_of(targets.begin(), targets.end(), [&](Expr t) { return graph_.node(t.id).shape == shape; });
+  return shape.rank == 2 && shape[0] == rows_.rows &&
+         std::all_of(targets.begin(), targets.end(), [&](Expr t) { return graph_.node(t.id).shape == shape; });
 }
 
-bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows, const RowElements* elements) {
+bool BallEvaluator::stream(const std::vector<Expr>& targets, const BallSink& sink, const std::vector<char>* rows,
+                           const RowElements* elements) {
   if (full_ || gave_up_) return false;
   if (rows == nullptr) keep_for_streams(targets);
   const std::vector<char> needed = need(targets, true);

@@ -15,13 +15,13 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Constants of fp32 compute for one node. `u` and `eta` are zero for a primitive that is switched off.
 struct RuleContext {
-  double u = 0;          ///< unit roundoff, inflated by 1 + 2^-20 for the fp64 reference's own error
-  double u_sum = 0;      ///< the accumulator's
-  double eta = 0;        ///< half a subnormal step, or min_normal where subnormals are flushed
-  double flush = 0;      ///< what a subnormal result may lose: min_normal where the contract allows flushing, else 0
-  double depth = 0;      ///< largest number of roundings of a term in a sum; 0: n - 1
-  double sum_factor = 1; ///< 4 for one-pass sums
-  bool grid = true;      ///< whether exactly representable partial sums round nothing
+  double u = 0;           ///< unit roundoff, inflated by 1 + 2^-20 for the fp64 reference's own error
+  double u_sum = 0;       ///< the accumulator's
+  double eta = 0;         ///< half a subnormal step, or min_normal where subnormals are flushed
+  double flush = 0;       ///< what a subnormal result may lose: min_normal where the contract allows flushing, else 0
+  double depth = 0;       ///< largest number of roundings of a term in a sum; 0: n - 1
+  double sum_factor = 1;  ///< 4 for one-pass sums
+  bool grid = true;       ///< whether exactly representable partial sums round nothing
   MathSet math;
 };
 inline constexpr double kMaxFinite = kFp32.max_finite();
@@ -106,21 +106,23 @@ void store_sums(const RuleContext& context, const Sums& sums, std::int64_t at, b
 
 /// Radius of a sum from its state (rule R2, R3), given the value.
 inline double summation_radius(const RuleContext& c, double terms, double mass, double base, double grid) {
-  const double most = terms - 1 + (c.u_sum > 0x1p-23 ? 1 : 0);  // a term that enters a shorter accumulator is rounded, 0 + x too
+  const double most =
+      terms - 1 + (c.u_sum > 0x1p-23 ? 1 : 0);  // a term that enters a shorter accumulator is rounded, 0 + x too
   const double limited = c.depth < most ? c.depth : most, roundings = c.depth > 0 ? limited : most;
   const double gamma = c.sum_factor * roundings * c.u_sum, order = gamma * mass / (1 - gamma);
   double r = base + (gamma < 1 ? order : kInfinity);
   r += c.sum_factor > 1 ? terms * terms * c.eta : 0.0;  // each rescaling step may underflow
   // Every partial sum is a multiple of the lowest bit and below 2^24 times it: representable in any order.
   r = (c.grid & (base == 0) & (grid > 0) & (mass <= 0x1p24 * grid)) ? 0.0 : r;
-  r += grid >= kMinNormal ? 0.0 : terms * c.flush;  // partial sums are multiples of the lowest bit: then none is subnormal
+  r += grid >= kMinNormal ? 0.0
+                          : terms * c.flush;  // partial sums are multiples of the lowest bit: then none is subnormal
   return terms <= 1 && most < 1 ? base : r;
 }
 /// Lowest set bit of a finite non-zero number; infinity for zero, 0 for a non-finite one.
 inline double lowest_bit(double v) {
   const auto bits = __builtin_bit_cast(std::uint64_t, v) & 0x7fffffffffffffffull;
   const bool bare = (bits & 0xfffffffffffffull) == 0;  // nothing but the implicit bit
-  const double size = __builtin_bit_cast(double, bits), rest = __builtin_bit_cast(double, bits & (bits - 1));
+  const double size = __builtin_bit_cast(double, bits), rest = __builtin_bit_cast(double, bits&(bits - 1));
   const double bit = size - (bare ? 0.0 : rest);
   return v == 0 ? kInfinity : (size < kInfinity ? bit : 0.0);
 }
@@ -132,7 +134,8 @@ double lowest_bit(const double* v, std::int64_t n);
 void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out);
 /// Far enough from both ends of the range that no rule of the full mode could add anything.
 inline bool far_from_the_ends(const Ball& b) {
-  return b.range.finite && b.range.largest < 0x1p100 && b.range.smallest > 0x1p-100 && b.chain_up < 0x1p120 && b.chain_down > 0x1p-120;
+  return b.range.finite && b.range.largest < 0x1p100 && b.range.smallest > 0x1p-100 && b.chain_up < 0x1p120 &&
+         b.chain_down > 0x1p-120;
 }
 
 /// Extents and operand strides of an elementwise iteration, adjacent axes merged; the innermost stride is 0 or 1.
@@ -154,8 +157,8 @@ struct ValuesIn {
   const double* p;
   bool repeats;
 };
-/// Values of an elementwise primitive, of finite operands. `seen` takes in what is written, `gap` the smallest |a - b| of a
-/// comparison. `out` overlaps no operand.
+/// Values of an elementwise primitive, of finite operands. `seen` takes in what is written, `gap` the smallest |a - b|
+/// of a comparison. `out` overlaps no operand.
 void evaluate_values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen, double& gap);
 /// The same of mul, square and div, of which `seen` takes in no more than the largest, and whether all are finite.
 void evaluate_products(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen);
@@ -168,7 +171,7 @@ struct UniformSums {
   explicit UniformSums(std::int64_t count) : value(static_cast<std::size_t>(count)), mass(value) {}
   std::vector<double> value, mass;
   double terms = 0, mass_each = 0, base_each = 0, relative = 0;  ///< of one term: what adds to |v|, and to the radius
-  double grid = kInfinity;                                       ///< of which every term is a multiple; 0: none is known
+  double grid = kInfinity;  ///< of which every term is a multiple; 0: none is known
 };
 /// Takes in the bounds of terms from x.
 void see_terms(const Ball& x, UniformSums& sums);
@@ -180,11 +183,13 @@ struct ElementBound {
   UniformRadius radius;
 };
 /// The same of an elementwise primitive's result.
-ElementBound element_result(const RuleContext& context, Primitive primitive, std::span<const ElementBound> in, bool wants_sum);
+ElementBound element_result(const RuleContext& context, Primitive primitive, std::span<const ElementBound> in,
+                            bool wants_sum);
 /// out[k] = a |x[k]| + b |y[k]| + c.
 void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out);
 /// Values of the product and the one radius of its elements.
-bool uniform_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool wants_sum, Ball& out);
+bool uniform_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool wants_sum,
+                    Ball& out);
 
 /// Allocates the channels that a mode needs.
 void allocate(Ball& ball, bool full, bool wants_sum);

@@ -17,7 +17,8 @@ void allocate(Ball& ball, bool full, bool wants_sum) {
   }
   if (full) {
     ball.replay = make_channel(n), ball.up = make_channel(n), ball.down = make_channel(n);
-    ball.flags = std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
+    ball.flags =
+        std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
     std::fill_n(ball.up.get(), n, 0.0);
     std::fill_n(ball.down.get(), n, 0.0);
   }
@@ -42,7 +43,8 @@ SumsIn terms_at(const Ball& x, std::int64_t at) {
 }  // namespace
 
 void add_terms(const Ball& x, std::int64_t at, std::int64_t count, Sums& s, std::size_t to) {
-  add_terms(terms_at(x, at), count, {s.value.data() + to, s.terms.data() + to, s.mass.data() + to, s.base.data() + to, s.grid.data() + to});
+  add_terms(terms_at(x, at), count,
+            {s.value.data() + to, s.terms.data() + to, s.mass.data() + to, s.base.data() + to, s.grid.data() + to});
 }
 
 namespace {
@@ -58,13 +60,15 @@ void store(const RuleContext& c, double value, double terms, double mass, double
 
 void store_sums(const RuleContext& c, const Sums& s, std::int64_t at, bool wants_sum, Ball& out) {
   for (std::size_t j = 0; j < s.value.size(); ++j)
-    store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], at + static_cast<std::int64_t>(j), wants_sum, out);
+    store(c, s.value[j], s.terms[j], s.mass[j], s.base[j], s.grid[j], at + static_cast<std::int64_t>(j), wants_sum,
+          out);
 }
 
 namespace {
 
 /// R9 for a sum over the elements i, i + step, ...: flags of the result and its fp32 replay.
-void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int64_t n, double mass, std::int64_t at, Ball& out) {
+void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int64_t n, double mass, std::int64_t at,
+                  Ball& out) {
   std::uint8_t flags = 0;
   bool positive = false, negative = false, finite = true;
   float sum = 0;
@@ -85,7 +89,8 @@ void range_of_sum(const Ball& x, std::int64_t first, std::int64_t step, std::int
     out.replay[at] = std::numeric_limits<double>::quiet_NaN();
   }
   if (finite && !(std::fabs(out.v[at]) + out.r[at] <= kMaxFinite)) flags |= kOverflowed;
-  if (std::isinf(out.v[at]) || (flags & kOverflowed)) flags |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
+  if (std::isinf(out.v[at]) || (flags & kOverflowed))
+    flags |= kMayBeNan;  // a compensated sum makes NaN of an infinite partial sum
   out.flags[at] = flags;
 }
 
@@ -95,7 +100,8 @@ SumState sum_of_sums(const Ball& x, std::int64_t begin, std::int64_t end) {
   double value[kChains] = {}, terms[kChains] = {}, mass[kChains] = {}, base[kChains] = {};
   std::int64_t i = begin;
   for (; i + kChains <= end; i += kChains)
-    for (int k = 0; k < kChains; ++k) value[k] += x.v[i + k], terms[k] += x.terms[i + k], mass[k] += x.mass[i + k], base[k] += x.base[i + k];
+    for (int k = 0; k < kChains; ++k)
+      value[k] += x.v[i + k], terms[k] += x.terms[i + k], mass[k] += x.mass[i + k], base[k] += x.base[i + k];
   for (; i < end; ++i) value[0] += x.v[i], terms[0] += x.terms[i], mass[0] += x.mass[i], base[0] += x.base[i];
   const auto all = [](const double* v) { return (v[0] + v[1]) + (v[2] + v[3]); };
   return {all(value), all(terms), all(mass), all(base)};
@@ -176,18 +182,21 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
 bool max_of_run(const double* v, const double* r, std::int64_t n, double& most, double& low, double& high) {
   constexpr int kLanes = 16;
   double value[kLanes], below[kLanes], above[kLanes];
-  std::fill_n(value, kLanes, -kInfinity), std::fill_n(below, kLanes, -kInfinity), std::fill_n(above, kLanes, -kInfinity);
+  std::fill_n(value, kLanes, -kInfinity), std::fill_n(below, kLanes, -kInfinity),
+      std::fill_n(above, kLanes, -kInfinity);
   double odd[kLanes] = {};  // 0, or not a number
   const auto see = [&](int l, double x, double y) {
     const double down = x - y, up = x + y;
-    value[l] = x > value[l] ? x : value[l], below[l] = down > below[l] ? down : below[l], above[l] = up > above[l] ? up : above[l];
+    value[l] = x > value[l] ? x : value[l], below[l] = down > below[l] ? down : below[l],
+    above[l] = up > above[l] ? up : above[l];
     odd[l] = down == down && up == up ? odd[l] : down - up;
   };
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     for (int l = 0; l < kLanes; ++l) see(l, v[i + l], r != nullptr ? r[i + l] : 0.0);
   for (; i < n; ++i) see(0, v[i], r != nullptr ? r[i] : 0.0);
-  most = *std::max_element(value, value + kLanes), low = *std::max_element(below, below + kLanes), high = *std::max_element(above, above + kLanes);
+  most = *std::max_element(value, value + kLanes), low = *std::max_element(below, below + kLanes),
+  high = *std::max_element(above, above + kLanes);
   return std::all_of(odd, odd + kLanes, [](double x) { return x == x; });
 }
 

@@ -36,12 +36,14 @@ constexpr Bound kNone = {kInfinity, kInfinity};  ///< no bound is known
 /// Own error of `u` relative and `eta` absolute on top of what came in.
 Bound with_own(double u, double eta, Bound in) { return {in.relative * (1 + u) + u, in.absolute * (1 + u) + eta}; }
 Bound rounded_once(const RuleContext& c, Bound in) { return with_own(c.u, c.eta, in); }
-Bound of_function(const RuleContext& c, double ulps, Bound in) { return with_own(2 * ulps * c.u, 2 * ulps * c.eta, in); }
+Bound of_function(const RuleContext& c, double ulps, Bound in) {
+  return with_own(2 * ulps * c.u, 2 * ulps * c.eta, in);
+}
 
 bool exact_power_of_two(const At& x) { return x.r() == 0 && !x.zero && x.least == x.most && power_of_two(x.most); }
 
-/// After a product with a power of two, which rounds nothing where the result stays normal. The plain mode sees to that, but for
-/// results that are small beside an absolute part.
+/// After a product with a power of two, which rounds nothing where the result stays normal. The plain mode sees to
+/// that, but for results that are small beside an absolute part.
 Bound moved(const RuleContext& c, Bound in) { return in.absolute == 0 ? in : rounded_once(c, in); }
 
 /// |ab| (ra + rb + ra rb) + |a| b's absolute part and the other way round.
@@ -72,13 +74,16 @@ Bound function(const RuleContext& c, Primitive primitive, const At& a, double mo
     }
     case Primitive::erf: return of_function(c, c.math.erf, {0, std::min(2.0, 1.1283791670955126 * r)});
     case Primitive::erfc: return of_function(c, c.math.erfc, {0, std::min(2.0, 1.1283791670955126 * r)});
-    case Primitive::sqrt: return share < 1 ? of_function(c, c.math.sqrt, {1 - std::sqrt(1 - share) + 0x1p-49, 0}) : kNone;
-    case Primitive::rsqrt: return share < 1 && !a.zero ? of_function(c, c.math.rsqrt, {1 / std::sqrt(1 - share) - 1 + 0x1p-49, 0}) : kNone;
+    case Primitive::sqrt:
+      return share < 1 ? of_function(c, c.math.sqrt, {1 - std::sqrt(1 - share) + 0x1p-49, 0}) : kNone;
+    case Primitive::rsqrt:
+      return share < 1 && !a.zero ? of_function(c, c.math.rsqrt, {1 / std::sqrt(1 - share) - 1 + 0x1p-49, 0}) : kNone;
     case Primitive::sigmoid: {
       const double spread = r <= 1 ? 0.25 * (r + r * r) : std::min(0.25 * r, 1.0);
       return with_own(c.u * (2 * c.math.exp + 3), 4 / kMaxFinite + 2 * c.eta, {0, spread});
     }
-    case Primitive::abs: case Primitive::neg: return {a.relative, a.absolute};
+    case Primitive::abs:
+    case Primitive::neg: return {a.relative, a.absolute};
     case Primitive::sign: return share < 1 ? Bound{0, 0} : kNone;
     case Primitive::square: return product(c, a, a);
     default: return kNone;
@@ -88,14 +93,18 @@ Bound function(const RuleContext& c, Primitive primitive, const At& a, double mo
 /// Bound of an elementwise result whose values are at most `most`.
 Bound bound(const RuleContext& c, Primitive primitive, std::span<const At> in, double most, double gap) {
   switch (primitive) {
-    case Primitive::add: case Primitive::sub: return with_own(c.u, c.flush, {0, in[0].r() + in[1].r()});  // a subnormal sum is exact unless flushed
+    case Primitive::add:
+    case Primitive::sub:
+      return with_own(c.u, c.flush, {0, in[0].r() + in[1].r()});  // a subnormal sum is exact unless flushed
     case Primitive::mul: return product(c, in[0], in[1]);
     case Primitive::div: return quotient(c, in[0], in[1]);
     case Primitive::where:
       if (in[0].r() != 0) return kNone;
       return {std::max(in[1].relative, in[2].relative), std::max(in[1].absolute, in[2].absolute)};
     case Primitive::maximum: return {0, std::max(in[0].r(), in[1].r())};
-    case Primitive::less: case Primitive::less_equal: case Primitive::equal: {
+    case Primitive::less:
+    case Primitive::less_equal:
+    case Primitive::equal: {
       const double reach = in[0].r() + in[1].r();  // all decided the same way over the whole ball
       return reach == 0 || gap > reach * kSlack ? Bound{0, 0} : kNone;
     }
@@ -103,8 +112,10 @@ Bound bound(const RuleContext& c, Primitive primitive, std::span<const At> in, d
   }
 }
 
-/// The radius of an elementwise result whose values are at most `most`, and its state as terms of a sum where that is wanted.
-UniformRadius radius_of_result(const RuleContext& c, Primitive primitive, std::span<const At> in, double most, double gap, bool wants) {
+/// The radius of an elementwise result whose values are at most `most`, and its state as terms of a sum where that is
+/// wanted.
+UniformRadius radius_of_result(const RuleContext& c, Primitive primitive, std::span<const At> in, double most,
+                               double gap, bool wants) {
   if (primitive == Primitive::neg) return in[0].all;
   const Bound own = bound(c, primitive, in, most, gap);
   UniformRadius out;
@@ -148,7 +159,8 @@ constexpr std::int64_t kFewValues = 256;  ///< looked at wholly
 /// Of a product of many values the extremes of its factors bound the smallest; who wants more looks at the values.
 bool is_product(Primitive p) { return p == Primitive::mul || p == Primitive::square || p == Primitive::div; }
 bool wants_smallest(Primitive p, std::size_t operand) {
-  return (p == Primitive::div && operand == 1) || p == Primitive::log || p == Primitive::log1p || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
+  return (p == Primitive::div && operand == 1) || p == Primitive::log || p == Primitive::log1p ||
+         p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sign;
 }
 
 /// A bound of the smallest product that is not zero: rounding keeps the order of numbers.
@@ -157,13 +169,16 @@ void bound_smallest(Primitive primitive, const Extremes& a, const Extremes& b, E
   out.zero = a.zero || (primitive != Primitive::div && b.zero);
 }
 
-bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, Ball& out) {
+bool uniform_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants,
+                         bool sharp, Ball& out) {
   out.v = make_channel(out.count());
   double gap = kInfinity;
   const bool products = seen_as_products(node);
   for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) {
-    if (products) evaluate_products(node.primitive, n, from, out.v.get() + to, out.range);
-    else evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap);
+    if (products)
+      evaluate_products(node.primitive, n, from, out.v.get() + to, out.range);
+    else
+      evaluate_values(node.primitive, n, from, out.v.get() + to, out.range, gap);
   });
   return bound_elementwise(c, node, in, wants, sharp, gap, out);
 }
@@ -177,7 +192,8 @@ bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wan
       sum_run(x.v.get() + o * a.n, nullptr, a.n, state);
       sums.value[static_cast<std::size_t>(o)] = state.value, sums.mass[static_cast<std::size_t>(o)] = state.mass;
     } else {
-      add_values(x.v.get() + o * a.n * a.inner, static_cast<std::size_t>(a.n), static_cast<std::size_t>(a.inner), sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
+      add_values(x.v.get() + o * a.n * a.inner, static_cast<std::size_t>(a.n), static_cast<std::size_t>(a.inner),
+                 sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
     }
   }
   see_terms(x, sums);
@@ -223,8 +239,10 @@ bool uniform_max(const Node& node, const Ball& x, Ball& out) {
   for (std::int64_t o = 0; o < a.outer; ++o)
     for (std::int64_t k = 0; k < a.inner; ++k) {
       double most = -kInfinity, low, high;
-      if (a.inner == 1) max_of_run(x.v.get() + o * a.n, nullptr, a.n, most, low, high);
-      else for (std::int64_t i = 0; i < a.n; ++i) most = std::max(most, x.v[(o * a.n + i) * a.inner + k]);
+      if (a.inner == 1)
+        max_of_run(x.v.get() + o * a.n, nullptr, a.n, most, low, high);
+      else
+        for (std::int64_t i = 0; i < a.n; ++i) most = std::max(most, x.v[(o * a.n + i) * a.inner + k]);
       out.v[o * a.inner + k] = most;
     }
   see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
@@ -234,7 +252,8 @@ bool uniform_max(const Node& node, const Ball& x, Ball& out) {
 
 bool uniform_stored(const FloatFormat& format, double eta_on, Ball& out) {
   if (out.range.largest + radius_of(out) > format.max_finite()) return false;
-  const Bound own = with_own(format.unit_roundoff(), eta_on * format.min_subnormal(), {out.all.relative, out.all.absolute});
+  const Bound own =
+      with_own(format.unit_roundoff(), eta_on * format.min_subnormal(), {out.all.relative, out.all.absolute});
   out.all = {};
   out.all.relative = own.relative * kSlack, out.all.absolute = own.absolute * kSlack;
   out.r = nullptr;
@@ -245,7 +264,8 @@ bool uniform_stored(const FloatFormat& format, double eta_on, Ball& out) {
 
 bool seen_as_products(const Node& node) { return is_product(node.primitive) && node.shape.count() > kFewValues; }
 
-bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp, double gap, Ball& out) {
+bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const Ball* const> in, bool wants, bool sharp,
+                       double gap, Ball& out) {
   if (seen_as_products(node)) {
     bound_smallest(node.primitive, in.front()->range, in.back()->range, out.range);
     if (!(out.range.smallest > 0x1p-100)) {  // near the end of the range it has to be known
@@ -264,9 +284,12 @@ bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const B
   out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
   if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
     out.r = make_channel(out.count());
-    const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack, b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
+    const double a = at[1].absolute * (1 + at[0].relative) * (1 + c.u) * kSlack,
+                 b = at[0].absolute * (1 + at[1].relative) * (1 + c.u) * kSlack;
     const double rest = (at[0].absolute * at[1].absolute * (1 + c.u) + c.eta) * kSlack;
-    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) { weigh_magnitudes(n, from, a, b, rest, out.r.get() + to); });
+    for_rows(out, in, [&](std::size_t n, const ValuesIn* from, std::int64_t to) {
+      weigh_magnitudes(n, from, a, b, rest, out.r.get() + to);
+    });
   }
   return bounded(radius_of(out));
 }
@@ -328,13 +351,15 @@ bool store_uniform(const RuleContext& c, const UniformSums& s, double n, bool wa
   if (n >= kSharpSums && bounded(out.all.absolute)) {
     out.r = make_channel(out.count());
     for (std::size_t k = 0; k < s.mass.size(); ++k)
-      out.r[static_cast<std::ptrdiff_t>(k)] = summation_radius(c, n * s.terms, mass_at(s.mass[k]), base_at(s.mass[k]), s.grid) * kSlack;
+      out.r[static_cast<std::ptrdiff_t>(k)] =
+          summation_radius(c, n * s.terms, mass_at(s.mass[k]), base_at(s.mass[k]), s.grid) * kSlack;
   }
   if (wants_sum) out.all.chained = true, out.all.terms = n * s.terms, out.all.mass = mass, out.all.base = base;
   return bounded(out.all.absolute);
 }
 
-bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart map, bool wants, bool sharp, std::span<const Ball* const> in, Ball& out) const {
+bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart map, bool wants, bool sharp,
+                                    std::span<const Ball* const> in, Ball& out) const {
   const RuleContext c = context_of(id);
   out.shape = node.shape;
   out.range = {kInfinity, 0, true, false};
@@ -352,7 +377,8 @@ bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart ma
       break;
     case Primitive::indicator:
       out.v = make_channel(out.count());
-      for (std::int64_t i = 0; i < out.count(); ++i) out.v[i] = static_cast<double>((*node.map)[static_cast<std::size_t>(i)]);
+      for (std::int64_t i = 0; i < out.count(); ++i)
+        out.v[i] = static_cast<double>((*node.map)[static_cast<std::size_t>(i)]);
       see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
       found = true;
       break;
@@ -362,13 +388,18 @@ bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart ma
     case Primitive::put_add: found = uniform_put_add(c, map, *in[0], wants, out); break;
     case Primitive::matmul: found = uniform_matmul(c, node, *in[0], *in[1], wants, out); break;
     case Primitive::take: found = uniform_take(map, *in[0], out); break;
-    case Primitive::reshape: case Primitive::own_adjoint: case Primitive::no_gradient: case Primitive::stored: case Primitive::stop_gradient:
+    case Primitive::reshape:
+    case Primitive::own_adjoint:
+    case Primitive::no_gradient:
+    case Primitive::stored:
+    case Primitive::stop_gradient:
       out = *in[0];
       out.shape = node.shape;
       if (node.primitive == Primitive::stop_gradient) out.all = {}, out.r = nullptr;
       found = true;
-      if (const auto saved = arithmetic_.saved.find(node.name);
-          node.primitive == Primitive::stored && saved != arithmetic_.saved.end() && saved->second->precision < kFp32.precision)
+      if (const auto saved = arithmetic_.saved.find(node.name); node.primitive == Primitive::stored &&
+                                                                saved != arithmetic_.saved.end() &&
+                                                                saved->second->precision < kFp32.precision)
         found = uniform_stored(*saved->second, c.u == 0 ? 0.0 : 1.0, out);
       break;
     default: found = uniform_elementwise(c, node, in, wants, sharp, out);

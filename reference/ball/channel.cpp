@@ -68,7 +68,8 @@ Channel make_channel(std::int64_t count) {
     const LargePool::Buffer buffer = from->get((static_cast<std::size_t>(count) * 8 + 63) / 64 * 64);
     return Channel(static_cast<double*>(buffer.data), [from, buffer](double*) { from->put(buffer); });
   }
-  const int size_class = std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
+  const int size_class =
+      std::max(3, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)) - 1)));
   const std::shared_ptr<Pool> from = pool();
   return Channel(from->get(size_class), [from, size_class](double* p) { from->put(size_class, p); });
 }

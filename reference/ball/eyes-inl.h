@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What loops see of numbers while these are in registers, once per SIMD target: read after highway.h by files that are compiled so.
-// An eye waits for what it saw last, so loops have several and join them.
+// What loops see of numbers while these are in registers, once per SIMD target: read after highway.h by files that are
+// compiled so. An eye waits for what it saw last, so loops have several and join them.
 #include <algorithm>
 
 #include "reference/ball/ball_rules.h"
@@ -24,7 +24,8 @@ using Lanes = hn::Vec<D>;
 constexpr std::int64_t kMagnitude = 0x7fffffffffffffff;
 
 #if HWY_TARGET == HWY_AVX2
-/// As below, where 64-bit integers have no maximum: of doubles. An extreme of a NaN and a number is the second one: the number.
+/// As below, where 64-bit integers have no maximum: of doubles. An extreme of a NaN and a number is the second one: the
+/// number.
 template <bool numbers>
 struct EyesFor {
   Lanes largest, smallest, nonzero, odd;
@@ -38,11 +39,13 @@ struct EyesFor {
     const Lanes size = hn::Abs(v);
     largest = hn::Max(size, largest);
     smallest = hn::Min(size, smallest);
-    nonzero = hn::Min(hn::BitCast(d, hn::Sub(hn::BitCast(i, size), hn::Set(i, 1))), nonzero);  // the bits before zero's are a NaN's
+    nonzero = hn::Min(hn::BitCast(d, hn::Sub(hn::BitCast(i, size), hn::Set(i, 1))),
+                      nonzero);  // the bits before zero's are a NaN's
     if (!numbers) odd = hn::Or(odd, hn::Sub(v, v));
   }
   HWY_INLINE void join(const EyesFor& other) {
-    largest = hn::Max(largest, other.largest), smallest = hn::Min(smallest, other.smallest), nonzero = hn::Min(nonzero, other.nonzero);
+    largest = hn::Max(largest, other.largest), smallest = hn::Min(smallest, other.smallest),
+    nonzero = hn::Min(nonzero, other.nonzero);
     odd = hn::Or(odd, other.odd);
   }
   HWY_INLINE void report(Extremes& out) const {
@@ -52,7 +55,8 @@ struct EyesFor {
     const bool finite = most < kInfinity && hn::AllTrue(i, hn::Eq(hn::BitCast(i, hn::Abs(odd)), hn::Zero(i)));
     out.finite &= finite;
     if (finite) out.largest = std::max(out.largest, most);
-    if (least < kInfinity) out.smallest = std::min(out.smallest, __builtin_bit_cast(double, __builtin_bit_cast(std::int64_t, least) + 1));
+    if (least < kInfinity)
+      out.smallest = std::min(out.smallest, __builtin_bit_cast(double, __builtin_bit_cast(std::int64_t, least) + 1));
     out.zero |= hn::GetLane(hn::MinOfLanes(d, smallest)) == 0;
   }
 };
@@ -75,7 +79,8 @@ struct Eyes {
     nonzero = hn::Min(nonzero, hn::And(hn::Sub(size, hn::Set(i, 1)), magnitude));  // zero wraps around to the largest
   }
   HWY_INLINE void join(const Eyes& other) {
-    largest = hn::Max(largest, other.largest), smallest = hn::Min(smallest, other.smallest), nonzero = hn::Min(nonzero, other.nonzero);
+    largest = hn::Max(largest, other.largest), smallest = hn::Min(smallest, other.smallest),
+    nonzero = hn::Min(nonzero, other.nonzero);
   }
   HWY_INLINE void report(Extremes& out) const {
     const I i;

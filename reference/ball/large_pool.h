@@ -10,8 +10,8 @@
 
 namespace ampcheck::reference {
 
-/// Buffers of megabytes, few and of many sizes: a freed one waits for a use that fills most of it, and all of them together,
-/// used and waiting, never take more than was once in use at one time.
+/// Buffers of megabytes, few and of many sizes: a freed one waits for a use that fills most of it, and all of them
+/// together, used and waiting, never take more than was once in use at one time.
 class LargePool {
  public:
   struct Buffer {
@@ -31,7 +31,8 @@ class LargePool {
     const std::lock_guard lock(mutex_);
     waiting_.reserve(waiting_.size() + used_ + 1);  // put() must not throw
     Buffer taken{bytes, nullptr};
-    const auto fit = std::find_if(waiting_.begin(), waiting_.end(), [&](const Buffer& b) { return bytes <= b.bytes && bytes >= b.bytes / 4 * 3; });
+    const auto fit = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const Buffer& b) { return bytes <= b.bytes && bytes >= b.bytes / 4 * 3; });
     if (fit != waiting_.end()) {
       taken = *fit;
       waiting_.erase(fit);

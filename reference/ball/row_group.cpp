@@ -3,7 +3,8 @@
 
 namespace ampcheck::reference {
 
-bool lies_by_rows(const Ball& x, bool has_rows, std::int64_t width, std::int64_t count, ValuesIn& in, std::int64_t& advance) {
+bool lies_by_rows(const Ball& x, bool has_rows, std::int64_t width, std::int64_t count, ValuesIn& in,
+                  std::int64_t& advance) {
   const std::int64_t own = has_rows ? x.count() / count : x.count();
   if (own != width && own != 1) return false;
   in = {x.v.get(), own == 1};
@@ -22,7 +23,9 @@ void run_row_steps(std::span<RowStep> steps, std::int64_t count) {
       const auto n = static_cast<std::int64_t>(step.n);
       if (step.kind == RowStep::Kind::column) {
         const std::int64_t rows = row % kTogether + 1;
-        if (rows == kTogether || row + 1 == count) add_values(in[0].p - (rows - 1) * step.advance[0], static_cast<std::size_t>(rows), step.n, step.out, step.mass);
+        if (rows == kTogether || row + 1 == count)
+          add_values(in[0].p - (rows - 1) * step.advance[0], static_cast<std::size_t>(rows), step.n, step.out,
+                     step.mass);
       } else if (step.kind == RowStep::Kind::sum) {
         SumState state;
         sum_run(in[0].p, nullptr, n, state);

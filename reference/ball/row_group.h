@@ -28,15 +28,17 @@ struct RowStep {
   double gap = kInfinity;  ///< of a comparison, as evaluate_values() has it
 };
 
-/// How operand `x` of an elementwise result lies beside its rows of `width` elements in a block of `count`; false where it repeats
-/// within a row.
-bool lies_by_rows(const Ball& x, bool has_rows, std::int64_t width, std::int64_t count, ValuesIn& in, std::int64_t& advance);
+/// How operand `x` of an elementwise result lies beside its rows of `width` elements in a block of `count`; false where
+/// it repeats within a row.
+bool lies_by_rows(const Ball& x, bool has_rows, std::int64_t width, std::int64_t count, ValuesIn& in,
+                  std::int64_t& advance);
 
 /// Every row through all steps, in order.
 void run_row_steps(std::span<RowStep> steps, std::int64_t count);
 
 /// Radius and extremes of an elementwise result from what was seen of its values.
-bool bound_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> in, bool wants_sum, bool sharp, double gap, Ball& out);
+bool bound_elementwise(const RuleContext& context, const Node& node, std::span<const Ball* const> in, bool wants_sum,
+                       bool sharp, double gap, Ball& out);
 /// Whether the values of this node are looked at for the largest alone.
 bool seen_as_products(const Node& node);
 

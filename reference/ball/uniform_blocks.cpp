@@ -58,7 +58,8 @@ void loop(std::size_t n, double* out, Extremes& seen, F f, Operands... in) {
   };
   const std::size_t lanes = hn::Lanes(d);
   std::size_t k = 0;
-  for (; k + 4 * lanes <= n; k += 4 * lanes) step(k, eyes), step(k + lanes, second), step(k + 2 * lanes, third), step(k + 3 * lanes, fourth);
+  for (; k + 4 * lanes <= n; k += 4 * lanes)
+    step(k, eyes), step(k + lanes, second), step(k + 2 * lanes, third), step(k + 3 * lanes, fourth);
   for (; k + lanes <= n; k += lanes) step(k, eyes);
   if (k < n) {
     const Lanes v = f(in.last(k, n)...);
@@ -112,18 +113,25 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
     }
   };
   switch (primitive) {
-    case Primitive::add: return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Add(a, b); });
-    case Primitive::sub: return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Sub(a, b); });
-    case Primitive::mul: return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
+    case Primitive::add:
+      return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Add(a, b); });
+    case Primitive::sub:
+      return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Sub(a, b); });
+    case Primitive::mul:
+      return binary<NumbersEyes>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
     case Primitive::div: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
     case Primitive::neg: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Neg(a); });
     case Primitive::square: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
     case Primitive::sqrt: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Sqrt(a); });
-    case Primitive::rsqrt: return unary(n, in, out, seen, [d](Lanes a) HWY_ATTR { return hn::Div(hn::Set(d, 1.0), hn::Sqrt(a)); });
+    case Primitive::rsqrt:
+      return unary(n, in, out, seen, [d](Lanes a) HWY_ATTR { return hn::Div(hn::Set(d, 1.0), hn::Sqrt(a)); });
     case Primitive::abs: return unary(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Abs(a); });
     case Primitive::sign:
-      return unary(n, in, out, seen, [d](Lanes a) HWY_ATTR { return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), hn::Zero(d), hn::CopySign(hn::Set(d, 1.0), a)); });
-    case Primitive::maximum: return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::IfThenElse(hn::Gt(a, b), a, b); });
+      return unary(n, in, out, seen, [d](Lanes a) HWY_ATTR {
+        return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), hn::Zero(d), hn::CopySign(hn::Set(d, 1.0), a));
+      });
+    case Primitive::maximum:
+      return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::IfThenElse(hn::Gt(a, b), a, b); });
     case Primitive::where:
       for (std::size_t k = 0; k < n; ++k) {
         const auto at = [&](int which) { return in[which].p[in[which].repeats ? 0 : k]; };
@@ -131,8 +139,12 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
       }
       return See(out, n, seen);
     case Primitive::less: compare(n, in, out, gap, [](double a, double b) { return a < b; }); return See(out, n, seen);
-    case Primitive::less_equal: compare(n, in, out, gap, [](double a, double b) { return a <= b; }); return See(out, n, seen);
-    case Primitive::equal: compare(n, in, out, gap, [](double a, double b) { return a == b; }); return See(out, n, seen);
+    case Primitive::less_equal:
+      compare(n, in, out, gap, [](double a, double b) { return a <= b; });
+      return See(out, n, seen);
+    case Primitive::equal:
+      compare(n, in, out, gap, [](double a, double b) { return a == b; });
+      return See(out, n, seen);
     case Primitive::exp: return function(vector_exp);
     case Primitive::expm1: return function(vector_expm1);
     case Primitive::log: return function(vector_log);
@@ -152,9 +164,12 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
 
 /// As above: only a quotient can be NaN.
 void Products(Primitive primitive, std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
-  if (primitive == Primitive::mul) binary<NumbersEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
-  else if (primitive == Primitive::div) binary<OneEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
-  else unary<NumbersEye>(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
+  if (primitive == Primitive::mul)
+    binary<NumbersEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Mul(a, b); });
+  else if (primitive == Primitive::div)
+    binary<OneEye>(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::Div(a, b); });
+  else
+    unary<NumbersEye>(n, in, out, seen, [](Lanes a) HWY_ATTR { return hn::Mul(a, a); });
 }
 
 struct Blind {
@@ -167,7 +182,9 @@ void Weigh(std::size_t n, const ValuesIn* in, double a, double b, double c, doub
   const D d;
   const auto va = hn::Set(d, a), vb = hn::Set(d, b), vc = hn::Set(d, c);
   Extremes unused;
-  binary<Blind>(n, in, out, unused, [=](Lanes x, Lanes y) HWY_ATTR { return hn::Add(hn::Add(hn::Mul(va, hn::Abs(x)), hn::Mul(vb, hn::Abs(y))), vc); });
+  binary<Blind>(n, in, out, unused, [=](Lanes x, Lanes y) HWY_ATTR {
+    return hn::Add(hn::Add(hn::Mul(va, hn::Abs(x)), hn::Mul(vb, hn::Abs(y))), vc);
+  });
 }
 
 /// sums[k] += v[k], mass[k] += |v[k]| for each of some rows in turn, their sums in registers.
@@ -213,7 +230,9 @@ void evaluate_products(Primitive primitive, std::size_t n, const ValuesIn* in, d
   HWY_DYNAMIC_DISPATCH(Products)(primitive, n, in, out, seen);
 }
 void see_values(const double* v, std::size_t n, Extremes& seen) { HWY_DYNAMIC_DISPATCH(See)(v, n, seen); }
-void add_values(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) { HWY_DYNAMIC_DISPATCH(AddValues)(v, rows, n, sums, mass); }
+void add_values(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) {
+  HWY_DYNAMIC_DISPATCH(AddValues)(v, rows, n, sums, mass);
+}
 void weigh_magnitudes(std::size_t n, const ValuesIn* in, double a, double b, double c, double* out) {
   HWY_DYNAMIC_DISPATCH(Weigh)(n, in, a, b, c, out);
 }

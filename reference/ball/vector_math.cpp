@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp64 functions over arrays. glibc's libmvec where it is there (4 ulp of fp64, far inside the inflation of u), else libm.
+// fp64 functions over arrays. glibc's libmvec where it is there (4 ulp of fp64, far inside the inflation of u), else
+// libm.
 #include <cmath>
 #include <cstring>
 
@@ -16,21 +17,21 @@ __m256d _ZGVdN4v_tanh(__m256d);
 __m256d _ZGVdN4v_erf(__m256d);
 __m256d _ZGVdN4v_erfc(__m256d);
 }
-#define AMPCHECK_VECTOR_FUNCTION(name, safe)                                                                    \
-  void vector_##name(const double* x, double* y, int n) {                                                       \
-    int i = 0;                                                                                                  \
-    for (; i + 4 <= n; i += 4) _mm256_storeu_pd(y + i, _ZGVdN4v_##name(_mm256_loadu_pd(x + i)));                \
-    if (i < n) {                                                                                                \
-      alignas(32) double tail[4] = {safe, safe, safe, safe};                                                    \
-      std::memcpy(tail, x + i, static_cast<std::size_t>(n - i) * sizeof(double));                               \
-      _mm256_store_pd(tail, _ZGVdN4v_##name(_mm256_load_pd(tail)));                                             \
-      std::memcpy(y + i, tail, static_cast<std::size_t>(n - i) * sizeof(double));                               \
-    }                                                                                                           \
+#define AMPCHECK_VECTOR_FUNCTION(name, safe)                                                     \
+  void vector_##name(const double* x, double* y, int n) {                                        \
+    int i = 0;                                                                                   \
+    for (; i + 4 <= n; i += 4) _mm256_storeu_pd(y + i, _ZGVdN4v_##name(_mm256_loadu_pd(x + i))); \
+    if (i < n) {                                                                                 \
+      alignas(32) double tail[4] = {safe, safe, safe, safe};                                     \
+      std::memcpy(tail, x + i, static_cast<std::size_t>(n - i) * sizeof(double));                \
+      _mm256_store_pd(tail, _ZGVdN4v_##name(_mm256_load_pd(tail)));                              \
+      std::memcpy(y + i, tail, static_cast<std::size_t>(n - i) * sizeof(double));                \
+    }                                                                                            \
   }
 #else
-#define AMPCHECK_VECTOR_FUNCTION(name, safe) \
+#define AMPCHECK_VECTOR_FUNCTION(name, safe)              \
   void vector_##name(const double* x, double* y, int n) { \
-    for (int i = 0; i < n; ++i) y[i] = std::name(x[i]); \
+    for (int i = 0; i < n; ++i) y[i] = std::name(x[i]);   \
   }
 #endif
 

@@ -28,8 +28,8 @@ const Digits& carried() {
 
 Values to_digits(const std::vector<double>& values) { return Values(values.begin(), values.end()); }
 
-/// Digits to which a and b agree relative to `scale`; what is below `noise` is no disagreement that the arithmetic could
-/// see. NaN and infinities do not agree.
+/// Digits to which a and b agree relative to `scale`; what is below `noise` is no disagreement that the arithmetic
+/// could see. NaN and infinities do not agree.
 double agreement(const Digits& a, const Digits& b, const Digits& scale, const Digits& noise) {
   const Digits error = boost::multiprecision::abs(a - b);
   if (!(error < std::numeric_limits<double>::max()) || !(scale < std::numeric_limits<double>::max())) return 0;
@@ -127,7 +127,8 @@ Difference difference(Functional& functional, const Coordinate& c) {
 }
 
 double error_ratio(const Difference& d, const Digits& adjoint) {
-  const Digits coarse = boost::multiprecision::abs(d.coarse - adjoint), fine = boost::multiprecision::abs(d.fine - adjoint);
+  const Digits coarse = boost::multiprecision::abs(d.coarse - adjoint),
+               fine = boost::multiprecision::abs(d.fine - adjoint);
   // Below 1e8 times the noise the ratio would say nothing to eight digits.
   if (!(fine > d.noise * 100000000)) return std::numeric_limits<double>::quiet_NaN();
   return Digits(coarse / fine).convert_to<double>();
@@ -137,8 +138,8 @@ Values weights(const std::string& name, std::int64_t count, std::uint64_t seed) 
   return to_digits(certification_weights(name, count, seed));
 }
 
-/// `wanted` different indices, shuffled; at least half of them where the adjoint is not zero, if there are so many: on the
-/// others only a gradient that ought to be there can be missed, not a wrong one.
+/// `wanted` different indices, shuffled; at least half of them where the adjoint is not zero, if there are so many: on
+/// the others only a gradient that ought to be there can be missed, not a wrong one.
 std::vector<std::size_t> choose(const Values& adjoint, std::size_t wanted, const Random& random) {
   const std::size_t count = adjoint.size();
   std::vector<std::size_t> all(count);
@@ -222,17 +223,20 @@ double agreement(const Named& first, const Named& other) {
 
 /// The same nodes in the same order, adjoints included; rules of own adjoints show in what they recorded.
 bool same_graph(const Graph& a, const Graph& b) {
-  return std::equal(a.nodes().begin(), a.nodes().end(), b.nodes().begin(), b.nodes().end(), [](const Node& x, const Node& y) {
-    const bool maps_agree = x.map == y.map || (x.map && y.map && *x.map == *y.map);
-    return x.primitive == y.primitive && x.args == y.args && x.shape == y.shape && x.value == y.value && x.axis == y.axis &&
-           x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b && x.name == y.name && maps_agree;
-  });
+  return std::equal(a.nodes().begin(), a.nodes().end(), b.nodes().begin(), b.nodes().end(),
+                    [](const Node& x, const Node& y) {
+                      const bool maps_agree = x.map == y.map || (x.map && y.map && *x.map == *y.map);
+                      return x.primitive == y.primitive && x.args == y.args && x.shape == y.shape &&
+                             x.value == y.value && x.axis == y.axis && x.transpose_a == y.transpose_a &&
+                             x.transpose_b == y.transpose_b && x.name == y.name && maps_agree;
+                    });
 }
 
 /// The conventions of a graph in words, each once.
 void add_conventions(const Graph& graph, std::vector<std::string>& out) {
   for (const Node& node : graph.nodes())
-    if (node.primitive == Primitive::no_gradient && std::find(out.begin(), out.end(), node.name) == out.end()) out.push_back(node.name);
+    if (node.primitive == Primitive::no_gradient && std::find(out.begin(), out.end(), node.name) == out.end())
+      out.push_back(node.name);
 }
 
 }  // namespace
@@ -267,7 +271,8 @@ FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>
     for (const auto& [gradient, node] : recording.gradients)
       for (const auto& [input, count] : samples)
         if (gradient_name(input) == gradient)
-          certify_leaf(functional, recording.inputs.at(input), node, {.form = form.name, .input = input}, count, seed, out);
+          certify_leaf(functional, recording.inputs.at(input), node, {.form = form.name, .input = input}, count, seed,
+                       out);
   }
   out.conclude();
   return out;
@@ -282,7 +287,8 @@ FormulaCertificate certify_second_order(const OpSignature& signature, const Form
   std::vector<Values> values;
   const auto add_leaf = [&](const std::string& name, Expr leaf) { leaves.push_back(leaf), names.push_back(name); };
   for (const TensorSpec& spec : signature.inputs)
-    if (spec.has_gradient() && recording.inputs.contains(spec.name)) add_leaf(spec.name, recording.inputs.at(spec.name));
+    if (spec.has_gradient() && recording.inputs.contains(spec.name))
+      add_leaf(spec.name, recording.inputs.at(spec.name));
   for (const auto& [name, leaf] : recording.cotangents) add_leaf(name, leaf);
   for (const auto& [name, node] : recording.gradients) {
     const Shape shape = node.shape();

@@ -12,9 +12,7 @@ namespace ampcheck::reference {
 
 namespace {
 
-bool is_integer(const TensorSpec& spec) {
-  return spec.type == TypeRule::i64 || spec.type == TypeRule::u8;
-}
+bool is_integer(const TensorSpec& spec) { return spec.type == TypeRule::i64 || spec.type == TypeRule::u8; }
 
 /// A value with a full mantissa: the generator's normal numbers have 20 bits.
 double generic_value(const TensorSpec& spec, const Random& random, std::uint64_t index) {
@@ -60,7 +58,9 @@ std::int64_t largest_input(const OpSignature& signature, const Dims& dims) {
 std::optional<Dims> certification_dims(const OpSignature& signature, const Attributes& attributes) {
   constexpr std::int64_t kSmall = 256;
   const auto valid = [&](const Dims& dims) { return !signature.valid || signature.valid(dims, attributes); };
-  if (const Dims dims = standard_dims(signature, 0); signature.valid && largest_input(signature, dims) <= kSmall && valid(dims)) return dims;
+  if (const Dims dims = standard_dims(signature, 0);
+      signature.valid && largest_input(signature, dims) <= kSmall && valid(dims))
+    return dims;
   // The last two axes carry reductions and products: 3 there, where a mean and a variance say something.
   const std::size_t count = signature.dims.size();
   for (std::int64_t more = 0; more <= 6; ++more) {
@@ -76,18 +76,21 @@ std::optional<Dims> certification_dims(const OpSignature& signature, const Attri
 
 namespace {
 
-/// Uniform in [0, bound). Where a sentinel is right for the input, one index holds it and one does not, so that both branches
-/// of the formula are met; of a single index every other seed.
-std::vector<std::int64_t> index_values(const OpSignature& signature, const FormulaVariant& variant, const TensorSpec& spec,
-                                       const Random& random, std::size_t count) {
-  const std::int64_t bound = spec.role == Role::quantized ? 256 : spec.index_dim.empty() ? 2 : variant.dims.at(spec.index_dim);
+/// Uniform in [0, bound). Where a sentinel is right for the input, one index holds it and one does not, so that both
+/// branches of the formula are met; of a single index every other seed.
+std::vector<std::int64_t> index_values(const OpSignature& signature, const FormulaVariant& variant,
+                                       const TensorSpec& spec, const Random& random, std::size_t count) {
+  const std::int64_t bound = spec.role == Role::quantized ? 256
+                             : spec.index_dim.empty()     ? 2
+                                                          : variant.dims.at(spec.index_dim);
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < count; ++i)
     out.push_back(static_cast<std::int64_t>(random.below(i, static_cast<std::uint64_t>(bound))));
   if ((spec.role != Role::index && spec.role != Role::target) || count == 0) return out;
   for (const AttributeSpec& attribute : signature.attributes) {
     const auto value = variant.attributes.all().find(attribute.name);
-    const double* const number = value == variant.attributes.all().end() ? nullptr : std::get_if<double>(&value->second);
+    const double* const number =
+        value == variant.attributes.all().end() ? nullptr : std::get_if<double>(&value->second);
     if (!attribute.is_sentinel() || number == nullptr) continue;
     const auto sentinel = static_cast<std::int64_t>(*number);
     const bool inside = sentinel >= 0 && sentinel < bound;

@@ -32,7 +32,8 @@ std::string text_of(const AttributeValue& value) {
 }
 
 /// The variant of chosen values, by position in `choices`.
-FormulaVariant variant_of(const OpSignature& signature, const std::vector<Choice>& choices, const std::vector<std::size_t>& chosen) {
+FormulaVariant variant_of(const OpSignature& signature, const std::vector<Choice>& choices,
+                          const std::vector<std::size_t>& chosen) {
   FormulaVariant out{.attributes = default_attributes(signature)};
   for (std::size_t k = 0; k < choices.size(); ++k) {
     if (chosen[k] == 0) continue;
@@ -73,8 +74,8 @@ bool has_slope(const FormulaCertificate& certificate, const std::string& input) 
   });
 }
 
-FormulaCertificate certify_variant(const OpSignature& signature, const std::vector<Form>& forms, const FormulaVariant& variant,
-                                   int samples, std::uint64_t seed) {
+FormulaCertificate certify_variant(const OpSignature& signature, const std::vector<Form>& forms,
+                                   const FormulaVariant& variant, int samples, std::uint64_t seed) {
   constexpr int kRoundsForASlope = 4;
   FormulaCertificate out;
   SampleCounts wanted;
@@ -127,8 +128,9 @@ FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>
     const int wanted = &variant == &variants.front() ? samples : std::min(samples, std::max(2, samples / 2));
     const FormulaCertificate found = certify_variant(signature, forms, variant, wanted, seed);
     all_compared = all_compared && !found.points.empty();
-    out.variants.push_back({variant.name, found.digits, found.error_ratio, static_cast<std::int64_t>(found.points.size()),
-                            found.kinks, found.flat, found.conventions});
+    out.variants.push_back({variant.name, found.digits, found.error_ratio,
+                            static_cast<std::int64_t>(found.points.size()), found.kinks, found.flat,
+                            found.conventions});
     out.merge(found);
   }
   out.conclude();

@@ -43,7 +43,9 @@ using Named = std::map<std::string, std::vector<double>>;
 class Rounded {
  public:
   Rounded(const Recording& recording, const FloatFormat& format, Named values, const Named& cotangents)
-      : recording_(recording), values_(std::move(values)), cotangents_(cotangents),
+      : recording_(recording),
+        values_(std::move(values)),
+        cotangents_(cotangents),
         evaluator_(*recording.graph, RoundedPolicy(format)) {
     for (auto& [name, v] : values_) {
       for (double& x : v) x = round_to(format, x);
@@ -95,8 +97,8 @@ double relative_error(double difference, double derivative) {
   return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
 }
 
-DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, const Named& data, const Named& cotangents,
-                        std::uint64_t seed) {
+DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, const Named& data,
+                        const Named& cotangents, std::uint64_t seed) {
   Rounded rounded(recording, format, data, cotangents);
   const Named derivatives = gradients(recording, rounded.values(), cotangents);
   const Random random(seed, "certify/lesson");
@@ -121,7 +123,8 @@ DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, c
   }
   DifferenceLesson out{.arithmetic = format.name, .best_error = std::numeric_limits<double>::infinity()};
   for (int e = kLargestStep; e >= kSmallestStep && points > 0; --e)
-    if (const double error = median(errors[e]); error < out.best_error) out.best_error = error, out.best_step = std::ldexp(1.0, e);
+    if (const double error = median(errors[e]); error < out.best_error)
+      out.best_error = error, out.best_step = std::ldexp(1.0, e);
   out.error_at_1e_6 = median(naive);
   out.step_vanishes = 2 * vanished > points;
   return out;
@@ -129,14 +132,16 @@ DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, c
 
 }  // namespace
 
-std::vector<DifferenceLesson> difference_lessons(const OpSignature& signature, const Form& form, const FormulaVariant& variant,
-                                                 std::uint64_t seed) {
+std::vector<DifferenceLesson> difference_lessons(const OpSignature& signature, const Form& form,
+                                                 const FormulaVariant& variant, std::uint64_t seed) {
   const CertificationCase data = certification_case(signature, variant, seed);
   const Recording recording = record(signature, form, variant.attributes, data.inputs);
   Named cotangents;
-  for (const auto& [name, leaf] : recording.cotangents) cotangents[name] = certification_weights(name, leaf.shape().count(), seed);
+  for (const auto& [name, leaf] : recording.cotangents)
+    cotangents[name] = certification_weights(name, leaf.shape().count(), seed);
   std::vector<DifferenceLesson> out;
-  for (const FloatFormat* format : {&kFp64, &kFp32, &kFp16, &kBf16}) out.push_back(lesson(recording, *format, data.values, cotangents, seed));
+  for (const FloatFormat* format : {&kFp64, &kFp32, &kFp16, &kBf16})
+    out.push_back(lesson(recording, *format, data.values, cotangents, seed));
   return out;
 }
 

@@ -55,19 +55,20 @@ Digits erf_series(const Digits& x) {
   return DigitsPolicy::named_constant("2/sqrt(pi)") * x * mp::exp(-x * x) * total;
 }
 
-/// erfc for x > 5 by its continued fraction x + (1/2)/(x + (2/2)/(x + (3/2)/ ..., Abramowitz and Stegun 7.1.14, from the
-/// tail. Level n multiplies the error by exp(-2 asinh(x / sqrt(2n))), the ratio of the recurrence's two solutions.
+/// erfc for x > 5 by its continued fraction x + (1/2)/(x + (2/2)/(x + (3/2)/ ..., Abramowitz and Stegun 7.1.14, from
+/// the tail. Level n multiplies the error by exp(-2 asinh(x / sqrt(2n))), the ratio of the recurrence's two solutions.
 Digits erfc_fraction(const Digits& x) {
   const double size = x.convert_to<double>();
   int levels = 0;
-  for (double exponent = 0; exponent < 290; exponent += 2 * std::asinh(size / std::sqrt(2.0 * levels))) ++levels;  // 1e-126
+  for (double exponent = 0; exponent < 290; exponent += 2 * std::asinh(size / std::sqrt(2.0 * levels)))
+    ++levels;  // 1e-126
   Digits tail = x;
   for (int n = levels; n >= 1; --n) tail = x + Digits(n) / (2 * tail);
   return mp::exp(-x * x) / tail * DigitsPolicy::named_constant("2/sqrt(pi)") / 2;
 }
 
-/// Results of a function by argument. A difference moves one coordinate, so nearly every argument comes again, and again in
-/// the other forms: most of a certificate's time would go into numbers that it already has.
+/// Results of a function by argument. A difference moves one coordinate, so nearly every argument comes again, and
+/// again in the other forms: most of a certificate's time would go into numbers that it already has.
 template <class Function>
 Digits remembered(std::unordered_map<Digits, Digits>& known, const Digits& x, Function function) {
   constexpr std::size_t kMost = 4096;  // 144 bytes each
@@ -80,10 +81,13 @@ Digits remembered(std::unordered_map<Digits, Digits>& known, const Digits& x, Fu
 
 Digits DigitsPolicy::named_constant(const std::string& name) {
   static const Digits kPi = boost::math::constants::pi<Digits>(), kLog2 = log(Digits(2));
-  static const std::map<std::string, Digits> kKnown = {
-      {"1/sqrt(2)", mp::sqrt(Digits(2)) / 2},        {"2/sqrt(pi)", 2 / mp::sqrt(kPi)}, {"sqrt(2/pi)", mp::sqrt(2 / kPi)},
-      {"1/sqrt(2 pi)", 1 / mp::sqrt(Digits(2 * kPi))}, {"log(2)", kLog2},                 {"1/log(2)", 1 / kLog2},
-      {"pi", kPi}};
+  static const std::map<std::string, Digits> kKnown = {{"1/sqrt(2)", mp::sqrt(Digits(2)) / 2},
+                                                       {"2/sqrt(pi)", 2 / mp::sqrt(kPi)},
+                                                       {"sqrt(2/pi)", mp::sqrt(2 / kPi)},
+                                                       {"1/sqrt(2 pi)", 1 / mp::sqrt(Digits(2 * kPi))},
+                                                       {"log(2)", kLog2},
+                                                       {"1/log(2)", 1 / kLog2},
+                                                       {"pi", kPi}};
   if (const auto known = kKnown.find(name); known != kKnown.end()) return known->second;
   const std::size_t slash = name.find('/');
   if (slash == std::string::npos) throw Error("[digits] unknown constant, got '" + name + "', want a fraction");
@@ -95,9 +99,7 @@ Digits DigitsPolicy::exp(const Digits& x) {
   return remembered(known, x, [](const Digits& v) -> Digits { return mp::exp(v); });
 }
 
-Digits DigitsPolicy::expm1(const Digits& x) {
-  return mp::abs(x) < 0.5 ? small_expm1(x) : Digits(mp::exp(x) - 1);
-}
+Digits DigitsPolicy::expm1(const Digits& x) { return mp::abs(x) < 0.5 ? small_expm1(x) : Digits(mp::exp(x) - 1); }
 
 Digits DigitsPolicy::log(const Digits& x) {
   thread_local std::unordered_map<Digits, Digits> known;

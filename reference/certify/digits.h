@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 100-digit arithmetic for the certificate. Boost's headers are slow to compile: only digits.cpp and certify.cpp include
-// this file.
+// 100-digit arithmetic for the certificate. Boost's headers are slow to compile: only digits.cpp and certify.cpp
+// include this file.
 #pragma once
 
 #include <boost/multiprecision/cpp_dec_float.hpp>
@@ -9,8 +9,8 @@
 
 namespace ampcheck::reference {
 
-/// 100 significant digits. Decimal, because its exp takes a third of the time of the binary type's; kept in 16 limbs of 8
-/// digits, so that at least 121 digits are carried.
+/// 100 significant digits. Decimal, because its exp takes a third of the time of the binary type's; kept in 16 limbs of
+/// 8 digits, so that at least 121 digits are carried.
 using Digits = boost::multiprecision::number<boost::multiprecision::cpp_dec_float<100>, boost::multiprecision::et_off>;
 /// What a value computed from numbers of size 1 can be off by: the 121 digits carried, less five for what accumulates.
 inline constexpr int kCarriedDigits = 116;

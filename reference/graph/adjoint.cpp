@@ -38,7 +38,9 @@ class Gradients {
     if (!(shape == at)) g = sum_to(stretch(g, at), shape);  // broadcasting repeated the argument: add up
     slot = slot.defined() ? slot + g : g;
   }
-  Expr of(int id) const { return static_cast<std::size_t>(id) < of_.size() ? of_[static_cast<std::size_t>(id)] : Expr{}; }
+  Expr of(int id) const {
+    return static_cast<std::size_t>(id) < of_.size() ? of_[static_cast<std::size_t>(id)] : Expr{};
+  }
 
  private:
   Graph& graph_;
@@ -70,14 +72,33 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
   const Expr b = node.args.size() < 2 ? Expr{} : graph.at(node.args[1]);
   Contributions grads{gradients, elementwise(node.primitive) || !a.defined() ? node.shape : a.shape()};
   switch (node.primitive) {
-    case Primitive::input: case Primitive::constant: case Primitive::indicator: case Primitive::stop_gradient:
-    case Primitive::less: case Primitive::less_equal: case Primitive::equal: case Primitive::first_max:
-    case Primitive::sign: case Primitive::no_gradient: break;
-    case Primitive::add: grads.add(a.id, g); grads.add(b.id, g); break;
-    case Primitive::sub: grads.add(a.id, g); grads.add(b.id, -g); break;
+    case Primitive::input:
+    case Primitive::constant:
+    case Primitive::indicator:
+    case Primitive::stop_gradient:
+    case Primitive::less:
+    case Primitive::less_equal:
+    case Primitive::equal:
+    case Primitive::first_max:
+    case Primitive::sign:
+    case Primitive::no_gradient: break;
+    case Primitive::add:
+      grads.add(a.id, g);
+      grads.add(b.id, g);
+      break;
+    case Primitive::sub:
+      grads.add(a.id, g);
+      grads.add(b.id, -g);
+      break;
     case Primitive::neg: grads.add(a.id, -g); break;
-    case Primitive::mul: grads.add(a.id, g * b); grads.add(b.id, g * a); break;
-    case Primitive::div: grads.add(a.id, g / b); grads.add(b.id, -(g * y / b)); break;
+    case Primitive::mul:
+      grads.add(a.id, g * b);
+      grads.add(b.id, g * a);
+      break;
+    case Primitive::div:
+      grads.add(a.id, g / b);
+      grads.add(b.id, -(g * y / b));
+      break;
     case Primitive::square: grads.add(a.id, g * 2.0 * a); break;
     case Primitive::exp: grads.add(a.id, g * y); break;
     case Primitive::expm1: grads.add(a.id, g * (y + 1.0)); break;
@@ -155,8 +176,9 @@ std::vector<Expr> Graph::vjp(const std::vector<Expr>& outputs, const std::vector
   for (const Expr& input : inputs) {
     const Expr g = grads.of(input.id);
     const Shape& shape = node(input.id).shape;
-    result.push_back(g.defined() ? stretch(g, shape)
-                                 : indicator(*this, shape, std::vector<std::int64_t>(static_cast<std::size_t>(shape.count()), 0)));
+    result.push_back(
+        g.defined() ? stretch(g, shape)
+                    : indicator(*this, shape, std::vector<std::int64_t>(static_cast<std::size_t>(shape.count()), 0)));
   }
   return result;
 }

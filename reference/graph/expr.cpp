@@ -13,10 +13,11 @@ namespace ampcheck::reference {
 
 const char* name(Primitive primitive) {
   static constexpr const char* kNames[kPrimitives] = {
-      "input", "constant", "indicator", "add", "sub", "neg", "mul", "div", "square", "exp", "expm1", "log", "log1p",
-      "tanh", "erf", "erfc", "sqrt", "rsqrt", "sigmoid", "abs", "sign", "less", "less_equal", "equal", "where",
-      "maximum", "sum", "max", "first_max", "matmul", "take", "put_add", "reshape", "stored", "stop_gradient",
-      "no_gradient", "own_adjoint"};
+      "input",   "constant", "indicator",     "add",         "sub",        "neg",    "mul",        "div",
+      "square",  "exp",      "expm1",         "log",         "log1p",      "tanh",   "erf",        "erfc",
+      "sqrt",    "rsqrt",    "sigmoid",       "abs",         "sign",       "less",   "less_equal", "equal",
+      "where",   "maximum",  "sum",           "max",         "first_max",  "matmul", "take",       "put_add",
+      "reshape", "stored",   "stop_gradient", "no_gradient", "own_adjoint"};
   return kNames[static_cast<int>(primitive)];
 }
 
@@ -39,7 +40,8 @@ Shape broadcast_shape(const Shape& a, const Shape& b) {
   out.rank = std::max(a.rank, b.rank);
   for (int i = 0; i < out.rank; ++i) {
     const std::int64_t x = i < a.rank ? a.last(i) : 1, y = i < b.rank ? b.last(i) : 1;
-    if (x != y && x != 1 && y != 1) throw Error("[formula] shapes do not broadcast, got " + a.str() + " and " + b.str());
+    if (x != y && x != 1 && y != 1)
+      throw Error("[formula] shapes do not broadcast, got " + a.str() + " and " + b.str());
     out[out.rank - 1 - i] = x == 1 ? y : x;
   }
   return out;
@@ -87,7 +89,9 @@ Expr mapped(Primitive primitive, Expr x, Map map, const Shape& shape) {
   return x.graph->record(std::move(node));
 }
 
-Map map_of(std::vector<std::int64_t> values) { return std::make_shared<const std::vector<std::int64_t>>(std::move(values)); }
+Map map_of(std::vector<std::int64_t> values) {
+  return std::make_shared<const std::vector<std::int64_t>>(std::move(values));
+}
 
 }  // namespace
 
@@ -133,7 +137,8 @@ Expr sum_all(Expr x) { return sum(reshape(x, Shape{x.shape().count()}), 0); }
 
 Expr matmul(Expr a, Expr b, bool transpose_a, bool transpose_b) {
   const Shape &x = a.shape(), &y = b.shape();
-  if (x.rank < 2 || y.rank < 2) throw Error("[formula] matmul, got " + x.str() + " and " + y.str() + ", want at least 2 dimensions each");
+  if (x.rank < 2 || y.rank < 2)
+    throw Error("[formula] matmul, got " + x.str() + " and " + y.str() + ", want at least 2 dimensions each");
   const std::int64_t n = x.last(transpose_a ? 0 : 1), k = x.last(transpose_a ? 1 : 0);
   const std::int64_t k2 = y.last(transpose_b ? 0 : 1), m = y.last(transpose_b ? 1 : 0);
   bool batches_agree = x.rank == y.rank && k == k2;
@@ -179,15 +184,18 @@ Expr slice(Expr x, int axis, std::int64_t begin, std::int64_t end) {
   shape[at] = end - begin;
   const TensorView view{nullptr, Dtype::fp64, shape, strides};
   std::vector<std::int64_t> map(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < map.size(); ++i)
-    map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
+  for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
   return mapped(Primitive::take, x, map_of(std::move(map)), shape);
 }
 
-Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return take_by(x, map_of(std::move(map)), shape); }
+Expr take(Expr x, std::vector<std::int64_t> map, const Shape& shape) {
+  return take_by(x, map_of(std::move(map)), shape);
+}
 Expr take_by(Expr x, Map map, const Shape& shape) { return mapped(Primitive::take, x, std::move(map), shape); }
 
-Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) { return put_add_by(x, map_of(std::move(map)), shape); }
+Expr put_add(Expr x, std::vector<std::int64_t> map, const Shape& shape) {
+  return put_add_by(x, map_of(std::move(map)), shape);
+}
 
 namespace {
 
@@ -232,7 +240,8 @@ Expr concat(const std::vector<Expr>& parts, int axis) {
   for (const Expr& part : parts) {
     const TensorView view{nullptr, Dtype::fp64, part.shape(), strides};
     std::vector<std::int64_t> map(static_cast<std::size_t>(part.shape().count()));
-    for (std::size_t i = 0; i < map.size(); ++i) map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
+    for (std::size_t i = 0; i < map.size(); ++i)
+      map[i] = view.offset(static_cast<std::int64_t>(i)) + begin * strides[at];
     const Expr placed = put_add(part, std::move(map), shape);
     out = out.defined() ? out + placed : placed;
     begin += part.shape()[at];
@@ -266,8 +275,12 @@ Expr windows(Expr image, int kh, int kw, int stride, int padding, bool patches_f
 
 }  // namespace
 
-Expr unfold(Expr image, int kh, int kw, int stride, int padding) { return windows(image, kh, kw, stride, padding, false); }
-Expr patches(Expr image, int kh, int kw, int stride, int padding) { return windows(image, kh, kw, stride, padding, true); }
+Expr unfold(Expr image, int kh, int kw, int stride, int padding) {
+  return windows(image, kh, kw, stride, padding, false);
+}
+Expr patches(Expr image, int kh, int kw, int stride, int padding) {
+  return windows(image, kh, kw, stride, padding, true);
+}
 
 Expr indicator(Graph& graph, const Shape& shape, std::vector<std::int64_t> values) {
   Node node;
@@ -286,10 +299,13 @@ Expr constant(Graph& graph, double value) {
 
 Expr named_constant(Graph& graph, const std::string& name) {
   using namespace std::numbers;
-  static const std::map<std::string, double> kKnown = {
-      {"1/sqrt(2)", 0.5 * sqrt2},          {"2/sqrt(pi)", 2.0 * inv_sqrtpi}, {"sqrt(2/pi)", sqrt2 * inv_sqrtpi},
-      {"1/sqrt(2 pi)", 0.5 * sqrt2 * inv_sqrtpi}, {"log(2)", ln2},           {"1/log(2)", log2e},
-      {"pi", pi}};
+  static const std::map<std::string, double> kKnown = {{"1/sqrt(2)", 0.5 * sqrt2},
+                                                       {"2/sqrt(pi)", 2.0 * inv_sqrtpi},
+                                                       {"sqrt(2/pi)", sqrt2 * inv_sqrtpi},
+                                                       {"1/sqrt(2 pi)", 0.5 * sqrt2 * inv_sqrtpi},
+                                                       {"log(2)", ln2},
+                                                       {"1/log(2)", log2e},
+                                                       {"pi", pi}};
   Node node;
   node.primitive = Primitive::constant;
   node.name = name;
@@ -297,10 +313,12 @@ Expr named_constant(Graph& graph, const std::string& name) {
   int used = 0;
   if (const auto known = kKnown.find(name); known != kKnown.end())
     node.value = known->second;
-  else if (std::sscanf(name.c_str(), "%lld/%lld%n", &above, &below, &used) == 2 && used == static_cast<int>(name.size()))
+  else if (std::sscanf(name.c_str(), "%lld/%lld%n", &above, &below, &used) == 2 &&
+           used == static_cast<int>(name.size()))
     node.value = static_cast<double>(above) / static_cast<double>(below);
   else
-    throw Error("[formula] unknown constant, got '" + name + "', want a fraction or one of the names of named_constant()");
+    throw Error("[formula] unknown constant, got '" + name +
+                "', want a fraction or one of the names of named_constant()");
   return graph.record(std::move(node));
 }
 

@@ -20,21 +20,43 @@
 namespace ampcheck::reference {
 
 enum class Primitive : std::uint8_t {
-  input,          // leaf: a tensor of the case, a saved value, a cotangent
-  constant,       // leaf: one number, a ball of radius u|c| unless representable (rule R8)
-  indicator,      // leaf: fixed 0/1 or small integers known when recording (masks, one-hot targets)
-  add, sub, neg, mul, div, square,
-  exp, expm1, log, log1p, tanh, erf, erfc, sqrt, rsqrt, sigmoid, abs, sign,
-  less, less_equal, equal, where, maximum,
-  sum, max, first_max,  // first_max: 1 at the first maximum along the axis, else 0
-  matmul,               // batched over leading axes, either operand transposed
-  take,                 // y[i] = x[map[i]], 0 where map[i] < 0: gather, slice, pad, transpose, broadcast, unfold
-  put_add,              // y[map[i]] += x[i]: scatter_add, fold; the adjoint of take
+  input,      // leaf: a tensor of the case, a saved value, a cotangent
+  constant,   // leaf: one number, a ball of radius u|c| unless representable (rule R8)
+  indicator,  // leaf: fixed 0/1 or small integers known when recording (masks, one-hot targets)
+  add,
+  sub,
+  neg,
+  mul,
+  div,
+  square,
+  exp,
+  expm1,
+  log,
+  log1p,
+  tanh,
+  erf,
+  erfc,
+  sqrt,
+  rsqrt,
+  sigmoid,
+  abs,
+  sign,
+  less,
+  less_equal,
+  equal,
+  where,
+  maximum,
+  sum,
+  max,
+  first_max,  // first_max: 1 at the first maximum along the axis, else 0
+  matmul,     // batched over leading axes, either operand transposed
+  take,       // y[i] = x[map[i]], 0 where map[i] < 0: gather, slice, pad, transpose, broadcast, unfold
+  put_add,    // y[map[i]] += x[i]: scatter_add, fold; the adjoint of take
   reshape,
-  stored,               // an intermediate that the kernel may keep in the saved type
-  stop_gradient,        // a shift that cancels: no adjoint, no radius (the certificate proves it)
-  no_gradient,          // has a derivative, but by the op's convention no gradient: held fixed when differenced
-  own_adjoint,          // identity in value, with an adjoint of its own: a form of the backward
+  stored,         // an intermediate that the kernel may keep in the saved type
+  stop_gradient,  // a shift that cancels: no adjoint, no radius (the certificate proves it)
+  no_gradient,    // has a derivative, but by the op's convention no gradient: held fixed when differenced
+  own_adjoint,    // identity in value, with an adjoint of its own: a form of the backward
 };
 inline constexpr int kPrimitives = static_cast<int>(Primitive::own_adjoint) + 1;
 
@@ -60,12 +82,12 @@ struct Node {
   Primitive primitive = Primitive::input;
   std::vector<int> args;
   Shape shape;
-  double value = 0;             // constant: nearest double; its exact value is `name` where that is set
-  int axis = 0;                 // sum, max, first_max
+  double value = 0;  // constant: nearest double; its exact value is `name` where that is set
+  int axis = 0;      // sum, max, first_max
   bool transpose_a = false, transpose_b = false;
-  Map map;                      // take, put_add; indicator's values
-  std::string name;             // input, stored; constant: see named_constant(); no_gradient: the convention in words
-  AdjointRule adjoint;          // own_adjoint
+  Map map;              // take, put_add; indicator's values
+  std::string name;     // input, stored; constant: see named_constant(); no_gradient: the convention in words
+  AdjointRule adjoint;  // own_adjoint
 };
 
 class Graph {
@@ -116,7 +138,7 @@ Expr rsqrt(Expr x);
 Expr sigmoid(Expr x);
 Expr abs(Expr x);
 Expr maximum(Expr a, Expr b);
-Expr less(Expr a, Expr b);        ///< 1 where a < b, else 0; no adjoint
+Expr less(Expr a, Expr b);  ///< 1 where a < b, else 0; no adjoint
 Expr less_equal(Expr a, Expr b);
 Expr equal(Expr a, Expr b);
 Expr where(Expr condition, Expr yes, Expr no);
@@ -160,8 +182,8 @@ Expr named_constant(Graph& graph, const std::string& name);
 // Marks.
 Expr stored(const std::string& name, Expr x);
 Expr stop_gradient(Expr x);
-/// x, through which by convention no gradient flows although the value depends on it. `convention` says what it is ("rows
-/// at padding_idx"); certificates hold the value fixed while differencing and name the convention.
+/// x, through which by convention no gradient flows although the value depends on it. `convention` says what it is
+/// ("rows at padding_idx"); certificates hold the value fixed while differencing and name the convention.
 Expr no_gradient(const std::string& convention, Expr x);
 Expr own_adjoint(Expr value, const std::vector<Expr>& arguments, AdjointRule rule);
 

@@ -48,7 +48,8 @@ void record_jvps(Recording& out, const std::vector<Expr>& inputs) {
 
 }  // namespace
 
-Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes, const CaseInputs& inputs) {
+Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                 const CaseInputs& inputs) {
   Recording out;
   out.one_pass = form.one_pass;
   out.form = form.name;
@@ -57,12 +58,13 @@ Recording record(const OpSignature& signature, const Form& form, const Attribute
   call.integer_shapes_ = inputs.integer_shapes;
   for (const TensorSpec& spec : signature.inputs) {
     const auto shape = inputs.shapes.find(spec.name);
-    if (shape != inputs.shapes.end()) call.inputs_[spec.name] = out.inputs[spec.name] = out.graph->input(spec.name, shape->second);
+    if (shape != inputs.shapes.end())
+      call.inputs_[spec.name] = out.inputs[spec.name] = out.graph->input(spec.name, shape->second);
   }
   form.formula(call);
   if (call.outputs_.size() != signature.outputs.size())
-    throw Error("[" + signature.name + "] outputs of form '" + form.name + "', got " + std::to_string(call.outputs_.size()) +
-                ", want " + std::to_string(signature.outputs.size()));
+    throw Error("[" + signature.name + "] outputs of form '" + form.name + "', got " +
+                std::to_string(call.outputs_.size()) + ", want " + std::to_string(signature.outputs.size()));
   out.outputs = call.outputs_;
   const int forward_size = static_cast<int>(out.graph->nodes().size());
   for (int id = 0; id < forward_size; ++id)

@@ -57,12 +57,12 @@ struct Form {
 /// A recorded form at one case: outputs, cotangent leaves and gradients as nodes of one graph.
 struct Recording {
   std::unique_ptr<Graph> graph = std::make_unique<Graph>();
-  std::map<std::string, Expr> inputs;       ///< floating inputs
+  std::map<std::string, Expr> inputs;  ///< floating inputs
   std::vector<std::pair<std::string, Expr>> outputs;
-  std::map<std::string, Expr> stored;       ///< by name, what the kernel may save
-  std::map<std::string, Expr> cotangents;   ///< "dy" by output
+  std::map<std::string, Expr> stored;                   ///< by name, what the kernel may save
+  std::map<std::string, Expr> cotangents;               ///< "dy" by output
   std::vector<std::pair<std::string, Expr>> gradients;  ///< "dx", of the inputs that have one
-  std::map<std::string, Expr> tangents;     ///< "x.tangent" by input that has a gradient; of an op with forward mode alone
+  std::map<std::string, Expr> tangents;  ///< "x.tangent" by input that has a gradient; of an op with forward mode alone
   std::vector<std::pair<std::string, Expr>> jvps;  ///< "y.tangent": the adjoint of the gradients by the cotangents
   bool one_pass = false;
   std::string form;
@@ -83,6 +83,7 @@ struct CaseInputs {
 
 /// Records forward and adjoint of a form. Gradients are recorded for the signature's differentiable inputs; with
 /// signature.forward_mode, the tangents of the outputs too.
-Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes, const CaseInputs& inputs);
+Recording record(const OpSignature& signature, const Form& form, const Attributes& attributes,
+                 const CaseInputs& inputs);
 
 }  // namespace ampcheck::reference

@@ -22,13 +22,15 @@ namespace {
 /// 44715/1000000 or 1/100000, as formulas in text keep 0.044715 and 1e-5. A mean may be over 1000.
 bool is_decimal(const std::string& name) {
   const std::size_t over = name.find("/1");
-  return over != std::string::npos && (!name.starts_with("1/") || name.size() >= 8) && name.find_first_not_of('0', over + 2) == std::string::npos;
+  return over != std::string::npos && (!name.starts_with("1/") || name.size() >= 8) &&
+         name.find_first_not_of('0', over + 2) == std::string::npos;
 }
 
 }  // namespace
 
 bool is_share(const Node& node) {
-  return node.primitive == Primitive::constant && node.name.starts_with("1/") && node.name.find_first_not_of("0123456789", 2) == std::string::npos && !is_decimal(node.name);
+  return node.primitive == Primitive::constant && node.name.starts_with("1/") &&
+         node.name.find_first_not_of("0123456789", 2) == std::string::npos && !is_decimal(node.name);
 }
 
 namespace {
@@ -50,7 +52,8 @@ std::string text_at(const Graph& graph, int id, const NodeNames& names, int dept
   if (const auto known = names.find(id); known != names.end()) return known->second;
   switch (node.primitive) {
     case Primitive::input: return node.name;
-    case Primitive::constant: return node.name.empty() || is_decimal(node.name) ? fmt::format("{}", node.value) : node.name;
+    case Primitive::constant:
+      return node.name.empty() || is_decimal(node.name) ? fmt::format("{}", node.value) : node.name;
     case Primitive::indicator: return node.name.empty() ? "mask" : node.name;
     case Primitive::stored: return node.name;
     default: break;

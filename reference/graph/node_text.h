@@ -12,7 +12,8 @@ namespace ampcheck::reference {
 /// Names of nodes that a reader knows: the outputs of a formula.
 using NodeNames = std::map<int, std::string>;
 
-/// A node as a reader would write it, with those names and names of leaves and of stored nodes; "..." below a few levels.
+/// A node as a reader would write it, with those names and names of leaves and of stored nodes; "..." below a few
+/// levels.
 std::string text_of(const Graph& graph, int id, const NodeNames& names = {});
 
 /// Whole numbers of a formula under the name that its reader knows: "arange(T)", an index input.

@@ -24,7 +24,8 @@ bool broadcasts(const RowPlan& plan, const Shape& shape, int rank) {
   return leading <= 0 || std::all_of(shape.extent, shape.extent + leading, [](std::int64_t n) { return n == 1; });
 }
 
-/// Whether a map takes each row from the same row. `from`, `to`: elements of the side that is read and that the map lists.
+/// Whether a map takes each row from the same row. `from`, `to`: elements of the side that is read and that the map
+/// lists.
 bool stays_in_row(const RowPlan& plan, const std::vector<std::int64_t>& map, std::int64_t from, std::int64_t to) {
   const std::int64_t width = to / plan.rows, other = from / plan.rows;
   if (width == 0 || other == 0) return false;
@@ -50,7 +51,9 @@ Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
   }
   if (node.args.empty() || !rows(0)) return Grain::whole;
   switch (node.primitive) {
-    case Primitive::sum: case Primitive::max: case Primitive::first_max: {
+    case Primitive::sum:
+    case Primitive::max:
+    case Primitive::first_max: {
       if (node.axis >= plan.lead) return Grain::row;
       std::int64_t inner = 1;
       for (int axis = node.axis + 1; axis < shape(0).rank; ++axis) inner *= shape(0)[axis];
@@ -58,12 +61,16 @@ Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
       return node.primitive == Primitive::sum && inner > 1 && one_to_a_row ? Grain::column : Grain::whole;
     }
     case Primitive::matmul:
-      if (plan.lead + 2 <= node.shape.rank) return rows(1) && shape(1).rank == node.shape.rank ? Grain::row : Grain::whole;
+      if (plan.lead + 2 <= node.shape.rank)
+        return rows(1) && shape(1).rank == node.shape.rank ? Grain::row : Grain::whole;
       return node.shape.rank == 2 && plan.lead == 1 && !node.transpose_a && !rows(1) ? Grain::row : Grain::whole;
-    case Primitive::take: case Primitive::put_add: {
+    case Primitive::take:
+    case Primitive::put_add: {
       const bool takes = node.primitive == Primitive::take;
-      const std::int64_t listed = takes ? node.shape.count() : shape(0).count(), other = takes ? shape(0).count() : node.shape.count();
-      return starts_with_rows(plan, node.shape) && stays_in_row(plan, *node.map, other, listed) ? Grain::row : Grain::whole;
+      const std::int64_t listed = takes ? node.shape.count() : shape(0).count(),
+                         other = takes ? shape(0).count() : node.shape.count();
+      return starts_with_rows(plan, node.shape) && stays_in_row(plan, *node.map, other, listed) ? Grain::row
+                                                                                                : Grain::whole;
     }
     default: return Grain::whole;
   }
@@ -75,7 +82,8 @@ Shape row_tensor(const Graph& graph, const std::vector<char>& needed) {
   for (std::size_t id = 0; id < needed.size(); ++id) {
     const Node& node = graph.node(static_cast<int>(id));
     if (!needed[id] || node.primitive != Primitive::input) continue;
-    if (node.shape.rank > best.rank || (node.shape.rank == best.rank && node.shape.count() > best.count())) best = node.shape;
+    if (node.shape.rank > best.rank || (node.shape.rank == best.rank && node.shape.count() > best.count()))
+      best = node.shape;
   }
   return best;
 }
@@ -83,7 +91,8 @@ Shape row_tensor(const Graph& graph, const std::vector<char>& needed) {
 }  // namespace
 
 bool moves_nothing(Primitive p) {
-  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient || p == Primitive::no_gradient || p == Primitive::own_adjoint;
+  return p == Primitive::reshape || p == Primitive::stored || p == Primitive::stop_gradient ||
+         p == Primitive::no_gradient || p == Primitive::own_adjoint;
 }
 
 Shape RowPlan::part(const Shape& shape, std::int64_t count) const {
@@ -105,7 +114,8 @@ Shape RowPlan::beside(const Shape& shape, int rank) const {
 int node_cost(Primitive p) {
   if (moves_nothing(p)) return 0;
   const bool arithmetic = p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul ||
-                          p == Primitive::div || p == Primitive::square || (p >= Primitive::abs && p <= Primitive::maximum);
+                          p == Primitive::div || p == Primitive::square ||
+                          (p >= Primitive::abs && p <= Primitive::maximum);
   return arithmetic ? 1 : 3;
 }
 
@@ -129,9 +139,11 @@ RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed) {
       const Node& node = graph.node(static_cast<int>(id));
       const Grain grain = plan.grain[id] = grain_of(plan, graph, node);
       // A tensor of the row tensor's rank and leading axes can be cut wherever it comes from.
-      const bool alike = node.shape.rank == tensor.rank && std::equal(tensor.extent, tensor.extent + lead, node.shape.extent);
+      const bool alike =
+          node.shape.rank == tensor.rank && std::equal(tensor.extent, tensor.extent + lead, node.shape.extent);
       plan.has_rows[id] = grain == Grain::row || alike;
-      if (grain == Grain::row) largest = std::max(largest, node.shape.count() / plan.rows), by_rows += node.shape.count();
+      if (grain == Grain::row)
+        largest = std::max(largest, node.shape.count() / plan.rows), by_rows += node.shape.count();
       if (grain == Grain::column) by_rows += graph.node(node.args[0]).shape.count();
     }
     if (by_rows <= most) continue;

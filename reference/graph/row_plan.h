@@ -17,10 +17,10 @@ enum class Grain : std::uint8_t {
 };
 
 struct RowPlan {
-  int lead = 0;             ///< leading axes of the row tensors that count rows; 0: nothing goes by rows
+  int lead = 0;  ///< leading axes of the row tensors that count rows; 0: nothing goes by rows
   std::int64_t rows = 0;
-  std::int64_t step = 0;    ///< rows of a block
-  std::vector<Grain> grain; ///< by node
+  std::int64_t step = 0;       ///< rows of a block
+  std::vector<Grain> grain;    ///< by node
   std::vector<char> has_rows;  ///< by node: whether its elements fall into `rows` equal runs, one a row
 
   std::int64_t blocks() const { return step > 0 ? (rows + step - 1) / step : 0; }
@@ -29,7 +29,7 @@ struct RowPlan {
   /// An operand that is the same for all rows, as it stands beside such a part in a result of `rank` axes.
   Shape beside(const Shape& shape, int rank) const;
 
-  Shape lead_extents;       ///< the first `lead` extents of the row tensors
+  Shape lead_extents;  ///< the first `lead` extents of the row tensors
 };
 
 /// The plan by which most nodes that `needed` marks go by rows, and its blocks stay in cache.

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "reference/graph/node_text.h"
-#include "reference/replay/plain_evaluator.h"
 #include "reference/graph/row_plan.h"
+#include "reference/replay/plain_evaluator.h"
 #include "reference/replay/value_slips.h"
 #include "src/rounding.h"
 
@@ -24,8 +24,8 @@ constexpr double kEps[] = {1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5};
 
 class Changes {
  public:
-  Changes(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target, const NodeNames& names, std::int64_t most,
-          const std::function<bool(const Change&, const Values&)>& see, const std::string& only)
+  Changes(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target, const NodeNames& names,
+          std::int64_t most, const std::function<bool(const Change&, const Values&)>& see, const std::string& only)
       : graph_(graph), target_(target), most_(most), left_(most), see_(see), only_(only), evaluator_(graph) {
     for (const auto& [leaf, values] : leaves) evaluator_.set(leaf, values), given_.push_back(leaf.id);
     evaluator_.value(target);
@@ -40,7 +40,8 @@ class Changes {
       if (!needed_[id] || given(static_cast<int>(id))) continue;
       for (const int arg : graph.node(static_cast<int>(id)).args) needed_[static_cast<std::size_t>(arg)] = 1;
       cost_ += cost(graph.node(static_cast<int>(id)));
-      if (is_share(graph.node(static_cast<int>(id)))) counts_.insert(std::round(1 / graph.node(static_cast<int>(id)).value));
+      if (is_share(graph.node(static_cast<int>(id))))
+        counts_.insert(std::round(1 / graph.node(static_cast<int>(id)).value));
     }
   }
 
@@ -60,8 +61,10 @@ class Changes {
  private:
   /// Scalar operations of a node, about.
   std::int64_t cost(const Node& node) const {
-    if (node.primitive == Primitive::matmul) return node.shape.count() * graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
-    const bool gathers = node.primitive == Primitive::sum || node.primitive == Primitive::put_add || node.primitive == Primitive::max;
+    if (node.primitive == Primitive::matmul)
+      return node.shape.count() * graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
+    const bool gathers =
+        node.primitive == Primitive::sum || node.primitive == Primitive::put_add || node.primitive == Primitive::max;
     return gathers ? graph_.node(node.args[0]).shape.count() : node.shape.count();
   }
   bool given(int id) const { return std::find(given_.begin(), given_.end(), id) != given_.end(); }
@@ -74,7 +77,8 @@ class Changes {
     const Values& from = values(node.args[k]);
     if (shape == node.shape) return from;
     Values out(static_cast<std::size_t>(node.shape.count()));
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = from[static_cast<std::size_t>(operand_index(node.shape, shape, static_cast<std::int64_t>(i)))];
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = from[static_cast<std::size_t>(operand_index(node.shape, shape, static_cast<std::int64_t>(i)))];
     return out;
   }
 
@@ -104,12 +108,15 @@ class Changes {
     if (node.args.empty() || given(id)) return leaf(id);
     const auto arg = [&](std::size_t k) { return text(node.args[k]); };
     switch (node.primitive) {
-      case Primitive::add: case Primitive::sub: {
+      case Primitive::add:
+      case Primitive::sub: {
         const double sign = node.primitive == Primitive::add ? 1 : -1;
         const Values a = spread(node, 0), b = spread(node, 1);
-        if (const double times = ratio(a, b); times != 0)  // equal terms, as of x^2 or x^3: a power rule without its factor
+        if (const double times = ratio(a, b);
+            times != 0)  // equal terms, as of x^2 or x^3: a power rule without its factor
           for (const double other : {1.0, times, times - sign, times + 2 * sign})
-            with(id, map(b, [=](double v) { return other * v; }), fmt::format("with a factor of {} for {} of {}", other, times + sign, arg(1)));
+            with(id, map(b, [=](double v) { return other * v; }),
+                 fmt::format("with a factor of {} for {} of {}", other, times + sign, arg(1)));
         equal_terms(id, node);
         with(id, a, "without the term " + arg(1));
         with(id, map(b, [=](double v) { return sign * v; }), "without the term " + arg(0));
@@ -146,17 +153,23 @@ class Changes {
       }
       case Primitive::log:
         for (const double eps : kEps)
-          with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }), fmt::format("with an eps of {} added to {}", eps, arg(0)));
-        with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }), "with the logarithm to base 2 of " + arg(0));
-        with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }), "with the logarithm to base 10 of " + arg(0));
-        with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }), "with log(1 + v) for log(v) of " + arg(0));
+          with(id, map(values(node.args[0]), [=](double v) { return std::log(v + eps); }),
+               fmt::format("with an eps of {} added to {}", eps, arg(0)));
+        with(id, map(values(node.args[0]), [](double v) { return std::log2(v); }),
+             "with the logarithm to base 2 of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::log10(v); }),
+             "with the logarithm to base 10 of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::log1p(v); }),
+             "with log(1 + v) for log(v) of " + arg(0));
         return;
       case Primitive::exp:
         with(id, map(values(node.args[0]), [](double v) { return std::exp2(v); }), "with 2^v for e^v of " + arg(0));
         for (const double factor : {1.4, 1.44, 1.443, 1.4427, 1.44269})  // of 1.442695
-          with(id, map(values(node.args[0]), [=](double v) { return std::exp2(factor * v); }), fmt::format("with 2^({} v) for e^v of {}: log2(e) is slightly off", factor, arg(0)));
+          with(id, map(values(node.args[0]), [=](double v) { return std::exp2(factor * v); }),
+               fmt::format("with 2^({} v) for e^v of {}: log2(e) is slightly off", factor, arg(0)));
         return;
-      case Primitive::less: case Primitive::less_equal: return condition_change(id, node);
+      case Primitive::less:
+      case Primitive::less_equal: return condition_change(id, node);
       case Primitive::max: return max_change(id, node);
       case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
       case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
@@ -164,10 +177,15 @@ class Changes {
       case Primitive::rsqrt:
         with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
         outside_root(id, graph_.node(node.args[0]));
-        with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
+        with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }),
+             "with sqrt(v) for 1/sqrt(v) of " + arg(0));
         return;
       case Primitive::erf:
-        with(id, map(values(node.args[0]), [](double z) { return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3))); }),
+        with(id,
+             map(values(node.args[0]),
+                 [](double z) {
+                   return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3)));
+                 }),
              "with the tanh approximation for erf");
         return;
       case Primitive::where:
@@ -201,7 +219,8 @@ class Changes {
   /// Of a chain of additions the first term alone: what follows from the others is dead.
   void first_term(int id, const Node& node) {
     int first = below(node.args[0]), left = 1;
-    for (; graph_.node(first).primitive == Primitive::add || graph_.node(first).primitive == Primitive::sub; ++left) first = below(graph_.node(first).args[0]);
+    for (; graph_.node(first).primitive == Primitive::add || graph_.node(first).primitive == Primitive::sub; ++left)
+      first = below(graph_.node(first).args[0]);
     if (left < 2 || graph_.node(first).shape.count() != node.shape.count()) return;
     with(id, values(first), fmt::format("with only the term {}, without the terms that follow it", text(first)));
   }
@@ -228,9 +247,14 @@ class Changes {
     const Values a = spread(node, 0), b = spread(node, 1);
     const bool strict = node.primitive == Primitive::less;
     Values other = a, turned = values(id);
-    for (std::size_t i = 0; i < other.size(); ++i) other[i] = strict ? a[i] <= b[i] : a[i] < b[i], turned[i] = 1 - turned[i];
-    with(id, std::move(other), fmt::format("with {} {} {}: another convention where they are equal, as at zero", text(node.args[0]), strict ? "<=" : "<", text(node.args[1])));
-    with(id, std::move(turned), fmt::format("with the condition {} {} {} turned round", text(node.args[0]), strict ? "<" : "<=", text(node.args[1])));
+    for (std::size_t i = 0; i < other.size(); ++i)
+      other[i] = strict ? a[i] <= b[i] : a[i] < b[i], turned[i] = 1 - turned[i];
+    with(id, std::move(other),
+         fmt::format("with {} {} {}: another convention where they are equal, as at zero", text(node.args[0]),
+                     strict ? "<=" : "<", text(node.args[1])));
+    with(id, std::move(turned),
+         fmt::format("with the condition {} {} {} turned round", text(node.args[0]),
+                     strict ? "<" : "<=", text(node.args[1])));
   }
 
   /// A maximum that leaves out the first or last number.
@@ -246,7 +270,8 @@ class Changes {
         double& most = out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
         if (index != (first ? 0 : a.n - 1)) most = std::max(most, from[i]);
       }
-      with(id, std::move(out), fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
+      with(id, std::move(out),
+           fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
     }
   }
 
@@ -254,7 +279,9 @@ class Changes {
   void outside_root(int id, const Node& sum) {
     if (sum.primitive != Primitive::add || graph_.node(sum.args[1]).primitive != Primitive::constant) return;
     const double c = graph_.node(sum.args[1]).value;
-    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }), fmt::format("with the {} outside the root", names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1])));
+    with(id, map(spread(sum, 0), [=](double v) { return 1 / (std::sqrt(v) + c); }),
+         fmt::format("with the {} outside the root",
+                     names_.contains(sum.args[1]) ? text(sum.args[1]) : "eps " + text(sum.args[1])));
   }
 
   /// Of terms that meet in one element, the last alone: what plain stores leave of a scatter.
@@ -276,34 +303,42 @@ class Changes {
       with(id, weighted(values(node.args[0]), shape, node.axis, weights), std::move(words));
     });
     if (const int last = shape.rank - 1; shape.rank >= 2 && shape.last(0) == shape.last(1) && node.axis >= last - 1)
-      with(id, weighted(transposed(values(node.args[0]), shape), shape, node.axis, std::vector<double>(static_cast<std::size_t>(shape.last()), 1.0)),
-           fmt::format("with the sum of {} along axis {} for axis {}", what, node.axis == last ? last - 1 : last, node.axis));
+      with(id,
+           weighted(transposed(values(node.args[0]), shape), shape, node.axis,
+                    std::vector<double>(static_cast<std::size_t>(shape.last()), 1.0)),
+           fmt::format("with the sum of {} along axis {} for axis {}", what, node.axis == last ? last - 1 : last,
+                       node.axis));
     with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
-    with(id, map(values(id), [=](double v) { return v * n / (n - 1); }), fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
+    with(id, map(values(id), [=](double v) { return v * n / (n - 1); }),
+         fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
     for (int axis = 0; axis < node.shape.rank; ++axis) {
       if (node.shape[axis] < 2) continue;
       Values wider = summed(values(id), node.shape, axis);
-      with(id, map(wider, [&](double v) { return v / static_cast<double>(node.shape[axis]); }), fmt::format("with the mean of {} over axis {} as well", what, axis));
+      with(id, map(wider, [&](double v) { return v / static_cast<double>(node.shape[axis]); }),
+           fmt::format("with the mean of {} over axis {} as well", what, axis));
       with(id, std::move(wider), fmt::format("with the sum of {} over axis {} as well", what, axis));
     }
   }
 
   /// The same slips in the dot products of a matrix product.
   void matmul_change(int id, const Node& node) {
-    const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
+    const std::int64_t n = node.shape.last(1), m = node.shape.last(0),
+                       k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
     if (k < 2) return;
     const Values a = values(node.args[0]), b = values(node.args[1]);
-    weighted_sums(k, text(node.args[0]) + " * " + text(node.args[1]), [&](const std::vector<double>& weights, std::string words) {
-      if (!going_ || !wanted(words) || (left_ -= cost(node)) < 0) return;
-      Values scaled = a, out(values(id).size(), 0.0);
-      for (std::size_t i = 0; i < scaled.size(); ++i) {
-        const std::int64_t at = static_cast<std::int64_t>(i) % (n * k);
-        scaled[i] *= weights[static_cast<std::size_t>(node.transpose_a ? at / n : at % k)];
-      }
-      for (std::int64_t plane = 0; plane * n * m < static_cast<std::int64_t>(out.size()); ++plane)
-        plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, scaled.data() + plane * n * k, b.data() + plane * k * m, out.data() + plane * n * m);
-      with(id, std::move(out), std::move(words));
-    });
+    weighted_sums(k, text(node.args[0]) + " * " + text(node.args[1]),
+                  [&](const std::vector<double>& weights, std::string words) {
+                    if (!going_ || !wanted(words) || (left_ -= cost(node)) < 0) return;
+                    Values scaled = a, out(values(id).size(), 0.0);
+                    for (std::size_t i = 0; i < scaled.size(); ++i) {
+                      const std::int64_t at = static_cast<std::int64_t>(i) % (n * k);
+                      scaled[i] *= weights[static_cast<std::size_t>(node.transpose_a ? at / n : at % k)];
+                    }
+                    for (std::int64_t plane = 0; plane * n * m < static_cast<std::int64_t>(out.size()); ++plane)
+                      plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, scaled.data() + plane * n * k,
+                                   b.data() + plane * k * m, out.data() + plane * n * m);
+                    with(id, std::move(out), std::move(words));
+                  });
   }
 
   /// What lies outside an image or table read as 1, or as its neighbour.
@@ -332,7 +367,8 @@ class Changes {
         if (first[static_cast<std::size_t>(k)] != 0) at = k;
       std::int64_t latest = at;
       for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
-        if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)]) all[static_cast<std::size_t>(k)] = 1, latest = k;
+        if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)])
+          all[static_cast<std::size_t>(k)] = 1, latest = k;
       last[static_cast<std::size_t>(latest)] = 1;
     }
     with(id, std::move(all), "with every one of equal maxima for the first: ties share all");
@@ -341,7 +377,8 @@ class Changes {
 
   /// The node below views.
   int below(int id) const {
-    while (moves_nothing(graph_.node(id).primitive) || graph_.node(id).primitive == Primitive::stop_gradient) id = graph_.node(id).args[0];
+    while (moves_nothing(graph_.node(id).primitive) || graph_.node(id).primitive == Primitive::stop_gradient)
+      id = graph_.node(id).args[0];
     return id;
   }
 
@@ -352,7 +389,8 @@ class Changes {
     Values out = spread(node, 1 - k);
     const Values& terms = values(total.args[0]);
     for (std::size_t i = 0; i < out.size(); ++i) out[i] *= terms[i];
-    with(id, std::move(out), fmt::format("with {} for its sum, without the terms of the other elements", text(total.args[0])));
+    with(id, std::move(out),
+         fmt::format("with {} for its sum, without the terms of the other elements", text(total.args[0])));
   }
 
   /// A running or a block's maximum subtracted in place of that of all: sums that are not rescaled when it grows.
@@ -367,24 +405,31 @@ class Changes {
     const auto local = [&](std::int64_t block, Block kind) { return local_maxima(from, a, block, kind); };
     maxima.emplace_back(local(1, Block::running), "the running maximum");
     for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
-      if (block < a.n) maxima.emplace_back(local(block, Block::running), fmt::format("the running maximum of blocks of {}", block));
+      if (block < a.n)
+        maxima.emplace_back(local(block, Block::running), fmt::format("the running maximum of blocks of {}", block));
     for (const std::int64_t half : {a.n / 2, (a.n + 1) / 2})
       if (half > 0 && half < a.n) maxima.emplace_back(local(half, Block::two), "the maximum of each half");
     for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
-      if (block < a.n) maxima.emplace_back(local(block, Block::each), fmt::format("the maximum of each block of {}", block));
+      if (block < a.n)
+        maxima.emplace_back(local(block, Block::each), fmt::format("the maximum of each block of {}", block));
     const Values minuend = spread(node, 0);
     for (const auto& [maximum, words] : maxima) {
       Values out = minuend;
       for (std::size_t i = 0; i < out.size(); ++i) out[i] -= maximum[i];
-      const std::string said = fmt::format("with {} of {} for that of all: what was added up is not rescaled", words, text(shift.args[0]));
+      const std::string said =
+          fmt::format("with {} of {} for that of all: what was added up is not rescaled", words, text(shift.args[0]));
       // In its sums alone, where the terms themselves are right.
       for (std::size_t up = static_cast<std::size_t>(id) + 1; up < needed_.size(); ++up) {
         const Node& e = graph_.node(static_cast<int>(up));
         if (!needed_[up] || e.primitive != Primitive::exp || below(e.args[0]) != id) continue;
         for (std::size_t user = up + 1; user < needed_.size(); ++user) {
           const Node& total = graph_.node(static_cast<int>(user));
-          if (!needed_[user] || total.primitive != Primitive::sum || below(total.args[0]) != static_cast<int>(up)) continue;
-          with(static_cast<int>(user), weighted(map(out, [](double v) { return std::exp(v); }), e.shape, total.axis, std::vector<double>(static_cast<std::size_t>(e.shape[total.axis]), 1.0)), said + " in the sum");
+          if (!needed_[user] || total.primitive != Primitive::sum || below(total.args[0]) != static_cast<int>(up))
+            continue;
+          with(static_cast<int>(user),
+               weighted(map(out, [](double v) { return std::exp(v); }), e.shape, total.axis,
+                        std::vector<double>(static_cast<std::size_t>(e.shape[total.axis]), 1.0)),
+               said + " in the sum");
         }
       }
       with(id, std::move(out), said);
@@ -402,15 +447,19 @@ class Changes {
       }
       with(id, {0.0}, "without the constant " + text(id));
       for (const double n : counts_)
-        with(id, {node.value / n}, fmt::format("with 1/{} of the constant {}, as if it were added to a sum of {} and not to its mean", n, text(id), n));
+        with(id, {node.value / n},
+             fmt::format("with 1/{} of the constant {}, as if it were added to a sum of {} and not to its mean", n,
+                         text(id), n));
       with(id, {-node.value}, "with the other sign of the constant " + text(id));
       with(id, {2 * node.value}, "with twice the constant " + text(id));
       with(id, {node.value / 2}, "with half the constant " + text(id));
       with(id, {node.value * node.value}, "with the square of the constant " + text(id));
       for (const int digits : {1, 2, 3, 4, 5}) {
-        const double scale = node.value == 0 ? 1 : std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(node.value))));
+        const double scale =
+            node.value == 0 ? 1 : std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(node.value))));
         for (const double off : {std::round(node.value * scale) / scale, std::trunc(node.value * scale) / scale})
-          if (off != node.value) with(id, {off}, fmt::format("with {:.6g} for the constant {}, which is slightly off", off, text(id)));
+          if (off != node.value)
+            with(id, {off}, fmt::format("with {:.6g} for the constant {}, which is slightly off", off, text(id)));
       }
       return;
     }
@@ -419,13 +468,21 @@ class Changes {
     const Values& from = values(id);
     const int rank = node.shape.rank;
     for (int axis = 0; axis < rank; ++axis)
-      if (node.shape[axis] > 1) with(id, reversed(from, node.shape, axis), fmt::format("with {} reversed along axis {}", what, axis));
-    if (rank >= 2) with(id, reversed(reversed(from, node.shape, rank - 1), node.shape, rank - 2), fmt::format("with {} reversed along both last axes", what));
-    if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1)) with(id, transposed(from, node.shape), "with " + what + " transposed");
-    with(id, map(from, [](double v) { return std::fabs(v); }), Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
-    with(id, map(from, [](double v) { return std::max(v, 0.0); }), Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
-    with(id, map(from, [](double v) { return v * v; }), Change{.words = "with the square of " + what, .leaf = node.name, .nonlinear = true});
-    if (rank >= 2 && !from.empty()) with(id, Values(from.size(), from.front()), "with the first element of " + what + " for all of it");
+      if (node.shape[axis] > 1)
+        with(id, reversed(from, node.shape, axis), fmt::format("with {} reversed along axis {}", what, axis));
+    if (rank >= 2)
+      with(id, reversed(reversed(from, node.shape, rank - 1), node.shape, rank - 2),
+           fmt::format("with {} reversed along both last axes", what));
+    if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1))
+      with(id, transposed(from, node.shape), "with " + what + " transposed");
+    with(id, map(from, [](double v) { return std::fabs(v); }),
+         Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
+    with(id, map(from, [](double v) { return std::max(v, 0.0); }),
+         Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
+    with(id, map(from, [](double v) { return v * v; }),
+         Change{.words = "with the square of " + what, .leaf = node.name, .nonlinear = true});
+    if (rank >= 2 && !from.empty())
+      with(id, Values(from.size(), from.front()), "with the first element of " + what + " for all of it");
     with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
     with(id, Values(from.size(), 0.0), "without " + what);
     with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
@@ -441,8 +498,10 @@ class Changes {
       if (node.shape[axis] < 2) continue;
       const char* const whose = axis + 1 < node.shape.rank ? ": another row's" : "";
       for (const int by : {1, -1})
-        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }), fmt::format("with {} of the {} index along axis {}{}", what, by > 0 ? "next" : "previous", axis, whose));
-      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }), fmt::format("with the first {} along axis {} for all{}", what, axis, whose));
+        with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }),
+             fmt::format("with {} of the {} index along axis {}{}", what, by > 0 ? "next" : "previous", axis, whose));
+      with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }),
+           fmt::format("with the first {} along axis {} for all{}", what, axis, whose));
     }
   }
 
@@ -460,20 +519,30 @@ class Changes {
   bool sums(int id) const {
     const Node& node = graph_.node(id);
     if (moves_nothing(node.primitive)) return sums(node.args[0]);
-    if (node.primitive == Primitive::mul && graph_.node(node.args[1]).primitive == Primitive::constant) return sums(node.args[0]);
-    return node.primitive == Primitive::sum || node.primitive == Primitive::matmul || node.primitive == Primitive::put_add;
+    if (node.primitive == Primitive::mul && graph_.node(node.args[1]).primitive == Primitive::constant)
+      return sums(node.args[0]);
+    return node.primitive == Primitive::sum || node.primitive == Primitive::matmul ||
+           node.primitive == Primitive::put_add;
   }
 
   /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
   void narrow(int id) {
     const Node& node = graph_.node(id);
-    const bool operand = node.primitive == Primitive::input && given(id), constant = node.primitive == Primitive::constant && !is_share(node);
-    if (!operand && !constant && (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored))) return;
+    const bool operand = node.primitive == Primitive::input && given(id),
+               constant = node.primitive == Primitive::constant && !is_share(node);
+    if (!operand && !constant &&
+        (node.args.empty() || given(id) || (moves_nothing(node.primitive) && node.primitive != Primitive::stored)))
+      return;
     if ((node.primitive == Primitive::take && silent(graph_, node)) || node.primitive == Primitive::neg) return;
     for (const Narrow& low : narrows(operand)) {
       Values rounded = values(id);
       round_values(*low.format, {.rounding = low.rounding}, rounded, rounded);
-      std::string words = fmt::format("{} {} in {}", operand ? "takes" : constant ? "keeps the constant" : "keeps", text(id), low.words) + lost(values(id), rounded);
+      std::string words = fmt::format("{} {} in {}",
+                                      operand    ? "takes"
+                                      : constant ? "keeps the constant"
+                                                 : "keeps",
+                                      text(id), low.words) +
+                          lost(values(id), rounded);
       with(id, std::move(rounded), Change{std::move(words), low.format, sums(id)});
     }
   }
@@ -485,24 +554,31 @@ class Changes {
   };
   /// cvt.rna.tf32 rounds ties away; tensor cores that are given fp32 leave the last bits out.
   static std::span<const Narrow> narrows(bool operand) {
-    static constexpr Narrow kAll[] = {{&kBf16, Rounding::nearest_even, "bf16"}, {&kFp16, Rounding::nearest_even, "fp16"},
-                                      {&kTf32, Rounding::nearest_even, "tf32"}, {&kTf32, Rounding::nearest_away, "tf32"},
-                                      {&kTf32, Rounding::toward_zero, "tf32 (truncated)"}, {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
+    static constexpr Narrow kAll[] = {{&kBf16, Rounding::nearest_even, "bf16"},
+                                      {&kFp16, Rounding::nearest_even, "fp16"},
+                                      {&kTf32, Rounding::nearest_even, "tf32"},
+                                      {&kTf32, Rounding::nearest_away, "tf32"},
+                                      {&kTf32, Rounding::toward_zero, "tf32 (truncated)"},
+                                      {&kBf16, Rounding::toward_zero, "bf16 (truncated)"}};
     return operand ? std::span<const Narrow>(kAll) : std::span<const Narrow>(kAll, 2);
   }
 
-  /// A factor of all of the target that no product of the formula's own algebra shows: r (g - n mean(g n)) without its r.
+  /// A factor of all of the target that no product of the formula's own algebra shows: r (g - n mean(g n)) without its
+  /// r.
   void whole_factors() {
     const Node& node = graph_.node(target_.id);
     const Values whole = values(target_.id);
     Values by;
     for (int id = target_.id; id-- > 0 && going_;) {
       const Node& factor = graph_.node(id);
-      if (!needed_[static_cast<std::size_t>(id)] || factor.shape.count() < 2 || !repeats_to(factor.shape, node.shape) || values(id) == by) continue;
+      if (!needed_[static_cast<std::size_t>(id)] || factor.shape.count() < 2 || !repeats_to(factor.shape, node.shape) ||
+          values(id) == by)
+        continue;
       by = values(id);  // of a node and its views the last, which has a name
       Values without = whole, twice = whole;
       for (std::size_t i = 0; i < whole.size(); ++i) {
-        const double f = by[static_cast<std::size_t>(operand_index(node.shape, factor.shape, static_cast<std::int64_t>(i)))];
+        const double f =
+            by[static_cast<std::size_t>(operand_index(node.shape, factor.shape, static_cast<std::int64_t>(i)))];
         without[i] /= f, twice[i] *= f;
       }
       with(target_.id, std::move(without), fmt::format("without the factor {} of all of it", text(id)));
@@ -523,7 +599,8 @@ class Changes {
       for (std::size_t from = 0; from + 1 < ids.size(); ++from)
         for (const double other : {n - 1, n + 1, std::ceil(n / 4) * 4, std::ceil(n / 8) * 8, std::ceil(n / 32) * 32}) {
           const std::span<const int> some = std::span(ids).subspan(from);
-          const std::string where = from == 0 ? "every mean" : fmt::format("the last {} of {} means", some.size(), ids.size());
+          const std::string where =
+              from == 0 ? "every mean" : fmt::format("the last {} of {} means", some.size(), ids.size());
           const std::string words = fmt::format("with 1/{} for 1/{} in {}: the count is off", other, n, where);
           if (other < 1 || other == n || !going_ || !wanted(words) || (left_ -= cost_) < 0) continue;
           std::vector<std::pair<int, Values>> others;
@@ -538,7 +615,8 @@ class Changes {
     std::vector<int> saved;
     std::string names;
     for (std::size_t id = 0; id < needed_.size(); ++id)
-      if (needed_[id] && graph_.node(static_cast<int>(id)).primitive == Primitive::stored) saved.push_back(static_cast<int>(id)), names += (names.empty() ? "" : " and ") + text(static_cast<int>(id));
+      if (needed_[id] && graph_.node(static_cast<int>(id)).primitive == Primitive::stored)
+        saved.push_back(static_cast<int>(id)), names += (names.empty() ? "" : " and ") + text(static_cast<int>(id));
     if (saved.size() > 1) narrow_together(saved, "keeps " + names);
   }
 
@@ -566,7 +644,9 @@ class Changes {
     if (leaves.size() > 1) narrow_together(leaves, "takes its operands");
     for (std::size_t id = needed_.size(); id-- > 0 && going_;) {
       const Node& node = graph_.node(static_cast<int>(id));
-      if (!needed_[id] || given(static_cast<int>(id)) || node.primitive != Primitive::matmul || node.args[0] == node.args[1]) continue;
+      if (!needed_[id] || given(static_cast<int>(id)) || node.primitive != Primitive::matmul ||
+          node.args[0] == node.args[1])
+        continue;
       narrow_together(node.args, fmt::format("takes the operands of {}", text(static_cast<int>(id))));
     }
   }
@@ -586,14 +666,17 @@ class Changes {
 
 }  // namespace
 
-std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node) {
+std::vector<double> evaluate_plainly(const Graph& graph,
+                                     const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node) {
   Evaluator evaluator(graph);
   for (const auto& [leaf, values] : leaves) evaluator.set(leaf, values);
   return evaluator.value(node);
 }
 
-void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
-                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see, const std::string& only) {
+void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
+                     const NodeNames& names, std::int64_t most,
+                     const std::function<bool(const Change&, const std::vector<double>&)>& see,
+                     const std::string& only) {
   Changes(graph, leaves, target, names, most, see, only).run();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One change of a formula at a time: a term left out, a sign turned, a factor missing, 1/(n-1) for 1/n, an intermediate in
-// fewer bits, another row's operand, a tile counted twice. What a target becomes tells which slip a wrong kernel made. A change explains; it
-// convicts nobody.
+// One change of a formula at a time: a term left out, a sign turned, a factor missing, 1/(n-1) for 1/n, an intermediate
+// in fewer bits, another row's operand, a tile counted twice. What a target becomes tells which slip a wrong kernel
+// made. A change explains; it convicts nobody.
 #pragma once
 
 #include <functional>
@@ -13,20 +13,24 @@
 namespace ampcheck::reference {
 
 struct Change {
-  std::string words;             ///< "without the term mean(dy * weight)"
-  const FloatFormat* narrowed = nullptr;  ///< the format of an intermediate that is kept in fewer bits; null: other algebra
-  bool of_sum = false;                    ///< that intermediate is a sum
-  std::string leaf = {};                  ///< name of the leaf that is changed
-  bool nonlinear = false;                 ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
+  std::string words;  ///< "without the term mean(dy * weight)"
+  const FloatFormat* narrowed =
+      nullptr;             ///< the format of an intermediate that is kept in fewer bits; null: other algebra
+  bool of_sum = false;     ///< that intermediate is a sum
+  std::string leaf = {};   ///< name of the leaf that is changed
+  bool nonlinear = false;  ///< by a function of it that is not linear: |x|, max(x, 0), x^2, ones
 };
 
 /// Calls see(change, values of the target) for every change that the graph between leaves and target allows, in fp64,
 /// until it returns false. Gives up quietly beyond about `most` scalar operations, for
 /// other algebra and for fewer bits each. `only`, where given: the words of the one change that is of interest.
-void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const NodeNames& names,
-                     std::int64_t most, const std::function<bool(const Change&, const std::vector<double>&)>& see, const std::string& only = "");
+void for_each_change(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
+                     const NodeNames& names, std::int64_t most,
+                     const std::function<bool(const Change&, const std::vector<double>&)>& see,
+                     const std::string& only = "");
 
 /// Values of a node in fp64, sums in order.
-std::vector<double> evaluate_plainly(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node);
+std::vector<double> evaluate_plainly(const Graph& graph,
+                                     const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr node);
 
 }  // namespace ampcheck::reference

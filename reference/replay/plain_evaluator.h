@@ -20,8 +20,8 @@ namespace ampcheck::reference {
 
 struct Fp64Policy;
 
-/// Policy: `using Real`; static constant(double) and functions exp ... erfc of Real; sum(span of terms) in its order; where it has them,
-/// fuses() and sum_of_products(factors, factors), which take products into sums by fma.
+/// Policy: `using Real`; static constant(double) and functions exp ... erfc of Real; sum(span of terms) in its order;
+/// where it has them, fuses() and sum_of_products(factors, factors), which take products into sums by fma.
 template <class Policy>
 class PlainEvaluator {
  public:
@@ -29,7 +29,13 @@ class PlainEvaluator {
   using Values = std::vector<Real>;
 
   explicit PlainEvaluator(const Graph& graph, Policy policy = {})
-      : graph_(graph), policy_(std::move(policy)), values_(graph.nodes().size()), borrowed_(values_.size(), nullptr), ready_(values_.size(), 0), given_(ready_), changed_(ready_) {}
+      : graph_(graph),
+        policy_(std::move(policy)),
+        values_(graph.nodes().size()),
+        borrowed_(values_.size(), nullptr),
+        ready_(values_.size(), 0),
+        given_(ready_),
+        changed_(ready_) {}
 
   /// Gives a node its values; what follows from it is evaluated anew when asked for, the rest is kept.
   void set(Expr leaf, Values values) {
@@ -97,8 +103,8 @@ class PlainEvaluator {
   void take(Expr leaf, const Values& values) {
     const auto first = static_cast<std::size_t>(leaf.id);
     if (values.size() != at(graph_.node(leaf.id).shape.count()))
-      throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) + ", want " +
-                  graph_.node(leaf.id).shape.str());
+      throw Error("[plain] values of '" + graph_.node(leaf.id).name + "', got " + std::to_string(values.size()) +
+                  ", want " + graph_.node(leaf.id).shape.str());
     borrowed_[first] = nullptr;
     ready_[first] = given_[first] = 1;
     outdate_what_follows(first);
@@ -166,9 +172,14 @@ class PlainEvaluator {
         for (const std::int64_t v : *node.map) out.push_back(Policy::constant(static_cast<double>(v)));
         return out;
       }
-      case Primitive::reshape: case Primitive::stop_gradient: case Primitive::no_gradient: case Primitive::own_adjoint: return arg(node, 0);
+      case Primitive::reshape:
+      case Primitive::stop_gradient:
+      case Primitive::no_gradient:
+      case Primitive::own_adjoint: return arg(node, 0);
       case Primitive::stored: return policy_.stored(node.name, arg(node, 0));
-      case Primitive::sum: case Primitive::max: case Primitive::first_max: return reduce(node);
+      case Primitive::sum:
+      case Primitive::max:
+      case Primitive::first_max: return reduce(node);
       case Primitive::matmul: return matmul(node);
       case Primitive::take: {
         Values out(n, Policy::constant(0));
@@ -202,7 +213,8 @@ class PlainEvaluator {
     for (std::size_t k = 0; k < node.args.size(); ++k) {
       const Shape& s = arg_shape(node, k);
       const Shape own = row_major_strides(s);
-      for (int axis = 0; axis < s.rank; ++axis) stride[k][axis + node.shape.rank - s.rank] = s[axis] == 1 ? 0 : own[axis];
+      for (int axis = 0; axis < s.rank; ++axis)
+        stride[k][axis + node.shape.rank - s.rank] = s[axis] == 1 ? 0 : own[axis];
     }
     if constexpr (requires { policy_.plain(); })
       if (policy_.plain() && n > 0 && by_lines(node, stride, out)) return out;
@@ -212,8 +224,10 @@ class PlainEvaluator {
       const Real& a = arg(node, 0)[at(from[0])];
       const Real& b = node.args.size() > 1 ? arg(node, 1)[at(from[1])] : kNone;
       const Real& c = node.args.size() > 2 ? arg(node, 2)[at(from[2])] : kNone;
-      if constexpr (requires { policy_.erring(node.primitive, a); }) out[i] = policy_.erring(node.primitive, scalar(node.primitive, a, b, c));
-      else out[i] = policy_.round(scalar(node.primitive, a, b, c));
+      if constexpr (requires { policy_.erring(node.primitive, a); })
+        out[i] = policy_.erring(node.primitive, scalar(node.primitive, a, b, c));
+      else
+        out[i] = policy_.round(scalar(node.primitive, a, b, c));
       for (int axis = node.shape.rank - 1; axis >= 0; --axis) {
         for (std::size_t k = 0; k < node.args.size(); ++k) from[k] += stride[k][axis];
         if (++index[axis] < node.shape[axis]) break;
@@ -240,7 +254,8 @@ class PlainEvaluator {
     const Values &a = arg(node, 0), &b = arg(node, node.args.size() - 1);
     const std::size_t second = node.args.size() - 1;
     const int last = node.shape.rank - 1;
-    const std::int64_t inner = last >= 0 ? node.shape[last] : 1, by[2] = {last >= 0 ? stride[0][last] : 0, last >= 0 ? stride[second][last] : 0};
+    const std::int64_t inner = last >= 0 ? node.shape[last] : 1,
+                       by[2] = {last >= 0 ? stride[0][last] : 0, last >= 0 ? stride[second][last] : 0};
     for (std::int64_t first = 0; first < std::ssize(out); first += inner) {
       std::int64_t from[2] = {0, 0}, rest = first / inner;
       for (int axis = last - 1; axis >= 0; rest /= node.shape[axis--])
@@ -300,7 +315,8 @@ class PlainEvaluator {
         std::vector<Real> left(at(n)), right(at(n));
         for (std::size_t i = 0; i < out.size(); ++i) {
           const std::size_t first = i / at(inner) * at(n * inner) + i % at(inner);
-          for (std::size_t j = 0; j < left.size(); ++j) left[j] = a[first + j * at(inner)], right[j] = b[first + j * at(inner)];
+          for (std::size_t j = 0; j < left.size(); ++j)
+            left[j] = a[first + j * at(inner)], right[j] = b[first + j * at(inner)];
           out[i] = policy_.sum_of_products(left, right);
         }
         return out;
@@ -316,17 +332,21 @@ class PlainEvaluator {
         std::size_t best = 0;
         for (std::size_t i = 1; i < terms.size(); ++i)
           if (terms[best] == terms[best] && (terms[i] > terms[best] || terms[i] != terms[i])) best = i;
-        if (node.primitive == Primitive::max) out[at(o * inner + k)] = terms.empty() ? Policy::constant(-INFINITY) : terms[best];
-        else if (n > 0) out[at((o * n + static_cast<std::int64_t>(best)) * inner + k)] = Policy::constant(1);
+        if (node.primitive == Primitive::max)
+          out[at(o * inner + k)] = terms.empty() ? Policy::constant(-INFINITY) : terms[best];
+        else if (n > 0)
+          out[at((o * n + static_cast<std::int64_t>(best)) * inner + k)] = Policy::constant(1);
       }
     return out;
   }
 
-  /// The factors of the products that a sum adds up, element by element; none where products are not fused into it, or these are no products.
+  /// The factors of the products that a sum adds up, element by element; none where products are not fused into it, or
+  /// these are no products.
   std::pair<Values, Values> factors(const Node& sum) const {
     if (sum.primitive != Primitive::sum || !policy_.fuses()) return {};
     int id = sum.args[0];
-    while (graph_.node(id).primitive == Primitive::reshape && !given_[static_cast<std::size_t>(id)]) id = graph_.node(id).args[0];
+    while (graph_.node(id).primitive == Primitive::reshape && !given_[static_cast<std::size_t>(id)])
+      id = graph_.node(id).args[0];
     const Node& product = graph_.node(id);
     if (given_[static_cast<std::size_t>(id)]) return {};
     if (product.primitive == Primitive::square) return {arg(product, 0), arg(product, 0)};
@@ -353,12 +373,14 @@ class PlainEvaluator {
 
   Values matmul(const Node& node) {
     const Values &a = arg(node, 0), &b = arg(node, 1);
-    const std::int64_t n = node.shape.last(1), m = node.shape.last(0), k = arg_shape(node, 0).last(node.transpose_a ? 1 : 0);
+    const std::int64_t n = node.shape.last(1), m = node.shape.last(0),
+                       k = arg_shape(node, 0).last(node.transpose_a ? 1 : 0);
     Values out(at(node.shape.count()), Policy::constant(0));
     const std::int64_t plane = n * m, batches = plane > 0 ? node.shape.count() / plane : 0;
     if constexpr (std::is_same_v<Policy, Fp64Policy>) {
       for (std::int64_t batch = 0; batch < batches; ++batch)
-        plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, a.data() + batch * n * k, b.data() + batch * k * m, out.data() + batch * plane);
+        plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, a.data() + batch * n * k, b.data() + batch * k * m,
+                     out.data() + batch * plane);
       return out;
     }
     std::vector<Real> terms(at(k)), left(kFuses ? at(k) : 0), right(left);
@@ -372,8 +394,10 @@ class PlainEvaluator {
             terms[at(p)] = policy_.round(x * y);
           }
           Real& to = out[at(batch * plane + i * m + j)];
-          if constexpr (kFuses) to = policy_.fuses() ? policy_.sum_of_products(left, right) : policy_.sum(terms);
-          else to = policy_.sum(terms);
+          if constexpr (kFuses)
+            to = policy_.fuses() ? policy_.sum_of_products(left, right) : policy_.sum(terms);
+          else
+            to = policy_.sum(terms);
         }
     return out;
   }

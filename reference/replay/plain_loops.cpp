@@ -34,8 +34,10 @@ std::vector<Loop> loops_of(const Shape& shape, std::span<const Shape* const> ope
         if (outer.stride[k] != loop.stride[k] * loop.extent) return false;
       return true;
     };
-    if (!out.empty() && joins(out.back())) loop.extent *= out.back().extent, out.back() = loop;
-    else out.push_back(loop);
+    if (!out.empty() && joins(out.back()))
+      loop.extent *= out.back().extent, out.back() = loop;
+    else
+      out.push_back(loop);
   }
   if (out.empty()) out.emplace_back();
   return out;
@@ -103,7 +105,8 @@ constexpr std::int64_t kDepth = 256;             // terms at a time: what they n
 
 /// Terms [k0, k0 + depth) of columns [at, at + kColumns) of b [k, m] side by side, with zeros beyond its last.
 void pack(const MatmulSizes& s, const double* b, std::int64_t at, std::int64_t k0, std::int64_t depth, double* packed) {
-  const std::int64_t columns = std::min(kColumns, s.m - at), row = s.transpose_b ? 1 : s.m, column = s.transpose_b ? s.k : 1;
+  const std::int64_t columns = std::min(kColumns, s.m - at), row = s.transpose_b ? 1 : s.m,
+                     column = s.transpose_b ? s.k : 1;
   const double* const from = b + k0 * row + at * column;
   if (columns == kColumns) {
     for (std::int64_t p = 0; p < depth; ++p)
@@ -121,19 +124,22 @@ using Tile = void (*)(std::int64_t k, const double* packed_a, const double* pack
 void tile_of_fours(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
   Four low[kRows], high[kRows];
 #pragma GCC unroll 6
-  for (std::int64_t i = 0; i < kRows; ++i) low[i] = reinterpret_cast<const Four&>(sums[i][0]), high[i] = reinterpret_cast<const Four&>(sums[i][4]);
+  for (std::int64_t i = 0; i < kRows; ++i)
+    low[i] = reinterpret_cast<const Four&>(sums[i][0]), high[i] = reinterpret_cast<const Four&>(sums[i][4]);
   for (std::int64_t p = 0; p < k; ++p, packed_a += kRows, packed_b += kColumns) {
     const Four left = reinterpret_cast<const Four&>(packed_b[0]), right = reinterpret_cast<const Four&>(packed_b[4]);
 #pragma GCC unroll 6
     for (std::int64_t i = 0; i < kRows; ++i) low[i] += packed_a[i] * left, high[i] += packed_a[i] * right;
   }
 #pragma GCC unroll 6
-  for (std::int64_t i = 0; i < kRows; ++i) reinterpret_cast<Four&>(sums[i][0]) = low[i], reinterpret_cast<Four&>(sums[i][4]) = high[i];
+  for (std::int64_t i = 0; i < kRows; ++i)
+    reinterpret_cast<Four&>(sums[i][0]) = low[i], reinterpret_cast<Four&>(sums[i][4]) = high[i];
 }
 
 #ifdef __x86_64__
 /// The same chains, and so the same bits, in half as many registers.
-__attribute__((target("avx512f"))) void tile_of_eights(std::int64_t k, const double* packed_a, const double* packed_b, double (&sums)[kRows][kColumns]) {
+__attribute__((target("avx512f"))) void tile_of_eights(std::int64_t k, const double* packed_a, const double* packed_b,
+                                                       double (&sums)[kRows][kColumns]) {
   using Eight = double __attribute__((vector_size(64), aligned(8), may_alias));
   Eight all[kRows];
 #pragma GCC unroll 6
@@ -153,7 +159,8 @@ Tile widest_tile() { return tile_of_fours; }
 
 }  // namespace
 
-std::vector<double> plain_elementwise(const Node& node, std::span<const std::vector<double>* const> args, std::span<const Shape* const> shapes) {
+std::vector<double> plain_elementwise(const Node& node, std::span<const std::vector<double>* const> args,
+                                      std::span<const Shape* const> shapes) {
   std::vector<double> out(static_cast<std::size_t>(node.shape.count()));
   if (out.empty()) return out;
   const std::vector<Loop> loops = loops_of(node.shape, shapes);
@@ -191,10 +198,12 @@ void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double
   static const Tile tile = widest_tile();
   constexpr std::int64_t kTiles = 4;  // columns at a time: what a row of the result takes of them lies side by side
   const std::int64_t row_tiles = (s.n + kRows - 1) / kRows, part = kColumns * std::min(kDepth, s.k);
-  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)), packed_b(static_cast<std::size_t>(kTiles * part));
+  std::vector<double> packed_a(static_cast<std::size_t>(row_tiles * kRows * s.k)),
+      packed_b(static_cast<std::size_t>(kTiles * part));
   if (s.transpose_a) {  // in the order in which it lies
     for (std::int64_t p = 0; p < s.k; ++p)
-      for (std::int64_t row = 0; row < s.n; row += kRows) std::copy_n(a + p * s.n + row, std::min(kRows, s.n - row), packed_a.data() + row * s.k + p * kRows);
+      for (std::int64_t row = 0; row < s.n; row += kRows)
+        std::copy_n(a + p * s.n + row, std::min(kRows, s.n - row), packed_a.data() + row * s.k + p * kRows);
   } else {
     for (std::int64_t i = 0; i < s.n; ++i) {
       double* const to = packed_a.data() + i / kRows * s.k * kRows + i % kRows;
@@ -206,13 +215,16 @@ void plain_matmul(const MatmulSizes& s, const double* a, const double* b, double
     const std::int64_t end = std::min(s.m, panel + kTiles * kColumns);
     for (std::int64_t k0 = 0; k0 < s.k; k0 += kDepth) {
       const std::int64_t depth = std::min(kDepth, s.k - k0);
-      for (std::int64_t column = panel; column < end; column += kColumns) pack(s, b, column, k0, depth, packed_b.data() + (column - panel) / kColumns * part);
+      for (std::int64_t column = panel; column < end; column += kColumns)
+        pack(s, b, column, k0, depth, packed_b.data() + (column - panel) / kColumns * part);
       for (std::int64_t row = 0; row < s.n; row += kRows)
         for (std::int64_t column = panel; column < end; column += kColumns) {
           double sums[kRows][kColumns] = {};
           const std::int64_t rows = std::min(kRows, s.n - row), columns = std::min(kColumns, s.m - column);
-          for (std::int64_t i = 0; k0 > 0 && i < rows; ++i) std::copy_n(out + (row + i) * s.m + column, columns, sums[i]);
-          tile(depth, packed_a.data() + row * s.k + k0 * kRows, packed_b.data() + (column - panel) / kColumns * part, sums);
+          for (std::int64_t i = 0; k0 > 0 && i < rows; ++i)
+            std::copy_n(out + (row + i) * s.m + column, columns, sums[i]);
+          tile(depth, packed_a.data() + row * s.k + k0 * kRows, packed_b.data() + (column - panel) / kColumns * part,
+               sums);
           for (std::int64_t i = 0; i < rows; ++i) std::copy_n(sums[i], columns, out + (row + i) * s.m + column);
         }
     }

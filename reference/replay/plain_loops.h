@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlainEvaluator's loops in fp64, so that they vectorise: the same operations on the same operands in the same order as its general
-// ones, so the same bits.
+// PlainEvaluator's loops in fp64, so that they vectorise: the same operations on the same operands in the same order as
+// its general ones, so the same bits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 namespace ampcheck::reference {
 
 /// An elementwise primitive of operands that broadcast to the node's shape.
-std::vector<double> plain_elementwise(const Node& node, std::span<const std::vector<double>* const> args, std::span<const Shape* const> shapes);
+std::vector<double> plain_elementwise(const Node& node, std::span<const std::vector<double>* const> args,
+                                      std::span<const Shape* const> shapes);
 
 /// out[o, i] = sum over k of x[o, k, i], k ascending from zero; `out` holds zeros.
 void plain_sums(const double* x, std::int64_t outer, std::int64_t n, std::int64_t inner, double* out);

@@ -23,22 +23,27 @@ thread_local const Rules* rules = nullptr;
 /// A sum of terms that are products, and what any grouping of it may lose.
 struct Number {
   double v = 0;
-  double terms = 0;          ///< 0: exactly zero
-  double steps = 0;          ///< roundings of products that a term passes
-  double mass = 0;           ///< sum of the sizes of the terms
-  double base = 0;           ///< radius without the roundings of this sum and its products
-  double grid = kInfinity;   ///< lowest set bit of all terms; 0: none
-  double up = 1, down = 1;   ///< largest intermediate of any grouping; product of the factors below 1
+  double terms = 0;         ///< 0: exactly zero
+  double steps = 0;         ///< roundings of products that a term passes
+  double mass = 0;          ///< sum of the sizes of the terms
+  double base = 0;          ///< radius without the roundings of this sum and its products
+  double grid = kInfinity;  ///< lowest set bit of all terms; 0: none
+  double up = 1, down = 1;  ///< largest intermediate of any grouping; product of the factors below 1
 
   Number() = default;
   Number(double exact)
-      : v(exact), terms(exact != 0), mass(std::fabs(exact)), grid(lowest_bit(exact)), up(std::max(1.0, std::fabs(exact))),
+      : v(exact),
+        terms(exact != 0),
+        mass(std::fabs(exact)),
+        grid(lowest_bit(exact)),
+        up(std::max(1.0, std::fabs(exact))),
         down(exact == 0 ? 1.0 : std::min(1.0, std::fabs(exact))) {}
 
   double radius() const {
     if (terms == 0) return base;
     if (base == 0 && grid > 0 && mass <= 0x1p24 * grid) return 0;
-    const double u_sum = rules->arithmetic.accumulate_roundoff > 0 ? rules->arithmetic.accumulate_roundoff * (1 + 0x1p-20) : kUnit;
+    const double u_sum =
+        rules->arithmetic.accumulate_roundoff > 0 ? rules->arithmetic.accumulate_roundoff * (1 + 0x1p-20) : kUnit;
     const double roundings = (terms - 1) * u_sum * (rules->arithmetic.one_pass ? 4 : 1) + steps * kUnit;
     return roundings < 1 ? base + roundings * mass / (1 - roundings) + (terms + steps) * rules->eta : kInfinity;
   }
@@ -71,8 +76,10 @@ Number operator*(const Number& a, const Number& b) {
   out.base = a.base * b.mass + a.mass * b.base + a.base * b.base;
   out.steps = a.steps + b.steps + (a.power_of_two() || b.power_of_two() ? 0 : 1);
   out.grid = a.grid * b.grid, out.up = a.up * b.up, out.down = a.down * b.down;
-  if (out.terms == 0) out.grid = kInfinity;
-  else if (out.down < kMinNormal) out.base += 2 * rules->eta * out.up;
+  if (out.terms == 0)
+    out.grid = kInfinity;
+  else if (out.down < kMinNormal)
+    out.base += 2 * rules->eta * out.up;
   return out;
 }
 bool operator<(const Number& a, const Number& b) { return a.v < b.v; }
@@ -87,7 +94,8 @@ double known(double r) { return r == r ? r : kInfinity; }
 /// The result of a function that ends the sum, from its value and radius.
 Number fresh(const Number& of, double v, double r) {
   Number out(v);
-  out.base = known(r), out.grid = out.base == 0 ? out.grid : 0, out.mass = std::fabs(v) + out.base, out.terms = out.mass > 0;
+  out.base = known(r), out.grid = out.base == 0 ? out.grid : 0, out.mass = std::fabs(v) + out.base,
+  out.terms = out.mass > 0;
   if (of.up > kMaxFinite) out.up = kInfinity;
   return out;
 }
@@ -115,13 +123,34 @@ struct RegroupedPolicy {
     if (by.steps > 0) by.grid = 0;
     return a * by;
   }
-  static Number exp(const Number& x) { return function(x, [](double t) { return std::exp(t); }, rules->arithmetic.math.exp, x.v == 0); }
-  static Number expm1(const Number& x) { return function(x, [](double t) { return std::expm1(t); }, rules->arithmetic.math.expm1, x.v == 0); }
-  static Number log(const Number& x) { return function(x, [](double t) { return std::log(t); }, rules->arithmetic.math.log, x.v == 1); }
-  static Number log1p(const Number& x) { return function(x, [](double t) { return std::log1p(t); }, rules->arithmetic.math.log1p, x.v == 0); }
-  static Number tanh(const Number& x) { return function(x, [](double t) { return std::tanh(t); }, rules->arithmetic.math.tanh, x.v == 0); }
-  static Number erf(const Number& x) { return function(x, [](double t) { return std::erf(t); }, rules->arithmetic.math.erf, x.v == 0); }
-  static Number erfc(const Number& x) { return function(x, [](double t) { return std::erfc(t); }, rules->arithmetic.math.erfc, x.v == 0); }
+  static Number exp(const Number& x) {
+    return function(
+        x, [](double t) { return std::exp(t); }, rules->arithmetic.math.exp, x.v == 0);
+  }
+  static Number expm1(const Number& x) {
+    return function(
+        x, [](double t) { return std::expm1(t); }, rules->arithmetic.math.expm1, x.v == 0);
+  }
+  static Number log(const Number& x) {
+    return function(
+        x, [](double t) { return std::log(t); }, rules->arithmetic.math.log, x.v == 1);
+  }
+  static Number log1p(const Number& x) {
+    return function(
+        x, [](double t) { return std::log1p(t); }, rules->arithmetic.math.log1p, x.v == 0);
+  }
+  static Number tanh(const Number& x) {
+    return function(
+        x, [](double t) { return std::tanh(t); }, rules->arithmetic.math.tanh, x.v == 0);
+  }
+  static Number erf(const Number& x) {
+    return function(
+        x, [](double t) { return std::erf(t); }, rules->arithmetic.math.erf, x.v == 0);
+  }
+  static Number erfc(const Number& x) {
+    return function(
+        x, [](double t) { return std::erfc(t); }, rules->arithmetic.math.erfc, x.v == 0);
+  }
   static Number sqrt(const Number& x) {
     const auto root = [](double t) { return t < 0 ? 0.0 : std::sqrt(t); };
     return function(x, root, rules->arithmetic.math.sqrt, representable(root(x.v)) && root(x.v) * root(x.v) == x.v);
@@ -139,7 +168,8 @@ struct RegroupedPolicy {
     std::vector<Number> out;
     for (const Number& x : values) {
       const Number one = x.alone();
-      out.push_back(fresh(x, x.v, one.base + saved->second->unit_roundoff() * one.mass + saved->second->min_subnormal()));
+      out.push_back(
+          fresh(x, x.v, one.base + saved->second->unit_roundoff() * one.mass + saved->second->min_subnormal()));
     }
     return out;
   }
@@ -154,8 +184,8 @@ struct Using {
 
 }  // namespace
 
-Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target, const Arithmetic& arithmetic,
-                    std::span<const double> held) {
+Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
+                    const Arithmetic& arithmetic, std::span<const double> held) {
   const Rules shared{arithmetic, arithmetic.flushes_subnormals ? kMinNormal : kMinSubnormal / 2};
   const Using in_force(shared);
   PlainEvaluator<RegroupedPolicy> evaluator(graph);
@@ -187,18 +217,23 @@ std::size_t operand_of(const Shape& from, const Shape& to, std::size_t i) {
 /// Marks the elements of a node that follow from marked ones of its operands.
 std::vector<char> marked(const Graph& graph, const Node& node, const std::vector<std::vector<char>>& marks) {
   std::vector<char> out(static_cast<std::size_t>(node.shape.count()), 0);
-  const auto of = [&](std::size_t k) -> const std::vector<char>& { return marks[static_cast<std::size_t>(node.args[k])]; };
+  const auto of = [&](std::size_t k) -> const std::vector<char>& {
+    return marks[static_cast<std::size_t>(node.args[k])];
+  };
   const auto shape = [&](std::size_t k) -> const Shape& { return graph.node(node.args[k]).shape; };
   switch (node.primitive) {
     case Primitive::take:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*node.map)[i] >= 0 ? of(0)[static_cast<std::size_t>((*node.map)[i])] : char{0};
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = (*node.map)[i] >= 0 ? of(0)[static_cast<std::size_t>((*node.map)[i])] : char{0};
       return out;
     case Primitive::put_add:
       for (std::size_t i = 0; i < of(0).size(); ++i)
         if ((*node.map)[i] >= 0) out[static_cast<std::size_t>((*node.map)[i])] |= of(0)[i];
       return out;
     case Primitive::reshape: return of(0);
-    case Primitive::sum: case Primitive::max: case Primitive::first_max: {
+    case Primitive::sum:
+    case Primitive::max:
+    case Primitive::first_max: {
       Shape kept = shape(0);
       kept[node.axis] = 1;
       std::vector<char> rows(static_cast<std::size_t>(kept.count()), 0);
@@ -212,7 +247,8 @@ std::vector<char> marked(const Graph& graph, const Node& node, const std::vector
         const std::int64_t at = static_cast<std::int64_t>(i), batch = at / (n * m), row = at / m % n, column = at % m;
         for (std::int64_t p = 0; p < k; ++p) {
           out[i] |= of(0)[static_cast<std::size_t>(batch * n * k + (node.transpose_a ? p * n + row : row * k + p))];
-          out[i] |= of(1)[static_cast<std::size_t>(batch * k * m + (node.transpose_b ? column * k + p : p * m + column))];
+          out[i] |=
+              of(1)[static_cast<std::size_t>(batch * k * m + (node.transpose_b ? column * k + p : p * m + column))];
         }
       }
       return out;
@@ -225,20 +261,23 @@ std::vector<char> marked(const Graph& graph, const Node& node, const std::vector
 }
 
 bool chooses(Primitive p) {
-  return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::where || p == Primitive::maximum || p == Primitive::max ||
-         p == Primitive::first_max || p == Primitive::abs || p == Primitive::sign;
+  return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::where ||
+         p == Primitive::maximum || p == Primitive::max || p == Primitive::first_max || p == Primitive::abs ||
+         p == Primitive::sign;
 }
 
 }  // namespace
 
-std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target) {
+std::vector<char> behind_choices(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+                                 Expr target) {
   const auto last = static_cast<std::size_t>(target.id);
   std::vector<char> needed(last + 1, 0), given(last + 1, 0);
   std::vector<std::vector<char>> marks(last + 1);
   for (const auto& [node, values] : leaves) {
     if (node.id > target.id) continue;
     given[static_cast<std::size_t>(node.id)] = 1;
-    for (const double v : values) marks[static_cast<std::size_t>(node.id)].push_back(static_cast<char>(std::isnan(v) ? 2 : std::isinf(v) ? 1 : 0));
+    for (const double v : values)
+      marks[static_cast<std::size_t>(node.id)].push_back(static_cast<char>(std::isnan(v) ? 2 : std::isinf(v) ? 1 : 0));
   }
   needed[last] = 1;
   bool some = false;
@@ -261,7 +300,8 @@ double operations_of(const Graph& graph, Expr target) {
     if (!needed[static_cast<std::size_t>(id)]) continue;
     const Node& node = graph.node(id);
     double of = static_cast<double>(node.shape.count());
-    if (node.primitive == Primitive::matmul) of *= static_cast<double>(graph.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0));
+    if (node.primitive == Primitive::matmul)
+      of *= static_cast<double>(graph.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0));
     else
       for (const int arg : node.args) of = std::max(of, static_cast<double>(graph.node(arg).shape.count()));
     out += of;

@@ -15,7 +15,8 @@ namespace {
 struct ReplayPolicy {
   using Real = float;
   ReplayPolicy() = default;
-  explicit ReplayPolicy(ReplayOptions chosen) : options(chosen), random(chosen.seed, "replay scatter"), sides(chosen.seed, "replay sides") {
+  explicit ReplayPolicy(ReplayOptions chosen)
+      : options(chosen), random(chosen.seed, "replay scatter"), sides(chosen.seed, "replay sides") {
     if (options.accumulate == nullptr) return;
     min_normal = static_cast<float>(std::max(options.accumulate->min_normal(), kFp32.min_normal()));
     max_safe = static_cast<float>(std::min(options.accumulate->max_finite(), kFp32.max_finite()) / 2);
@@ -41,7 +42,8 @@ struct ReplayPolicy {
   float erring(Primitive primitive, float x) const {
     if (options.scatter == 0 || x == 0 || !std::isfinite(x)) return x;
     const bool function = primitive >= Primitive::exp && primitive <= Primitive::sigmoid;
-    const std::uint64_t bits = options.one_sided && function ? sides.bits(static_cast<std::uint64_t>(primitive)) : random.bits(drawn++);
+    const std::uint64_t bits =
+        options.one_sided && function ? sides.bits(static_cast<std::uint64_t>(primitive)) : random.bits(drawn++);
     const double by = std::ldexp(options.scatter, std::max(std::ilogb(x), -126) - 23);
     return static_cast<float>(static_cast<double>(x) + ((bits & 1) != 0 ? by : -by));
   }
@@ -85,17 +87,21 @@ struct ReplayPolicy {
     return narrow(pairwise(t, begin, middle) + pairwise(t, middle, end));
   }
   bool fuses() const { return options.fused && options.parts == 0 && options.dropped == 0; }
-  float sum_of_products(const std::vector<float>& a, const std::vector<float>& b) const { return in_order(Products{a, b}); }
+  float sum_of_products(const std::vector<float>& a, const std::vector<float>& b) const {
+    return in_order(Products{a, b});
+  }
   float sum(const std::vector<float>& all) const {
     if (options.dropped == 0) return ordered(all);
     const auto width = static_cast<std::size_t>(std::max(options.dropped, 1));
-    const std::size_t kept = options.dropped < 0 ? all.size() - std::min<std::size_t>(1, all.size()) : all.size() / width * width;
+    const std::size_t kept =
+        options.dropped < 0 ? all.size() - std::min<std::size_t>(1, all.size()) : all.size() / width * width;
     return ordered(std::vector<float>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept)));
   }
   /// Sums of blocks in fp32, narrowed; and their sum.
   float in_parts(const std::vector<float>& t) const {
     const std::size_t n = t.size(), count = static_cast<std::size_t>(-std::min(options.parts, 0));
-    const std::size_t block = options.parts > 0 ? static_cast<std::size_t>(options.parts) : std::max<std::size_t>(1, (n + count - 1) / count);
+    const std::size_t block =
+        options.parts > 0 ? static_cast<std::size_t>(options.parts) : std::max<std::size_t>(1, (n + count - 1) / count);
     float s = 0;
     for (std::size_t begin = 0; begin < n; begin += block) {
       float part = 0;
@@ -129,7 +135,8 @@ struct ReplayPolicy {
 
 }  // namespace
 
-std::vector<std::vector<double>> replay(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+std::vector<std::vector<double>> replay(const Graph& graph,
+                                        const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
                                         const std::vector<Expr>& targets, const ReplayOptions& options) {
   PlainEvaluator<ReplayPolicy> evaluator(graph, ReplayPolicy{options});
   for (const auto& [leaf, values] : leaves) evaluator.set(leaf, std::vector<float>(values.begin(), values.end()));

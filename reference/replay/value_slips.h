@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slips on whole tensors of numbers, as loops and indices make them: what changes.cpp puts in the place of a node's values.
+// Slips on whole tensors of numbers, as loops and indices make them: what changes.cpp puts in the place of a node's
+// values.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,13 +18,18 @@ namespace ampcheck::reference {
 enum class Block { each, running, two };
 
 /// For each number the maximum along the axis of such a part around it.
-inline std::vector<double> local_maxima(const std::vector<double>& from, const Axis& axis, std::int64_t block, Block kind) {
+inline std::vector<double> local_maxima(const std::vector<double>& from, const Axis& axis, std::int64_t block,
+                                        Block kind) {
   std::vector<double> out = from;
   for (std::size_t i = 0; i < from.size(); ++i) {
-    const std::int64_t at = static_cast<std::int64_t>(i), index = at / axis.inner % axis.n, next = (index / block + 1) * block;
-    const std::int64_t first = kind == Block::running ? 0 : kind == Block::two ? (index < block ? 0 : block) : next - block;
+    const std::int64_t at = static_cast<std::int64_t>(i), index = at / axis.inner % axis.n,
+                       next = (index / block + 1) * block;
+    const std::int64_t first = kind == Block::running ? 0
+                               : kind == Block::two   ? (index < block ? 0 : block)
+                                                      : next - block;
     const std::int64_t end = kind == Block::two && index >= block ? axis.n : std::min(axis.n, next);
-    for (std::int64_t k = first; k < end; ++k) out[i] = std::max(out[i], from[static_cast<std::size_t>(at + (k - index) * axis.inner)]);
+    for (std::int64_t k = first; k < end; ++k)
+      out[i] = std::max(out[i], from[static_cast<std::size_t>(at + (k - index) * axis.inner)]);
   }
   return out;
 }
@@ -75,14 +81,17 @@ void weighted_sums(std::int64_t count, const std::string& what, See see) {
     if (block >= count) break;
     w = ones;
     for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 0;
-    if (count % block == 0) see(w, fmt::format("without the last block of {} in the sum of {}", block, what));  // otherwise it is a tail
+    if (count % block == 0)
+      see(w, fmt::format("without the last block of {} in the sum of {}", block, what));  // otherwise it is a tail
     w.assign(n, 0.0);
     for (std::int64_t k = (count - 1) / block * block; k < count; ++k) w[static_cast<std::size_t>(k)] = 1;
     see(w, fmt::format("with only the last block of {} in the sum of {}: blocks overwrite each other", block, what));
     for (const std::int64_t border : {std::int64_t{0}, block - 1}) {
       w = ones;
-      for (std::int64_t k = border == 0 ? block : border; k < count; k += border == 0 ? block : block - 1) w[static_cast<std::size_t>(k)] = k + 1 < count || border == 0 ? 2 : 1;
-      see(w, fmt::format("with every term at the border of {} blocks of {} twice in the sum of {}: they overlap", border == 0 ? "two" : "shared", block, what));
+      for (std::int64_t k = border == 0 ? block : border; k < count; k += border == 0 ? block : block - 1)
+        w[static_cast<std::size_t>(k)] = k + 1 < count || border == 0 ? 2 : 1;
+      see(w, fmt::format("with every term at the border of {} blocks of {} twice in the sum of {}: they overlap",
+                         border == 0 ? "two" : "shared", block, what));
     }
   }
   // A grid with too few blocks; one lane of a packed pair.
@@ -90,7 +99,9 @@ void weighted_sums(std::int64_t count, const std::string& what, See see) {
     if (2 * block >= count) break;  // what is lost is a tail or a last block
     w.assign(n, 0.0);
     std::fill_n(w.begin(), block, 1.0);
-    see(w, block == 1 ? "with only the first term of the sum of " + what + ": the others are lost" : fmt::format("with only the first block of {} in the sum of {}: the others are lost", block, what));
+    see(w, block == 1
+               ? "with only the first term of the sum of " + what + ": the others are lost"
+               : fmt::format("with only the first block of {} in the sum of {}: the others are lost", block, what));
   }
   for (const std::size_t lane : {std::size_t{0}, std::size_t{1}}) {
     if (count < 3) break;
@@ -100,7 +111,8 @@ void weighted_sums(std::int64_t count, const std::string& what, See see) {
 }
 
 /// Sums along an axis of terms times weights.
-inline std::vector<double> weighted(const std::vector<double>& from, const Shape& shape, int axis, const std::vector<double>& weights) {
+inline std::vector<double> weighted(const std::vector<double>& from, const Shape& shape, int axis,
+                                    const std::vector<double>& weights) {
   const Axis a = split(shape, axis);
   std::vector<double> out(static_cast<std::size_t>(a.outer * a.inner), 0.0);
   const double* term = from.data();
@@ -132,7 +144,8 @@ std::vector<double> along(const std::vector<double>& from, const Shape& shape, i
   std::vector<double> out(from.size());
   double* to = out.data();
   for (std::int64_t outer = 0; outer < a.outer; ++outer)
-    for (std::int64_t k = 0; k < a.n; ++k, to += a.inner) std::copy_n(from.data() + (outer * a.n + source(k, a.n)) * a.inner, a.inner, to);
+    for (std::int64_t k = 0; k < a.n; ++k, to += a.inner)
+      std::copy_n(from.data() + (outer * a.n + source(k, a.n)) * a.inner, a.inner, to);
   return out;
 }
 inline std::vector<double> reversed(const std::vector<double>& from, const Shape& shape, int axis) {
@@ -143,7 +156,8 @@ inline std::vector<double> transposed(const std::vector<double>& from, const Sha
   const std::int64_t n = shape.last();
   std::vector<double> out(from.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t at = static_cast<std::int64_t>(i), plane = at / (n * n) * n * n, row = at / n % n, column = at % n;
+    const std::int64_t at = static_cast<std::int64_t>(i), plane = at / (n * n) * n * n, row = at / n % n,
+                       column = at % n;
     out[i] = from[static_cast<std::size_t>(plane + column * n + row)];
   }
   return out;
@@ -152,10 +166,12 @@ inline std::vector<double> transposed(const std::vector<double>& from, const Sha
 /// Which numbers leave the range of a shorter format.
 inline std::string lost(const std::vector<double>& whole, const std::vector<double>& rounded) {
   std::int64_t infinite = 0, zero = 0;
-  for (std::size_t i = 0; i < whole.size(); ++i) infinite += std::isfinite(whole[i]) && std::isinf(rounded[i]), zero += whole[i] != 0 && rounded[i] == 0;
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    infinite += std::isfinite(whole[i]) && std::isinf(rounded[i]), zero += whole[i] != 0 && rounded[i] == 0;
   std::string out;
   if (infinite > 0) out += fmt::format(", in which {} of {} overflow", infinite, whole.size());
-  if (zero > 0) out += fmt::format("{} {} of {} underflow to 0", infinite > 0 ? " and" : ", in which", zero, whole.size());
+  if (zero > 0)
+    out += fmt::format("{} {} of {} underflow to 0", infinite > 0 ? " and" : ", in which", zero, whole.size());
   return out;
 }
 

@@ -10,10 +10,10 @@ namespace ampcheck::reference {
 
 struct FormulaFunction {
   const char* name;
-  int least, most;       ///< positional arguments; most -1: any number
+  int least, most;  ///< positional arguments; most -1: any number
   const char* usage;
   std::vector<const char*> keywords = {};
-  int names = -1;        ///< which argument is a bare name, not a value: 0 the first
+  int names = -1;  ///< which argument is a bare name, not a value: 0 the first
 };
 
 /// Null for an unknown name.

@@ -20,7 +20,9 @@ struct Token {
   std::size_t at = 0;
 };
 
-bool is_symbol(const Token& token, std::string_view text) { return token.kind == Token::Kind::symbol && token.text == text; }
+bool is_symbol(const Token& token, std::string_view text) {
+  return token.kind == Token::Kind::symbol && token.text == text;
+}
 
 /// Cuts the text into tokens.
 class Lexer {
@@ -43,10 +45,13 @@ class Lexer {
     for (; at_ < text_.size(); ++at_) {
       if (text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
       if (at_ == text_.size()) break;
-      if (text_[at_] == '\n') newline = true;
-      else if (text_[at_] != ' ' && text_[at_] != '\t' && text_[at_] != '\r') break;
+      if (text_[at_] == '\n')
+        newline = true;
+      else if (text_[at_] != ' ' && text_[at_] != '\t' && text_[at_] != '\r')
+        break;
     }
-    if (newline && depth_ == 0 && !tokens_.empty() && !waits(tokens_.back()) && !continues()) add(Token::Kind::end_of_statement, "\n", start);
+    if (newline && depth_ == 0 && !tokens_.empty() && !waits(tokens_.back()) && !continues())
+      add(Token::Kind::end_of_statement, "\n", start);
   }
 
   /// The statement cannot end after this token.
@@ -57,8 +62,9 @@ class Lexer {
   /// What comes next cannot begin a statement.
   bool continues() const {
     const std::string_view rest = text_.substr(at_);
-    return !rest.empty() && (std::string_view("+-*/@<>=,^)").find(rest.front()) != std::string_view::npos ||
-                             (rest.starts_with("with") && (rest.size() == 4 || !(is_letter(rest[4]) || is_digit(rest[4])))));
+    return !rest.empty() &&
+           (std::string_view("+-*/@<>=,^)").find(rest.front()) != std::string_view::npos ||
+            (rest.starts_with("with") && (rest.size() == 4 || !(is_letter(rest[4]) || is_digit(rest[4])))));
   }
 
   void next() {
@@ -73,7 +79,8 @@ class Lexer {
     for (const std::string_view symbol : {"<=", ">=", "=="})
       if (text_.substr(at_, 2) == symbol) return at_ += 2, add(Token::Kind::symbol, std::string(symbol), start);
     if (text_.substr(at_, 2) == "**") return at_ += 2, add(Token::Kind::symbol, "^", start);
-    if (std::string_view("+-*/@^()<>=,").find(c) == std::string_view::npos) formula_.fail(start, "got " + shown(c) + ", want a name, a number or an operator");
+    if (std::string_view("+-*/@^()<>=,").find(c) == std::string_view::npos)
+      formula_.fail(start, "got " + shown(c) + ", want a name, a number or an operator");
     depth_ += c == '(' ? 1 : c == ')' ? -1 : 0;
     ++at_;
     add(Token::Kind::symbol, std::string(1, c), start);
@@ -85,13 +92,16 @@ class Lexer {
 
   void number() {
     const std::size_t start = at_;
-    const auto digits = [&] { while (at_ < text_.size() && is_digit(text_[at_])) ++at_; };
+    const auto digits = [&] {
+      while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+    };
     digits();
     if (at_ < text_.size() && text_[at_] == '.') ++at_, digits();
     if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
       ++at_;
       if (at_ < text_.size() && (text_[at_] == '+' || text_[at_] == '-')) ++at_;
-      if (at_ == text_.size() || !is_digit(text_[at_])) formula_.fail(start, "got a number without digits in its exponent");
+      if (at_ == text_.size() || !is_digit(text_[at_]))
+        formula_.fail(start, "got a number without digits in its exponent");
       digits();
     }
     if (at_ < text_.size() && (is_letter(text_[at_]) || text_[at_] == '.'))
@@ -116,7 +126,8 @@ class Parser {
       while (peek().kind == Token::Kind::end_of_statement) ++at_;
       if (peek().kind == Token::Kind::end) return;
       statement();
-      if (peek().kind != Token::Kind::end && peek().kind != Token::Kind::end_of_statement) fail_here("an operator, ';' or the end of the line");
+      if (peek().kind != Token::Kind::end && peek().kind != Token::Kind::end_of_statement)
+        fail_here("an operator, ';' or the end of the line");
     }
   }
 
@@ -128,9 +139,10 @@ class Parser {
 
   [[noreturn]] void fail_here(const std::string& want) const {
     const Token& token = peek();
-    const std::string got = token.kind == Token::Kind::end                ? "the end of the formula"
-                            : token.kind == Token::Kind::end_of_statement ? (token.text == ";" ? "';'" : "the end of the line")
-                                                                          : "'" + token.text + "'";
+    const std::string got = token.kind == Token::Kind::end ? "the end of the formula"
+                            : token.kind == Token::Kind::end_of_statement
+                                ? (token.text == ";" ? "';'" : "the end of the line")
+                                : "'" + token.text + "'";
     formula_.fail(token.at, "got " + got + ", want " + want);
   }
 
@@ -161,7 +173,8 @@ class Parser {
     FormulaAdjoint out;
     out.at = peek().at;
     out.of = name("a gradient, as dx = ...");
-    if (out.of.size() < 2 || out.of.front() != 'd') formula_.fail(out.at, "got '" + out.of + "', want a gradient, as dx = ...");
+    if (out.of.size() < 2 || out.of.front() != 'd')
+      formula_.fail(out.at, "got '" + out.of + "', want a gradient, as dx = ...");
     out.of.erase(0, 1);
     expect("=", "'=' after 'd" + out.of + "'");
     out.value = expression();
@@ -171,8 +184,11 @@ class Parser {
   int add(FormulaTerm term) {
     for (const int arg : term.args) term.depth = std::max(term.depth, formula_.term(arg).depth + 1);
     for (const auto& [key, arg] : term.keywords) term.depth = std::max(term.depth, formula_.term(arg).depth + 1);
-    if (term.depth > kMaxFormulaDepth) formula_.fail(term.at, "got an expression nested deeper than " + std::to_string(kMaxFormulaDepth) + ", want it in several statements");
-    if (formula_.terms.size() == kMaxFormulaTerms) formula_.fail(term.at, "got more than " + std::to_string(kMaxFormulaTerms) + " terms");
+    if (term.depth > kMaxFormulaDepth)
+      formula_.fail(term.at, "got an expression nested deeper than " + std::to_string(kMaxFormulaDepth) +
+                                 ", want it in several statements");
+    if (formula_.terms.size() == kMaxFormulaTerms)
+      formula_.fail(term.at, "got more than " + std::to_string(kMaxFormulaTerms) + " terms");
     formula_.terms.push_back(std::move(term));
     return static_cast<int>(formula_.terms.size()) - 1;
   }
@@ -180,7 +196,8 @@ class Parser {
   /// Counts nesting of brackets and signs, which recurse.
   struct Nested {
     explicit Nested(Parser& parser) : parser_(parser) {
-      if (++parser_.nesting_ > kMaxFormulaDepth) parser_.formula_.fail(parser_.peek().at, "got brackets nested deeper than " + std::to_string(kMaxFormulaDepth));
+      if (++parser_.nesting_ > kMaxFormulaDepth)
+        parser_.formula_.fail(parser_.peek().at, "got brackets nested deeper than " + std::to_string(kMaxFormulaDepth));
     }
     ~Nested() { --parser_.nesting_; }
     Nested(const Nested&) = delete;
@@ -188,7 +205,9 @@ class Parser {
     Parser& parser_;
   };
 
-  int binary(const Token& op, int left, int right) { return add({.kind = Kind::binary, .text = op.text, .args = {left, right}, .at = op.at}); }
+  int binary(const Token& op, int left, int right) {
+    return add({.kind = Kind::binary, .text = op.text, .args = {left, right}, .at = op.at});
+  }
 
   int expression() {
     const Nested nested(*this);
@@ -235,7 +254,8 @@ class Parser {
 
   int atom() {
     const Token token = peek();
-    if (token.kind == Token::Kind::number) return ++at_, add({.kind = Kind::number, .text = token.text, .at = token.at});
+    if (token.kind == Token::Kind::number)
+      return ++at_, add({.kind = Kind::number, .text = token.text, .at = token.at});
     if (token.kind == Token::Kind::name && token.text != "with") {
       ++at_;
       return take("(") ? call(token) : add({.kind = Kind::name, .text = token.text, .at = token.at});
@@ -275,25 +295,29 @@ void ParsedFormula::fail(std::size_t at, const std::string& what) const {
   constexpr std::size_t kShown = 100;  // of a long line, what stands around the column
   at = std::min(at, text.size());
   const std::size_t before = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
-  const std::size_t start = before == std::string::npos ? 0 : before + 1, end = std::min(text.find('\n', at), text.size());
+  const std::size_t start = before == std::string::npos ? 0 : before + 1,
+                    end = std::min(text.find('\n', at), text.size());
   const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(start), '\n');
   // Columns count characters, not the bytes of UTF-8.
   const auto characters = [&](std::size_t from, std::size_t to) {
-    return std::count_if(text.begin() + static_cast<std::ptrdiff_t>(from), text.begin() + static_cast<std::ptrdiff_t>(to),
+    return std::count_if(text.begin() + static_cast<std::ptrdiff_t>(from),
+                         text.begin() + static_cast<std::ptrdiff_t>(to),
                          [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
   };
   const std::size_t from = at - start > kShown / 2 ? at - kShown / 2 : start;
   std::string excerpt = text.substr(from, std::min(end - from, kShown));
   for (char& c : excerpt)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  throw FormulaError("[formula] line " + std::to_string(line) + ", column " + std::to_string(characters(start, at) + 1) + ": " + what +
-                     "\n  " + excerpt + "\n  " + std::string(static_cast<std::size_t>(characters(from, at)), ' ') + "^");
+  throw FormulaError("[formula] line " + std::to_string(line) + ", column " +
+                     std::to_string(characters(start, at) + 1) + ": " + what + "\n  " + excerpt + "\n  " +
+                     std::string(static_cast<std::size_t>(characters(from, at)), ' ') + "^");
 }
 
 ParsedFormula parse_formula(std::string text) {
   ParsedFormula out{std::move(text)};
   if (out.text.size() > kMaxFormulaLength)
-    throw FormulaError("[formula] got " + std::to_string(out.text.size()) + " characters, want at most " + std::to_string(kMaxFormulaLength));
+    throw FormulaError("[formula] got " + std::to_string(out.text.size()) + " characters, want at most " +
+                       std::to_string(kMaxFormulaLength));
   Parser(out).run();
   if (out.statements.empty()) out.fail(0, "got no statement, want one such as y = x + 1");
   return out;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The syntax of formulas in text: what reference/text/formula_text.h evaluates. Nothing here knows a function or a tensor.
+// The syntax of formulas in text: what reference/text/formula_text.h evaluates. Nothing here knows a function or a
+// tensor.
 //
 //   formula    = statement { (";" | newline) statement }         "#" starts a comment
 //   statement  = name "=" expression [ "with" "d"name "=" expression { "," "d"name "=" expression } ]
@@ -37,10 +38,10 @@ inline constexpr int kMaxFormulaDepth = 256;
 struct FormulaTerm {
   enum class Kind : std::uint8_t { number, name, negate, binary, call };
   Kind kind = Kind::number;
-  std::string text;            ///< number as written; name; "+", "<=", "^", ...; function of a call
-  std::vector<int> args;       ///< indices into ParsedFormula::terms
+  std::string text;       ///< number as written; name; "+", "<=", "^", ...; function of a call
+  std::vector<int> args;  ///< indices into ParsedFormula::terms
   std::vector<std::pair<std::string, int>> keywords;  ///< of a call: "axis=-1"
-  std::size_t at = 0;          ///< offset in the text
+  std::size_t at = 0;                                 ///< offset in the text
   int depth = 1;
 };
 

@@ -13,20 +13,41 @@ namespace ampcheck::reference {
 
 const std::vector<FormulaFunction>& formula_functions() {
   static const std::vector<FormulaFunction> kFunctions = {
-      {"exp", 1, 1, "exp(x)"}, {"expm1", 1, 1, "expm1(x)"}, {"log", 1, 1, "log(x)"}, {"log1p", 1, 1, "log1p(x)"},
-      {"tanh", 1, 1, "tanh(x)"}, {"erf", 1, 1, "erf(x)"}, {"erfc", 1, 1, "erfc(x)"}, {"sqrt", 1, 1, "sqrt(x)"},
-      {"rsqrt", 1, 1, "rsqrt(x)"}, {"sigmoid", 1, 1, "sigmoid(x)"}, {"abs", 1, 1, "abs(x)"}, {"square", 1, 1, "square(x)"},
-      {"stop_gradient", 1, 1, "stop_gradient(x)"}, {"maximum", 2, 2, "maximum(a, b)"}, {"minimum", 2, 2, "minimum(a, b)"},
-      {"where", 3, 3, "where(condition, yes, no)"}, {"sum", 1, -1, "sum(x, axis...)"}, {"mean", 1, -1, "mean(x, axis...)"},
-      {"max", 2, -1, "max(x, axis...)"}, {"min", 2, -1, "min(x, axis...)"}, {"first_max", 2, 2, "first_max(x, axis)"},
+      {"exp", 1, 1, "exp(x)"},
+      {"expm1", 1, 1, "expm1(x)"},
+      {"log", 1, 1, "log(x)"},
+      {"log1p", 1, 1, "log1p(x)"},
+      {"tanh", 1, 1, "tanh(x)"},
+      {"erf", 1, 1, "erf(x)"},
+      {"erfc", 1, 1, "erfc(x)"},
+      {"sqrt", 1, 1, "sqrt(x)"},
+      {"rsqrt", 1, 1, "rsqrt(x)"},
+      {"sigmoid", 1, 1, "sigmoid(x)"},
+      {"abs", 1, 1, "abs(x)"},
+      {"square", 1, 1, "square(x)"},
+      {"stop_gradient", 1, 1, "stop_gradient(x)"},
+      {"maximum", 2, 2, "maximum(a, b)"},
+      {"minimum", 2, 2, "minimum(a, b)"},
+      {"where", 3, 3, "where(condition, yes, no)"},
+      {"sum", 1, -1, "sum(x, axis...)"},
+      {"mean", 1, -1, "mean(x, axis...)"},
+      {"max", 2, -1, "max(x, axis...)"},
+      {"min", 2, -1, "min(x, axis...)"},
+      {"first_max", 2, 2, "first_max(x, axis)"},
       {"matmul", 2, 2, "matmul(a, b, transpose_a=0, transpose_b=0)", {"transpose_a", "transpose_b"}},
-      {"gather", 2, 2, "gather(table, index)", {}, 1}, {"scatter_add", 3, 3, "scatter_add(x, index, rows)", {}, 1},
-      {"one_hot", 2, 2, "one_hot(index, n)", {}, 0}, {"arange", 1, 1, "arange(n)"},
-      {"reshape", 1, -1, "reshape(x, extents...)"}, {"transpose", 1, -1, "transpose(x, order...)"},
-      {"squeeze", 2, 2, "squeeze(x, axis)"}, {"slice", 4, 4, "slice(x, axis, begin, end)"},
+      {"gather", 2, 2, "gather(table, index)", {}, 1},
+      {"scatter_add", 3, 3, "scatter_add(x, index, rows)", {}, 1},
+      {"one_hot", 2, 2, "one_hot(index, n)", {}, 0},
+      {"arange", 1, 1, "arange(n)"},
+      {"reshape", 1, -1, "reshape(x, extents...)"},
+      {"transpose", 1, -1, "transpose(x, order...)"},
+      {"squeeze", 2, 2, "squeeze(x, axis)"},
+      {"slice", 4, 4, "slice(x, axis, begin, end)"},
       {"concat", 1, -1, "concat(a, b, ..., axis=-1)", {"axis"}},
       {"unfold", 3, 3, "unfold(image, kh, kw, stride=1, padding=0)", {"stride", "padding"}},
-      {"stored", 2, 2, "stored(name, x)", {}, 0}, {"given", 3, 3, "given(input, a, b)", {}, 0}, {"size", 2, 2, "size(x, axis)"},
+      {"stored", 2, 2, "stored(name, x)", {}, 0},
+      {"given", 3, 3, "given(input, a, b)", {}, 0},
+      {"size", 2, 2, "size(x, axis)"},
   };
   return kFunctions;
 }
@@ -39,7 +60,8 @@ const FormulaFunction* find_formula_function(std::string_view name) {
 
 std::string formula_language() {
   std::string out =
-      "A formula says what an op computes: one statement a line or between ';', '#' before a comment. Names are inputs,\n"
+      "A formula says what an op computes: one statement a line or between ';', '#' before a comment. Names are "
+      "inputs,\n"
       "attributes, dimension symbols (their extent), pi, and statements before (h = D / 2 is an\n"
       "extent too); statements named as outputs are the outputs.\n"
       "\n"
@@ -49,9 +71,12 @@ std::string formula_language() {
       "\n"
       "Operators: + - * / and @ (matmul), -x, x^2, < <= > >= == (0 or 1); shapes broadcast as in NumPy.\n"
       "Reductions keep their axis with extent 1; sum(x) and mean(x) are over all elements.\n"
-      "stored() marks what the kernel may keep as a saved tensor, stop_gradient() a shift that cancels, given() an optional input.\n"
-      "'n = ... with dx = ...' gives n an adjoint of its own, as a kernel writes it: dn is the cotangent of n, dx what x receives.\n"
-      "Decimals and fractions are exact: 0.1 is one tenth, 1/3 a third; 1/sqrt(2), sqrt(2/pi), 1/sqrt(2*pi), log(2) are known.\n"
+      "stored() marks what the kernel may keep as a saved tensor, stop_gradient() a shift that cancels, given() an "
+      "optional input.\n"
+      "'n = ... with dx = ...' gives n an adjoint of its own, as a kernel writes it: dn is the cotangent of n, dx what "
+      "x receives.\n"
+      "Decimals and fractions are exact: 0.1 is one tenth, 1/3 a third; 1/sqrt(2), sqrt(2/pi), 1/sqrt(2*pi), log(2) "
+      "are known.\n"
       "\n"
       "Functions:\n";
   std::string line = " ";
@@ -76,7 +101,8 @@ class Resolver {
 
   void run() {
     for (const FormulaStatement& statement : formula_.statements) {
-      if (known_.contains(statement.target)) formula_.fail(statement.at, "got a second meaning for '" + statement.target + "', want a new name");
+      if (known_.contains(statement.target))
+        formula_.fail(statement.at, "got a second meaning for '" + statement.target + "', want a new name");
       value(statement.value);
       for (const FormulaAdjoint& adjoint : statement.adjoints) own_adjoint(statement, adjoint);
       known_.insert(statement.target);
@@ -86,12 +112,14 @@ class Resolver {
       if (!defines(output.name)) missing += (missing.empty() ? "'" : ", '") + output.name + "'";
     if (!missing.empty()) formula_.fail(formula_.text.size(), "got no statement for the output " + missing);
     for (const OutputSpec& saved : signature_.saved)
-      if (!stored_.contains(saved.name)) formula_.fail(formula_.text.size(), "got no stored(" + saved.name + ", ...), want one for each saved tensor");
+      if (!stored_.contains(saved.name))
+        formula_.fail(formula_.text.size(), "got no stored(" + saved.name + ", ...), want one for each saved tensor");
   }
 
  private:
   bool defines(const std::string& name) const {
-    return std::any_of(formula_.statements.begin(), formula_.statements.end(), [&](const auto& s) { return s.target == name; });
+    return std::any_of(formula_.statements.begin(), formula_.statements.end(),
+                       [&](const auto& s) { return s.target == name; });
   }
 
   void own_adjoint(const FormulaStatement& statement, const FormulaAdjoint& adjoint) {
@@ -99,10 +127,13 @@ class Resolver {
     const bool variable = std::any_of(formula_.statements.begin(), formula_.statements.end(),
                                       [&](const auto& s) { return &s < &statement && s.target == adjoint.of; });
     if (!variable && (input == nullptr || !input->has_gradient()))
-      formula_.fail(adjoint.at, "got the gradient of '" + adjoint.of + "', want that of a differentiable input or an earlier statement");
+      formula_.fail(adjoint.at, "got the gradient of '" + adjoint.of +
+                                    "', want that of a differentiable input or an earlier statement");
     // Inside, the value itself and its cotangent have names.
     const std::string cotangent = "d" + statement.target;
-    if (known_.contains(cotangent)) formula_.fail(statement.at, "got '" + cotangent + "' as a name and as the cotangent of '" + statement.target + "'");
+    if (known_.contains(cotangent))
+      formula_.fail(statement.at,
+                    "got '" + cotangent + "' as a name and as the cotangent of '" + statement.target + "'");
     known_.insert({statement.target, cotangent});
     value(adjoint.value);
     known_.erase(statement.target), known_.erase(cotangent);
@@ -113,7 +144,8 @@ class Resolver {
     std::vector<std::string> names(known_.begin(), known_.end());
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    formula_.fail(term.at, "got unknown name '" + term.text + "'" + did_you_mean(term.text, names) + ", want one of " + list);
+    formula_.fail(term.at,
+                  "got unknown name '" + term.text + "'" + did_you_mean(term.text, names) + ", want one of " + list);
   }
 
   void value(int index) {
@@ -132,23 +164,28 @@ class Resolver {
     }
     const int count = static_cast<int>(term.args.size());
     if (count < function->least || (function->most >= 0 && count > function->most))
-      formula_.fail(term.at, "got " + std::to_string(count) + " argument" + (count == 1 ? "" : "s") + " for " + term.text + ", want " + function->usage);
+      formula_.fail(term.at, "got " + std::to_string(count) + " argument" + (count == 1 ? "" : "s") + " for " +
+                                 term.text + ", want " + function->usage);
     for (const auto& [key, arg] : term.keywords) {
-      if (std::none_of(function->keywords.begin(), function->keywords.end(), [&, k = &key](const char* known) { return *k == known; }))
+      if (std::none_of(function->keywords.begin(), function->keywords.end(),
+                       [&, k = &key](const char* known) { return *k == known; }))
         formula_.fail(formula_.term(arg).at, "got '" + key + "=' in " + term.text + ", want " + function->usage);
       value(arg);
     }
     for (int i = 0; i < count; ++i) {
       const int arg = term.args[static_cast<std::size_t>(i)];
-      if (i == function->names) bare_name(term, formula_.term(arg), function->usage);
-      else value(arg);
+      if (i == function->names)
+        bare_name(term, formula_.term(arg), function->usage);
+      else
+        value(arg);
     }
   }
 
   void bare_name(const FormulaTerm& call, const FormulaTerm& name, const char* usage) {
     if (name.kind != FormulaTerm::Kind::name) formula_.fail(name.at, std::string("got a value, want a name: ") + usage);
     if (call.text == "stored") {
-      if (std::none_of(signature_.saved.begin(), signature_.saved.end(), [&](const OutputSpec& s) { return s.name == name.text; }))
+      if (std::none_of(signature_.saved.begin(), signature_.saved.end(),
+                       [&](const OutputSpec& s) { return s.name == name.text; }))
         formula_.fail(name.at, "got stored('" + name.text + "'), want a saved tensor of the op");
       if (!stored_.insert(name.text).second) formula_.fail(name.at, "got a second stored(" + name.text + ", ...)");
       return;
@@ -157,7 +194,8 @@ class Resolver {
     if (input == nullptr) formula_.fail(name.at, "got '" + name.text + "', want an input");
     const bool integer = input->type == TypeRule::i64 || input->type == TypeRule::u8;
     if (call.text == "given" ? !input->optional : !integer)
-      formula_.fail(name.at, "got '" + name.text + "', want an " + (call.text == "given" ? "optional" : "integer") + " input");
+      formula_.fail(name.at,
+                    "got '" + name.text + "', want an " + (call.text == "given" ? "optional" : "integer") + " input");
   }
 
   const ParsedFormula& formula_;

@@ -7,8 +7,8 @@
 
 namespace ampcheck::reference {
 
-/// Throws FormulaError unless every name and function of the formula is known, every output and saved tensor is defined,
-/// and nothing twice.
+/// Throws FormulaError unless every name and function of the formula is known, every output and saved tensor is
+/// defined, and nothing twice.
 void resolve_formula(const ParsedFormula& formula, const OpSignature& signature);
 
 }  // namespace ampcheck::reference

@@ -7,9 +7,9 @@
 #include <optional>
 #include <type_traits>
 
+#include "reference/graph/node_text.h"
 #include "reference/text/formula_functions.h"
 #include "reference/text/formula_resolve.h"
-#include "reference/graph/node_text.h"
 
 namespace ampcheck::reference {
 
@@ -18,7 +18,8 @@ namespace {
 using Kind = FormulaTerm::Kind;
 
 /// Constants that 100 digits know under these names; in text sqrt(2*pi) stands for "sqrt(2 pi)".
-constexpr const char* kNamedConstants[] = {"1/sqrt(2)", "2/sqrt(pi)", "sqrt(2/pi)", "1/sqrt(2 pi)", "log(2)", "1/log(2)", "pi"};
+constexpr const char* kNamedConstants[] = {"1/sqrt(2)", "2/sqrt(pi)", "sqrt(2/pi)", "1/sqrt(2 pi)",
+                                           "log(2)",    "1/log(2)",   "pi"};
 
 /// A term that is a number whatever the case: a double, or one that 100 digits know by name.
 struct Constant {
@@ -69,7 +70,10 @@ std::optional<std::pair<std::int64_t, std::int64_t>> fraction(const std::string&
   bool point = false;
   const std::size_t e = std::min(text.find_first_of("eE"), text.size());
   for (std::size_t i = 0; i < e; ++i) {
-    if (text[i] == '.') { point = true; continue; }
+    if (text[i] == '.') {
+      point = true;
+      continue;
+    }
     if (digits > kMost || scale > kMost) return std::nullopt;
     digits = 10 * digits + (text[i] - '0');
     if (point) scale *= 10;
@@ -79,11 +83,15 @@ std::optional<std::pair<std::int64_t, std::int64_t>> fraction(const std::string&
   if (first < text.data() + text.size() && *first == '+') ++first;
   std::from_chars(first, text.data() + text.size(), exponent);
   for (; exponent < 0; ++exponent)
-    if (scale > kMost) return std::nullopt;
-    else scale *= 10;
+    if (scale > kMost)
+      return std::nullopt;
+    else
+      scale *= 10;
   for (; exponent > 0 && digits != 0; --exponent)
-    if (digits > kMost) return std::nullopt;
-    else digits *= 10;
+    if (digits > kMost)
+      return std::nullopt;
+    else
+      digits *= 10;
   while (scale % 10 == 0 && digits % 10 == 0 && digits != 0) scale /= 10, digits /= 10;
   return std::pair{digits, digits == 0 ? 1 : scale};
 }
@@ -155,7 +163,8 @@ class Constants {
 
 class Evaluator {
  public:
-  explicit Evaluator(Scope scope) : scope_(std::move(scope)), source_(*scope_.source), formula_(source_.formula), facts_(*scope_.facts) {}
+  explicit Evaluator(Scope scope)
+      : scope_(std::move(scope)), source_(*scope_.source), formula_(source_.formula), facts_(*scope_.facts) {}
 
   void statement(const FormulaStatement& statement) {
     Expr out = value(statement.value);
@@ -181,18 +190,20 @@ class Evaluator {
     Scope inside = scope_;
     inside.values[static_cast<std::size_t>(source_.slot_of(statement.target))] = inner;
     const auto cotangent = static_cast<std::size_t>(source_.slot_of("d" + statement.target));
-    return own_adjoint(inner, arguments, [inside = std::move(inside), present = std::move(present), arguments, cotangent](Expr g) {
-      Scope at = inside;
-      at.graph = g.graph;
-      at.values[cotangent] = g;
-      Evaluator evaluator(at);
-      std::vector<Expr> parts;
-      for (std::size_t i = 0; i < present.size(); ++i) {
-        parts.push_back(evaluator.value(present[i].value));
-        evaluator.pointed(present[i].at, [&] { return broadcast_shape(parts.back().shape(), arguments[i].shape()); });
-      }
-      return parts;
-    });
+    return own_adjoint(
+        inner, arguments, [inside = std::move(inside), present = std::move(present), arguments, cotangent](Expr g) {
+          Scope at = inside;
+          at.graph = g.graph;
+          at.values[cotangent] = g;
+          Evaluator evaluator(at);
+          std::vector<Expr> parts;
+          for (std::size_t i = 0; i < present.size(); ++i) {
+            parts.push_back(evaluator.value(present[i].value));
+            evaluator.pointed(present[i].at,
+                              [&] { return broadcast_shape(parts.back().shape(), arguments[i].shape()); });
+          }
+          return parts;
+        });
   }
 
   /// Errors of `make` with the place in the text.
@@ -212,16 +223,21 @@ class Evaluator {
 
   Expr value(int index) {
     const FormulaTerm& term = formula_.term(index);
-    return pointed(term.at, [&] { return checked(term, constant_value(index, term)); });  // costs nothing unless it throws
+    return pointed(term.at,
+                   [&] { return checked(term, constant_value(index, term)); });  // costs nothing unless it throws
   }
 
   Expr checked(const FormulaTerm& term, Expr out) const {
     const std::int64_t most = source_.most_elements;
-    if (out.shape().count() > most) fail_too_large(term.at, "got a value of shape " + out.shape().str() + ", want at most " + std::to_string(most) + " elements");
+    if (out.shape().count() > most)
+      fail_too_large(term.at, "got a value of shape " + out.shape().str() + ", want at most " + std::to_string(most) +
+                                  " elements");
     for (; facts_.counted < graph().nodes().size(); ++facts_.counted)
       if (const Map& map = graph().nodes()[facts_.counted].map) facts_.listed += static_cast<std::int64_t>(map->size());
     if (facts_.listed > 4 * most)
-      fail_too_large(term.at, "got " + std::to_string(facts_.listed) + " elements that are listed or moved one by one so far, want at most " + std::to_string(4 * most));
+      fail_too_large(term.at, "got " + std::to_string(facts_.listed) +
+                                  " elements that are listed or moved one by one so far, want at most " +
+                                  std::to_string(4 * most));
     return out;
   }
 
@@ -231,7 +247,8 @@ class Evaluator {
       case Constant::Kind::none: break;
       case Constant::Kind::value: return constant(graph(), known.value);
       case Constant::Kind::named: return named_constant(graph(), known.name);
-      case Constant::Kind::out_of_range: formula_.fail(term.at, "got '" + term.text + "', want a number in the range of fp64");
+      case Constant::Kind::out_of_range:
+        formula_.fail(term.at, "got '" + term.text + "', want a number in the range of fp64");
       case Constant::Kind::division_by_zero: formula_.fail(term.at, "got a division by zero");
     }
     return plain_value(term);
@@ -246,13 +263,16 @@ class Evaluator {
     }
   }
 
-  std::size_t slot(const FormulaTerm& term) const { return static_cast<std::size_t>(source_.slot_of_term[static_cast<std::size_t>(&term - formula_.terms.data())]); }
+  std::size_t slot(const FormulaTerm& term) const {
+    return static_cast<std::size_t>(source_.slot_of_term[static_cast<std::size_t>(&term - formula_.terms.data())]);
+  }
 
   Expr name(const FormulaTerm& term) const {
     if (const Expr found = scope_.values[slot(term)]; found.defined()) return found;
     if (const auto found = facts_.integers.find(term.text); found != facts_.integers.end())
       return named(indicator(graph(), facts_.integer_shapes.at(term.text), found->second), term.text);
-    if (const auto found = facts_.numbers.find(term.text); found != facts_.numbers.end()) return constant(graph(), found->second);
+    if (const auto found = facts_.numbers.find(term.text); found != facts_.numbers.end())
+      return constant(graph(), found->second);
     if (const auto found = facts_.extents.find(term.text); found != facts_.extents.end())
       return constant(graph(), static_cast<double>(found->second));
     absent(term);
@@ -268,8 +288,10 @@ class Evaluator {
   }
 
   [[noreturn]] void absent(const FormulaTerm& term) const {
-    if (scope_.source->signature.input(term.text) == nullptr) formula_.fail(term.at, "got '" + term.text + "', whose extent no tensor of this case gives");
-    formula_.fail(term.at, "got the optional input '" + term.text + "', which is absent in some cases, want given(" + term.text + ", ..., ...)");
+    if (scope_.source->signature.input(term.text) == nullptr)
+      formula_.fail(term.at, "got '" + term.text + "', whose extent no tensor of this case gives");
+    formula_.fail(term.at, "got the optional input '" + term.text + "', which is absent in some cases, want given(" +
+                               term.text + ", ..., ...)");
   }
 
   Expr binary(const FormulaTerm& term) {
@@ -278,7 +300,8 @@ class Evaluator {
     const Expr b = value(term.args[1]);
     checked(term, Expr(a));
     if (term.text != "@" && broadcast_shape(a.shape(), b.shape()).count() > source_.most_elements)
-      fail_too_large(term.at, "got operands of shapes " + a.shape().str() + " and " + b.shape().str() + ", which broadcast to too many elements");
+      fail_too_large(term.at, "got operands of shapes " + a.shape().str() + " and " + b.shape().str() +
+                                  ", which broadcast to too many elements");
     if (term.text == "+") return a + b;
     if (term.text == "-") return a - b;
     if (term.text == "*") return a * b;
@@ -319,7 +342,8 @@ class Evaluator {
   /// The whole number that an earlier statement names, "h = E / 2"; nothing if there is no such statement.
   std::optional<std::int64_t> whole_statement(const std::string& name) {
     constexpr int kMostNested = 64;
-    const auto found = std::find_if(formula_.statements.begin(), formula_.statements.end(), [&](const FormulaStatement& s) { return s.target == name; });
+    const auto found = std::find_if(formula_.statements.begin(), formula_.statements.end(),
+                                    [&](const FormulaStatement& s) { return s.target == name; });
     if (found == formula_.statements.end() || !found->adjoints.empty() || nested_ == kMostNested) return std::nullopt;
     if (const auto known = wholes_.find(name); known != wholes_.end()) return known->second;
     ++nested_;
@@ -332,20 +356,28 @@ class Evaluator {
     const std::int64_t a = whole(term.args[0]), b = term.args.size() > 1 ? whole(term.args[1]) : a;
     std::int64_t out = 0;
     bool overflow = false;
-    if (term.text == "+") overflow = __builtin_add_overflow(a, b, &out);
-    else if (term.text == "-") overflow = __builtin_sub_overflow(a, b, &out);
-    else if (term.text == "*" || term.text == "^") overflow = __builtin_mul_overflow(a, b, &out);
-    else if (term.text == "/" && b != 0 && a % b == 0) out = a / b;
-    else formula_.fail(term.at, "got '" + term.text + "' of " + std::to_string(a) + " and " + std::to_string(b) + ", want a whole number");
-    if (overflow || out > (std::int64_t{1} << 40) || out < -(std::int64_t{1} << 40)) formula_.fail(term.at, "got a whole number beyond 2^40");
+    if (term.text == "+")
+      overflow = __builtin_add_overflow(a, b, &out);
+    else if (term.text == "-")
+      overflow = __builtin_sub_overflow(a, b, &out);
+    else if (term.text == "*" || term.text == "^")
+      overflow = __builtin_mul_overflow(a, b, &out);
+    else if (term.text == "/" && b != 0 && a % b == 0)
+      out = a / b;
+    else
+      formula_.fail(term.at, "got '" + term.text + "' of " + std::to_string(a) + " and " + std::to_string(b) +
+                                 ", want a whole number");
+    if (overflow || out > (std::int64_t{1} << 40) || out < -(std::int64_t{1} << 40))
+      formula_.fail(term.at, "got a whole number beyond 2^40");
     return out;
   }
 
   int axis(Expr x, int index) {
     const std::int64_t at = whole(index), rank = x.shape().rank;
     if (at < -rank || at >= rank)
-      formula_.fail(formula_.term(index).at, "got axis " + std::to_string(at) + " of shape " + x.shape().str() + ", want one from " +
-                                                 std::to_string(-rank) + " to " + std::to_string(rank - 1));
+      formula_.fail(formula_.term(index).at, "got axis " + std::to_string(at) + " of shape " + x.shape().str() +
+                                                 ", want one from " + std::to_string(-rank) + " to " +
+                                                 std::to_string(rank - 1));
     return static_cast<int>(at < 0 ? at + rank : at);
   }
 
@@ -368,7 +400,8 @@ class Evaluator {
     if (f == "arange" || f == "one_hot") return whole_tensor(term);
     const Expr x = value(term.args[0]);
     if (f == "sum" || f == "mean" || f == "max" || f == "min" || f == "first_max") return reduce(term, x);
-    if (f == "matmul") return matmul(x, value(term.args[1]), keyword(term, "transpose_a", 0) != 0, keyword(term, "transpose_b", 0) != 0);
+    if (f == "matmul")
+      return matmul(x, value(term.args[1]), keyword(term, "transpose_a", 0) != 0, keyword(term, "transpose_b", 0) != 0);
     if (f == "gather" || f == "scatter_add") return indexed(term, x);
     if (term.args.size() == 1 && f != "reshape" && f != "transpose" && f != "concat") return unary(f, x);
     if (f == "maximum") return maximum(x, value(term.args[1]));
@@ -386,9 +419,19 @@ class Evaluator {
   }
 
   static Expr unary(const std::string& f, Expr x) {
-    static const std::map<std::string, Expr (*)(Expr)> kUnary = {
-        {"exp", exp}, {"expm1", expm1}, {"log", log}, {"log1p", log1p}, {"tanh", tanh}, {"erf", erf}, {"erfc", erfc}, {"sqrt", sqrt},
-        {"rsqrt", rsqrt}, {"sigmoid", sigmoid}, {"abs", abs}, {"square", square}, {"stop_gradient", stop_gradient}};
+    static const std::map<std::string, Expr (*)(Expr)> kUnary = {{"exp", exp},
+                                                                 {"expm1", expm1},
+                                                                 {"log", log},
+                                                                 {"log1p", log1p},
+                                                                 {"tanh", tanh},
+                                                                 {"erf", erf},
+                                                                 {"erfc", erfc},
+                                                                 {"sqrt", sqrt},
+                                                                 {"rsqrt", rsqrt},
+                                                                 {"sigmoid", sigmoid},
+                                                                 {"abs", abs},
+                                                                 {"square", square},
+                                                                 {"stop_gradient", stop_gradient}};
     return kUnary.at(f)(x);
   }
 
@@ -399,11 +442,16 @@ class Evaluator {
     }
     for (std::size_t i = 1; i < term.args.size(); ++i) {
       const int at = axis(x, term.args[i]);
-      if (term.text == "sum") x = sum(x, at);
-      else if (term.text == "mean") x = mean(x, at);
-      else if (term.text == "max") x = max(x, at);
-      else if (term.text == "min") x = -max(-x, at);
-      else x = first_max(x, at);
+      if (term.text == "sum")
+        x = sum(x, at);
+      else if (term.text == "mean")
+        x = mean(x, at);
+      else if (term.text == "max")
+        x = max(x, at);
+      else if (term.text == "min")
+        x = -max(-x, at);
+      else
+        x = first_max(x, at);
     }
     return x;
   }
@@ -425,7 +473,8 @@ class Evaluator {
         for (std::int64_t i = 0; i < n; ++i) values.push_back(i == at);
     else
       for (std::int64_t i = 0; i < n; ++i) values.push_back(i);
-    return named(indicator(graph(), shape, std::move(values)), term.text + "(" + (hot ? index : formula_.term(term.args[0]).text) + ")");
+    return named(indicator(graph(), shape, std::move(values)),
+                 term.text + "(" + (hot ? index : formula_.term(term.args[0]).text) + ")");
   }
 
   /// gather: rows of [V, D] at each index; scatter_add: rows of [index..., D] added up at each index of [rows, D].
@@ -437,16 +486,20 @@ class Evaluator {
     const bool gathers = term.text == "gather";
     const std::int64_t rows = gathers ? x.shape()[0] : whole(term.args[2]), width = x.shape().last();
     for (const std::int64_t row : at)
-      if (row >= rows) formula_.fail(index.at, "got index " + std::to_string(row) + " of " + std::to_string(rows) + " rows");
+      if (row >= rows)
+        formula_.fail(index.at, "got index " + std::to_string(row) + " of " + std::to_string(rows) + " rows");
     if (gathers) {
-      if (x.shape().rank != 2) formula_.fail(term.at, "got a table of shape " + x.shape().str() + ", want 2 dimensions");
+      if (x.shape().rank != 2)
+        formula_.fail(term.at, "got a table of shape " + x.shape().str() + ", want 2 dimensions");
       Shape shape = facts_.integer_shapes.at(index.text);
       if (shape.rank == kMaxRank) formula_.fail(term.at, "got more than 8 dimensions");
       shape[shape.rank++] = width;
       return reshape(gather_rows(x, at), shape);
     }
-    if (x.shape().count() != static_cast<std::int64_t>(at.size()) * width || rows < 0 || rows > source_.most_elements || rows * std::max<std::int64_t>(width, 1) > source_.most_elements)
-      formula_.fail(term.at, "got " + x.shape().str() + " and " + std::to_string(at.size()) + " indices, want one index for each row");
+    if (x.shape().count() != static_cast<std::int64_t>(at.size()) * width || rows < 0 || rows > source_.most_elements ||
+        rows * std::max<std::int64_t>(width, 1) > source_.most_elements)
+      formula_.fail(term.at, "got " + x.shape().str() + " and " + std::to_string(at.size()) +
+                                 " indices, want one index for each row");
     std::vector<std::int64_t> map;
     for (const std::int64_t row : at)
       for (std::int64_t d = 0; d < width; ++d) map.push_back(row < 0 ? -1 : row * width + d);
@@ -462,7 +515,8 @@ class Evaluator {
       Shape shape;
       for (int i = 0; i < x.shape().rank; ++i)
         if (i != at) shape[shape.rank++] = x.shape()[i];
-      if (x.shape()[at] != 1) formula_.fail(term.at, "got extent " + std::to_string(x.shape()[at]) + " in squeeze, want 1");
+      if (x.shape()[at] != 1)
+        formula_.fail(term.at, "got extent " + std::to_string(x.shape()[at]) + " in squeeze, want 1");
       return reshape(x, shape);
     }
     if (f == "slice") return sliced(term, x);
@@ -473,10 +527,12 @@ class Evaluator {
     };
     const int kh = small(whole(term.args[1])), kw = small(whole(term.args[2]));
     const int stride = small(keyword(term, "stride", 1)), padding = small(keyword(term, "padding", 0));
-    if (x.shape().rank != 4 || kh == 0 || kw == 0 || stride == 0) formula_.fail(term.at, "got shape " + x.shape().str() + ", want unfold of [N,C,H,W] with positive extents");
+    if (x.shape().rank != 4 || kh == 0 || kw == 0 || stride == 0)
+      formula_.fail(term.at, "got shape " + x.shape().str() + ", want unfold of [N,C,H,W] with positive extents");
     const Shape& s = x.shape();
     const std::int64_t windows = window_extent(s[2], kh, stride, padding) * window_extent(s[3], kw, stride, padding);
-    const double all = static_cast<double>(s[0]) * static_cast<double>(s[1]) * kh * kw * static_cast<double>(std::max<std::int64_t>(windows, 1));
+    const double all = static_cast<double>(s[0]) * static_cast<double>(s[1]) * kh * kw *
+                       static_cast<double>(std::max<std::int64_t>(windows, 1));
     if (all > static_cast<double>(source_.most_elements)) fail_too_large(term.at, "got too many windows in unfold");
     return unfold(x, kh, kw, stride, padding);
   }
@@ -488,13 +544,18 @@ class Evaluator {
     for (std::size_t i = 1; i < term.args.size(); ++i) {
       const std::int64_t extent = whole(term.args[i]);
       if (shape.rank == kMaxRank) formula_.fail(term.at, "got more than 8 dimensions in reshape");
-      if (extent < -1 || (extent == -1 && inferred >= 0)) formula_.fail(formula_.term(term.args[i]).at, "got extent " + std::to_string(extent) + " in reshape, want one -1 at most");
-      if (extent == -1) inferred = shape.rank;
-      else if (__builtin_mul_overflow(known, extent, &known)) formula_.fail(term.at, "got too many elements in reshape");
+      if (extent < -1 || (extent == -1 && inferred >= 0))
+        formula_.fail(formula_.term(term.args[i]).at,
+                      "got extent " + std::to_string(extent) + " in reshape, want one -1 at most");
+      if (extent == -1)
+        inferred = shape.rank;
+      else if (__builtin_mul_overflow(known, extent, &known))
+        formula_.fail(term.at, "got too many elements in reshape");
       shape[shape.rank++] = extent;
     }
     if (inferred >= 0) {
-      if (known == 0 || x.shape().count() % known != 0) formula_.fail(term.at, "got no extent for -1 in reshape of " + x.shape().str());
+      if (known == 0 || x.shape().count() % known != 0)
+        formula_.fail(term.at, "got no extent for -1 in reshape of " + x.shape().str());
       shape[inferred] = x.shape().count() / known;
     }
     return reshape(x, shape);
@@ -511,7 +572,8 @@ class Evaluator {
     std::vector<int> sorted = order;
     std::sort(sorted.begin(), sorted.end());
     for (int i = 0; i < rank; ++i)
-      if (static_cast<int>(sorted.size()) != rank || sorted[static_cast<std::size_t>(i)] != i) formula_.fail(term.at, "got an order of axes for " + x.shape().str() + ", want each axis once");
+      if (static_cast<int>(sorted.size()) != rank || sorted[static_cast<std::size_t>(i)] != i)
+        formula_.fail(term.at, "got an order of axes for " + x.shape().str() + ", want each axis once");
     return transpose(x, order);
   }
 
@@ -522,22 +584,27 @@ class Evaluator {
     if (begin < 0) begin += extent;
     if (end < 0) end += extent;
     if (begin < 0 || begin > end || end > extent)
-      formula_.fail(term.at, "got slice [" + std::to_string(begin) + ", " + std::to_string(end) + ") of extent " + std::to_string(extent));
+      formula_.fail(term.at, "got slice [" + std::to_string(begin) + ", " + std::to_string(end) + ") of extent " +
+                                 std::to_string(extent));
     return slice(x, at, begin, end);
   }
 
   Expr joined(const FormulaTerm& term, Expr x) {
     std::vector<Expr> parts = {x};
     for (std::size_t i = 1; i < term.args.size(); ++i) parts.push_back(value(term.args[i]));
-    const std::int64_t rank = x.shape().rank, wanted = keyword(term, "axis", -1), at = wanted < 0 ? wanted + rank : wanted;
-    if (at < 0 || at >= rank) formula_.fail(term.at, "got axis " + std::to_string(wanted) + " of shape " + x.shape().str());
+    const std::int64_t rank = x.shape().rank, wanted = keyword(term, "axis", -1),
+                       at = wanted < 0 ? wanted + rank : wanted;
+    if (at < 0 || at >= rank)
+      formula_.fail(term.at, "got axis " + std::to_string(wanted) + " of shape " + x.shape().str());
     std::int64_t elements = 0;
     for (const Expr& part : parts) elements += part.shape().count();
-    if (elements > source_.most_elements) fail_too_large(term.at, "got " + std::to_string(elements) + " elements in concat");
+    if (elements > source_.most_elements)
+      fail_too_large(term.at, "got " + std::to_string(elements) + " elements in concat");
     for (const Expr& part : parts)
       for (int i = 0; i < rank; ++i)
         if (part.shape().rank != rank || (i != at && part.shape()[i] != x.shape()[i]))
-          formula_.fail(term.at, "got parts of shapes " + x.shape().str() + " and " + part.shape().str() + " in concat");
+          formula_.fail(term.at,
+                        "got parts of shapes " + x.shape().str() + " and " + part.shape().str() + " in concat");
     return concat(parts, static_cast<int>(at));
   }
 
@@ -561,7 +628,8 @@ Scope scope_of(const FormulaCall& call, const std::shared_ptr<const Source>& sou
     const Expr floating = call[name];
     if (!floating.defined() && integer == call.integer_shapes_.end()) continue;
     const Shape& shape = floating.defined() ? floating.shape() : integer->second;
-    for (std::size_t i = 0; i < source->symbols[k].size(); ++i) facts->extents[source->symbols[k][i]] = shape[static_cast<int>(i)];
+    for (std::size_t i = 0; i < source->symbols[k].size(); ++i)
+      facts->extents[source->symbols[k][i]] = shape[static_cast<int>(i)];
   }
   Scope out{&call.graph(), source, std::move(facts), std::vector<Expr>(source->slots.size())};
   for (const auto& [name, input] : call.inputs_)
@@ -572,7 +640,8 @@ Scope scope_of(const FormulaCall& call, const std::shared_ptr<const Source>& sou
 /// All that does not depend on a case.
 void prepare(Source& source) {
   const ParsedFormula& formula = source.formula;
-  for (const TensorSpec& spec : source.signature.inputs) source.symbols.push_back(OpSignature::symbols(spec)), source.slot(spec.name);
+  for (const TensorSpec& spec : source.signature.inputs)
+    source.symbols.push_back(OpSignature::symbols(spec)), source.slot(spec.name);
   for (const FormulaStatement& statement : formula.statements) {
     source.slot(statement.target), source.slot("d" + statement.target);
     for (const FormulaAdjoint& adjoint : statement.adjoints) source.slot(adjoint.of);
@@ -587,15 +656,19 @@ void prepare(Source& source) {
 
 }  // namespace
 
-Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass, std::int64_t most_elements) {
+Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass,
+                    std::int64_t most_elements) {
   const auto source = std::make_shared<Source>(Source{parse_formula(std::move(text)), signature, most_elements});
   resolve_formula(source->formula, signature);
   prepare(*source);
-  return {std::move(name), [source = std::shared_ptr<const Source>(source)](FormulaCall& call) {
+  return {std::move(name),
+          [source = std::shared_ptr<const Source>(source)](FormulaCall& call) {
             Evaluator evaluator(scope_of(call, source));
             for (const FormulaStatement& statement : source->formula.statements) evaluator.statement(statement);
-            for (const OutputSpec& output : source->signature.outputs) call.output(output.name, evaluator.output(output.name));
-          }, one_pass};
+            for (const OutputSpec& output : source->signature.outputs)
+              call.output(output.name, evaluator.output(output.name));
+          },
+          one_pass};
 }
 
 }  // namespace ampcheck::reference

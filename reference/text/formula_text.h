@@ -5,9 +5,10 @@
 //   n = x * inv_rms  with dx = inv_rms * (dn - n * mean(dn * n, -1))
 //   y = given(weight, n * weight, n)
 //
-// The text records the same graph as the same formula in C++ (reference/graph/expr.h): every arithmetic, the adjoint and the
-// certificate follow. Syntax: reference/text/formula_parse.h. Every statement names a value; those named as outputs are the
-// outputs. Names are inputs, attributes, dimension symbols (their extent) and earlier statements; "h = D / 2" is an extent too.
+// The text records the same graph as the same formula in C++ (reference/graph/expr.h): every arithmetic, the adjoint
+// and the certificate follow. Syntax: reference/text/formula_parse.h. Every statement names a value; those named as
+// outputs are the outputs. Names are inputs, attributes, dimension symbols (their extent) and earlier statements; "h =
+// D / 2" is an extent too.
 //
 //   x + y, -, *, /, @ (matmul), -x, x^2, x < y, <=, >, >=, ==          NumPy's broadcasting; comparisons are 0 or 1
 //   exp expm1 log log1p tanh erf erfc sqrt rsqrt sigmoid abs square    elementwise
@@ -35,8 +36,8 @@
 
 namespace ampcheck::reference {
 
-/// Largest number of elements of any value of a formula in text; four times as many may be listed or moved one by one (arange,
-/// gather, slice ...) by all of it: a typing error must not take the machine's memory.
+/// Largest number of elements of any value of a formula in text; four times as many may be listed or moved one by one
+/// (arange, gather, slice ...) by all of it: a typing error must not take the machine's memory.
 inline constexpr std::int64_t kMaxFormulaElements = std::int64_t{1} << 26;
 
 /// Parses a formula and resolves its names against the signature. Recording throws FormulaError where shapes do not fit

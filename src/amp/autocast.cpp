@@ -16,7 +16,8 @@ namespace {
 struct ThreadState {
   std::array<AutocastState, kAutocastDevices> states;
   int nesting = 0;
-  std::uint64_t outermost = 0;  ///< number of the region that is not inside another, here or where this thread's regions come from
+  std::uint64_t outermost =
+      0;  ///< number of the region that is not inside another, here or where this thread's regions come from
   ThreadState() {
     for (int device = 0; device < kAutocastDevices; ++device)
       states[static_cast<std::size_t>(device)].dtype = default_autocast_dtype(static_cast<AutocastDevice>(device));
@@ -96,7 +97,8 @@ Autocast::~Autocast() {
   cache().regions.erase(thread_state().outermost);
 }
 
-AutocastSnapshot::AutocastSnapshot() : states_(thread_state().states), nesting_(thread_state().nesting), outermost_(thread_state().outermost) {}
+AutocastSnapshot::AutocastSnapshot()
+    : states_(thread_state().states), nesting_(thread_state().nesting), outermost_(thread_state().outermost) {}
 
 AutocastPropagation::AutocastPropagation(const AutocastSnapshot& snapshot) {
   thread_state().states = snapshot.states_;
@@ -108,8 +110,8 @@ AutocastPropagation::~AutocastPropagation() {
   thread_state().nesting = before_.nesting_, thread_state().outermost = before_.outermost_;
 }
 
-CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs, std::optional<Dtype> dtype,
-                          CallForm form) {
+CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs,
+                          std::optional<Dtype> dtype, CallForm form) {
   CastDecision decision;
   decision.policy = state.enabled && form == CallForm::functional ? policy : CastPolicy::unlisted;
   decision.inputs.assign(inputs.begin(), inputs.end());
@@ -133,13 +135,14 @@ CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::sp
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!is_autocast_eligible(inputs[i])) continue;
     decision.inputs[i] = *target;
-    decision.narrowed[i] = format(inputs[i]).max_finite() > format(*target).max_finite() || format(inputs[i]).precision > format(*target).precision;
+    decision.narrowed[i] = format(inputs[i]).max_finite() > format(*target).max_finite() ||
+                           format(inputs[i]).precision > format(*target).precision;
   }
   return decision;
 }
 
-CastDecision decide_casts(AutocastDevice device, std::string_view op, std::span<const Dtype> inputs, std::optional<Dtype> dtype,
-                          CallForm form) {
+CastDecision decide_casts(AutocastDevice device, std::string_view op, std::span<const Dtype> inputs,
+                          std::optional<Dtype> dtype, CallForm form) {
   return decide_casts(cast_policy(device, op), state_of(device), inputs, dtype, form);
 }
 
@@ -180,16 +183,19 @@ Tensor cast_tensor(const Tensor& tensor, Dtype dtype) {
 
 bool keeps_cast(AutocastDevice device, const CastSource& source, Dtype dtype) {
   const AutocastState& state = state_of(device);
-  return state.enabled && state.cache_enabled && dtype == state.dtype && source.tensor.dtype() == Dtype::fp32 && source.requires_grad &&
-         source.is_leaf && !source.is_view && !inference_mode() && source.tensor.count() > 0;  // without elements an address names no tensor
+  return state.enabled && state.cache_enabled && dtype == state.dtype && source.tensor.dtype() == Dtype::fp32 &&
+         source.requires_grad && source.is_leaf && !source.is_view && !inference_mode() &&
+         source.tensor.count() > 0;  // without elements an address names no tensor
 }
 
-Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype, const std::function<Tensor()>& make) {
+Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype,
+                     const std::function<Tensor()>& make) {
   const std::pair<const void*, Dtype> key{source.tensor.data(), dtype};
   const bool kept = keeps_cast(device, source, dtype);
   const auto find = [&]() -> Cached* {
     const auto region = cache().regions.find(thread_state().outermost);
-    return region == cache().regions.end() ? nullptr : &region->second[key];  // else it ended before a thread that was handed it
+    return region == cache().regions.end() ? nullptr
+                                           : &region->second[key];  // else it ended before a thread that was handed it
   };
   if (kept) {
     const std::lock_guard lock(cache().mutex);

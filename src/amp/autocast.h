@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.autocast: regions, the cast decision for an op's arguments, the weight-cast cache, custom_fwd and custom_bwd.
 //
-// What cannot go wrong here and does in torch: a region is a scope, so it cannot be closed out of order or entered twice (both leave
-// autocast on in torch); the cache's key holds the dtype (torch serves an inner region the outer dtype's weight); no thread clears what is cached
-// for another's region that is still open (torch has one cache for all threads, so that how often a weight is cast depends on their timing).
-// What stays as in torch: a cached cast does not see an in-place update of its weight until the cache is cleared; stale_casts() tells.
+// What cannot go wrong here and does in torch: a region is a scope, so it cannot be closed out of order or entered
+// twice (both leave autocast on in torch); the cache's key holds the dtype (torch serves an inner region the outer
+// dtype's weight); no thread clears what is cached for another's region that is still open (torch has one cache for all
+// threads, so that how often a weight is cast depends on their timing). What stays as in torch: a cached cast does not
+// see an in-place update of its weight until the cache is cleared; stale_casts() tells.
 #pragma once
 
 #include <array>
@@ -39,7 +40,9 @@ struct AutocastOptions {
 };
 
 /// A region in that dtype; fp32: without autocast.
-inline AutocastOptions autocast_in(Dtype dtype) { return dtype == Dtype::fp32 ? AutocastOptions{.enabled = false} : AutocastOptions{.dtype = dtype}; }
+inline AutocastOptions autocast_in(Dtype dtype) {
+  return dtype == Dtype::fp32 ? AutocastOptions{.enabled = false} : AutocastOptions{.dtype = dtype};
+}
 
 /// A region: from construction to the end of the scope, also when an exception leaves it.
 /// On the CPU a dtype other than bf16 and fp16 gives a disabled region and a warning, as in torch.
@@ -91,7 +94,8 @@ auto with_autocast(Work work) {
   };
 }
 
-// Decision --------------------------------------------------------------------------------------------------------------------
+// Decision
+// --------------------------------------------------------------------------------------------------------------------
 
 /// Floating point and not fp64. (torch also asks for the region's device: give only arguments that are there.)
 inline bool is_autocast_eligible(Dtype dtype) { return is_float(dtype) && dtype != Dtype::fp64; }
@@ -103,7 +107,8 @@ struct CastDecision {
   CastPolicy policy = CastPolicy::unlisted;  ///< unlisted if disabled or bypassed
   std::vector<Dtype> inputs;                 ///< what each argument is after casting
   std::optional<Dtype> dtype;                ///< the dtype argument: given by the caller, or set by the policy
-  std::vector<bool> narrowed;  ///< a wider or foreign floating dtype went into fewer bits: 70000 becomes infinite in fp16, silently
+  std::vector<bool>
+      narrowed;  ///< a wider or foreign floating dtype went into fewer bits: 70000 becomes infinite in fp16, silently
 };
 
 /// What autocast does to a call. dtype: the caller's explicit dtype= argument, which wins.
@@ -114,10 +119,12 @@ CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::sp
 CastDecision decide_casts(AutocastDevice device, std::string_view op, std::span<const Dtype> inputs,
                           std::optional<Dtype> dtype = {}, CallForm form = CallForm::functional);
 
-/// torch's native promotion of tensors of rank >= 1: fp64 over fp32 over 16 bits, fp16 with bf16 gives fp32, floats over integers.
+/// torch's native promotion of tensors of rank >= 1: fp64 over fp32 over 16 bits, fp16 with bf16 gives fp32, floats
+/// over integers.
 Dtype promoted_dtype(std::span<const Dtype> inputs);
 
-// Casting with the cache ------------------------------------------------------------------------------------------------------
+// Casting with the cache
+// ------------------------------------------------------------------------------------------------------
 
 /// A tensor and what decides whether its cast is kept.
 struct CastSource {
@@ -128,12 +135,13 @@ struct CastSource {
 /// The tensor in another dtype, rounded to nearest even; the tensor itself if it has it.
 Tensor cast_tensor(const Tensor& tensor, Dtype dtype);
 
-/// Whether the cache keeps its cast to `dtype`: in an enabled region of that dtype with its cache on, of an fp32 leaf that requires a gradient
-/// and is no view, outside of InferenceMode.
+/// Whether the cache keeps its cast to `dtype`: in an enabled region of that dtype with its cache on, of an fp32 leaf
+/// that requires a gradient and is no view, outside of InferenceMode.
 bool keeps_cast(AutocastDevice device, const CastSource& source, Dtype dtype);
-/// The same through the cache, if it keeps this cast: until the outermost region ends, for all threads that were handed it. `make`: casts what is
-/// not there; null: cast_tensor.
-Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype, const std::function<Tensor()>& make = nullptr);
+/// The same through the cache, if it keeps this cast: until the outermost region ends, for all threads that were handed
+/// it. `make`: casts what is not there; null: cast_tensor.
+Tensor autocast_cast(AutocastDevice device, const CastSource& source, Dtype dtype,
+                     const std::function<Tensor()>& make = nullptr);
 /// For all threads, as in torch.
 void clear_autocast_cache();
 std::size_t cached_casts();
@@ -142,7 +150,8 @@ std::int64_t cached_cast_bytes();
 /// Cached casts whose weight has changed since (compares all their elements).
 std::size_t stale_casts();
 
-// custom_fwd and custom_bwd ---------------------------------------------------------------------------------------------------
+// custom_fwd and custom_bwd
+// ---------------------------------------------------------------------------------------------------
 
 /// What a custom op's forward leaves for its backward.
 struct CustomOpContext {
@@ -151,8 +160,9 @@ struct CustomOpContext {
   Dtype dtype = Dtype::bf16;
 };
 
-/// torch.amp.custom_fwd for the scope of a forward. Without cast_inputs the region stays as it is and nothing is cast. With it,
-/// inside an enabled region: eligible inputs are cast to it and autocast is off within; outside, nothing happens.
+/// torch.amp.custom_fwd for the scope of a forward. Without cast_inputs the region stays as it is and nothing is cast.
+/// With it, inside an enabled region: eligible inputs are cast to it and autocast is off within; outside, nothing
+/// happens.
 class CustomForward {
  public:
   explicit CustomForward(AutocastDevice device, std::optional<Dtype> cast_inputs = {});

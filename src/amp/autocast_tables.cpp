@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts asked of torch 2.15.0: the dispatcher's registrations and the header's lists (CUDA), registrations and executed calls (CPU).
+// Facts asked of torch 2.15.0: the dispatcher's registrations and the header's lists (CUDA), registrations and executed
+// calls (CPU).
 #include "src/amp/autocast_tables.h"
 
 #include <algorithm>
@@ -13,50 +14,57 @@ namespace ampcheck {
 
 namespace {
 
-// cudnn_rnn has a wrapper of its own that casts its weights; linalg_matrix_sqrth is registered outside the header's lists.
+// cudnn_rnn has a wrapper of its own that casts its weights; linalg_matrix_sqrth is registered outside the header's
+// lists.
 constexpr char kCudaLowerPrecisionFp[] =
     "_convolution _convolution.deprecated _cudnn_rnn _scaled_dot_product_flash_attention _thnn_fused_gru_cell "
-    "_thnn_fused_lstm_cell addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d "
+    "_thnn_fused_lstm_cell addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc "
+    "conv_transpose1d "
     "conv_transpose2d.input conv_transpose3d.input convolution cudnn_convolution cudnn_convolution_transpose einsum "
     "gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell "
     "scaled_dot_product_attention";
 constexpr char kCudaFp32[] =
     "_upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d "
     "_upsample_nearest_exact3d acos asin binary_cross_entropy_with_logits cdist cosh cosine_embedding_loss "
-    "cosine_similarity dist erfinv exp expm1 frobenius_norm.dim group_norm hinge_embedding_loss huber_loss kl_div l1_loss "
+    "cosine_similarity dist erfinv exp expm1 frobenius_norm.dim group_norm hinge_embedding_loss huber_loss kl_div "
+    "l1_loss "
     "layer_norm linalg_matrix_sqrth log log10 log1p log2 logsumexp margin_ranking_loss mse_loss multi_margin_loss "
     "multilabel_margin_loss native_layer_norm nll_loss nll_loss2d nuclear_norm nuclear_norm.dim pdist poisson_nll_loss "
-    "pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor reciprocal renorm rms_norm rsqrt sinh smooth_l1_loss soft_margin_loss "
+    "pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor reciprocal renorm rms_norm rsqrt sinh smooth_l1_loss "
+    "soft_margin_loss "
     "softplus tan triplet_margin_loss upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d "
     "upsample_nearest2d upsample_nearest3d upsample_trilinear3d";
 constexpr char kCudaPromote[] =
     "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot";
-constexpr char kCudaBanned[] =
-    "binary_cross_entropy";
+constexpr char kCudaBanned[] = "binary_cross_entropy";
 constexpr char kCudaFp32SetOptDtype[] =
     "cumprod cumsum linalg_matrix_norm linalg_matrix_norm.str_ord linalg_vector_norm log_softmax.int prod prod.dim_int "
     "softmax.int sum sum.dim_IntList";
-constexpr char kCudaFp32AppendDtype[] =
-    "norm.Scalar norm.ScalarOpt_dim";
+constexpr char kCudaFp32AppendDtype[] = "norm.Scalar norm.ScalarOpt_dim";
 constexpr char kCpuLowerPrecisionFp[] =
-    "_addmm_activation _convolution.deprecated _native_multi_head_attention addbmm addmm baddbmm bmm conv1d conv1d.padding "
-    "conv2d conv2d.padding conv3d conv3d.padding conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input "
+    "_addmm_activation _convolution.deprecated _native_multi_head_attention addbmm addmm baddbmm bmm conv1d "
+    "conv1d.padding "
+    "conv2d conv2d.padding conv3d conv3d.padding conv_tbc conv_transpose1d conv_transpose2d.input "
+    "conv_transpose3d.input "
     "linalg_vecdot linear matmul mkldnn_rnn_layer mm prelu scaled_dot_product_attention";
-constexpr char kCpuPromote[] =
-    "cat index_copy stack";
+constexpr char kCpuPromote[] = "cat index_copy stack";
 constexpr char kCpuFp32[] =
-    "_grid_sampler_2d_cpu_fallback _lu_with_info adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy "
+    "_grid_sampler_2d_cpu_fallback _lu_with_info adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d "
+    "binary_cross_entropy "
     "binary_cross_entropy_with_logits cdist cholesky_inverse cholesky_solve cosine_embedding_loss cross_entropy_loss "
-    "ctc_loss.IntList ctc_loss.Tensor fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft fft_ifft2 "
+    "ctc_loss.IntList ctc_loss.Tensor fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft "
+    "fft_ifft2 "
     "fft_ifftn fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn fractional_max_pool2d "
     "fractional_max_pool3d geqrf grid_sampler grid_sampler_2d grid_sampler_3d hinge_embedding_loss huber_loss inverse "
-    "kl_div l1_loss linalg_cholesky linalg_cholesky_ex linalg_cond linalg_cond.p_str linalg_eig linalg_eigh linalg_eigvals "
+    "kl_div l1_loss linalg_cholesky linalg_cholesky_ex linalg_cond linalg_cond.p_str linalg_eig linalg_eigh "
+    "linalg_eigvals "
     "linalg_eigvalsh linalg_householder_product linalg_inv linalg_inv_ex linalg_lstsq linalg_matrix_rank "
     "linalg_matrix_rank.atol_rtol_float linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.tol_tensor "
     "linalg_matrix_sqrth linalg_qr linalg_solve linalg_svd linalg_svdvals linalg_tensorinv linalg_tensorsolve lu_solve "
     "margin_ranking_loss max_pool3d max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss "
     "multilabel_margin_loss_forward nanquantile nanquantile.scalar nll_loss nll_loss2d orgqr ormqr pinverse "
-    "poisson_nll_loss polar prod prod.dim_int quantile quantile.scalar reflection_pad1d reflection_pad2d replication_pad1d "
+    "poisson_nll_loss polar prod prod.dim_int quantile quantile.scalar reflection_pad1d reflection_pad2d "
+    "replication_pad1d "
     "replication_pad2d replication_pad3d smooth_l1_loss soft_margin_loss stft stft.center svd trace triangular_solve "
     "triplet_margin_loss view_as_complex";
 
@@ -132,8 +140,8 @@ const char* name(AutocastDevice device) {
 }
 
 const char* name(CastPolicy policy) {
-  constexpr std::array<const char*, 7> kNames = {"lower_precision_fp", "fp32",   "fp32_set_opt_dtype", "fp32_append_dtype",
-                                                 "promote",            "banned", "unlisted"};
+  constexpr std::array<const char*, 7> kNames = {
+      "lower_precision_fp", "fp32", "fp32_set_opt_dtype", "fp32_append_dtype", "promote", "banned", "unlisted"};
   return kNames[static_cast<std::size_t>(policy)];
 }
 
@@ -179,7 +187,8 @@ std::vector<std::string_view> listed_ops(AutocastDevice device, CastPolicy polic
 std::string_view inherits_casts_of(AutocastDevice device, std::string_view op) {
   if (cast_policy(device, op) != CastPolicy::unlisted) return "";
   const auto inner = [op](const auto& composites) {
-    const auto found = std::find_if(composites.begin(), composites.end(), [op](const Composite& c) { return c.op == op; });
+    const auto found =
+        std::find_if(composites.begin(), composites.end(), [op](const Composite& c) { return c.op == op; });
     return found == composites.end() ? std::string_view() : found->inner;
   };
   return device == AutocastDevice::cpu ? inner(kCpuComposites) : inner(kCudaComposites);

@@ -18,12 +18,13 @@ namespace {
 
 constexpr std::int64_t kGrain = 1 << 15;  // elements
 constexpr int kMaxMoments = 3;
-constexpr int kStep = kBlock / 4;  // elements at a time: what they fetch from a block ahead comes while they are updated
+constexpr int kStep =
+    kBlock / 4;  // elements at a time: what they fetch from a block ahead comes while they are updated
 
 bool is_low(Dtype dtype) { return dtype == Dtype::fp16 || dtype == Dtype::bf16; }
 
-/// Copies, and fetches what lies a block further: the processor's own looking ahead ends where a page does. Behind the end of memory
-/// nothing is fetched, which harms nothing.
+/// Copies, and fetches what lies a block further: the processor's own looking ahead ends where a page does. Behind the
+/// end of memory nothing is fetched, which harms nothing.
 template <class T>
 void copy_and_fetch(const T* from, std::int64_t n, T* to) {
   constexpr std::int64_t kLine = 64 / sizeof(T);
@@ -75,7 +76,8 @@ BlockOptimizer::BlockOptimizer(std::vector<Parameter*> parameters, double lr, co
   for (const Parameter* parameter : parameters_)
     if (!parameter->value.defined() || !is_computed(parameter->value.dtype()))
       throw Error("[optimizer] parameter '" + parameter->name + "', got " +
-                  (parameter->value.defined() ? name(parameter->value.dtype()) : "no value") + ", want fp32, fp64, fp16 or bf16");
+                  (parameter->value.defined() ? name(parameter->value.dtype()) : "no value") +
+                  ", want fp32, fp64, fp16 or bf16");
 }
 
 bool BlockOptimizer::skipped() const {
@@ -101,7 +103,8 @@ bool BlockOptimizer::prepare_state(std::size_t i) {
   if (common_.master_weights && !held.contains("master_param")) {
     Tensor& master = held["master_param"] = Tensor(Dtype::fp32, shape);
     for (std::int64_t at = 0; at < shape.count(); at += kBlock)
-      load_block(parameter.value.view(), at, std::min<std::int64_t>(kBlock, shape.count() - at), master.span<float>().data() + at);
+      load_block(parameter.value.view(), at, std::min<std::int64_t>(kBlock, shape.count() - at),
+                 master.span<float>().data() + at);
   }
   return first;
 }
@@ -120,8 +123,10 @@ UpdateBlock<T> BlockOptimizer::load(const Walk& w, std::int64_t at, std::int64_t
   block.n = n;
   block.rounds_to = w.rounds_to;
   block.grad = buffers.grad.data();
-  if (lies_as<T>(w.grad)) copy_and_fetch(reinterpret_cast<const T*>(element_at(w.grad, at)), n, block.grad);
-  else load_block(w.grad, at, n, block.grad);
+  if (lies_as<T>(w.grad))
+    copy_and_fetch(reinterpret_cast<const T*>(element_at(w.grad, at)), n, block.grad);
+  else
+    load_block(w.grad, at, n, block.grad);
   if (w.grad_scale) {
     const T scale = *w.grad_scale;
     for (std::int64_t i = 0; i < n; ++i) block.grad[i] /= scale;
@@ -142,7 +147,8 @@ UpdateBlock<T> BlockOptimizer::load(const Walk& w, std::int64_t at, std::int64_t
 
 /// Writes back what was not updated in place; with `reload` the buffers then hold what was stored.
 template <class T>
-void BlockOptimizer::store(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers, bool reload) const {
+void BlockOptimizer::store(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers,
+                           bool reload) const {
   const auto put = [&](const TensorView& tensor, T* values, const T* buffer) {
     if (values != buffer) return;
     store_block(tensor, at, block.n, values);
@@ -157,8 +163,8 @@ void BlockOptimizer::store(const Walk& w, std::int64_t at, const UpdateBlock<T>&
 }
 
 template <class T>
-void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers,
-                                  UpdateCounts& counts) const {
+void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBlock<T>& block,
+                                  const Buffers<T>& buffers, UpdateCounts& counts) const {
   const int v = second_moment();
   std::array<T, kBlock> copy_after;
   if (w.has_copy) load_block(w.copy, at, block.n, copy_after.data());
@@ -176,8 +182,10 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
     const auto k = static_cast<std::size_t>(i);
     copy_stagnant += (direction[i] != T(0) ? 1 : 0) & (copy_after[k] == buffers.copy_before[k] ? 1 : 0);
   }
-  for (std::int64_t i = 0; v >= 0 && i < block.n; ++i) second_moment_zero += had[i] & (block.moment[v][i] == T(0) ? 1 : 0);
-  counts.intended += intended, counts.stagnant += stagnant, counts.copy_stagnant += copy_stagnant, counts.second_moment_zero += second_moment_zero;
+  for (std::int64_t i = 0; v >= 0 && i < block.n; ++i)
+    second_moment_zero += had[i] & (block.moment[v][i] == T(0) ? 1 : 0);
+  counts.intended += intended, counts.stagnant += stagnant, counts.copy_stagnant += copy_stagnant,
+      counts.second_moment_zero += second_moment_zero;
   if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
 }
 
@@ -213,7 +221,8 @@ BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
   w.copy = parameter.value.view();
   w.has_copy = common_.master_weights;
   w.grad = parameter.grad.view();
-  for (const std::string& moment : moment_names()) w.moments[static_cast<std::size_t>(w.moment_count++)] = held[moment].view();
+  for (const std::string& moment : moment_names())
+    w.moments[static_cast<std::size_t>(w.moment_count++)] = held[moment].view();
   if (common_.fused) w.grad_scale = grad_scale;
   const Dtype dtype = parameter.value.dtype();
   if (!common_.fused && is_low(dtype)) w.rounds_to = &format(dtype);
@@ -221,11 +230,13 @@ BlockOptimizer::Walk BlockOptimizer::tensors_of(std::size_t i) {
   return w;
 }
 
-/// Whether a device may have all of this step's update: no fp64, nothing sparse, no result rounded below fp32 on its way.
+/// Whether a device may have all of this step's update: no fp64, nothing sparse, no result rounded below fp32 on its
+/// way.
 bool BlockOptimizer::updates_at_once() const {
   if (!multi_tensor_ || !rule() || common_.moments == Dtype::fp64) return false;
   const auto no = [&](const Parameter* p) {
-    return p->sparse_rows || p->value.dtype() == Dtype::fp64 || (p->grad.defined() && p->grad.dtype() == Dtype::fp64) || (!common_.fused && is_low(p->value.dtype()));
+    return p->sparse_rows || p->value.dtype() == Dtype::fp64 || (p->grad.defined() && p->grad.dtype() == Dtype::fp64) ||
+           (!common_.fused && is_low(p->value.dtype()));
   };
   return std::none_of(parameters_.begin(), parameters_.end(), no);
 }
@@ -289,7 +300,8 @@ void BlockOptimizer::update_sparse(std::size_t i) {
   }
 }
 
-/// Before anything moves: gradients of another shape, of rows that are not there, of whole numbers, or sparse ones that this rule does not know.
+/// Before anything moves: gradients of another shape, of rows that are not there, of whole numbers, or sparse ones that
+/// this rule does not know.
 void BlockOptimizer::refuse_unfit_gradients() const {
   for (const Parameter* parameter : parameters_) {
     const Tensor& grad = parameter->grad;
@@ -301,12 +313,16 @@ void BlockOptimizer::refuse_unfit_gradients() const {
       if (grad.shape() != shape) throw Error(where + "shape " + grad.shape().str() + ", want " + shape.str());
       continue;
     }
-    if (!takes_sparse()) throw AmpError("RuntimeError", "[optimizer] sparse gradient of '" + parameter->name + "', got this optimizer, want plain SGD");
+    if (!takes_sparse())
+      throw AmpError("RuntimeError",
+                     "[optimizer] sparse gradient of '" + parameter->name + "', got this optimizer, want plain SGD");
     const std::int64_t rows = shape.rank > 0 ? shape[0] : 1, stored = std::ssize(*parameter->sparse_rows);
     if (rows == 0 ? grad.count() != 0 : grad.count() != stored * (shape.count() / rows))
-      throw Error(where + std::to_string(grad.count()) + " numbers for " + std::to_string(stored) + " rows, want rows of " + shape.str());
+      throw Error(where + std::to_string(grad.count()) + " numbers for " + std::to_string(stored) +
+                  " rows, want rows of " + shape.str());
     for (const std::int64_t row : *parameter->sparse_rows)
-      if (row < 0 || row >= rows) throw Error(where + "row " + std::to_string(row) + ", want 0 to " + std::to_string(rows - 1));
+      if (row < 0 || row >= rows)
+        throw Error(where + "row " + std::to_string(row) + ", want 0 to " + std::to_string(rows - 1));
   }
 }
 
@@ -328,8 +344,10 @@ bool BlockOptimizer::update() {
     float* step = counts_steps() ? state(i)["step"].span<float>().data() : nullptr;
     if (step != nullptr) *step += 1.0f;
     if (!skip) {
-      if (at_once) updates.push_back(update_of(i, first)), numbers.push_back(i);
-      else update_parameter(i, first);
+      if (at_once)
+        updates.push_back(update_of(i, first)), numbers.push_back(i);
+      else
+        update_parameter(i, first);
     }
     if (step != nullptr && common_.fused && found_inf)
       *step -= common_.skip == SkipRule::nonzero ? (skip ? 1.0f : 0.0f) : *found_inf;

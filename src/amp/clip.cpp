@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::int64_t kGrain = 1 << 16;
 
-/// |x| to the p, summed or maximised as `p` says; 8 lanes (4 in fp64) of fused multiply-adds for p = 2, which is torch's order.
+/// |x| to the p, summed or maximised as `p` says; 8 lanes (4 in fp64) of fused multiply-adds for p = 2, which is
+/// torch's order.
 template <class T>
 class NormSum {
  public:
@@ -131,7 +132,10 @@ std::string python_float(double value) {
 }
 
 const char* c10_name(Dtype dtype) {
-  return dtype == Dtype::fp16 ? "c10::Half" : dtype == Dtype::bf16 ? "c10::BFloat16" : dtype == Dtype::fp32 ? "float" : "double";
+  return dtype == Dtype::fp16   ? "c10::Half"
+         : dtype == Dtype::bf16 ? "c10::BFloat16"
+         : dtype == Dtype::fp32 ? "float"
+                                : "double";
 }
 
 }  // namespace
@@ -142,7 +146,8 @@ Tensor total_norm(std::span<Parameter* const> parameters, double p) {
   for (const Parameter* parameter : parameters) {
     if (!parameter->grad.defined()) continue;
     const TensorView& grad = parameter->grad.view();
-    const double norm = grad.dtype == Dtype::fp64 ? norm_of<double>(grad, p) : static_cast<double>(norm_of<float>(grad, p));
+    const double norm =
+        grad.dtype == Dtype::fp64 ? norm_of<double>(grad, p) : static_cast<double>(norm_of<float>(grad, p));
     dtype = norms.empty() ? grad.dtype : promote(dtype, grad.dtype);
     norms.push_back(rounded(norm, grad.dtype));
   }
@@ -150,7 +155,8 @@ Tensor total_norm(std::span<Parameter* const> parameters, double p) {
   if (norms.empty()) return total;
   Tensor stacked(dtype, {static_cast<std::int64_t>(norms.size())});
   from_doubles(norms, stacked.view());
-  const double norm = dtype == Dtype::fp64 ? norm_of<double>(stacked.view(), p) : static_cast<double>(norm_of<float>(stacked.view(), p));
+  const double norm = dtype == Dtype::fp64 ? norm_of<double>(stacked.view(), p)
+                                           : static_cast<double>(norm_of<float>(stacked.view(), p));
   from_doubles(std::span<const double>(&norm, 1), total.view());
   return total;
 }
@@ -159,10 +165,11 @@ Tensor clip_grad_norm_(std::span<Parameter* const> parameters, double max_norm, 
   const Tensor total = total_norm(parameters, p);
   const double norm = to_doubles(total.view())[0];
   if (error_if_nonfinite && !std::isfinite(norm))
-    throw AmpError("RuntimeError", "The total norm of order " + python_float(p) +
-                                       " for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "
-                                       "error and scale the gradients by the non-finite norm anyway, set "
-                                       "`error_if_nonfinite=False`");
+    throw AmpError("RuntimeError",
+                   "The total norm of order " + python_float(p) +
+                       " for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "
+                       "error and scale the gradients by the non-finite norm anyway, set "
+                       "`error_if_nonfinite=False`");
   const Dtype dtype = total.dtype();
   const Dtype scalars = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
   const double padded = rounded(rounded(norm + rounded(1e-6, scalars), scalars), dtype);
@@ -186,7 +193,8 @@ void clip_grad_value_(std::span<Parameter* const> parameters, double clip_value)
     if (!parameter->grad.defined()) continue;
     const TensorView& grad = parameter->grad.view();
     if (std::isfinite(clip_value) && std::fabs(clip_value) > format(grad.dtype).max_finite())
-      throw AmpError("RuntimeError", std::string("value cannot be converted to type ") + c10_name(grad.dtype) + " without overflow");
+      throw AmpError("RuntimeError",
+                     std::string("value cannot be converted to type ") + c10_name(grad.dtype) + " without overflow");
     const double high = rounded(clip_value, grad.dtype), low = rounded(-clip_value, grad.dtype);
     const auto clamp = [](auto g, auto lower, auto upper) {  // the upper bound wins where they cross
       g = g < lower ? lower : g;
@@ -195,7 +203,8 @@ void clip_grad_value_(std::span<Parameter* const> parameters, double clip_value)
     if (grad.dtype == Dtype::fp64)
       map_dense<double>(grad, [=](double g) { return clamp(g, low, high); });
     else
-      map_dense<float>(grad, [=, l = static_cast<float>(low), h = static_cast<float>(high)](float g) { return clamp(g, l, h); });
+      map_dense<float>(
+          grad, [=, l = static_cast<float>(low), h = static_cast<float>(high)](float g) { return clamp(g, l, h); });
   }
 }
 

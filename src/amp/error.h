@@ -7,8 +7,8 @@
 
 namespace ampcheck {
 
-/// A call that torch.amp or torch.optim would refuse. what() is torch's own text, so that a message can be searched for;
-/// type is the Python exception's name (ValueError, RuntimeError, AssertionError, KeyError, NotImplementedError).
+/// A call that torch.amp or torch.optim would refuse. what() is torch's own text, so that a message can be searched
+/// for; type is the Python exception's name (ValueError, RuntimeError, AssertionError, KeyError, NotImplementedError).
 struct AmpError : Error {
   AmpError(const char* type_name, const std::string& text) : Error(text), type(type_name) {}
   const char* type;

@@ -24,7 +24,8 @@ void each_block(const TensorView& view, std::int64_t begin, std::int64_t end, co
       body(view.as<const Code>() + at, n);
       continue;
     }
-    for (std::int64_t i = 0; i < n; ++i) gathered[static_cast<std::size_t>(i)] = view.as<const Code>()[view.offset(at + i)];
+    for (std::int64_t i = 0; i < n; ++i)
+      gathered[static_cast<std::size_t>(i)] = view.as<const Code>()[view.offset(at + i)];
     body(gathered.data(), n);
   }
 }
@@ -34,12 +35,16 @@ template <class Code>
 class PlainHistogram {
  public:
   PlainHistogram(int fraction, int exponent, std::uint64_t max_code)
-      : fraction_(fraction), fields_(std::size_t{1} << exponent), max_code_(max_code), magnitude_((std::uint64_t{1} << (fraction + exponent)) - 1),
+      : fraction_(fraction),
+        fields_(std::size_t{1} << exponent),
+        max_code_(max_code),
+        magnitude_((std::uint64_t{1} << (fraction + exponent)) - 1),
         counts_(kTables * fields_) {}
   void add(const Code* x, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::uint64_t magnitude = x[i] & magnitude_;
-      if (magnitude <= max_code_) ++counts_[(static_cast<std::size_t>(i) % kTables) * fields_ + (magnitude >> fraction_)];
+      if (magnitude <= max_code_)
+        ++counts_[(static_cast<std::size_t>(i) % kTables) * fields_ + (magnitude >> fraction_)];
     }
   }
   void add_to(std::vector<std::int64_t>& exponents) const {
@@ -55,8 +60,8 @@ class PlainHistogram {
   std::vector<std::int64_t> counts_;
 };
 
-/// fp16, bf16 and fp32: the fields of a block as bytes, of which the values between the smallest and the largest are counted sixteen at a time:
-/// some fifteen to fifty in most blocks, which no table in memory comes up to.
+/// fp16, bf16 and fp32: the fields of a block as bytes, of which the values between the smallest and the largest are
+/// counted sixteen at a time: some fifteen to fifty in most blocks, which no table in memory comes up to.
 template <class Code, int kFraction, int kExponent>
 class FieldHistogram {
  public:
@@ -78,8 +83,8 @@ class FieldHistogram {
 
  private:
   static constexpr std::uint32_t kField = (1u << kExponent) - 1;
-  static constexpr int kMostValues = 80;          // of more, as of what is not finite beside small numbers, one by one
-  static constexpr std::int64_t kFewest = 256;    // bytes, from which on many are counted at once
+  static constexpr int kMostValues = 80;        // of more, as of what is not finite beside small numbers, one by one
+  static constexpr std::int64_t kFewest = 256;  // bytes, from which on many are counted at once
 
   void add_block(const Code* x, std::int64_t n) {
     alignas(64) std::uint8_t fields[kScanBlock];
@@ -99,7 +104,8 @@ class FieldHistogram {
     for (int first = lowest + 1; first <= highest; first += 16) {
       std::int64_t of[16];
       count_sixteen(fields, whole, first, of);
-      for (int v = 0; v < std::min(16, static_cast<int>(kField) + 1 - first); ++v) counts_[static_cast<std::size_t>(first + v)] += of[v], found += of[v];
+      for (int v = 0; v < std::min(16, static_cast<int>(kField) + 1 - first); ++v)
+        counts_[static_cast<std::size_t>(first + v)] += of[v], found += of[v];
     }
     counts_[0] += n - found;
   }
@@ -107,7 +113,8 @@ class FieldHistogram {
   std::array<std::int64_t, kField + 1> counts_{};
 };
 
-/// bf16 and fp32 with many binades in a block: one counter per pair of fields. kFold: elements before a 32-bit counter could overflow.
+/// bf16 and fp32 with many binades in a block: one counter per pair of fields. kFold: elements before a 32-bit counter
+/// could overflow.
 template <class Code, std::int64_t kFold = std::int64_t{1} << 31>
 class PairHistogram {
  public:
@@ -147,7 +154,8 @@ class PairHistogram {
   static constexpr int kFraction = 8 * static_cast<int>(sizeof(Code)) - 9;
   static constexpr std::size_t kField = 255;
   static constexpr std::int64_t kLinePairs = 32 / static_cast<std::int64_t>(sizeof(Code));
-  static constexpr std::int64_t kAhead = 2 * kScanBlock;  // elements: into the second cache, a look at a block takes longer than to fetch one
+  static constexpr std::int64_t kAhead =
+      2 * kScanBlock;  // elements: into the second cache, a look at a block takes longer than to fetch one
   static constexpr std::size_t kTable = (kField + 1) * kPairRow;
   static constexpr std::int64_t kPart = 8 * kPairedCodes;
 
@@ -166,7 +174,8 @@ class PairHistogram {
     for (std::size_t a = 0; a <= kField; ++a) single_[a] += first[a];
   }
 
-  std::vector<std::uint32_t> tables_ = std::vector<std::uint32_t>(2 * kTable);  // two: equal neighbours do not wait for one another
+  std::vector<std::uint32_t> tables_ =
+      std::vector<std::uint32_t>(2 * kTable);  // two: equal neighbours do not wait for one another
   std::array<std::int64_t, kField + 1> single_{};
   std::int64_t added_ = 0;
 };

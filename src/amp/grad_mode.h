@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.no_grad and torch.inference_mode: what a thread's calls keep for a backward. Tapes read it; a new thread starts with gradients.
+// torch.no_grad and torch.inference_mode: what a thread's calls keep for a backward. Tapes read it; a new thread starts
+// with gradients.
 #pragma once
 
 namespace ampcheck {

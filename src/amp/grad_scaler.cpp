@@ -106,8 +106,10 @@ std::map<int, float> GradScaler::unscale_grads(Optimizer& optimizer, float inv_s
   for (const auto& [device, grads] : by_device) {
     float& flag = found[device];
     flag = 0.0f;
-    if (unscale_with_) unscale_with_(grads, inv_scale, flag);
-    else check_and_unscale(grads, inv_scale, flag);
+    if (unscale_with_)
+      unscale_with_(grads, inv_scale, flag);
+    else
+      check_and_unscale(grads, inv_scale, flag);
   }
   return found;
 }
@@ -120,7 +122,8 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   PerOptimizer& state = per_optimizer_[&optimizer];
   if (state.stage == OptimizerStage::UNSCALED)
     throw AmpError("RuntimeError", "unscale_() has already been called on this optimizer since the last update().");
-  if (state.stage == OptimizerStage::STEPPED) throw AmpError("RuntimeError", "unscale_() is being called after step().");
+  if (state.stage == OptimizerStage::STEPPED)
+    throw AmpError("RuntimeError", "unscale_() is being called after step().");
   state.found_inf = unscale_grads(optimizer, inverse_scale(*scale_), allow_fp16());
   agree(state.found_inf, false);
   state.stage = OptimizerStage::UNSCALED;
@@ -193,8 +196,7 @@ void GradScaler::update(const Tensor& new_scale, bool requires_grad) {
                    "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with "
                    "requires_grad=False.");
   if (new_scale.shape().rank != 0)
-    throw AmpError("RuntimeError",
-                   "output with shape [] doesn't match the broadcast shape " + new_scale.shape().str());
+    throw AmpError("RuntimeError", "output with shape [] doesn't match the broadcast shape " + new_scale.shape().str());
   scale_ = static_cast<float>(to_doubles(new_scale.view())[0]);
   per_optimizer_.clear();
 }
@@ -221,8 +223,9 @@ GradScaler::StateDict GradScaler::state_dict() const {
 void GradScaler::load_state_dict(const StateDict& state) {
   if (!options_.enabled) return;
   if (state.empty())
-    throw AmpError("RuntimeError",
-                   "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
+    throw AmpError(
+        "RuntimeError",
+        "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
   options_.init_scale = field(state, "scale");
   if (scale_) scale_ = checked_float(options_.init_scale);
   options_.growth_factor = field(state, "growth_factor");

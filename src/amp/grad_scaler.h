@@ -2,10 +2,12 @@
 // torch.amp.GradScaler as a state machine, with the same rules, defaults and messages (torch 2.15).
 //
 // What torch has and this has not, because it belongs to Python:
-// - outputs that are no tensors (an int, None, a str) do not compile here, instead of ValueError; an undefined Tensor is
+// - outputs that are no tensors (an int, None, a str) do not compile here, instead of ValueError; an undefined Tensor
+// is
 //   torch's None and does raise it;
 // - update(1024), an int, raises AttributeError in torch; here it is 1024.0;
-// - a closure has one form here, torch's positional one, which is called; the keyword closure= raises RuntimeError there;
+// - a closure has one form here, torch's positional one, which is called; the keyword closure= raises RuntimeError
+// there;
 // - a disabled scaler has its factors here; torch's has no such attributes (AttributeError);
 // - the deprecated contract in which step() takes the scaler as the keyword grad_scaler;
 // - a device that is not there makes torch's scaler a silent no-op: here enabled says what is wanted.
@@ -28,9 +30,9 @@ namespace ampcheck {
 
 /// Defaults are torch's. The factors are checked on construction only, and only if enabled; the setters check nothing.
 struct GradScalerOptions {
-  double init_scale = 65536.0;  ///< not checked; a finite value above fp32's range fails in the first scale()
-  double growth_factor = 2.0;   ///< > 1
-  double backoff_factor = 0.5;  ///< < 1
+  double init_scale = 65536.0;          ///< not checked; a finite value above fp32's range fails in the first scale()
+  double growth_factor = 2.0;           ///< > 1
+  double backoff_factor = 0.5;          ///< < 1
   std::int32_t growth_interval = 2000;  ///< <= 0: the scale never grows
   bool enabled = true;                  ///< false: every call passes through
 };
@@ -50,8 +52,9 @@ class GradScaler {
   GradScaler(const GradScaler&) = default;
   GradScaler& operator=(const GradScaler&) = default;
 
-  /// output * scale; the scale comes to be on the first call. Promotion is torch's: a rank-0 fp16 or bf16 output becomes fp32, any
-  /// other keeps its dtype (so an fp16 output of rank >= 1 overflows from 65520/scale on). Disabled: the argument itself.
+  /// output * scale; the scale comes to be on the first call. Promotion is torch's: a rank-0 fp16 or bf16 output
+  /// becomes fp32, any other keeps its dtype (so an fp16 output of rank >= 1 overflows from 65520/scale on). Disabled:
+  /// the argument itself.
   virtual Tensor scale(const Tensor& output);
   /// The same for every tensor of a container, a tuple, or any nesting of them.
   template <std::ranges::range Container>
@@ -62,15 +65,15 @@ class GradScaler {
   class Lazy;
   Lazy scale_lazily(std::span<const Tensor> outputs);
 
-  /// The gradient of sum(scale(loss)) with respect to the loss, in the loss's dtype: what backward starts from. For a 16-bit loss it is
-  /// rounded to 16 bits: 65536 is infinite in fp16 while the scaled loss itself may be finite.
+  /// The gradient of sum(scale(loss)) with respect to the loss, in the loss's dtype: what backward starts from. For a
+  /// 16-bit loss it is rounded to 16 bits: 65536 is infinite in fp16 while the scaled loss itself may be finite.
   Tensor loss_gradient(const Tensor& loss);
 
   /// Divides the optimizer's gradients by the scale and records per device whether one was not finite.
   void unscale_(Optimizer& optimizer);
-  /// unscale_ unless done, then optimizer.step(closure) unless a gradient was not finite. The gradients of a skipped step stay as they
-  /// are. An optimizer that supports_amp_scaling() is always called, with grad_scale and found_inf set.
-  /// Returns the closure's value; none if skipped.
+  /// unscale_ unless done, then optimizer.step(closure) unless a gradient was not finite. The gradients of a skipped
+  /// step stay as they are. An optimizer that supports_amp_scaling() is always called, with grad_scale and found_inf
+  /// set. Returns the closure's value; none if skipped.
   std::optional<double> step(Optimizer& optimizer, const Closure& closure = {});
   /// Moves the scale by what all optimizers found since the last update, and makes them ready again.
   void update();
@@ -88,12 +91,14 @@ class GradScaler {
   void set_growth_interval(std::int32_t interval) { options_.growth_interval = interval; }
   bool is_enabled() const { return options_.enabled; }
 
-  /// scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty if disabled. What was found is not in it.
+  /// scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; empty if disabled. What was found is not
+  /// in it.
   virtual StateDict state_dict() const;
-  /// Ignored if disabled. An empty dict throws (RuntimeError), a missing key too (KeyError), after the keys before it were taken.
+  /// Ignored if disabled. An empty dict throws (RuntimeError), a missing key too (KeyError), after the keys before it
+  /// were taken.
   virtual void load_state_dict(const StateDict& state);
-  /// What pickling and unpickling gives: the same fields, the scale not yet made. Throws inside an iteration (AssertionError).
-  /// A derived scaler's own fields are not in it: use its state_dict().
+  /// What pickling and unpickling gives: the same fields, the scale not yet made. Throws inside an iteration
+  /// (AssertionError). A derived scaler's own fields are not in it: use its state_dict().
   GradScaler pickled() const;
 
   /// How gradients of one device are unscaled: as src/amp/unscale.h does, or by a device in one launch.

@@ -46,8 +46,12 @@ LrFactor warmup_linear_lr(std::int64_t warmup, std::int64_t total) {
 }
 
 LrSchedule::LrSchedule(Optimizer& optimizer, LrFactor factor, Follows follows)
-    : optimizer_(optimizer), factor_(std::move(factor)), follows_(follows), base_(optimizer.lr()),
-      updates_before_(optimizer.updates()), calls_before_(optimizer.step_calls()) {
+    : optimizer_(optimizer),
+      factor_(std::move(factor)),
+      follows_(follows),
+      base_(optimizer.lr()),
+      updates_before_(optimizer.updates()),
+      calls_before_(optimizer.step_calls()) {
   optimizer_.set_lr(base_ * factor_(0));
 }
 

@@ -13,13 +13,14 @@ using LrFactor = std::function<double(std::int64_t)>;
 
 /// gamma^(t / step_size), rounded down. torch's StepLR.
 LrFactor step_lr(std::int64_t step_size, double gamma = 0.1);
-/// (1 + cos(pi t / period)) / 2 from 1 down to `floor` (a share of the base rate). torch's CosineAnnealingLR with eta_min = floor * base.
+/// (1 + cos(pi t / period)) / 2 from 1 down to `floor` (a share of the base rate). torch's CosineAnnealingLR with
+/// eta_min = floor * base.
 LrFactor cosine_lr(std::int64_t period, double floor = 0.0);
 /// (t + 1) / warmup for t < warmup, then linear to zero at `total`; total = 0: constant after the warm-up.
 LrFactor warmup_linear_lr(std::int64_t warmup, std::int64_t total = 0);
 
-/// Sets an optimizer's learning rate. By default a step that a scaler skipped does not advance it: a schedule counts updates that
-/// moved something, not calls.
+/// Sets an optimizer's learning rate. By default a step that a scaler skipped does not advance it: a schedule counts
+/// updates that moved something, not calls.
 class LrSchedule {
  public:
   enum class Follows : std::uint8_t {
@@ -33,13 +34,15 @@ class LrSchedule {
   /// Once per iteration, after the optimizer's (or scaler's) step.
   void step();
 
-  /// Goes on from t, as after a checkpoint: the optimizer's rate was the base rate when this was made, its updates count from here.
+  /// Goes on from t, as after a checkpoint: the optimizer's rate was the base rate when this was made, its updates
+  /// count from here.
   void resume_at(std::int64_t t);
 
   std::int64_t t() const { return t_; }
   double lr() const { return optimizer_.lr(); }
-  /// The first step() came before any optimizer step: torch warns "Detected call of `lr_scheduler.step()` before `optimizer.step()`".
-  /// An optimizer that skips by itself (fused) was called, so torch stays silent although nothing moved; updates() tells.
+  /// The first step() came before any optimizer step: torch warns "Detected call of `lr_scheduler.step()` before
+  /// `optimizer.step()`". An optimizer that skips by itself (fused) was called, so torch stays silent although nothing
+  /// moved; updates() tells.
   bool stepped_too_early() const { return too_early_; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer or a scaler asks of a device that takes all tensors in one launch. The arithmetic is that of unscale.h and optimizers.h, bit for bit.
+// What an optimizer or a scaler asks of a device that takes all tensors in one launch. The arithmetic is that of
+// unscale.h and optimizers.h, bit for bit.
 #pragma once
 
 #include <array>
@@ -24,22 +25,23 @@ struct UpdateRule {
   bool decoupled = false, amsgrad = false;  ///< adam
   bool nesterov = false;                    ///< sgd
   double lr = 0, weight_decay = 0;
-  double momentum = 0, dampening = 0;          ///< sgd
-  double beta1 = 0, beta2 = 0, eps = 0;        ///< adam
-  std::optional<float> grad_scale = {};        ///< the gradient is divided by it, and written back
+  double momentum = 0, dampening = 0;    ///< sgd
+  double beta1 = 0, beta2 = 0, eps = 0;  ///< adam
+  std::optional<float> grad_scale = {};  ///< the gradient is divided by it, and written back
 };
 
 /// One parameter's part in it: fp32, fp16 or bf16, dense.
 struct TensorUpdate {
-  TensorView target;                      ///< what moves: the parameter, or its fp32 master
-  TensorView copy;                        ///< of a master: the parameter; data null: none
+  TensorView target;  ///< what moves: the parameter, or its fp32 master
+  TensorView copy;    ///< of a master: the parameter; data null: none
   TensorView grad;
-  std::array<TensorView, 3> moments = {}; ///< data null: none
-  double step_size = 0, correction = 1;   ///< adam: lr / (1 - beta1^step), sqrt(1 - beta2^step)
-  bool first = false;                     ///< sgd: the momentum buffer holds nothing yet
+  std::array<TensorView, 3> moments = {};  ///< data null: none
+  double step_size = 0, correction = 1;    ///< adam: lr / (1 - beta1^step), sqrt(1 - beta2^step)
+  bool first = false;                      ///< sgd: the momentum buffer holds nothing yet
 };
 
 /// Updates all of them and adds to the counts of each, if the rule counts.
-using MultiTensorUpdate = std::function<void(std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts)>;
+using MultiTensorUpdate =
+    std::function<void(std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts)>;
 
 }  // namespace ampcheck

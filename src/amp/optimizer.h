@@ -29,7 +29,8 @@ enum class SkipRule {
 /// Base of all optimizers. The parameters are borrowed and must outlive it.
 class Optimizer {
  public:
-  Optimizer(std::vector<Parameter*> parameters, double lr) : parameters_(std::move(parameters)), lr_(lr), state_(parameters_.size()) {}
+  Optimizer(std::vector<Parameter*> parameters, double lr)
+      : parameters_(std::move(parameters)), lr_(lr), state_(parameters_.size()) {}
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;

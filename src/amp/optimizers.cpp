@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of each optimizer's update, written as torch writes it: an operation over the block at a time (reference), or all of
-// them per element (fused).
+// One block of each optimizer's update, written as torch writes it: an operation over the block at a time (reference),
+// or all of them per element (fused).
 #include "src/amp/optimizers.h"
 
 #include <algorithm>
@@ -84,7 +84,8 @@ void prepare(const Ops<T>& ops, const Options& options, const T* p, T* g) {
   if (options.weight_decay != 0.0) ops.add(g, p, options.weight_decay);
 }
 
-// SGD -----------------------------------------------------------------------------------------------------------------------
+// SGD
+// -----------------------------------------------------------------------------------------------------------------------
 
 Sgd::Sgd(std::vector<Parameter*> parameters, const SgdOptions& options)
     : BlockOptimizer(std::move(parameters), options.lr, options), options_(options) {
@@ -102,8 +103,12 @@ bool Sgd::takes_sparse() const { return options_.momentum == 0.0 && options_.wei
 void Sgd::begin_parameter(double, bool first) { first_ = first; }
 
 std::optional<UpdateRule> Sgd::rule() const {
-  return UpdateRule{.kind = UpdateRule::Kind::sgd, .maximize = options_.maximize, .nesterov = options_.nesterov, .weight_decay = options_.weight_decay,
-                    .momentum = options_.momentum, .dampening = options_.dampening};
+  return UpdateRule{.kind = UpdateRule::Kind::sgd,
+                    .maximize = options_.maximize,
+                    .nesterov = options_.nesterov,
+                    .weight_decay = options_.weight_decay,
+                    .momentum = options_.momentum,
+                    .dampening = options_.dampening};
 }
 
 template <class T>
@@ -129,7 +134,8 @@ void Sgd::apply(const UpdateBlock<T>& block) const {
   ops.add(p, g, -lr());
 }
 
-// Adam and AdamW ------------------------------------------------------------------------------------------------------------
+// Adam and AdamW
+// ------------------------------------------------------------------------------------------------------------
 
 Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options, bool decoupled)
     : BlockOptimizer(std::move(parameters), options.lr, options), options_(options), decoupled_(decoupled) {
@@ -150,8 +156,14 @@ void Adam::begin_parameter(double step, bool) {
 }
 
 std::optional<UpdateRule> Adam::rule() const {
-  return UpdateRule{.kind = UpdateRule::Kind::adam, .maximize = options_.maximize, .decoupled = decoupled_, .amsgrad = options_.amsgrad,
-                    .weight_decay = options_.weight_decay, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.eps};
+  return UpdateRule{.kind = UpdateRule::Kind::adam,
+                    .maximize = options_.maximize,
+                    .decoupled = decoupled_,
+                    .amsgrad = options_.amsgrad,
+                    .weight_decay = options_.weight_decay,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .eps = options_.eps};
 }
 
 template <class T>
@@ -202,7 +214,8 @@ void Adam::apply_fused(const UpdateBlock<T>& block) const {
     m[i] = std::fma(weight, g[i] - old, from);
     v[i] = std::fma(beta2, v[i], square * g[i] * g[i]);
   }
-  if (options_.amsgrad) ops.map(vmax, [=](std::int64_t i) { return vmax[i] != vmax[i] || vmax[i] > v[i] ? vmax[i] : v[i]; });
+  if (options_.amsgrad)
+    ops.map(vmax, [=](std::int64_t i) { return vmax[i] != vmax[i] || vmax[i] > v[i] ? vmax[i] : v[i]; });
   const T* second = options_.amsgrad ? vmax : v;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
@@ -211,7 +224,8 @@ void Adam::apply_fused(const UpdateBlock<T>& block) const {
   }
 }
 
-// Adagrad -------------------------------------------------------------------------------------------------------------------
+// Adagrad
+// -------------------------------------------------------------------------------------------------------------------
 
 Adagrad::Adagrad(std::vector<Parameter*> parameters, const AdagradOptions& options)
     : BlockOptimizer(std::move(parameters), options.lr, options), options_(options) {}
@@ -230,7 +244,8 @@ void Adagrad::apply(const UpdateBlock<T>& block) const {
   ops.addcdiv(p, g, deviation.data(), -decayed_lr_);
 }
 
-// RMSprop -------------------------------------------------------------------------------------------------------------------
+// RMSprop
+// -------------------------------------------------------------------------------------------------------------------
 
 Rmsprop::Rmsprop(std::vector<Parameter*> parameters, const RmspropOptions& options)
     : BlockOptimizer(std::move(parameters), options.lr, options), options_(options) {}

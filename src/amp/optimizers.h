@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SGD, Adam, AdamW, Adagrad and RMSprop, by torch's rules, names and defaults (torch 2.15).
 //
-// Every update walks the tensors once, by blocks that stay in the first cache: gradients of any dtype are widened for the block at
-// hand alone. Two arithmetics:
-// - reference: torch's single-tensor implementation, operation by operation, each result rounded to the parameter's dtype. fp32 and
-//   fp64 bits are torch's, except behind a square root: torch takes MKL's, which may be one ulp off, ours is rounded correctly;
-// - fused: torch's fused kernels, to the bit. All of an element's update in fp32 (fp64 for fp64 parameters), one rounding per store; it
+// Every update walks the tensors once, by blocks that stay in the first cache: gradients of any dtype are widened for
+// the block at hand alone. Two arithmetics:
+// - reference: torch's single-tensor implementation, operation by operation, each result rounded to the parameter's
+// dtype. fp32 and
+//   fp64 bits are torch's, except behind a square root: torch takes MKL's, which may be one ulp off, ours is rounded
+//   correctly;
+// - fused: torch's fused kernels, to the bit. All of an element's update in fp32 (fp64 for fp64 parameters), one
+// rounding per store; it
 //   divides by grad_scale, skips by found_inf and writes the unscaled gradient back if grad_scale is given.
 #pragma once
 
@@ -32,15 +35,20 @@ struct UpdateOptions {
   bool count = false;                 ///< fill UpdateCounts (reads the old weight again: some per cent)
 };
 
-/// What became of the update of each element, summed over all parameters and steps since the last reset. Exact, in any order.
+/// What became of the update of each element, summed over all parameters and steps since the last reset. Exact, in any
+/// order.
 struct UpdateCounts {
-  std::int64_t intended = 0;      ///< elements whose update was not zero
-  std::int64_t stagnant = 0;      ///< of these, elements whose weight (master weight) did not change
-  std::int64_t copy_stagnant = 0; ///< of the intended, elements whose low-precision copy did not change (master weights)
-  std::int64_t with_grad = 0, with_grad_stagnant = 0;  ///< elements whose gradient was not zero; of these, elements whose weight did not change
+  std::int64_t intended = 0;  ///< elements whose update was not zero
+  std::int64_t stagnant = 0;  ///< of these, elements whose weight (master weight) did not change
+  std::int64_t copy_stagnant =
+      0;  ///< of the intended, elements whose low-precision copy did not change (master weights)
+  std::int64_t with_grad = 0,
+               with_grad_stagnant =
+                   0;  ///< elements whose gradient was not zero; of these, elements whose weight did not change
   std::int64_t second_moment_zero = 0;  ///< v == 0 although the gradient is not zero: g*g vanished
-  std::int64_t epsilon_zero = 0;        ///< updates of parameters whose dtype rounds eps to zero (0/0 on a zero gradient)
-  std::int64_t non_finite = 0;          ///< elements whose gradient was infinite or NaN (those that a device updated at once are not counted)
+  std::int64_t epsilon_zero = 0;  ///< updates of parameters whose dtype rounds eps to zero (0/0 on a zero gradient)
+  std::int64_t non_finite =
+      0;  ///< elements whose gradient was infinite or NaN (those that a device updated at once are not counted)
 
   void add(const UpdateCounts& other);
 };
@@ -70,8 +78,8 @@ template <class T>
 struct UpdateBlock {
   std::int64_t n = 0;
   T* parameter = nullptr;
-  T* grad = nullptr;       ///< becomes the direction of the update: not zero where something should move
-  T* moment[3] = {};       ///< in the order of moment_names()
+  T* grad = nullptr;  ///< becomes the direction of the update: not zero where something should move
+  T* moment[3] = {};  ///< in the order of moment_names()
   const FloatFormat* rounds_to = nullptr;  ///< reference arithmetic below fp32: every result is rounded to this
 };
 
@@ -129,7 +137,8 @@ class BlockOptimizer : public Optimizer {
   template <class T>
   void store(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, Buffers<T>& buffers, bool reload) const;
   template <class T>
-  void count_update(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers, UpdateCounts& counts) const;
+  void count_update(const Walk& tensors, std::int64_t at, const UpdateBlock<T>& block, const Buffers<T>& buffers,
+                    UpdateCounts& counts) const;
   template <class T>
   void walk(const Walk& tensors, std::int64_t begin, std::int64_t end, UpdateCounts& counts) const;
   void update_sparse(std::size_t i);
@@ -162,7 +171,8 @@ class Sgd : public BlockOptimizer {
 
 class Adam : public BlockOptimizer {
  public:
-  Adam(std::vector<Parameter*> parameters, const AdamOptions& options = {}) : Adam(std::move(parameters), options, false) {}
+  Adam(std::vector<Parameter*> parameters, const AdamOptions& options = {})
+      : Adam(std::move(parameters), options, false) {}
 
  protected:
   Adam(std::vector<Parameter*> parameters, const AdamOptions& options, bool decoupled);
@@ -173,7 +183,9 @@ class Adam : public BlockOptimizer {
   double epsilon() const override { return options_.eps; }
   int second_moment() const override { return 1; }
   std::optional<UpdateRule> rule() const override;
-  void fill(TensorUpdate& update) const override { update.step_size = step_size_, update.correction = bias_correction2_sqrt_; }
+  void fill(TensorUpdate& update) const override {
+    update.step_size = step_size_, update.correction = bias_correction2_sqrt_;
+  }
 
  private:
   template <class T>
@@ -187,7 +199,8 @@ class Adam : public BlockOptimizer {
 
 class AdamW : public Adam {
  public:
-  AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options = {}) : Adam(std::move(parameters), options, true) {}
+  AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options = {})
+      : Adam(std::move(parameters), options, true) {}
 };
 
 class Adagrad : public BlockOptimizer {

@@ -25,8 +25,8 @@ struct Parameter {
   }
 };
 
-/// Sums a sparse gradient's values of one row, in the order of their appearance, rounding each sum to the gradient's dtype;
-/// rows ascend afterwards. Does nothing to a dense gradient.
+/// Sums a sparse gradient's values of one row, in the order of their appearance, rounding each sum to the gradient's
+/// dtype; rows ascend afterwards. Does nothing to a dense gradient.
 void coalesce(Parameter& parameter);
 
 }  // namespace ampcheck

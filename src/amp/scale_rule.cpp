@@ -17,24 +17,24 @@ constexpr double kFp32Max = 0x1.fffffep+127;
 
 // name, init, growth, backoff, window, floor, cap, guard, count, hysteresis, refill, raises, storage, source
 constexpr std::array<ScaleRule, 9> kRules = {{
-    {"torch", 65536.0, 2.0, 0.5, 2000, 0.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step, false, Dtype::fp32,
-     "torch.amp.GradScaler, torch 2.15"},
-    {"apex", 65536.0, 2.0, 0.5, 2000, 0.0, 0x1p24, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step, false, Dtype::fp64,
-     "apex.amp LossScaler, NVIDIA/apex b82c6bd7"},
-    {"apex_hysteresis", 65536.0, 2.0, 0.5, 2000, 0.0, kNoCap, true, GrowthCount::equals_window, 2, HysteresisRefill::clean_step, false,
-     Dtype::fp32, "apex update_scale_hysteresis; the caller chooses all numbers"},
-    {"deepspeed", 65536.0, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::stable_since_overflow, 2, HysteresisRefill::growth, true,
-     Dtype::fp64, "DeepSpeed DynamicLossScaler with its config defaults, 0.19.8"},
+    {"torch", 65536.0, 2.0, 0.5, 2000, 0.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
+     false, Dtype::fp32, "torch.amp.GradScaler, torch 2.15"},
+    {"apex", 65536.0, 2.0, 0.5, 2000, 0.0, 0x1p24, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
+     false, Dtype::fp64, "apex.amp LossScaler, NVIDIA/apex b82c6bd7"},
+    {"apex_hysteresis", 65536.0, 2.0, 0.5, 2000, 0.0, kNoCap, true, GrowthCount::equals_window, 2,
+     HysteresisRefill::clean_step, false, Dtype::fp32, "apex update_scale_hysteresis; the caller chooses all numbers"},
+    {"deepspeed", 65536.0, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::stable_since_overflow, 2,
+     HysteresisRefill::growth, true, Dtype::fp64, "DeepSpeed DynamicLossScaler with its config defaults, 0.19.8"},
     {"deepspeed_consecutive", 65536.0, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::stable_since_overflow, 2,
      HysteresisRefill::clean_step, true, Dtype::fp64, "the same with consecutive_hysteresis"},
-    {"megatron", 0x1p32, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::equals_window, 2, HysteresisRefill::growth, false, Dtype::fp32,
-     "Megatron-LM DynamicGradScaler, 00caa53a"},
-    {"flax", 65536.0, 2.0, 0.5, 2000, 0x1p-126, kFp32Max, false, GrowthCount::after_window, 1, HysteresisRefill::clean_step, false,
-     Dtype::fp32, "flax DynamicScale, 0.12.8"},
-    {"jmp", 32768.0, 2.0, 0.5, 2000, 1.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step, false, Dtype::fp32,
-     "jmp DynamicLossScale, 0.0.4"},
-    {"keras", 32768.0, 2.0, 0.5, 2000, 0.0, kNoCap, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step, false, Dtype::fp32,
-     "Keras 3 LossScaleOptimizer, 054e2952"},
+    {"megatron", 0x1p32, 2.0, 0.5, 1000, 1.0, kNoCap, false, GrowthCount::equals_window, 2, HysteresisRefill::growth,
+     false, Dtype::fp32, "Megatron-LM DynamicGradScaler, 00caa53a"},
+    {"flax", 65536.0, 2.0, 0.5, 2000, 0x1p-126, kFp32Max, false, GrowthCount::after_window, 1,
+     HysteresisRefill::clean_step, false, Dtype::fp32, "flax DynamicScale, 0.12.8"},
+    {"jmp", 32768.0, 2.0, 0.5, 2000, 1.0, kNoCap, true, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
+     false, Dtype::fp32, "jmp DynamicLossScale, 0.0.4"},
+    {"keras", 32768.0, 2.0, 0.5, 2000, 0.0, kNoCap, false, GrowthCount::equals_window, 1, HysteresisRefill::clean_step,
+     false, Dtype::fp32, "Keras 3 LossScaleOptimizer, 054e2952"},
 }};
 
 GradScalerOptions options_of(const ScaleRule& rule, bool enabled) {
@@ -60,7 +60,8 @@ const ScaleRule& scale_rule(std::string_view name) {
   throw Error("[scaler] rule, got '" + std::string(name) + "', want one of " + all);
 }
 
-LossScale::LossScale(const ScaleRule& rule) : rule_(rule), scale_(stored(rule.init_scale)), hysteresis_(rule.hysteresis) {}
+LossScale::LossScale(const ScaleRule& rule)
+    : rule_(rule), scale_(stored(rule.init_scale)), hysteresis_(rule.hysteresis) {}
 
 double LossScale::stored(double scale) const {
   return rule_.storage == Dtype::fp32 ? static_cast<double>(static_cast<float>(scale)) : scale;
@@ -115,7 +116,8 @@ void LossScale::update(bool overflow) {
   ++iteration_;
 }
 
-RuleGradScaler::RuleGradScaler(const ScaleRule& rule, bool enabled) : GradScaler(options_of(rule, enabled)), moving_(rule) {}
+RuleGradScaler::RuleGradScaler(const ScaleRule& rule, bool enabled)
+    : GradScaler(options_of(rule, enabled)), moving_(rule) {}
 
 void RuleGradScaler::move_scale(float& scale, std::int32_t& tracker, float found_inf) {
   moving_.rule_.growth_factor = options_.growth_factor;

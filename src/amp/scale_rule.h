@@ -13,9 +13,9 @@ namespace ampcheck {
 
 /// When a run of clean steps makes the scale grow.
 enum class GrowthCount : std::uint8_t {
-  equals_window,        ///< the clean step that makes the tracker equal the window (torch, apex, Megatron, jmp, Keras)
-  after_window,         ///< the step after that: compared before it is incremented (flax)
-  stable_since_overflow ///< every `window` steps from the window+1st clean one on; growth resets nothing (DeepSpeed)
+  equals_window,         ///< the clean step that makes the tracker equal the window (torch, apex, Megatron, jmp, Keras)
+  after_window,          ///< the step after that: compared before it is incremented (flax)
+  stable_since_overflow  ///< every `window` steps from the window+1st clean one on; growth resets nothing (DeepSpeed)
 };
 
 /// What fills hysteresis up again.
@@ -28,9 +28,9 @@ struct ScaleRule {
   const char* name;
   double init_scale, growth_factor, backoff_factor;
   std::int32_t window;
-  double floor;        ///< 0: none
-  double cap;          ///< infinity: none
-  bool finite_guard;   ///< growth that is not finite is refused, the tracker is reset all the same
+  double floor;       ///< 0: none
+  double cap;         ///< infinity: none
+  bool finite_guard;  ///< growth that is not finite is refused, the tracker is reset all the same
   GrowthCount count;
   std::int32_t hysteresis;  ///< this many overflows until the scale backs off; 1: at once
   HysteresisRefill refill;

@@ -23,12 +23,12 @@ namespace ampcheck {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 16;
-constexpr std::int64_t kPart = 256;       // elements at a time: all buffers of them leave room in the first cache
+constexpr std::int64_t kPart = 256;        // elements at a time: all buffers of them leave room in the first cache
 constexpr std::int64_t kFloatPart = 1024;  // of floats: a quarter of the buffers, half the width
 constexpr double kMax = std::numeric_limits<double>::max();
-constexpr double kBeyond = 32767.0;       // ulps; keeps the error below 2^31 units of 2^-16 ulp
+constexpr double kBeyond = 32767.0;  // ulps; keeps the error below 2^31 units of 2^-16 ulp
 constexpr double kUnits = 65536.0;
-constexpr double kRound = 0x1.8p52;       // added and taken away: rounds to an integer in the low bits
+constexpr double kRound = 0x1.8p52;  // added and taken away: rounds to an integer in the low bits
 constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
 constexpr std::uint64_t kInfinity = std::uint64_t{0x7ff} << 52;
 
@@ -37,14 +37,17 @@ struct Limits {
   double max_finite, min_normal;
   std::int64_t lowest, highest, ulp;  ///< exponent fields of fp64
   explicit Limits(const FloatFormat& f)
-      : max_finite(f.max_finite()), min_normal(f.min_normal()), lowest(f.min_exponent() + 1023), highest(f.max_exponent() + 1023),
+      : max_finite(f.max_finite()),
+        min_normal(f.min_normal()),
+        lowest(f.min_exponent() + 1023),
+        highest(f.max_exponent() + 1023),
         ulp(2046 + f.fraction_bits()) {}
 };
 
 struct Block {
   alignas(64) double x[kPart], shadow[kPart];
   alignas(64) double error[kPart];  ///< in ulps; NaN where it cannot be judged
-  bool close = false;                ///< every error is at most one ulp, as in most tensors
+  bool close = false;               ///< every error is at most one ulp, as in most tensors
 };
 
 // Each loop is small enough to become SIMD: doubles, and 64-bit integers as their masks and counters.
@@ -54,7 +57,8 @@ void find_errors(Block& b, std::int64_t n, const Limits& limits) {
   for (std::int64_t i = 0; i < n; ++i) {
     const double x = b.x[i], r = b.shadow[i];
     const auto field = static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(std::fabs(r)) >> 52);
-    const std::int64_t raised = field < limits.lowest ? limits.lowest : field, kept = raised > limits.highest ? limits.highest : raised;
+    const std::int64_t raised = field < limits.lowest ? limits.lowest : field,
+                       kept = raised > limits.highest ? limits.highest : raised;
     const double per_ulp = std::bit_cast<double>(static_cast<std::uint64_t>(limits.ulp - kept) << 52);
     const double finite_or_nan = (x - x) + (r - r);  // 0, or NaN where one of them is not finite
     b.error[i] = (x - r) * per_ulp + finite_or_nan;
@@ -83,9 +87,12 @@ void count_classes(const Block& b, std::int64_t n, const Limits& limits, ShadowS
   std::int64_t not_zero = 0, flushed = 0, loss = 0, became = 0, saturated = 0, made = 0, killed = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const double ax = std::fabs(b.x[i]), ar = std::fabs(b.shadow[i]);
-    const std::int64_t r_not_zero = ar != 0.0 ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0, r_below = ar < limits.min_normal ? 1 : 0;
-    const std::int64_t x_below = ax < limits.min_normal ? 1 : 0, x_zero = ax == 0.0 ? 1 : 0, x_at_top = ax >= limits.max_finite ? 1 : 0;
-    const std::int64_t r_finite = ar <= kMax ? 1 : 0, x_finite = ax <= kMax ? 1 : 0, r_fits = ar <= limits.max_finite ? 1 : 0;
+    const std::int64_t r_not_zero = ar != 0.0 ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0,
+                       r_below = ar < limits.min_normal ? 1 : 0;
+    const std::int64_t x_below = ax < limits.min_normal ? 1 : 0, x_zero = ax == 0.0 ? 1 : 0,
+                       x_at_top = ax >= limits.max_finite ? 1 : 0;
+    const std::int64_t r_finite = ar <= kMax ? 1 : 0, x_finite = ax <= kMax ? 1 : 0,
+                       r_fits = ar <= limits.max_finite ? 1 : 0;
     not_zero += r_not_zero;
     flushed += x_zero & r_not_zero;
     loss += (x_below - x_zero) & r_normal;
@@ -104,7 +111,9 @@ void count_classes(const Block& b, std::int64_t n, const Limits& limits, ShadowS
 }
 
 /// The integer value of a double with 0 <= value < 2^52.
-std::int64_t integer(double value) { return std::bit_cast<std::int64_t>(value + 0x1p52) - std::bit_cast<std::int64_t>(0x1p52); }
+std::int64_t integer(double value) {
+  return std::bit_cast<std::int64_t>(value + 0x1p52) - std::bit_cast<std::int64_t>(0x1p52);
+}
 
 void sum_errors(const Block& b, std::int64_t n, ShadowStats& stats) {
   std::int64_t errors = 0, upper_squares = 0, middles = 0, lower_squares = 0;
@@ -120,8 +129,8 @@ void sum_errors(const Block& b, std::int64_t n, ShadowStats& stats) {
     lower_squares += integer(lower * lower);
   }
   stats.error_sum += errors;
-  const auto squares = (static_cast<unsigned __int128>(upper_squares) << 32) + (static_cast<unsigned __int128>(middles) << 16) +
-                       static_cast<unsigned __int128>(lower_squares);
+  const auto squares = (static_cast<unsigned __int128>(upper_squares) << 32) +
+                       (static_cast<unsigned __int128>(middles) << 16) + static_cast<unsigned __int128>(lower_squares);
   const auto low = static_cast<std::uint64_t>(squares);
   stats.square_sum_low += low;
   stats.square_sum_high += static_cast<std::uint64_t>(squares >> 64) + (stats.square_sum_low < low ? 1 : 0);
@@ -197,12 +206,17 @@ struct FloatLimits {
   std::int32_t lowest;   ///< exponent field
   std::int32_t per_ulp;  ///< less the exponent field of a value: that of 1 / ulp
   FloatLimits(const FloatFormat& f, double of_noise)
-      : min_subnormal(static_cast<float>(f.min_subnormal())), min_normal(static_cast<float>(f.min_normal())), max_finite(static_cast<float>(f.max_finite())), noise(static_cast<float>(of_noise)),
-        tiny(f.min_normal() < 0x1p-119 ? 0x1p-119f : 0.0f), lowest(std::max(f.min_exponent(), -119) + 127), per_ulp(254 + f.fraction_bits()) {}
+      : min_subnormal(static_cast<float>(f.min_subnormal())),
+        min_normal(static_cast<float>(f.min_normal())),
+        max_finite(static_cast<float>(f.max_finite())),
+        noise(static_cast<float>(of_noise)),
+        tiny(f.min_normal() < 0x1p-119 ? 0x1p-119f : 0.0f),
+        lowest(std::max(f.min_exponent(), -119) + 127),
+        per_ulp(254 + f.fraction_bits()) {}
 };
 
-/// Sums of squares of x - r, of r and of the units. Every square is an exact double, so adding it fused or not gives the same bits; and there
-/// are kLanes sums on every processor, so its width does not show either.
+/// Sums of squares of x - r, of r and of the units. Every square is an exact double, so adding it fused or not gives
+/// the same bits; and there are kLanes sums on every processor, so its width does not show either.
 struct SquareSums {
   double error2, shadow2, units2;
 };
@@ -226,10 +240,13 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
       const __m128 shadow = _mm_loadu_ps(r + i + 4 * k);
       const __m256d e = _mm256_cvtps_pd(_mm_sub_ps(_mm_loadu_ps(x + i + 4 * k), shadow)), v = _mm256_cvtps_pd(shadow);
       const __m256d u = _mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(units + i + 4 * k)));
-      error2[k] = _mm256_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm256_fmadd_pd(v, v, shadow2[k]), units2[k] = _mm256_fmadd_pd(u, u, units2[k]);
+      error2[k] = _mm256_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm256_fmadd_pd(v, v, shadow2[k]),
+      units2[k] = _mm256_fmadd_pd(u, u, units2[k]);
     }
   double of_error[kLanes], of_shadow[kLanes], of_units[kLanes];
-  for (int k = 0; k < 4; ++k) _mm256_storeu_pd(of_error + 4 * k, error2[k]), _mm256_storeu_pd(of_shadow + 4 * k, shadow2[k]), _mm256_storeu_pd(of_units + 4 * k, units2[k]);
+  for (int k = 0; k < 4; ++k)
+    _mm256_storeu_pd(of_error + 4 * k, error2[k]), _mm256_storeu_pd(of_shadow + 4 * k, shadow2[k]),
+        _mm256_storeu_pd(of_units + 4 * k, units2[k]);
   return total(of_error, of_shadow, of_units);
 }
 #else
@@ -244,15 +261,18 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
 }
 #endif
 
-/// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences are exact floats, of
-/// normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an element is beyond the format; then nothing was
-/// added.
-[[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, SumSquares& sum, ShadowStats& stats, ShadowSums& sums) {
+/// A block of a 16-bit tensor and of what it was rounded from: where no error is larger than one ulp the differences
+/// are exact floats, of normal numbers by Sterbenz, and the loops are of half the width. False where one is, or an
+/// element is beyond the format; then nothing was added.
+[[gnu::always_inline]] inline bool add_close(const float* x, const float* r, std::int64_t n, const FloatLimits& limits,
+                                             SumSquares& sum, ShadowStats& stats, ShadowSums& sums) {
   constexpr float kShift = 0x1.8p23f;
   alignas(64) std::int32_t units[kFloatPart];
-  // As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and their masks.
+  // As integers magnitudes order as they do as numbers, with NaN above all: a maximum is less than comparisons and
+  // their masks.
   const auto bits = [](float v) { return std::bit_cast<std::int32_t>(v) & 0x7fffffff; };
-  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max(), over_half = 0, toward = 0, away = 0, above = 0;
+  std::int32_t largest = 0, furthest = 0, smallest = std::numeric_limits<std::int32_t>::max(), over_half = 0,
+               toward = 0, away = 0, above = 0;
   const std::int32_t noise = bits(limits.noise);
   std::uint32_t errors = 0;  // modulo 2^32: what is beyond an ulp makes any number of units, and the block is dropped
   for (std::int64_t i = 0; i < n; ++i) {
@@ -260,21 +280,26 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
     const std::int32_t own = ar >> 23, field = own < limits.lowest ? limits.lowest : own;
     const float e = (x[i] - r[i]) * std::bit_cast<float>((limits.per_ulp - field) << 23);
     const std::int32_t more = ax > ar ? ax : ar, less = ax > ar ? ar : ax, a = bits(e);
-    largest = more > largest ? more : largest, smallest = less < smallest ? less : smallest, furthest = a > furthest ? a : furthest;
-    const std::uint32_t shifted = std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
+    largest = more > largest ? more : largest, smallest = less < smallest ? less : smallest,
+    furthest = a > furthest ? a : furthest;
+    const std::uint32_t shifted =
+        std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
     units[i] = static_cast<std::int32_t>(shifted);
     errors += shifted, over_half += a > bits(0.5f) ? 1 : 0;
     toward += ax < ar ? 1 : 0, away += ax > ar ? 1 : 0, above += ar > noise ? 1 : 0;
   }
-  const bool special = largest > bits(limits.max_finite) || furthest > bits(1.0f), small = smallest < bits(limits.min_normal);
+  const bool special = largest > bits(limits.max_finite) || furthest > bits(1.0f),
+             small = smallest < bits(limits.min_normal);
   std::int32_t tiny = 0;
-  for (std::int64_t i = 0; small && limits.tiny > 0 && i < n; ++i) tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
+  for (std::int64_t i = 0; small && limits.tiny > 0 && i < n; ++i)
+    tiny |= (std::fabs(r[i]) < limits.tiny ? 1 : 0) & ((r[i] != 0.0f ? 1 : 0) | (x[i] != 0.0f ? 1 : 0));
   if (special || tiny != 0) return false;
   const std::int64_t exact = n - toward - away;  // of one size and not of one sign they would be two ulps apart
   std::int32_t zeros = 0, flushed = 0, loss = 0, became = 0, vanished = 0;
   for (std::int64_t i = 0; small && i < n; ++i) {
     const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
-    const std::int32_t x_zero = ax == 0.0f ? 1 : 0, r_zero = ar == 0.0f ? 1 : 0, r_normal = ar >= limits.min_normal ? 1 : 0;
+    const std::int32_t x_zero = ax == 0.0f ? 1 : 0, r_zero = ar == 0.0f ? 1 : 0,
+                       r_normal = ar >= limits.min_normal ? 1 : 0;
     zeros += r_zero, flushed += x_zero & (1 - r_zero), became += 1 - r_normal - r_zero;
     loss += (ax < limits.min_normal ? 1 : 0) & (1 - x_zero) & r_normal;
     vanished += (ar > limits.noise ? 1 : 0) & x_zero & (ar < limits.min_subnormal ? 1 : 0);
@@ -284,13 +309,15 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
   if (whole < n) {
     float rest_x[kLanes] = {}, rest_r[kLanes] = {};
     std::int32_t rest_units[kLanes] = {};
-    std::copy(x + whole, x + n, rest_x), std::copy(r + whole, r + n, rest_r), std::copy(units + whole, units + n, rest_units);
+    std::copy(x + whole, x + n, rest_x), std::copy(r + whole, r + n, rest_r),
+        std::copy(units + whole, units + n, rest_units);
     const SquareSums rest = sum(rest_x, rest_r, rest_units, kLanes);
     squares.error2 += rest.error2, squares.shadow2 += rest.shadow2, squares.units2 += rest.units2;
   }
   sums.error2 += squares.error2, sums.shadow2 += squares.shadow2;
   sums.above += above, sums.flushed += vanished;
-  stats.shadow_not_zero += n - zeros, stats.flushed += flushed, stats.subnormal_loss += loss, stats.became_subnormal += became;
+  stats.shadow_not_zero += n - zeros, stats.flushed += flushed, stats.subnormal_loss += loss,
+      stats.became_subnormal += became;
   const auto low = static_cast<std::uint64_t>(squares.units2);  // of 17 bits each: exact
   stats.error_sum += static_cast<std::int32_t>(errors);
   stats.square_sum_low += low;
@@ -308,32 +335,43 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
 #define AMPCHECK_WIDE "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
 #endif
 /// The same sums and loops at twice the width.
-__attribute__((target(AMPCHECK_WIDE))) SquareSums sum_squares_wide(const float* x, const float* r, const std::int32_t* units, std::int64_t n) {
+__attribute__((target(AMPCHECK_WIDE))) SquareSums sum_squares_wide(const float* x, const float* r,
+                                                                   const std::int32_t* units, std::int64_t n) {
   constexpr __mmask8 kAll = 0xff;  // of the forms without a mask gcc 12 says that they read what is not set
   __m512d error2[2] = {}, shadow2[2] = {}, units2[2] = {};
   for (std::int64_t i = 0; i < n; i += kLanes)
 #pragma GCC unroll 2
     for (int k = 0; k < 2; ++k) {
       const __m256 shadow = _mm256_loadu_ps(r + i + 8 * k);
-      const __m512d e = _mm512_maskz_cvtps_pd(kAll, _mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * k), shadow)), v = _mm512_maskz_cvtps_pd(kAll, shadow);
-      const __m512d u = _mm512_maskz_cvtepi32_pd(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(units + i + 8 * k)));
-      error2[k] = _mm512_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm512_fmadd_pd(v, v, shadow2[k]), units2[k] = _mm512_fmadd_pd(u, u, units2[k]);
+      const __m512d e = _mm512_maskz_cvtps_pd(kAll, _mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * k), shadow)),
+                    v = _mm512_maskz_cvtps_pd(kAll, shadow);
+      const __m512d u =
+          _mm512_maskz_cvtepi32_pd(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(units + i + 8 * k)));
+      error2[k] = _mm512_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm512_fmadd_pd(v, v, shadow2[k]),
+      units2[k] = _mm512_fmadd_pd(u, u, units2[k]);
     }
   double of_error[kLanes], of_shadow[kLanes], of_units[kLanes];
-  for (int k = 0; k < 2; ++k) _mm512_storeu_pd(of_error + 8 * k, error2[k]), _mm512_storeu_pd(of_shadow + 8 * k, shadow2[k]), _mm512_storeu_pd(of_units + 8 * k, units2[k]);
+  for (int k = 0; k < 2; ++k)
+    _mm512_storeu_pd(of_error + 8 * k, error2[k]), _mm512_storeu_pd(of_shadow + 8 * k, shadow2[k]),
+        _mm512_storeu_pd(of_units + 8 * k, units2[k]);
   return total(of_error, of_shadow, of_units);
 }
-__attribute__((target(AMPCHECK_WIDE))) bool add_close_wide(const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+__attribute__((target(AMPCHECK_WIDE))) bool add_close_wide(const float* x, const float* r, std::int64_t n,
+                                                           const FloatLimits& limits, ShadowStats& stats,
+                                                           ShadowSums& sums) {
   return add_close(x, r, n, limits, sum_squares_wide, stats, sums);
 }
 /// Highway's AVX3 has all of them.
 bool runs_wide() { return simd_target().starts_with("AVX3"); }
 #else
-bool add_close_wide(const float*, const float*, std::int64_t, const FloatLimits&, ShadowStats&, ShadowSums&) { return false; }
+bool add_close_wide(const float*, const float*, std::int64_t, const FloatLimits&, ShadowStats&, ShadowSums&) {
+  return false;
+}
 bool runs_wide() { return false; }
 #endif
 
-bool add_close_floats(bool wide, const float* x, const float* r, std::int64_t n, const FloatLimits& limits, ShadowStats& stats, ShadowSums& sums) {
+bool add_close_floats(bool wide, const float* x, const float* r, std::int64_t n, const FloatLimits& limits,
+                      ShadowStats& stats, ShadowSums& sums) {
   return wide ? add_close_wide(x, r, n, limits, stats, sums) : add_close(x, r, n, limits, sum_squares, stats, sums);
 }
 
@@ -348,18 +386,21 @@ void add_sums(const Block& b, std::int64_t n, double noise, double smallest, Sha
   }
 }
 
-ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t begin, std::int64_t end, double noise = 0, ShadowSums* sums = nullptr) {
+ShadowStats part(const TensorView& x, const TensorView& shadow, std::int64_t begin, std::int64_t end, double noise = 0,
+                 ShadowSums* sums = nullptr) {
   ShadowStats stats;
   ShadowSums unwanted;
   const Limits limits(format(x.dtype));
   const FloatLimits of_floats(format(x.dtype), noise);
-  const bool floats = shadow.dtype == Dtype::fp32 && (x.dtype == Dtype::fp16 || x.dtype == Dtype::bf16) && x.is_dense() && shadow.is_dense();
+  const bool floats = shadow.dtype == Dtype::fp32 && (x.dtype == Dtype::fp16 || x.dtype == Dtype::bf16) &&
+                      x.is_dense() && shadow.is_dense();
   Block block;
   alignas(64) float narrow[kFloatPart];
   const bool wide = runs_wide();
   const auto add_floats = [&](std::int64_t at, std::int64_t n) {
     load_block(x, at, n, narrow);
-    return add_close_floats(wide, narrow, shadow.as<const float>() + at, n, of_floats, stats, sums != nullptr ? *sums : unwanted);
+    return add_close_floats(wide, narrow, shadow.as<const float>() + at, n, of_floats, stats,
+                            sums != nullptr ? *sums : unwanted);
   };
   std::int64_t n = 0, far = begin;  // up to `far` floats are tried by small parts
   for (std::int64_t at = begin; at < end; at += n) {
@@ -417,9 +458,11 @@ double ShadowStats::bias() const {
 double ShadowStats::bias_z() const {
   const auto n = static_cast<double>(judged - beyond);
   if (n == 0.0 || error_sum == 0) return 0.0;
-  const double squares = (std::ldexp(static_cast<double>(square_sum_high), 64) + static_cast<double>(square_sum_low)) / (kUnits * kUnits);
+  const double squares =
+      (std::ldexp(static_cast<double>(square_sum_high), 64) + static_cast<double>(square_sum_low)) / (kUnits * kUnits);
   const double mean = bias(), variance = squares / n - mean * mean;
-  return variance <= 0.0 ? std::copysign(std::numeric_limits<double>::infinity(), mean) : mean / std::sqrt(variance / n);
+  return variance <= 0.0 ? std::copysign(std::numeric_limits<double>::infinity(), mean)
+                         : mean / std::sqrt(variance / n);
 }
 
 namespace {
@@ -448,7 +491,8 @@ ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow, double n
   ShadowStats all;
   for (const auto& [stats, own] : of) {
     all.merge(stats);
-    sums.error2 += own.error2, sums.shadow2 += own.shadow2, sums.above += own.above, sums.flushed += own.flushed, sums.overflowed += own.overflowed;
+    sums.error2 += own.error2, sums.shadow2 += own.shadow2, sums.above += own.above, sums.flushed += own.flushed,
+        sums.overflowed += own.overflowed;
   }
   return all;
 }

@@ -16,10 +16,11 @@ enum class ShardedRule : std::uint8_t {
   torch    ///< FSDP's: the plain sum (2 with two bad ranks), and no question on the implicit path of a fused optimizer
 };
 
-/// A scaler for parameters sharded over ranks (FSDP's ShardedGradScaler). Differs from GradScaler: a scaled output keeps its dtype, fp16
-/// gradients are unscaled, a rank without gradients takes part. One per rank; ranks run at once.
-/// Rule torch also has torch's growth without finite guard (CPU) and its faults: with an explicit unscale_ two bad ranks give 2,
-/// at which torch's fused kernels do not skip; without one a fused optimizer's ranks disagree. Rule agreed has neither.
+/// A scaler for parameters sharded over ranks (FSDP's ShardedGradScaler). Differs from GradScaler: a scaled output
+/// keeps its dtype, fp16 gradients are unscaled, a rank without gradients takes part. One per rank; ranks run at once.
+/// Rule torch also has torch's growth without finite guard (CPU) and its faults: with an explicit unscale_ two bad
+/// ranks give 2, at which torch's fused kernels do not skip; without one a fused optimizer's ranks disagree. Rule
+/// agreed has neither.
 class ShardedGradScaler : public GradScaler {
  public:
   ShardedGradScaler(const GradScalerOptions& options, AllReduceSum all_reduce, ShardedRule rule = ShardedRule::agreed)

@@ -42,7 +42,8 @@ std::uint64_t Extreme(D d, hn::Vec<D> values, bool largest) {
 template <class T>
 auto ScanTop(const T* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) {
   const hn::ScalableTag<T> d;
-  const auto mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)), top = hn::Set(d, static_cast<T>(limits.top)), max_code = hn::Set(d, static_cast<T>(limits.max_code));
+  const auto mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)), top = hn::Set(d, static_cast<T>(limits.top)),
+             max_code = hn::Set(d, static_cast<T>(limits.max_code));
   auto finite = hn::Zero(d), nans = finite, at_max = finite;
   for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {
     const auto magnitude = hn::And(hn::LoadU(d, x + i), mask);
@@ -61,7 +62,8 @@ std::int64_t Scan(const T* x, std::int64_t n, const ScanLimits& limits, CodeScan
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const V mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)), max_code = hn::Set(d, static_cast<T>(limits.max_code)), zero = hn::Zero(d);
+  const V mask = hn::Set(d, static_cast<T>(limits.magnitude_mask)),
+          max_code = hn::Set(d, static_cast<T>(limits.max_code)), zero = hn::Zero(d);
   V largest = zero, finite = zero, smallest = mask;
   std::int64_t done = 0;
   while (done + lanes <= n) {
@@ -79,8 +81,10 @@ std::int64_t Scan(const T* x, std::int64_t n, const ScanLimits& limits, CodeScan
     scan.zeros += Total(d, zeros);
     scan.negatives += Total(d, negatives);
     largest = hn::Max(largest, most);
-    if (hn::AllTrue(d, hn::Lt(most, max_code))) finite = hn::Max(finite, most);
-    else finite = hn::Max(finite, ScanTop(x + begin, done - begin, limits, scan));
+    if (hn::AllTrue(d, hn::Lt(most, max_code)))
+      finite = hn::Max(finite, most);
+    else
+      finite = hn::Max(finite, ScanTop(x + begin, done - begin, limits, scan));
     if (end == n) break;
   }
   scan.largest = std::max(scan.largest, Extreme(d, largest, true));
@@ -100,12 +104,13 @@ ByteVec CarrySave(ByteVec& plane, ByteVec a, ByteVec b) {
   return carries;
 }
 
-/// counts[b] = how many bytes have bit b of what `bit` gives, at 0, 1, ..., `vectors` - 1: by carry-save adders (Harley and Seal), of which plane p
-/// holds the bits of weight 2^p. 16 vectors at a time, fewer than 512 of them.
+/// counts[b] = how many bytes have bit b of what `bit` gives, at 0, 1, ..., `vectors` - 1: by carry-save adders (Harley
+/// and Seal), of which plane p holds the bits of weight 2^p. 16 vectors at a time, fewer than 512 of them.
 template <class BitAt>
 void CountBits(std::int64_t vectors, const BitAt& bit, std::int64_t* counts) {
   const Bytes d;
-  ByteVec one = hn::Zero(d), two = one, four = one, eight = one, p16 = one, p32 = one, p64 = one, p128 = one, p256 = one;
+  ByteVec one = hn::Zero(d), two = one, four = one, eight = one, p16 = one, p32 = one, p64 = one, p128 = one,
+          p256 = one;
   const auto ripple = [](ByteVec& plane, ByteVec& more) {
     const ByteVec carries = hn::And(plane, more);
     plane = hn::Xor(plane, more), more = carries;
@@ -125,21 +130,28 @@ void CountBits(std::int64_t vectors, const BitAt& bit, std::int64_t* counts) {
   }
   for (int b = 0; b < 8; ++b) {
     const ByteVec mask = hn::Set(d, static_cast<std::uint8_t>(1 << b));
-    const auto of = [&](ByteVec plane, int weight) { return static_cast<std::int64_t>(hn::CountTrue(d, hn::TestBit(plane, mask))) << weight; };
+    const auto of = [&](ByteVec plane, int weight) {
+      return static_cast<std::int64_t>(hn::CountTrue(d, hn::TestBit(plane, mask))) << weight;
+    };
     counts[b] = of(one, 0) + of(two, 1) + of(four, 2) + of(eight, 3) + of(p16, 4) + of(p32, 5) + of(p64, 6);
     if (vectors >= 128) counts[b] += of(p128, 7) + of(p256, 8);
   }
 }
 
 void CountSixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts) {
-  static_assert(kCountedBytes % (16 * hn::MaxLanes(Bytes())) == 0 && kScanBlock / 16 < 512, "whole rounds, and no carry is lost");
-  alignas(16) static constexpr std::uint8_t kLow[16] = {1, 2, 4, 8, 16, 32, 64, 128}, kHigh[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128};
+  static_assert(kCountedBytes % (16 * hn::MaxLanes(Bytes())) == 0 && kScanBlock / 16 < 512,
+                "whole rounds, and no carry is lost");
+  alignas(16) static constexpr std::uint8_t kLow[16] = {1, 2, 4, 8, 16, 32, 64, 128},
+                                            kHigh[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128};
   const Bytes d;
-  const ByteVec base = hn::Set(d, static_cast<std::uint8_t>(first)), beyond = hn::Set(d, std::uint8_t{0x70});  // 16 or more gets its top bit, which looks up 0
+  const ByteVec base = hn::Set(d, static_cast<std::uint8_t>(first)),
+                beyond = hn::Set(d, std::uint8_t{0x70});  // 16 or more gets its top bit, which looks up 0
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (int half = 0; half < 2; ++half) {
     const ByteVec table = hn::LoadDup128(d, half == 0 ? kLow : kHigh);
-    const auto bit = [&](std::int64_t i) { return hn::TableLookupBytesOr0(table, hn::SaturatedAdd(hn::Sub(hn::LoadU(d, bytes + i * lanes), base), beyond)); };
+    const auto bit = [&](std::int64_t i) {
+      return hn::TableLookupBytesOr0(table, hn::SaturatedAdd(hn::Sub(hn::LoadU(d, bytes + i * lanes), base), beyond));
+    };
     CountBits(n / lanes, bit, counts + 8 * half);
   }
 }
@@ -150,7 +162,8 @@ struct Shifted {
   hn::Vec<Words> first, second;
 };
 
-/// `at(i)`: two vectors of codes, shifted so that the fields of the first are in the low byte, of the second in the one above.
+/// `at(i)`: two vectors of codes, shifted so that the fields of the first are in the low byte, of the second in the one
+/// above.
 template <class At>
 void PairFields(std::int64_t pairs, const At& at, std::uint32_t* indices) {
   static_assert(kPairRow == (1 << 8) + (1 << 4) && kPairedCodes % (2 * hn::MaxLanes(Words())) == 0);
@@ -164,21 +177,32 @@ void PairFields(std::int64_t pairs, const At& at, std::uint32_t* indices) {
 }
 
 void Pair16(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices) {
-  PairFields(n / 2, [&](std::int64_t i) {
-    const auto two = hn::BitCast(Words(), hn::LoadU(hn::ScalableTag<std::uint16_t>(), x + 2 * i));
-    return Shifted{hn::ShiftRight<7>(two), hn::ShiftRight<15>(two)};
-  }, indices);
+  PairFields(
+      n / 2,
+      [&](std::int64_t i) {
+        const auto two = hn::BitCast(Words(), hn::LoadU(hn::ScalableTag<std::uint16_t>(), x + 2 * i));
+        return Shifted{hn::ShiftRight<7>(two), hn::ShiftRight<15>(two)};
+      },
+      indices);
 }
 
 void Pair32(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Words()));
-  PairFields(n / 2, [&](std::int64_t i) {
-    return Shifted{hn::ShiftRight<23>(hn::LoadU(Words(), x + 2 * i)), hn::ShiftRight<15>(hn::LoadU(Words(), x + 2 * i + lanes))};
-  }, indices);
+  PairFields(
+      n / 2,
+      [&](std::int64_t i) {
+        return Shifted{hn::ShiftRight<23>(hn::LoadU(Words(), x + 2 * i)),
+                       hn::ShiftRight<15>(hn::LoadU(Words(), x + 2 * i + lanes))};
+      },
+      indices);
 }
 
-std::int64_t Scan16(const std::int16_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) { return Scan(x, n, limits, scan); }
-std::int64_t Scan32(const std::int32_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) { return Scan(x, n, limits, scan); }
+std::int64_t Scan16(const std::int16_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) {
+  return Scan(x, n, limits, scan);
+}
+std::int64_t Scan32(const std::int32_t* x, std::int64_t n, const ScanLimits& limits, CodeScan& scan) {
+  return Scan(x, n, limits, scan);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -237,8 +261,12 @@ void scan_codes(const std::uint64_t* x, std::int64_t n, const ScanLimits& limits
 void count_sixteen(const std::uint8_t* bytes, std::int64_t n, int first, std::int64_t* counts) {
   HWY_DYNAMIC_DISPATCH(stats_detail::CountSixteen)(bytes, n, first, counts);
 }
-void pair_fields(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices) { HWY_DYNAMIC_DISPATCH(stats_detail::Pair16)(x, n, indices); }
-void pair_fields(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices) { HWY_DYNAMIC_DISPATCH(stats_detail::Pair32)(x, n, indices); }
+void pair_fields(const std::uint16_t* x, std::int64_t n, std::uint32_t* indices) {
+  HWY_DYNAMIC_DISPATCH(stats_detail::Pair16)(x, n, indices);
+}
+void pair_fields(const std::uint32_t* x, std::int64_t n, std::uint32_t* indices) {
+  HWY_DYNAMIC_DISPATCH(stats_detail::Pair32)(x, n, indices);
+}
 
 }  // namespace ampcheck
 #endif  // HWY_ONCE

@@ -35,9 +35,11 @@ void finish(const CodeScan& scan, std::int64_t n, const FloatFormat& format, Ten
 }
 
 template <class Code>
-void count_infinities(const TensorView& view, std::int64_t begin, std::int64_t end, const FloatFormat& format, TensorStats& stats) {
+void count_infinities(const TensorView& view, std::int64_t begin, std::int64_t end, const FloatFormat& format,
+                      TensorStats& stats) {
   if (!format.has_infinity() || stats.exponents.back() == stats.nans) return;
-  const auto positive = static_cast<Code>(format.infinity_code()), negative = static_cast<Code>(positive | format.sign_code());
+  const auto positive = static_cast<Code>(format.infinity_code()),
+             negative = static_cast<Code>(positive | format.sign_code());
   each_block<Code>(view, begin, end, [&](const Code* x, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) {
       stats.positive_infinities += x[i] == positive;
@@ -51,7 +53,8 @@ TensorStats part_of(const TensorView& view, std::int64_t begin, std::int64_t end
   const FloatFormat& format = ampcheck::format(view.dtype);
   TensorStats stats(view.dtype);
   CodeScan scan;
-  const ScanLimits limits{format.magnitude_mask(), format.has_infinity() ? format.infinity_code() : format.max_code(), format.max_code()};
+  const ScanLimits limits{format.magnitude_mask(), format.has_infinity() ? format.infinity_code() : format.max_code(),
+                          format.max_code()};
   each_block<Code>(view, begin, end, [&](const Code* x, std::int64_t n) {
     scan_codes(x, n, limits, scan);
     histogram.add(x, n);
@@ -67,7 +70,8 @@ TensorStats part_with(const TensorView& view, std::int64_t begin, std::int64_t e
   using Fields = FieldHistogram<Code, kFraction, kExponent>;
   if constexpr (kExponent == 8) {
     constexpr int kMany = 24;
-    if (end - begin >= PairHistogram<Code>::kWorthIt && view.is_dense() && Fields::values(view.as<const Code>() + begin, kScanBlock) > kMany) {
+    if (end - begin >= PairHistogram<Code>::kWorthIt && view.is_dense() &&
+        Fields::values(view.as<const Code>() + begin, kScanBlock) > kMany) {
       PairHistogram<Code> pairs;
       return part_of<Code>(view, begin, end, pairs);
     }
@@ -79,7 +83,8 @@ TensorStats part_with(const TensorView& view, std::int64_t begin, std::int64_t e
 template <class Code>
 TensorStats plain_part(const TensorView& view, std::int64_t begin, std::int64_t end) {
   const FloatFormat& format = ampcheck::format(view.dtype);
-  PlainHistogram<Code> plain(format.fraction_bits(), format.exponent_bits, format.has_infinity() ? std::numeric_limits<std::uint64_t>::max() : format.max_code());
+  PlainHistogram<Code> plain(format.fraction_bits(), format.exponent_bits,
+                             format.has_infinity() ? std::numeric_limits<std::uint64_t>::max() : format.max_code());
   return part_of<Code>(view, begin, end, plain);
 }
 
@@ -105,7 +110,8 @@ int largest_shift(double magnitude, double limit) {
 }  // namespace
 
 TensorStats::TensorStats(Dtype stored) : dtype(stored) {
-  if (!is_float(stored)) throw Error(std::string("[tensor_stats] dtype, got ") + name(stored) + ", want a floating one");
+  if (!is_float(stored))
+    throw Error(std::string("[tensor_stats] dtype, got ") + name(stored) + ", want a floating one");
   exponents.resize(std::size_t{1} << format(stored).exponent_bits);
 }
 
@@ -175,7 +181,8 @@ std::int64_t TensorStats::flushed_at(const FloatFormat& target, int s) const {
 std::int64_t TensorStats::overflowed_at(const FloatFormat& target, int s) const {
   const FloatFormat& f = format(dtype);
   std::int64_t overflowed = 0;
-  for (int e = std::max(target.max_exponent() + 1 - s, f.min_exponent()); e <= f.max_exponent(); ++e) overflowed += with_exponent(e);
+  for (int e = std::max(target.max_exponent() + 1 - s, f.min_exponent()); e <= f.max_exponent(); ++e)
+    overflowed += with_exponent(e);
   return overflowed;
 }
 
@@ -191,7 +198,8 @@ void count_subnormals(const std::uint16_t* codes, std::int64_t n, std::vector<st
     std::uint16_t any = 0;
     for (std::int64_t i = at; i < end; ++i) any |= is_subnormal(codes[i]) ? std::uint16_t{1} : std::uint16_t{0};
     for (std::int64_t i = at; any != 0 && i < end; ++i)
-      if (is_subnormal(codes[i])) ++exponents[static_cast<std::size_t>(kLeast + std::bit_width(static_cast<unsigned>(codes[i] & 0x7fff)) - 1)];
+      if (is_subnormal(codes[i]))
+        ++exponents[static_cast<std::size_t>(kLeast + std::bit_width(static_cast<unsigned>(codes[i] & 0x7fff)) - 1)];
   }
 }
 
@@ -200,7 +208,9 @@ void count_subnormals(const std::uint16_t* codes, std::int64_t n, std::vector<st
 std::optional<TensorStats> widened_stats(const TensorStats& stats, const TensorView& source) {
   constexpr std::int64_t kRare = 1000;
   const bool fp16 = stats.dtype == Dtype::fp16;
-  if ((!fp16 && stats.dtype != Dtype::bf16) || source.dtype != stats.dtype || source.count() != stats.count || !source.is_dense()) return std::nullopt;
+  if ((!fp16 && stats.dtype != Dtype::bf16) || source.dtype != stats.dtype || source.count() != stats.count ||
+      !source.is_dense())
+    return std::nullopt;
   if (stats.nans > 0 || (fp16 && stats.subnormals * kRare > stats.count)) return std::nullopt;
   const FloatFormat& f = format(stats.dtype);
   TensorStats out(Dtype::fp32);
@@ -212,7 +222,8 @@ std::optional<TensorStats> widened_stats(const TensorStats& stats, const TensorV
   if (fp16) {
     const auto shift = static_cast<std::size_t>(kFp32.bias - f.bias);
     out.exponents.front() = stats.zeros, out.exponents.back() = stats.exponents.back();
-    for (std::size_t field = 1; field + 1 < stats.exponents.size(); ++field) out.exponents[field + shift] = stats.exponents[field];
+    for (std::size_t field = 1; field + 1 < stats.exponents.size(); ++field)
+      out.exponents[field + shift] = stats.exponents[field];
     if (stats.subnormals > 0) count_subnormals(source.as<const std::uint16_t>(), stats.count, out.exponents);
   } else {
     out.exponents = stats.exponents, out.subnormals = stats.subnormals;

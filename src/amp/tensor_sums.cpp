@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact sums: per sign and exponent field, how many elements and the sum of their fractions, in integers; then one long addition.
+// Exact sums: per sign and exponent field, how many elements and the sum of their fractions, in integers; then one long
+// addition.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,8 +27,8 @@ struct Bin {
 };
 using Bins = std::vector<Bin>;  // 2^exponent_bits of positive, then of negative sign
 
-/// 16 and 32 bits: count and fractions share one 64-bit counter, so that an element costs one addition in memory; several tables, so
-/// that equal neighbours do not wait for one another.
+/// 16 and 32 bits: count and fractions share one 64-bit counter, so that an element costs one addition in memory;
+/// several tables, so that equal neighbours do not wait for one another.
 template <class Code, int kFraction>
 class PackedCounters {
  public:
@@ -38,7 +39,9 @@ class PackedCounters {
     }
     added_ += n;
   }
-  bool full() const { return added_ + kScanBlock > std::int64_t{1} << 20; }  // fractions of 23 bits, 2^20 of them, stay below kOne
+  bool full() const {
+    return added_ + kScanBlock > std::int64_t{1} << 20;
+  }  // fractions of 23 bits, 2^20 of them, stay below kOne
   void flush(Bins& bins) {
     for (auto& table : tables_)
       for (std::size_t bin = 0; bin < table.size(); ++bin) {
@@ -103,7 +106,8 @@ class LongSum {
     auto digit = static_cast<std::size_t>(shift / 32);
     // The low part may not lose bits by the shift inside a digit: feed 64 bits at a time.
     for (int part = 0; part < 2; ++part, digit += 2) {
-      const unsigned __int128 piece = static_cast<unsigned __int128>(static_cast<std::uint64_t>(value >> (64 * part))) << (shift % 32);
+      const unsigned __int128 piece = static_cast<unsigned __int128>(static_cast<std::uint64_t>(value >> (64 * part)))
+                                      << (shift % 32);
       for (std::size_t k = 0; k < 3; ++k) {
         const auto word = static_cast<std::int64_t>(static_cast<std::uint32_t>(piece >> (32 * k)));
         if (word != 0) digits_[digit + k] += negative ? -word : word;
@@ -176,7 +180,8 @@ double exact_sum(const Bins& bins, const FloatFormat& format, bool magnitudes) {
 double TensorSums::cancellation_bits() const { return abs_sum == 0.0 ? 0.0 : std::log2(abs_sum / std::fabs(sum)); }
 
 TensorSums tensor_sums(const TensorView& view) {
-  if (!is_float(view.dtype)) throw Error(std::string("[tensor_sums] dtype, got ") + name(view.dtype) + ", want a floating one");
+  if (!is_float(view.dtype))
+    throw Error(std::string("[tensor_sums] dtype, got ") + name(view.dtype) + ", want a floating one");
   const FloatFormat& f = format(view.dtype);
   Bins all(std::size_t{2} << f.exponent_bits);
   std::mutex mutex;

@@ -36,8 +36,7 @@ const char* torch_name(Dtype dtype) {
 /// Adding one to an all-ones exponent carries into the sign bit: one addition and one or per element, which vectorise.
 bool any_not_finite(const float* values, std::int64_t n) {
   std::uint32_t carry = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    carry |= (std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu) + 0x00800000u;
+  for (std::int64_t i = 0; i < n; ++i) carry |= (std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu) + 0x00800000u;
   return (carry >> 31) != 0;
 }
 bool any_not_finite(const double* values, std::int64_t n) {
@@ -107,13 +106,15 @@ bool overlaps(const TensorView& view) {
 void check_and_unscale(std::span<const TensorView> grads, float inv_scale, float& found_inf) {
   for (const TensorView& grad : grads) {
     if (!is_computed(grad.dtype))
-      throw AmpError("NotImplementedError", std::string("\"_amp_foreach_non_finite_check_and_unscale_cpu\" not implemented for '") +
-                                                torch_name(grad.dtype) + "'");
+      throw AmpError("NotImplementedError",
+                     std::string("\"_amp_foreach_non_finite_check_and_unscale_cpu\" not implemented for '") +
+                         torch_name(grad.dtype) + "'");
     if (overlaps(grad))
       throw AmpError("RuntimeError",
                      "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                      "location. Please clone() the tensor before performing the operation.");
-    if (grad.dtype == Dtype::fp64 ? unscale<double>(grad, inv_scale) : unscale<float>(grad, inv_scale)) found_inf = 1.0f;
+    if (grad.dtype == Dtype::fp64 ? unscale<double>(grad, inv_scale) : unscale<float>(grad, inv_scale))
+      found_inf = 1.0f;
   }
 }
 

@@ -17,7 +17,8 @@ namespace ampcheck::bench {
 namespace {
 
 /// On `target`: what a narrower machine would print, Eigen and our kernels having one instruction set in either case.
-void check_against_plain(benchmark::State& state, const std::string& op_name, std::string_view target, double goal, void (*plain)(PlainOp&)) {
+void check_against_plain(benchmark::State& state, const std::string& op_name, std::string_view target, double goal,
+                         void (*plain)(PlainOp&)) {
   const checks::OpDef& op = *checks::find_op(op_name);
   const OpCall call = parse_call(op_name + "(x=bf16[64,1024],cotangent=full)", op.signature);
   const checks::RunOptions options;
@@ -27,12 +28,13 @@ void check_against_plain(benchmark::State& state, const std::string& op_name, st
       state, 10, [&] { plain(tensors), benchmark::DoNotOptimize(tensors.dx.data()), benchmark::ClobberMemory(); },
       [&] {
         const CaseResult result = checks::run_case(op, call, options);
-        if (result.verdict != Verdict::rounding) throw Error("[bench] verdict of " + result.name + ", got " + result.code + ", want none");
+        if (result.verdict != Verdict::rounding)
+          throw Error("[bench] verdict of " + result.name + ", got " + result.code + ", want none");
       });
   set_simd_target("");
   state.counters["ratio"] = best.subject / best.baseline;
-  record_figure(fmt::format("check of {} [64,1024] bf16, six probes / plain forward + backward, {}", op_name, target), Goal::at_most, goal,
-                best.subject / best.baseline, "x");
+  record_figure(fmt::format("check of {} [64,1024] bf16, six probes / plain forward + backward, {}", op_name, target),
+                Goal::at_most, goal, best.subject / best.baseline, "x");
 }
 
 /// Our side of tools/bench_peers: the same op and shape that torch checks there, judging every element.
@@ -51,7 +53,8 @@ void check_alone(benchmark::State& state, const std::string& case_name) {
 const bool registered = [] {
   const auto add = [](const char* op, double goal, void (*plain)(PlainOp&)) {
     for (const std::string_view target : simd_targets())
-      add_figure(fmt::format("check/{}/{}", op, target), 60, [=](benchmark::State& state) { check_against_plain(state, op, target, goal, plain); });
+      add_figure(fmt::format("check/{}/{}", op, target), 60,
+                 [=](benchmark::State& state) { check_against_plain(state, op, target, goal, plain); });
   };
   add("softmax", 40, plain_softmax);
   add("gelu", 40, plain_gelu);
@@ -60,7 +63,8 @@ const bool registered = [] {
   for (const char* shape : {"64,1024", "32,128"}) {
     std::string name = std::string("peers/softmax/") + shape;
     name[name.find(',')] = 'x';
-    add_figure(name, 20, [=](benchmark::State& state) { check_alone(state, std::string("softmax(x=fp32[") + shape + "])"); });
+    add_figure(name, 20,
+               [=](benchmark::State& state) { check_alone(state, std::string("softmax(x=fp32[") + shape + "])"); });
   }
   return true;
 }();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain side of the comparison: forward + backward of an op in double, once, with nothing recomputed and every buffer
-// allocated beforehand.
+// The plain side of the comparison: forward + backward of an op in double, once, with nothing recomputed and every
+// buffer allocated beforehand.
 #pragma once
 
 #include <Eigen/Core>
@@ -15,8 +15,16 @@ using Row = Eigen::Array<double, 1, Eigen::Dynamic>;
 
 struct PlainOp {
   explicit PlainOp(Eigen::Index rows, Eigen::Index columns)
-      : x(Matrix::Random(rows, columns) * 3), g(Matrix::Random(rows, columns)), y(rows, columns), dx(rows, columns),
-        kept(rows, columns), scale(rows), weight(Row::Random(columns)), bias(Row::Random(columns)), dweight(columns), dbias(columns) {}
+      : x(Matrix::Random(rows, columns) * 3),
+        g(Matrix::Random(rows, columns)),
+        y(rows, columns),
+        dx(rows, columns),
+        kept(rows, columns),
+        scale(rows),
+        weight(Row::Random(columns)),
+        bias(Row::Random(columns)),
+        dweight(columns),
+        dbias(columns) {}
   Matrix x, g, y, dx, kept;
   Eigen::ArrayXd scale;
   Row weight, bias, dweight, dbias;
@@ -43,7 +51,8 @@ inline void plain_gelu(PlainOp& t) {
     t.y.row(i) = t.x.row(i) * t.kept.row(i);
   }
   for (Eigen::Index i = 0; i < t.x.rows(); ++i)
-    t.dx.row(i) = t.g.row(i) * (t.kept.row(i) + t.x.row(i) * ((-0.5 * t.x.row(i).square()).exp() * (0.5 * M_SQRT1_2 * M_2_SQRTPI)));
+    t.dx.row(i) = t.g.row(i) *
+                  (t.kept.row(i) + t.x.row(i) * ((-0.5 * t.x.row(i).square()).exp() * (0.5 * M_SQRT1_2 * M_2_SQRTPI)));
 }
 
 inline void plain_layer_norm(PlainOp& t) {

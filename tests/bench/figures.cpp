@@ -60,7 +60,8 @@ bool print_figures() {
     char goal[64], measured[64];
     std::snprintf(goal, sizeof goal, "%s %.4g %s", f.goal == Goal::at_most ? "<=" : ">=", f.wanted, f.unit.c_str());
     std::snprintf(measured, sizeof measured, "%.3g %s", f.measured, f.unit.c_str());
-    std::printf("%-*s | %-14s | %-14s | %s\n", static_cast<int>(width), f.name.c_str(), goal, measured, f.met() ? "met" : "NOT MET");
+    std::printf("%-*s | %-14s | %-14s | %s\n", static_cast<int>(width), f.name.c_str(), goal, measured,
+                f.met() ? "met" : "NOT MET");
   }
   return all;
 }
@@ -91,7 +92,10 @@ Pair interleaved(benchmark::State& state, int per_turn, const Work& baseline, co
 }
 
 void add_figure(const std::string& name, int repetitions, std::function<void(benchmark::State&)> body) {
-  benchmark::RegisterBenchmark(name.c_str(), std::move(body))->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(repetitions);
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body))
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(repetitions);
 }
 
 }  // namespace ampcheck::bench

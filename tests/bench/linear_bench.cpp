@@ -27,11 +27,13 @@ void kernel_against_eigen(benchmark::State& state, Dtype dtype) {
   kernels::KernelCall call;
   call.attributes = &attributes;
   call.tensors = {{"x", kx.view()}, {"weight", kw.view()}, {"y", ky.view()}};
-  const Pair best = interleaved(state, 1, [&] { y.noalias() = x * w.transpose(), benchmark::ClobberMemory(); },
-                                [&] { op.kernel.forward(call), benchmark::ClobberMemory(); });
+  const Pair best = interleaved(
+      state, 1, [&] { y.noalias() = x * w.transpose(), benchmark::ClobberMemory(); },
+      [&] { op.kernel.forward(call), benchmark::ClobberMemory(); });
   const double speed = best.baseline / best.subject;
   state.counters["ratio"] = speed;
-  record_figure(std::string("speed of linear ") + name(dtype) + " 1024^3 / Eigen float product", Goal::at_least, 0.8, speed, "x");
+  record_figure(std::string("speed of linear ") + name(dtype) + " 1024^3 / Eigen float product", Goal::at_least, 0.8,
+                speed, "x");
 }
 
 void reference_against_eigen(benchmark::State& state) {
@@ -42,9 +44,11 @@ void reference_against_eigen(benchmark::State& state) {
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) inputs[spec.name] = checks::input_values(op.signature, call, spec);
   cotangents["dy"] = checks::cotangent_values(call, "y", Shape{batch, n}, Dtype::bf16, 1);
-  const Eigen::Map<const DoubleMatrix> x(inputs["x"].data(), batch, n), w(inputs["weight"].data(), n, n), dy(cotangents["dy"].data(), batch, n);
+  const Eigen::Map<const DoubleMatrix> x(inputs["x"].data(), batch, n), w(inputs["weight"].data(), n, n),
+      dy(cotangents["dy"].data(), batch, n);
   DoubleMatrix y(batch, n), dx(batch, n), dw(n, n);
-  const reference::Recording recording = reference::record(op.signature, op.forms.front(), call.attributes, checks::case_inputs(op.signature, call, inputs));
+  const reference::Recording recording = reference::record(op.signature, op.forms.front(), call.attributes,
+                                                           checks::case_inputs(op.signature, call, inputs));
   std::vector<reference::Expr> targets = recording.output_nodes();
   for (const reference::Expr& node : recording.gradient_nodes()) targets.push_back(node);
   const Pair best = interleaved(
@@ -64,12 +68,14 @@ void reference_against_eigen(benchmark::State& state) {
       });
   const double ratio = best.subject / best.baseline;
   state.counters["ratio"] = ratio;
-  record_figure("reference of linear 4096x4096, batch 128, with radii / Eigen's three products", Goal::at_most, 4, ratio, "x");
+  record_figure("reference of linear 4096x4096, batch 128, with radii / Eigen's three products", Goal::at_most, 4,
+                ratio, "x");
 }
 
 const bool registered = [] {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
-    add_figure(std::string("linear/kernel/") + name(dtype), 7, [dtype](benchmark::State& state) { kernel_against_eigen(state, dtype); });
+    add_figure(std::string("linear/kernel/") + name(dtype), 7,
+               [dtype](benchmark::State& state) { kernel_against_eigen(state, dtype); });
   add_figure("linear/reference", 2, reference_against_eigen);
   return true;
 }();

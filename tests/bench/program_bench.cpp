@@ -29,7 +29,8 @@ struct Process {
   int exit_code = -1;
 };
 
-/// Peak of a running process so far. Not rusage's: that one keeps the peak from before exec, which is this program's own.
+/// Peak of a running process so far. Not rusage's: that one keeps the peak from before exec, which is this program's
+/// own.
 double peak_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(file, line);)
@@ -60,10 +61,14 @@ Process run_program(const std::vector<std::string>& arguments) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const auto time = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto time = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   out.cpu_seconds = time(usage.ru_utime) + time(usage.ru_stime);
   out.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (out.exit_code != 0) throw Error("[bench] exit code of ampcheck " + arguments.front() + ", got " + std::to_string(out.exit_code) + ", want 0");
+  if (out.exit_code != 0)
+    throw Error("[bench] exit code of ampcheck " + arguments.front() + ", got " + std::to_string(out.exit_code) +
+                ", want 0");
   return out;
 }
 
@@ -88,21 +93,27 @@ void list_ops(benchmark::State& state) {
   record_figure("ampcheck list", Goal::at_most, 50, best * 1e3, "ms");
 }
 
-/// What a case spends outside its own check: the time between its two lines of the journal, less the seconds that it reports. The
-/// middle one of all cases, in microseconds.
+/// What a case spends outside its own check: the time between its two lines of the journal, less the seconds that it
+/// reports. The middle one of all cases, in microseconds.
 double overhead_of_cases(const std::string& isolation) {
-  const std::string journal = (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + ".journal")).string();
-  run_program({"check", AMPCHECK_PLUGIN, "prints", "--regimes", "quick", "--shapes", "N=2,D=3", "--seeds", "100", "-j", "1", "--isolation", isolation, "--journal", journal});
+  const std::string journal =
+      (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + ".journal")).string();
+  run_program({"check", AMPCHECK_PLUGIN, "prints", "--regimes", "quick", "--shapes", "N=2,D=3", "--seeds", "100", "-j",
+               "1", "--isolation", isolation, "--journal", journal});
   std::ifstream file(journal);
-  const auto number = [](const std::string& line, const std::string& key) { return std::stod(line.substr(line.find("\"" + key + "\":") + key.size() + 3)); };
+  const auto number = [](const std::string& line, const std::string& key) {
+    return std::stod(line.substr(line.find("\"" + key + "\":") + key.size() + 3));
+  };
   std::vector<double> out;
   double started = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.find("\"event\":\"start\"") != std::string::npos) started = number(line, "time");
-    if (line.find("\"event\":\"done\"") != std::string::npos) out.push_back(1e6 * (number(line, "time") - started - number(line, "seconds")));
+    if (line.find("\"event\":\"done\"") != std::string::npos)
+      out.push_back(1e6 * (number(line, "time") - started - number(line, "seconds")));
   }
   std::remove(journal.c_str());
-  if (out.size() < 100) throw Error("[bench] cases in the journal, got " + std::to_string(out.size()) + ", want 100 or more");
+  if (out.size() < 100)
+    throw Error("[bench] cases in the journal, got " + std::to_string(out.size()) + ", want 100 or more");
   std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(out.size() / 2), out.end());
   return out[out.size() / 2];
 }
@@ -128,10 +139,13 @@ double tensor_bytes(const checks::OpDef& op, const OpCall& call) {
     }
   checks::NamedValues inputs;
   for (const TensorSpec& spec : op.signature.inputs)
-    if (call.has(spec)) inputs[spec.name] = std::vector<double>(is_float(call.dtype(spec)) ? 0 : static_cast<std::size_t>(call.shape(spec).count()));
+    if (call.has(spec))
+      inputs[spec.name] =
+          std::vector<double>(is_float(call.dtype(spec)) ? 0 : static_cast<std::size_t>(call.shape(spec).count()));
   checks::CaseReference reference(op, call, inputs);
   for (const OutputSpec& spec : op.signature.outputs)
-    total += 2 * static_cast<double>(reference.recording().output(spec.name).shape().count() * bytes(dtype_of(spec.type, call.storage)));
+    total += 2 * static_cast<double>(reference.recording().output(spec.name).shape().count() *
+                                     bytes(dtype_of(spec.type, call.storage)));
   return total;
 }
 
@@ -146,8 +160,8 @@ void memory_of(benchmark::State& state, const std::string& case_name, bool row_w
   }
   const double times = row_wise ? (peak - 0x1p26) / tensors : peak / tensors;
   state.counters["peak_MiB"] = peak / 0x1p20;
-  record_figure("memory of the check of " + case_name + (row_wise ? ", less 64 MiB" : "") + " / tensors", Goal::at_most, row_wise ? 12 : 40,
-                std::max(0.0, times), "x");
+  record_figure("memory of the check of " + case_name + (row_wise ? ", less 64 MiB" : "") + " / tensors", Goal::at_most,
+                row_wise ? 12 : 40, std::max(0.0, times), "x");
 }
 
 /// The tools/test that made this build, if it began with nothing.
@@ -155,8 +169,10 @@ void cold_test(benchmark::State& state) {
   double seconds = 0;
   std::ifstream(AMPCHECK_BINARY_DIR "/results/cold_test_seconds") >> seconds;
   for (auto _ : state) state.SetIterationTime(seconds);
-  if (seconds > 0) record_figure("tools/test from nothing, as it made this build", Goal::at_most, 20 * 60, seconds, "s");
-  else state.SkipWithError("this build was not made by a cold tools/test");
+  if (seconds > 0)
+    record_figure("tools/test from nothing, as it made this build", Goal::at_most, 20 * 60, seconds, "s");
+  else
+    state.SkipWithError("this build was not made by a cold tools/test");
 }
 
 const bool registered = [] {
@@ -167,7 +183,8 @@ const bool registered = [] {
   const auto memory = [](const std::string& name, bool row_wise) {
     add_figure("memory/" + name, 1, [=](benchmark::State& state) { memory_of(state, name, row_wise); });
   };
-  for (const char* op : {"softmax", "gelu", "layer_norm", "rms_norm"}) memory(std::string(op) + "(x=bf16[512,4096])", true);
+  for (const char* op : {"softmax", "gelu", "layer_norm", "rms_norm"})
+    memory(std::string(op) + "(x=bf16[512,4096])", true);
   memory("linear(x=bf16[512,1024],weight=bf16[1024,1024])", false);
   memory("conv2d(x=bf16[4,16,64,64],weight=bf16[32,16,3,3])", false);
   memory("attention(q=bf16[2,4,256,64])", false);

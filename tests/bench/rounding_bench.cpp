@@ -22,7 +22,8 @@ using ampcheck::Overflow;
 using ampcheck::Rounding;
 using ampcheck::RoundingMode;
 
-/// Values from the format's own range, one in sixteen around it, so that normal, subnormal and overflow lanes are mixed.
+/// Values from the format's own range, one in sixteen around it, so that normal, subnormal and overflow lanes are
+/// mixed.
 template <class T>
 std::vector<T> make_input(std::size_t n) {
   std::vector<T> values(n);
@@ -61,11 +62,11 @@ void compare_with_memcpy(benchmark::State& state, const std::vector<T>& in, cons
     state.SetIterationTime(t);
     best_convert = std::min(best_convert, t);
     best_copy = std::min(best_copy, seconds([&] {
-      for (std::size_t i = 0; i < repeat; ++i) {
-        std::memcpy(copy.data(), in.data(), in.size() * sizeof(T));
-        benchmark::ClobberMemory();
-      }
-    }));
+                           for (std::size_t i = 0; i < repeat; ++i) {
+                             std::memcpy(copy.data(), in.data(), in.size() * sizeof(T));
+                             benchmark::ClobberMemory();
+                           }
+                         }));
   }
   const double per_element = best_convert / static_cast<double>(repeat * in.size());
   state.counters["vs_memcpy"] = best_copy / best_convert;
@@ -90,8 +91,10 @@ std::byte* aligned(std::vector<std::byte>& storage) {
   return storage.data() + (64 - address % 64) % 64;
 }
 
-/// The figures: nearest and toward zero into the four main formats; the slowest of the eight stands for a target and size.
-void record_worst(std::string_view target, const FloatFormat& format, RoundingMode mode, std::size_t n, double vs_memcpy);
+/// The figures: nearest and toward zero into the four main formats; the slowest of the eight stands for a target and
+/// size.
+void record_worst(std::string_view target, const FloatFormat& format, RoundingMode mode, std::size_t n,
+                  double vs_memcpy);
 
 template <class T>
 void BM_Encode(benchmark::State& state, std::string_view target, FloatFormat format, RoundingMode mode) {
@@ -127,29 +130,36 @@ struct NamedMode {
   const char* name;
   Rounding rounding;
 };
-constexpr NamedMode kModes[] = {{"nearest_even", Rounding::nearest_even}, {"toward_zero", Rounding::toward_zero},
-                                {"up", Rounding::up},                     {"nearest_away", Rounding::nearest_away},
-                                {"to_odd", Rounding::to_odd},             {"stochastic", Rounding::stochastic}};
+constexpr NamedMode kModes[] = {{"nearest_even", Rounding::nearest_even},
+                                {"toward_zero", Rounding::toward_zero},
+                                {"up", Rounding::up},
+                                {"nearest_away", Rounding::nearest_away},
+                                {"to_odd", Rounding::to_odd},
+                                {"stochastic", Rounding::stochastic}};
 constexpr FloatFormat kMain[] = {ampcheck::kFp16, ampcheck::kBf16, ampcheck::kE4m3fn, ampcheck::kE5m2};
 constexpr std::int64_t kSizes[] = {1'000'000, 100'000'000};
 
-void record_worst(std::string_view target, const FloatFormat& format, RoundingMode mode, std::size_t n, double vs_memcpy) {
+void record_worst(std::string_view target, const FloatFormat& format, RoundingMode mode, std::size_t n,
+                  double vs_memcpy) {
   const bool main_format = std::find(std::begin(kMain), std::end(kMain), format) != std::end(kMain);
   const bool main_mode = mode.rounding == Rounding::nearest_even || mode.rounding == Rounding::toward_zero;
   const bool wide = target.find("AVX3") != target.npos, avx2 = target == "AVX2";
   if (!main_format || !main_mode || !(wide || avx2)) return;
   static std::map<std::string, double> worst;
-  const std::string figure = "speed of fp32 to 16 and 8 bits, " + std::string(target) + ", " + std::to_string(n) + " elements / memcpy";
+  const std::string figure =
+      "speed of fp32 to 16 and 8 bits, " + std::string(target) + ", " + std::to_string(n) + " elements / memcpy";
   const auto seen = worst.emplace(figure, vs_memcpy).first;
   seen->second = std::min(seen->second, vs_memcpy);
-  ampcheck::bench::record_figure(figure, ampcheck::bench::Goal::at_least, wide ? 0.9 : (n > 10'000'000 ? 0.6 : 0.4), seen->second, "x");
+  ampcheck::bench::record_figure(figure, ampcheck::bench::Goal::at_least, wide ? 0.9 : (n > 10'000'000 ? 0.6 : 0.4),
+                                 seen->second, "x");
 }
 
 using Function = void (*)(benchmark::State&, std::string_view, FloatFormat, RoundingMode);
 
 void add(std::string_view what, Function function, std::string_view target, const FloatFormat& format,
          const NamedMode& mode, std::int64_t n) {
-  const std::string name = "rounding/" + std::string(what) + "/" + format.name + "/" + mode.name + "/" + std::string(target);
+  const std::string name =
+      "rounding/" + std::string(what) + "/" + format.name + "/" + mode.name + "/" + std::string(target);
   benchmark::RegisterBenchmark(name.c_str(), function, target, format, RoundingMode{mode.rounding})
       ->Arg(n)
       ->UseManualTime()

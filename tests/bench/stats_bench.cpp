@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorStats against a memcpy of the same buffer; the scaler's check with unscaling and the fused update against the memory they move.
+// TensorStats against a memcpy of the same buffer; the scaler's check with unscaling and the fused update against the
+// memory they move.
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -56,8 +57,9 @@ void stats_figure(Dtype dtype, std::int64_t n, double wanted, int turns) {
         },
         [&] { benchmark::DoNotOptimize(ampcheck::tensor_stats(tensor.view())); });
     ampcheck::set_threads(0);
-    ampcheck::bench::record_figure("full TensorStats of " + std::string(name(dtype)) + ", " + size + " elements / memcpy", Goal::at_least, wanted,
-                                   pair.baseline / pair.subject, "x");
+    ampcheck::bench::record_figure(
+        "full TensorStats of " + std::string(name(dtype)) + ", " + size + " elements / memcpy", Goal::at_least, wanted,
+        pair.baseline / pair.subject, "x");
   });
 }
 
@@ -77,7 +79,8 @@ void unscale_figure() {
         },
         [&] { ampcheck::check_and_unscale(views, 0.5f, found); });
     ampcheck::set_threads(0);
-    ampcheck::bench::record_figure("unscale and check of fp32 gradients / memory bandwidth (memcpy)", Goal::at_least, 0.8, pair.baseline / pair.subject, "x");
+    ampcheck::bench::record_figure("unscale and check of fp32 gradients / memory bandwidth (memcpy)", Goal::at_least,
+                                   0.8, pair.baseline / pair.subject, "x");
   });
 }
 
@@ -104,8 +107,8 @@ void adam_figure() {
         },
         [&] { adam.step(); });
     ampcheck::set_threads(0);
-    ampcheck::bench::record_figure("fused Adam, fp16 with fp32 master and moments / memcpy of as many bytes", Goal::at_least, 0.7,
-                                   pair.baseline / pair.subject, "x");
+    ampcheck::bench::record_figure("fused Adam, fp16 with fp32 master and moments / memcpy of as many bytes",
+                                   Goal::at_least, 0.7, pair.baseline / pair.subject, "x");
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step: what its trace and its shadows cost, against the same step alone; and the step itself against Eigen's in float.
+// A training step: what its trace and its shadows cost, against the same step alone; and the step itself against
+// Eigen's in float.
 #include <unistd.h>
 
 #include <Eigen/Core>
@@ -37,9 +38,7 @@ TrainOptions options_of(const std::string& model, Dtype dtype) {
   return out;
 }
 
-void begin() {
-  set_threads(1);
-}
+void begin() { set_threads(1); }
 
 /// A run with its trace, if it is watched.
 class Run {
@@ -48,9 +47,12 @@ class Run {
     trainer_.prepare();
     if (!recorded) return;
     static int runs = 0;
-    path_ = (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + "." + std::to_string(runs++) + ".trace")).string();
+    path_ = (std::filesystem::temp_directory_path() /
+             ("ampcheck_bench." + std::to_string(getpid()) + "." + std::to_string(runs++) + ".trace"))
+                .string();
     writer_ = std::make_unique<TraceWriter>(path_, trainer_, 1, false);
-    trainer_.watch()->listen([this](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { writer_->tensor(e, key, tally, role, stats); });
+    trainer_.watch()->listen([this](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role,
+                                    const TensorStats& stats) { writer_->tensor(e, key, tally, role, stats); });
   }
   ~Run() {
     if (!path_.empty()) std::filesystem::remove(path_);
@@ -72,7 +74,9 @@ class Run {
 /// Fastest step of each in turn: alone, not sampled, in full; and a checkpoint for the steps before a fault.
 struct Costs {
   double alone = 1e30, skipped = 1e30, full = 1e30, checkpoint = 1e30;
-  double sampled() const { return ((full + (kRecordEvery - 1) * skipped) / kRecordEvery + checkpoint / kRecordEvery) / alone; }
+  double sampled() const {
+    return ((full + (kRecordEvery - 1) * skipped) / kRecordEvery + checkpoint / kRecordEvery) / alone;
+  }
 };
 
 Costs costs_of(benchmark::State& state, const std::string& model, bool local, bool recorded) {
@@ -82,7 +86,8 @@ Costs costs_of(benchmark::State& state, const std::string& model, bool local, bo
   watched.watched = recorded, watched.shadows.local = local;
   TrainOptions unlooked = watched;
   unlooked.sampling.from = 1 << 30;
-  constexpr int kRenew = 10;  // turns: where its memory lies makes one run of the same work some percent faster than another
+  constexpr int kRenew =
+      10;  // turns: where its memory lies makes one run of the same work some percent faster than another
   std::optional<Run> alone, full, skipped;
   int turn = 0;
   Costs out;
@@ -93,23 +98,29 @@ Costs costs_of(benchmark::State& state, const std::string& model, bool local, bo
     }
     out.alone = std::min(out.alone, seconds_of([&] { alone->step(); }));
     out.skipped = std::min(out.skipped, seconds_of([&] { skipped->step(); }));
-    out.checkpoint = std::min(out.checkpoint, seconds_of([&] { benchmark::DoNotOptimize(checkpoint_bytes(skipped->trainer())); }));
+    out.checkpoint =
+        std::min(out.checkpoint, seconds_of([&] { benchmark::DoNotOptimize(checkpoint_bytes(skipped->trainer())); }));
     const double t = seconds_of([&] { full->step(); });
     out.full = std::min(out.full, t);
     state.SetIterationTime(t);
   }
   set_threads(0);
-  state.counters["alone_ms"] = out.alone * 1e3, state.counters["skipped_ms"] = out.skipped * 1e3, state.counters["checkpoint_ms"] = out.checkpoint * 1e3, state.counters["full_ms"] = out.full * 1e3;
+  state.counters["alone_ms"] = out.alone * 1e3, state.counters["skipped_ms"] = out.skipped * 1e3,
+  state.counters["checkpoint_ms"] = out.checkpoint * 1e3, state.counters["full_ms"] = out.full * 1e3;
   return out;
 }
 
-std::string net_text(const std::string& model) { return model == "tutorial" ? "the tutorial net (width 1024)" : "the small transformer"; }
+std::string net_text(const std::string& model) {
+  return model == "tutorial" ? "the tutorial net (width 1024)" : "the small transformer";
+}
 
 void trace_figures(const std::string& model, double goal, int turns) {
   add_figure("train/trace/" + model, turns, [=](benchmark::State& state) {
     const Costs costs = costs_of(state, model, false, true);
-    record_figure("trace of every tensor of every step / step of " + net_text(model), Goal::at_most, goal, costs.full / costs.alone, "x");
-    record_figure("a step that the trace does not look at / step of " + net_text(model), Goal::at_most, 1.01, costs.skipped / costs.alone, "x");
+    record_figure("trace of every tensor of every step / step of " + net_text(model), Goal::at_most, goal,
+                  costs.full / costs.alone, "x");
+    record_figure("a step that the trace does not look at / step of " + net_text(model), Goal::at_most, 1.01,
+                  costs.skipped / costs.alone, "x");
     record_figure("trace at default sampling / step of " + net_text(model), Goal::at_most, 1.05, costs.sampled(), "x");
   });
 }
@@ -117,7 +128,8 @@ void trace_figures(const std::string& model, double goal, int turns) {
 void local_figure(const std::string& model, int turns) {
   add_figure("train/local/" + model, turns, [=](benchmark::State& state) {
     const Costs costs = costs_of(state, model, true, true);
-    record_figure("trace with local shadows at default sampling / step of " + net_text(model), Goal::at_most, 2, costs.sampled(), "x");
+    record_figure("trace with local shadows at default sampling / step of " + net_text(model), Goal::at_most, 2,
+                  costs.sampled(), "x");
   });
 }
 
@@ -128,9 +140,11 @@ void carried_figure(const std::string& model, int turns) {
     const TrainOptions options = options_of(model, Dtype::fp32);
     Run fp32(options);
     Fp64Run fp64(fp32.trainer().net(), fp32.trainer().options().rule, options.seed);
-    const Pair pair = interleaved(state, 1, [&] { fp32.step(); }, [&] { fp64.step(); });
+    const Pair pair = interleaved(
+        state, 1, [&] { fp32.step(); }, [&] { fp64.step(); });
     set_threads(0);
-    record_figure("carried fp64 shadow / fp32 step of " + net_text(model), Goal::at_most, 4, pair.subject / pair.baseline, "x");
+    record_figure("carried fp64 shadow / fp32 step of " + net_text(model), Goal::at_most, 4,
+                  pair.subject / pair.baseline, "x");
   });
 }
 
@@ -166,27 +180,33 @@ void eigen_figure() {
     std::vector<double> x(kBatch * kWidth), y(kBatch * kWidth);
     Random(1, "x").normals(0, x), Random(1, "y").normals(0, y);
     TrainOptions options = options_of("tutorial", Dtype::fp32);
-    options.own_net = Net{"tutorial", 1e-3, 0, [=](checks::models::Tape& t, std::int64_t) {
-                            using namespace checks::models;
-                            Var h = t.data({kBatch, kWidth}, x);
-                            for (const char* layer : {"layer0", "layer1"}) h = unary(t, "relu", linear(t, layer, h, kWidth));
-                            t.add_loss(t.call("mse_loss", {{"x", linear(t, "layer2", h, kWidth)}, {"target", t.data({kBatch, kWidth}, y)}}), 1);
-                          }};
+    options.own_net = Net{
+        "tutorial", 1e-3, 0, [=](checks::models::Tape& t, std::int64_t) {
+          using namespace checks::models;
+          Var h = t.data({kBatch, kWidth}, x);
+          for (const char* layer : {"layer0", "layer1"}) h = unary(t, "relu", linear(t, layer, h, kWidth));
+          t.add_loss(
+              t.call("mse_loss", {{"x", linear(t, "layer2", h, kWidth)}, {"target", t.data({kBatch, kWidth}, y)}}), 1);
+        }};
     Run ours(options);
     const auto matrix = [](const auto& values, std::int64_t rows) {
       Floats out(rows, static_cast<Eigen::Index>(values.size()) / rows);
-      for (Eigen::Index i = 0; i < out.size(); ++i) out.data()[i] = static_cast<float>(values[static_cast<std::size_t>(i)]);
+      for (Eigen::Index i = 0; i < out.size(); ++i)
+        out.data()[i] = static_cast<float>(values[static_cast<std::size_t>(i)]);
       return out;
     };
-    EigenNet eigen{.x = matrix(x, kBatch), .y = matrix(y, kBatch), .weight = {}, .h = {}, .dh = {}, .dweight = {}, .bias = {}};
+    EigenNet eigen{
+        .x = matrix(x, kBatch), .y = matrix(y, kBatch), .weight = {}, .h = {}, .dh = {}, .dweight = {}, .bias = {}};
     for (int i = 0; i < 3; ++i) {
       const Parameter& weight = *ours.trainer().parameters().find("layer" + std::to_string(i) + ".weight");
       eigen.weight[i] = matrix(weight.value.span<float>(), kWidth);
       eigen.bias[i] = Eigen::RowVectorXf::Zero(kWidth);
     }
-    const Pair pair = interleaved(state, 1, [&] { eigen.step(1e-3f); }, [&] { ours.step(); });
+    const Pair pair = interleaved(
+        state, 1, [&] { eigen.step(1e-3f); }, [&] { ours.step(); });
     set_threads(0);
-    record_figure("step of the tutorial net (width 1024, fp32) / the same in Eigen float", Goal::at_most, 1, pair.subject / pair.baseline, "x");
+    record_figure("step of the tutorial net (width 1024, fp32) / the same in Eigen float", Goal::at_most, 1,
+                  pair.subject / pair.baseline, "x");
   });
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failing case takes until all is said: judged, explained, brought down to a smaller one and to few values; against the passing case of
-// a right kernel of the op at the same shape.
+// What a failing case takes until all is said: judged, explained, brought down to a smaller one and to few values;
+// against the passing case of a right kernel of the op at the same shape.
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
 
+#include "checks/data/regimes.h"
 #include "checks/doors/plugin.h"
 #include "checks/run/runner.h"
 #include "checks/run/shrink.h"
 #include "checks/zoo/zoo.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::bench {
 
@@ -35,9 +35,11 @@ std::size_t failed_of(const checks::OpDef& op) {
   options.brief = true, options.jobs = 1;
   std::vector<checks::Case> cases;
   for (const Dtype storage : op.signature.precision.storage)
-    for (OpCall& call : checks::cases_of(op.signature, storage, checks::CaseSet::standard, 1)) cases.push_back({&op, std::move(call)});
+    for (OpCall& call : checks::cases_of(op.signature, storage, checks::CaseSet::standard, 1))
+      cases.push_back({&op, std::move(call)});
   const Report report = checks::run_cases(cases, options);
-  return static_cast<std::size_t>(std::count_if(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); }));
+  return static_cast<std::size_t>(
+      std::count_if(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); }));
 }
 
 /// The ops of a check that passes and of one that fails; they are loaded when they are asked for.
@@ -65,10 +67,12 @@ void whole_check(benchmark::State& state, const Checks& of, const std::string& f
   const Pair best = interleaved(
       state, 1,
       [&] {
-        if (failed_of(right) != 0) throw Error("[bench] check of " + right.signature.name + ", got a finding, want none");
+        if (failed_of(right) != 0)
+          throw Error("[bench] check of " + right.signature.name + ", got a finding, want none");
       },
       [&] {
-        if (failed_of(wrong) == 0) throw Error("[bench] check of " + wrong.signature.name + ", got no finding, want some");
+        if (failed_of(wrong) == 0)
+          throw Error("[bench] check of " + wrong.signature.name + ", got no finding, want some");
       });
   const double ratio = best.subject / best.baseline;
   state.counters["ratio"] = ratio;
@@ -78,42 +82,57 @@ void whole_check(benchmark::State& state, const Checks& of, const std::string& f
 }
 
 /// `right`: a variant of the op as plainly written as the fault.
-void verdict(benchmark::State& state, const std::string& op, const std::string& right, const std::string& fault, const std::string& shape, const char* dtype) {
+void verdict(benchmark::State& state, const std::string& op, const std::string& right, const std::string& fault,
+             const std::string& shape, const char* dtype) {
   const std::string call = std::string("(x=") + dtype + "[" + shape + "],seed=1)";
   const Pair best = interleaved(
       state, 3,
       [&] {
-        if (convicts(checked(op + "." + right + call).verdict)) throw Error("[bench] verdict of " + op + "." + right + call + ", got a finding, want none");
+        if (convicts(checked(op + "." + right + call).verdict))
+          throw Error("[bench] verdict of " + op + "." + right + call + ", got a finding, want none");
       },
       [&] {
         const CaseResult result = checked(op + "." + fault + call);
-        if (!convicts(result.verdict) || deciding_check(result)->cause.empty()) throw Error("[bench] verdict of " + op + "." + fault + call + ", got none or no cause, want both");
+        if (!convicts(result.verdict) || deciding_check(result)->cause.empty())
+          throw Error("[bench] verdict of " + op + "." + fault + call + ", got none or no cause, want both");
       });
   const double ratio = best.subject / best.baseline;
   state.counters["ratio"] = ratio;
   static std::map<std::string, double> worst;
   worst[shape] = std::max(worst[shape], ratio);
-  record_figure("verdict, cause and smallest case of a fault at [" + shape + "] / its check that passes, worst of 6", Goal::at_most, 10, worst[shape], "x");
+  record_figure("verdict, cause and smallest case of a fault at [" + shape + "] / its check that passes, worst of 6",
+                Goal::at_most, 10, worst[shape], "x");
 }
 
 const bool registered = [] {
   const struct {
     const char *op, *right, *fault;
-  } kFaults[] = {{"softmax", "reversed_order", "sign"}, {"softmax", "reversed_order", "bf16_accumulation"}, {"layer_norm", "reversed", "row_counted_twice"}};
+  } kFaults[] = {{"softmax", "reversed_order", "sign"},
+                 {"softmax", "reversed_order", "bf16_accumulation"},
+                 {"layer_norm", "reversed", "row_counted_twice"}};
   // Default cases: every verdict, cause and smallest case.
   for (const auto& [op, right, fault] : kFaults)
-    add_figure(std::string("verdict/") + op + "." + fault + "/all", 1, [right = std::string(op) + "." + right, wrong = std::string(op) + "." + fault](benchmark::State& state) {
-      whole_check(state, {[&]() -> const checks::OpDef& { return op_named(right); }, [&]() -> const checks::OpDef& { return op_named(wrong); }},
-                  "check of an op with a fault, its verdicts, causes and smallest cases / the check of a right one, default cases, worst of 3");
-    });
-  for (const std::string wrong : {"relu.leaky", "max_pool2d.unwritten_row", "linear.bf16_operands", "attention.mask_off_by_one"})
+    add_figure(std::string("verdict/") + op + "." + fault + "/all", 1,
+               [right = std::string(op) + "." + right, wrong = std::string(op) + "." + fault](benchmark::State& state) {
+                 whole_check(state,
+                             {[&]() -> const checks::OpDef& { return op_named(right); },
+                              [&]() -> const checks::OpDef& { return op_named(wrong); }},
+                             "check of an op with a fault, its verdicts, causes and smallest cases / the check of a "
+                             "right one, default cases, worst of 3");
+               });
+  for (const std::string wrong :
+       {"relu.leaky", "max_pool2d.unwritten_row", "linear.bf16_operands", "attention.mask_off_by_one"})
     add_figure("verdict/" + wrong + "/all", 1, [wrong](benchmark::State& state) {
-      whole_check(state, {[&]() -> const checks::OpDef& { return right_of(wrong.substr(0, wrong.find('.'))); }, [&]() -> const checks::OpDef& { return op_named(wrong); }},
+      whole_check(state,
+                  {[&]() -> const checks::OpDef& { return right_of(wrong.substr(0, wrong.find('.'))); },
+                   [&]() -> const checks::OpDef& { return op_named(wrong); }},
                   "verdict of " + wrong + " / passing check");
     });
   for (const std::string wrong : {"causal_attention_unscaled_dq", "causal_attention_sees_next_key"})
     add_figure("verdict/" + wrong + "/all", 1, [wrong](benchmark::State& state) {
-      whole_check(state, {[]() -> const checks::OpDef& { return custom("causal_attention"); }, [&]() -> const checks::OpDef& { return custom(wrong); }},
+      whole_check(state,
+                  {[]() -> const checks::OpDef& { return custom("causal_attention"); },
+                   [&]() -> const checks::OpDef& { return custom(wrong); }},
                   "verdict of " + wrong + " / passing check");
     });
   for (const char* shape : {"5,7", "64,129", "64,1024"})
@@ -121,7 +140,9 @@ const bool registered = [] {
       for (const char* dtype : {"bf16", "fp32"}) {
         std::string name = std::string("verdict/") + op + "." + fault + "/" + dtype + "/" + shape;
         std::replace(name.begin(), name.end(), ',', 'x');
-        add_figure(name, 5, [=, op = op, right = right, fault = fault](benchmark::State& state) { verdict(state, op, right, fault, shape, dtype); });
+        add_figure(name, 5, [=, op = op, right = right, fault = fault](benchmark::State& state) {
+          verdict(state, op, right, fault, shape, dtype);
+        });
       }
   return true;
 }();

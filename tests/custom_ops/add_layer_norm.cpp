@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused residual + LayerNorm as in training frameworks: h = x + residual is written for the next block, y = LayerNorm(h).
-// One pass over the row for mean and variance (Welford 1962), statistics saved in fp32, backward by rows, and the
-// gradients of weight and bias by columns in blocks of rows. Two broken versions beside it.
+// Fused residual + LayerNorm as in training frameworks: h = x + residual is written for the next block, y =
+// LayerNorm(h). One pass over the row for mean and variance (Welford 1962), statistics saved in fp32, backward by rows,
+// and the gradients of weight and bias by columns in blocks of rows. Two broken versions beside it.
 #include <ampcheck/op.h>
 
 #include <cmath>
@@ -59,7 +59,9 @@ void forward(const Call& call) {
 template <class T>
 struct Saved {
   explicit Saved(const Call& call)
-      : x(call.view<const T>("x")), residual(call.view<const T>("residual")), mean(call.view<const float>("mean")),
+      : x(call.view<const T>("x")),
+        residual(call.view<const T>("residual")),
+        mean(call.view<const float>("mean")),
         inv_std(call.view<const float>("inv_std")) {}
   float normal(std::int64_t row, std::int64_t i) const {
     return (float(x(row, i)) + float(residual(row, i)) - mean(row, 0)) * inv_std(row, 0);
@@ -135,8 +137,10 @@ void describe(Op& op, Version version) {
   op.forward([]<class T>(Type<T>, const Call& call) { forward<T>(call); });
   op.backward([version]<class T>(Type<T>, const Call& call) {
     backward_rows<T>(call, version);
-    if (version == Version::low_accumulation) backward_columns<T, T>(call);
-    else backward_columns<T, float>(call);
+    if (version == Version::low_accumulation)
+      backward_columns<T, T>(call);
+    else
+      backward_columns<T, float>(call);
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas with a part that ordinary data does not reach: a branch in a window of x, a branch far out, a branch on a whole row, and terms that
-// drown beside the others. Broken versions are wrong there and nowhere else.
+// Formulas with a part that ordinary data does not reach: a branch in a window of x, a branch far out, a branch on a
+// whole row, and terms that drown beside the others. Broken versions are wrong there and nowhere else.
 #include <cmath>
 
 #include "unary.h"
@@ -13,14 +13,18 @@ using namespace ampcheck::op;
 void describe_window(Op& op, float inside) {
   op.summary("y = x / 2 where |x - 1237.5| < 2, else x");
   op.formula([](Expr x) { return where(abs(x - 1237.5) < 2, 0.5 * x, x); });
-  describe_unary(op, [inside](float x) { return std::fabs(x - 1237.5f) < 2 ? inside * x : x; }, [](float x, float g) { return std::fabs(x - 1237.5f) < 2 ? 0.5f * g : g; });
+  describe_unary(
+      op, [inside](float x) { return std::fabs(x - 1237.5f) < 2 ? inside * x : x; },
+      [](float x, float g) { return std::fabs(x - 1237.5f) < 2 ? 0.5f * g : g; });
 }
 
 /// `beyond`: the slope of the gradient past the bend, 0.125 where the kernel is right.
 void describe_bend(Op& op, float beyond) {
   op.summary("y = 300 + (x - 300) / 8 where x > 300, else x");
   op.formula([](Expr x) { return where(x > 300, 300 + (x - 300) * 0.125, x); });
-  describe_unary(op, [](float x) { return x > 300 ? 300 + (x - 300) * 0.125f : x; }, [beyond](float x, float g) { return x > 300 ? beyond * g : g; });
+  describe_unary(
+      op, [](float x) { return x > 300 ? 300 + (x - 300) * 0.125f : x; },
+      [beyond](float x, float g) { return x > 300 ? beyond * g : g; });
 }
 
 /// A condition on whole rows. `factor`: 0.5 where the kernel is right.
@@ -52,7 +56,8 @@ void describe_pocket(Op& op, float factor) {
   op.formula([](Expr x) { return where((x - 700) * (x - 700) + x < 700.25, -x, x); });
   op.storage({AC_FP32});
   const auto in = [](float x) { return (x - 700) * (x - 700) + x < 700.25f; };
-  describe_unary<float>(op, [in, factor](float x) { return in(x) ? -factor * x : x; }, [in](float x, float g) { return in(x) ? -g : g; });
+  describe_unary<float>(
+      op, [in, factor](float x) { return in(x) ? -factor * x : x; }, [in](float x, float g) { return in(x) ? -g : g; });
 }
 
 void two_inputs(Op& op) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused bias + GELU + dropout with a given mask: y = gelu(x + bias) mask / (1 - p). The bias may be absent; its gradient is
-// summed over rows in fp32. Two broken versions beside it.
+// Fused bias + GELU + dropout with a given mask: y = gelu(x + bias) mask / (1 - p). The bias may be absent; its
+// gradient is summed over rows in fp32. Two broken versions beside it.
 #include <ampcheck/op.h>
 
 #include <cmath>
@@ -69,8 +69,9 @@ void describe(Op& op, Version version) {
   op.dim("N", 5, 64, 2);
   op.dim("D", 7, 129, 1025);
   op.rows("N", {"y", "dx"});
-  op.formula("h = given(bias, x + bias, x)\n"
-             "y = 0.5 * h * (1 + erf(h * (1/sqrt(2)))) * mask * (1 / (1 - p))");
+  op.formula(
+      "h = given(bias, x + bias, x)\n"
+      "y = 0.5 * h * (1 + erf(h * (1/sqrt(2)))) * mask * (1 / (1 - p))");
   op.form("g (cdf + h pdf)",
           "h = given(bias, x + bias, x); cdf = 0.5 * (1 + erf(h * (1/sqrt(2))))\n"
           "a = h * cdf  with dh = da * (cdf + h * (exp(-0.5 * h^2) * (1/sqrt(2*pi))))\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention as FlashAttention does it (Dao et al. 2022, algorithms 1 and 4): forward goes over tiles of keys with an
-// online softmax and saves the log-sum-exp alone; backward makes the probabilities of a tile again from that, the output too,
-// and takes delta = sum(do o). Keys behind the query are never read. Two broken versions beside it.
+// Causal attention as FlashAttention does it (Dao et al. 2022, algorithms 1 and 4): forward goes over tiles of keys
+// with an online softmax and saves the log-sum-exp alone; backward makes the probabilities of a tile again from that,
+// the output too, and takes delta = sum(do o). Keys behind the query are never read. Two broken versions beside it.
 #include <ampcheck/op.h>
 
 #include <cmath>
@@ -17,8 +17,8 @@ using ampcheck::op::View;
 
 enum class Version {
   right,
-  unscaled_dq,      // the scale of the scores is left out of dq
-  sees_next_key,    // backward masks key > query + 1: one key too many
+  unscaled_dq,    // the scale of the scores is left out of dq
+  sees_next_key,  // backward masks key > query + 1: one key too many
 };
 
 constexpr std::int64_t kTile = 8;  // keys
@@ -26,8 +26,13 @@ constexpr std::int64_t kTile = 8;  // keys
 template <class T>
 struct Head {
   Head(const Call& call, std::int64_t head)
-      : q(call.view<const T>("q")), k(call.view<const T>("k")), v(call.view<const T>("v")), h(head), length(q.extent(1)),
-        width(q.extent(2)), scale(1.0f / std::sqrt(static_cast<float>(width))) {}
+      : q(call.view<const T>("q")),
+        k(call.view<const T>("k")),
+        v(call.view<const T>("v")),
+        h(head),
+        length(q.extent(1)),
+        width(q.extent(2)),
+        scale(1.0f / std::sqrt(static_cast<float>(width))) {}
   float score(std::int64_t query, std::int64_t key) const {
     float dot = 0;
     for (std::int64_t e = 0; e < width; ++e) dot += float(q(h, query, e)) * float(k(h, key, e));
@@ -143,12 +148,15 @@ struct Formula {
       const Expr dp = where(visible, matmul(g, v, false, true), 0);
       const Expr ds = p * where(visible, dp - sum(g * reshape(o, {H, T, E}), -1), 0);
       const auto rows = [&](Expr x) { return reshape(x, {H, T, E}); };
-      return std::vector<Expr>{rows(sum(seen(ds, by_key(k)), 2)) * scale, rows(sum(seen(ds, by_query(q)), 1)) * scale, rows(sum(seen(p, by_query(g)), 1))};
+      return std::vector<Expr>{rows(sum(seen(ds, by_key(k)), 2)) * scale, rows(sum(seen(ds, by_query(q)), 1)) * scale,
+                               rows(sum(seen(p, by_query(g)), 1))};
     });
   }
   Expr by_key(Expr x) const { return reshape(x, {H, 1, T, E}); }
   Expr by_query(Expr x) const { return reshape(x, {H, T, 1, E}); }
-  Expr seen(Expr a, Expr rows) const { return where(reshape(visible, {1, T, T, 1}), reshape(a, {H, T, T, 1}) * rows, 0); }
+  Expr seen(Expr a, Expr rows) const {
+    return where(reshape(visible, {1, T, T, 1}), reshape(a, {H, T, T, 1}) * rows, 0);
+  }
 
   Expr q, k, v, H = ampcheck::op::dim("H"), T = ampcheck::op::dim("T"), E = ampcheck::op::dim("E"), scale = rsqrt(E);
   Expr visible = 0, shown = 0, shift = 0, total = 0, lse = 0;
@@ -164,8 +172,10 @@ void describe(Op& op, Version version) {
   op.dim("E", 7, 16, 65).least(1);
   op.rows("H", {"o", "dq", "dk", "dv"});
   op.formula([](Expr q, Expr k, Expr v) { return Formula(q, k, v).by_softmax(); });
-  op.form("one pass", [](Expr q, Expr k, Expr v) { return Formula(q, k, v).by_softmax(); }, true);
-  op.form("visible keys only", [](Expr q, Expr k, Expr v) { return Formula(q, k, v).over_visible(); }, true);
+  op.form(
+      "one pass", [](Expr q, Expr k, Expr v) { return Formula(q, k, v).by_softmax(); }, true);
+  op.form(
+      "visible keys only", [](Expr q, Expr k, Expr v) { return Formula(q, k, v).over_visible(); }, true);
   op.forward([]<class T>(Type<T>, const Call& call) { forward<T>(call); });
   op.backward([version]<class T>(Type<T>, const Call& call) { backward<T>(call, version); });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x - mean(x), declared batch invariant: a row's sum has one order. Two versions that sum in another one from 4 rows on, or in
-// every second row, as kernels do that pick tiles by the size of a batch; and the first of them without the promise, which is right.
+// y = x - mean(x), declared batch invariant: a row's sum has one order. Two versions that sum in another one from 4
+// rows on, or in every second row, as kernels do that pick tiles by the size of a batch; and the first of them without
+// the promise, which is right.
 #include <ampcheck/op.h>
 
 namespace {

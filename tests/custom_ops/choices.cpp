@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that choose: hard sigmoid, whose kinks stand behind an addition, relu written as a maximum, and squares under a mask. At a kink, and at
-// NaN or infinity behind a choice, they have other conventions than the formula's derivative, as most have. Broken versions beside them.
+// Kernels that choose: hard sigmoid, whose kinks stand behind an addition, relu written as a maximum, and squares under
+// a mask. At a kink, and at NaN or infinity behind a choice, they have other conventions than the formula's derivative,
+// as most have. Broken versions beside them.
 #include "unary.h"
 
 namespace {
@@ -17,13 +18,19 @@ float clamped(float v) { return v < 0 ? 0.0f : v > 6 ? 6.0f : v; }
 void describe_hard_sigmoid(Op& op, float slope) {
   op.summary("y = min(max(x + 3, 0), 6) / 6");
   op.formula([](Expr x) { return minimum(maximum(x + 3, 0), 6) / 6; });
-  describe_unary(op, [](float x) { return clamped(x + 3) / 6; }, [slope](float x, float g) { return x > -3 && x < 3 ? slope * g : 0.0f; });
+  describe_unary(
+      op, [](float x) { return clamped(x + 3) / 6; },
+      [slope](float x, float g) { return x > -3 && x < 3 ? slope * g : 0.0f; });
 }
 
 void describe_relu(Op& op, bool leaks) {
   op.summary("y = max(x, 0)");
   op.formula([](Expr x) { return maximum(x, 0); });
-  describe_unary(op, [](float x) { return x < 0 ? 0.0f : x; }, [leaks](float x, float g) { return x > 0 ? g : leaks ? 0.01f * g : 0.0f; });
+  describe_unary(
+      op, [](float x) { return x < 0 ? 0.0f : x; },
+      [leaks](float x, float g) { return x > 0   ? g
+                                         : leaks ? 0.01f * g
+                                                 : 0.0f; });
 }
 
 /// `forgets`: the gradient passes where the mask is off.
@@ -49,7 +56,8 @@ void describe_masked_squares(Op& op, bool forgets) {
     const auto mask = call.view<const std::uint8_t>("mask");
     const auto dx = call.view<T>("dx");
     for (std::int64_t i = 0; i < x.extent(0); ++i)
-      for (std::int64_t j = 0; j < x.extent(1); ++j) dx(i, j) = T(mask(i, j) != 0 || forgets ? 2 * float(x(i, j)) * float(dy(i, 0)) : 0.0f);
+      for (std::int64_t j = 0; j < x.extent(1); ++j)
+        dx(i, j) = T(mask(i, j) != 0 || forgets ? 2 * float(x(i, j)) * float(dy(i, 0)) : 0.0f);
   });
 }
 

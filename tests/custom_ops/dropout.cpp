@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x mask / (1 - p), dropout with the mask that the caller drew, forward and backward; and versions whose backward is another dropout's (class 35
-// of the table of defects: pytorch#190717).
+// y = x mask / (1 - p), dropout with the mask that the caller drew, forward and backward; and versions whose backward
+// is another dropout's (class 35 of the table of defects: pytorch#190717).
 #include <ampcheck/op.h>
 
 namespace {
@@ -40,7 +40,8 @@ void describe(Op& op, Twist twist) {
     const float keep = 1 - float(call.number("p"));
     for (std::int64_t i = 0; i < x.extent(0); ++i)
       for (std::int64_t j = 0; j < x.extent(1); ++j)
-        y(i, j) = T(twist == Twist::by_reciprocal ? float(x(i, j)) * (float(mask(i, j)) * (1 / keep)) : float(x(i, j)) * float(mask(i, j)) / keep);
+        y(i, j) = T(twist == Twist::by_reciprocal ? float(x(i, j)) * (float(mask(i, j)) * (1 / keep))
+                                                  : float(x(i, j)) * float(mask(i, j)) / keep);
   });
   op.backward([twist]<class T>(Type<T>, const Call& call) {
     const auto dy = call.view<const T>("dy");
@@ -54,7 +55,9 @@ void describe(Op& op, Twist twist) {
         if (twist == Twist::next_row) m = float(mask((i + 1) % dx.extent(0), j));
         if (twist == Twist::no_mask) m = 1;
         const float g = float(dy(i, j)) * m;
-        dx(i, j) = T(twist == Twist::unscaled ? g : twist == Twist::by_reciprocal ? float(dy(i, j)) * (m * (1 / keep)) : g / keep);
+        dx(i, j) = T(twist == Twist::unscaled        ? g
+                     : twist == Twist::by_reciprocal ? float(dy(i, j)) * (m * (1 / keep))
+                                                     : g / keep);
       }
   });
 }

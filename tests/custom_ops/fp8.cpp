@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on 8-bit numbers: an activation that is stored in them, a quantization (which may saturate, or make NaN of what overflows), and a
-// matrix product of two with scales that writes bf16. The broken ones: 240 for the largest number, as another format has it; 14 bits of
-// accumulator, as the first tensor cores for fp8 keep; the scale of another column; a slope of the tanh form in the gradient.
+// Kernels on 8-bit numbers: an activation that is stored in them, a quantization (which may saturate, or make NaN of
+// what overflows), and a matrix product of two with scales that writes bf16. The broken ones: 240 for the largest
+// number, as another format has it; 14 bits of accumulator, as the first tensor cores for fp8 keep; the scale of
+// another column; a slope of the tanh form in the gradient.
 #include <ampcheck/op.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ void describe_gelu(Op& op, const G& gradient) {
   op.formula("y = x * 0.5 * (1 + erf(x * 0.70710678118654752440))");
   op.form("erfc", "y = x * 0.5 * erfc(-x * 0.70710678118654752440)");
   op.storage({AC_E4M3FN, AC_E5M2});
-  describe_unary<Float8E4M3, Float8E5M2>(op, [](float x) { return x * phi(x); }, gradient);
+  describe_unary<Float8E4M3, Float8E5M2>(
+      op, [](float x) { return x * phi(x); }, gradient);
 }
 
 float gelu_slope(float x) { return phi(x) + x * 0.39894228f * std::exp(-0.5f * x * x); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a table by index, with the scatter-add of its gradient in fp32 scratch memory. Rows are added by blocks that run in
-// another order at each launch, as blocks with atomics do on a GPU; the contract declares it. Three broken versions beside it.
+// Rows of a table by index, with the scatter-add of its gradient in fp32 scratch memory. Rows are added by blocks that
+// run in another order at each launch, as blocks with atomics do on a GPU; the contract declares it. Three broken
+// versions beside it.
 #include <ampcheck/op.h>
 
 #include <atomic>
@@ -63,8 +64,10 @@ void describe(Op& op, Version version) {
       for (std::int64_t d = 0; d < y.extent(1); ++d) y(n, d) = table(index(n), d);
   });
   op.backward([version]<class T>(Type<T>, const Call& call) {
-    if (version == Version::low_accumulation) backward<T, T>(call, true);
-    else backward<T, float>(call, version != Version::loses_duplicates);
+    if (version == Version::low_accumulation)
+      backward<T, T>(call, true);
+    else
+      backward<T, float>(call, version != Version::loses_duplicates);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along the last axis whose output overwrites its input. One that sums a row anew for every tile of it reads what it has written; it is right
-// with two buffers. Two others are wrong for reasons of their own, with a shared buffer or without.
+// Softmax along the last axis whose output overwrites its input. One that sums a row anew for every tile of it reads
+// what it has written; it is right with two buffers. Two others are wrong for reasons of their own, with a shared
+// buffer or without.
 #include <ampcheck/op.h>
 
 #include <algorithm>
@@ -45,8 +46,10 @@ void describe(Op& op, Twist twist) {
       for (std::int64_t j = 0; j < x.extent(1); ++j) {
         if (twist == Twist::rereads && j > 0 && j % kTile == 0) sum = total_of(x, i, most);
         const T value = T(std::exp(float(x(i, j)) - most) / (twist == Twist::unscaled ? 1.0f : sum));
-        if (twist == Twist::dense_rows) y.data()[i * x.extent(1) + j] = value;
-        else y(i, j) = value;
+        if (twist == Twist::dense_rows)
+          y.data()[i * x.extent(1) + j] = value;
+        else
+          y(i, j) = value;
       }
     }
   });
@@ -57,7 +60,8 @@ void describe(Op& op, Twist twist) {
       const float most = most_of(x, i), sum = total_of(x, i, most);
       float along = 0;
       for (std::int64_t j = 0; j < x.extent(1); ++j) along += float(dy(i, j)) * (std::exp(float(x(i, j)) - most) / sum);
-      for (std::int64_t j = 0; j < x.extent(1); ++j) dx(i, j) = T((std::exp(float(x(i, j)) - most) / sum) * (float(dy(i, j)) - along));
+      for (std::int64_t j = 0; j < x.extent(1); ++j)
+        dx(i, j) = T((std::exp(float(x(i, j)) - most) / sum) * (float(dy(i, j)) - along));
     }
   });
 }

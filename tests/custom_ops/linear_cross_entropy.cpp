@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused linear cross-entropy: loss[n] = logsumexp(x[n] weight^T) - (x[n] weight^T)[target[n]], 0 for ignored rows. The logits
-// are never in memory: forward goes over the vocabulary in chunks with an online logsumexp, backward makes each chunk of
-// logits again and adds its part to the gradients of x and weight (Wijmans et al. 2024). Two broken versions beside it.
+// Fused linear cross-entropy: loss[n] = logsumexp(x[n] weight^T) - (x[n] weight^T)[target[n]], 0 for ignored rows. The
+// logits are never in memory: forward goes over the vocabulary in chunks with an online logsumexp, backward makes each
+// chunk of logits again and adds its part to the gradients of x and weight (Wijmans et al. 2024). Two broken versions
+// beside it.
 #include <ampcheck/op.h>
 
 #include <cmath>
@@ -26,7 +27,9 @@ constexpr std::int64_t kChunk = 24;  // columns of the vocabulary
 template <class T>
 struct Operands {
   explicit Operands(const Call& call)
-      : x(call.view<const T>("x")), weight(call.view<const T>("weight")), target(call.view<const std::int64_t>("target")),
+      : x(call.view<const T>("x")),
+        weight(call.view<const T>("weight")),
+        target(call.view<const std::int64_t>("target")),
         ignored(static_cast<std::int64_t>(call.number("ignore_index"))) {}
   float logit(std::int64_t row, std::int64_t word) const {
     float dot = 0;
@@ -44,7 +47,8 @@ struct LogSumExp {
 
   void add(const float* logits, std::int64_t count) {
     float chunk_max = max;
-    for (std::int64_t i = 0; i < count; ++i) chunk_max = std::isnan(logits[i]) ? logits[i] : std::max(chunk_max, logits[i]);
+    for (std::int64_t i = 0; i < count; ++i)
+      chunk_max = std::isnan(logits[i]) ? logits[i] : std::max(chunk_max, logits[i]);
     float chunk_sum = 0;
     for (std::int64_t i = 0; i < count; ++i) chunk_sum += std::exp(logits[i] - chunk_max);
     sum = (sum == 0 ? 0.0f : sum * std::exp(max - chunk_max)) + chunk_sum;
@@ -126,7 +130,8 @@ void describe(Op& op, Version version) {
     const Expr shift = stop_gradient(max(logits, -1));
     const Expr lse = stored("lse", where(ignored, 0, shift + log(sum(exp(logits - shift), -1))));
     const Expr hit = one_hot(target, V);
-    const Expr value = with_adjoint(lse - sum(where(hit, logits, 0), -1), {logits}, [=](Expr g) { return g * (exp(logits - lse) - hit); });
+    const Expr value = with_adjoint(lse - sum(where(hit, logits, 0), -1), {logits},
+                                    [=](Expr g) { return g * (exp(logits - lse) - hit); });
     return reshape(where(ignored, 0, value), {N});
   };
   op.formula(formula);

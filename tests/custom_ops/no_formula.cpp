@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops whose authors wrote no formula: softmax and a gated square, right and broken. Their backwards can be compared with
-// differences of their forwards alone.
+// Ops whose authors wrote no formula: softmax and a gated square, right and broken. Their backwards can be compared
+// with differences of their forwards alone.
 #include <ampcheck/op.h>
 
 #include <cmath>
@@ -41,7 +41,8 @@ void softmax_backward(Op& op, Fault fault) {
       for (int j = 0; j < columns; ++j) sum += y[j] = std::exp(float(x(i, j)) - most);
       for (int j = 0; j < columns; ++j) y[j] /= sum;
       for (int j = 0; j < end; ++j) dot += float(dy(i, j)) * y[j];
-      for (int j = 0; j < columns; ++j) dx(i, j) = T(y[j] * (fault == kSign ? float(dy(i, j)) + dot : float(dy(i, j)) - dot));
+      for (int j = 0; j < columns; ++j)
+        dx(i, j) = T(y[j] * (fault == kSign ? float(dy(i, j)) + dot : float(dy(i, j)) - dot));
     }
   });
 }
@@ -92,11 +93,13 @@ void softmax_tangent(Op& op, bool wrong) {
 /// dy = 2 x relu(w) dx + x^2 relu'(w) dw; the last term with the other sign where it is wrong.
 void gated_square_tangent(Op& op, float sign) {
   op.jvp([sign]<class T>(Type<T>, const Call& call) {
-    auto x = call.view<const T>("x"), w = call.view<const T>("w"), u = call.view<const T>("x.tangent"), s = call.view<const T>("w.tangent");
+    auto x = call.view<const T>("x"), w = call.view<const T>("w"), u = call.view<const T>("x.tangent"),
+         s = call.view<const T>("w.tangent");
     auto v = call.view<T>("y.tangent");
     for (int i = 0; i < x.extent(0); ++i)
       for (int j = 0; j < x.extent(1); ++j)
-        v(i, j) = T(2 * float(x(i, j)) * std::fmax(float(w(j)), 0.0f) * float(u(i, j)) + (float(w(j)) > 0 ? sign * float(x(i, j)) * float(x(i, j)) * float(s(j)) : 0.0f));
+        v(i, j) = T(2 * float(x(i, j)) * std::fmax(float(w(j)), 0.0f) * float(u(i, j)) +
+                    (float(w(j)) > 0 ? sign * float(x(i, j)) * float(x(i, j)) * float(s(j)) : 0.0f));
   });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small kernels in another grouping than their formula's, as most are written: 2 x dy for x x, a sum of four by pairs, a + t (b - a), a scale
-// behind its sum, a norm with a floor. None declares a form. Broken versions beside them, and the scaled sum accumulated in bf16, of which the
-// output and a gradient are wrong at once.
+// Small kernels in another grouping than their formula's, as most are written: 2 x dy for x x, a sum of four by pairs,
+// a + t (b - a), a scale behind its sum, a norm with a floor. None declares a form. Broken versions beside them, and
+// the scaled sum accumulated in bf16, of which the output and a gradient are wrong at once.
 #include <ampcheck/op.h>
 
 #include <cmath>
@@ -40,9 +40,11 @@ void describe_four(Op& op, bool three) {
   sizes(op);
   op.formula([](Expr a, Expr b, Expr c, Expr d) { return a + b + c + d; });
   op.forward([three]<class T>(Type<T>, const Call& call) {
-    const auto a = call.view<const T>("a"), b = call.view<const T>("b"), c = call.view<const T>("c"), d = call.view<const T>("d");
+    const auto a = call.view<const T>("a"), b = call.view<const T>("b"), c = call.view<const T>("c"),
+               d = call.view<const T>("d");
     const auto y = call.view<T>("y");
-    for (std::int64_t i = 0; i < y.size(); ++i) y[i] = T((float(a[i]) + float(b[i])) + (float(c[i]) + (three ? 0.0f : float(d[i]))));
+    for (std::int64_t i = 0; i < y.size(); ++i)
+      y[i] = T((float(a[i]) + float(b[i])) + (float(c[i]) + (three ? 0.0f : float(d[i]))));
   });
   op.backward([]<class T>(Type<T>, const Call& call) {
     const auto dy = call.view<const T>("dy");
@@ -68,7 +70,8 @@ void describe_lerp(Op& op, bool exchanged) {
     }
   });
   op.backward([]<class T>(Type<T>, const Call& call) {
-    const auto a = call.view<const T>("a"), b = call.view<const T>("b"), t = call.view<const T>("t"), dy = call.view<const T>("dy");
+    const auto a = call.view<const T>("a"), b = call.view<const T>("b"), t = call.view<const T>("t"),
+               dy = call.view<const T>("dy");
     const auto da = call.view<T>("da"), db = call.view<T>("db"), dt = call.view<T>("dt");
     for (std::int64_t i = 0; i < dy.size(); ++i) {
       const float g = float(dy[i]), part = float(t[i]) * g;
@@ -99,7 +102,8 @@ void describe_scaled_dot(Op& op) {
     const auto x = call.view<const T>("x"), w = call.view<const T>("w");
     const auto y = call.view<T>("y");
     const float scale = 1 / std::sqrt(float(x.extent(1)));
-    for (std::int64_t i = 0; i < x.extent(0); ++i) y(i, 0) = T(scale * total<A>(x.extent(1), [&](std::int64_t j) { return float(x(i, j)) * float(w(j)); }));
+    for (std::int64_t i = 0; i < x.extent(0); ++i)
+      y(i, 0) = T(scale * total<A>(x.extent(1), [&](std::int64_t j) { return float(x(i, j)) * float(w(j)); }));
   });
   op.backward([]<class T>(Type<T>, const Call& call) {
     const auto x = call.view<const T>("x"), w = call.view<const T>("w"), dy = call.view<const T>("dy");
@@ -107,7 +111,8 @@ void describe_scaled_dot(Op& op) {
     const float scale = 1 / std::sqrt(float(x.extent(1)));
     for (std::int64_t i = 0; i < x.extent(0); ++i)
       for (std::int64_t j = 0; j < x.extent(1); ++j) dx(i, j) = T(float(dy(i, 0)) * scale * float(w(j)));
-    for (std::int64_t j = 0; j < x.extent(1); ++j) dw(j) = T(scale * total<A>(x.extent(0), [&](std::int64_t i) { return float(dy(i, 0)) * float(x(i, j)); }));
+    for (std::int64_t j = 0; j < x.extent(1); ++j)
+      dw(j) = T(scale * total<A>(x.extent(0), [&](std::int64_t i) { return float(dy(i, 0)) * float(x(i, j)); }));
   });
 }
 
@@ -127,7 +132,8 @@ void describe_normalize(Op& op, bool projects) {
     const auto y = call.view<T>("y");
     const auto norm = call.view<float>("norm");
     for (std::int64_t i = 0; i < x.extent(0); ++i) {
-      const float size = std::sqrt(total<float>(x.extent(1), [&](std::int64_t j) { return float(x(i, j)) * float(x(i, j)); }));
+      const float size =
+          std::sqrt(total<float>(x.extent(1), [&](std::int64_t j) { return float(x(i, j)) * float(x(i, j)); }));
       norm(i, 0) = size <= float(call.number("eps")) ? float(call.number("eps")) : size;
       for (std::int64_t j = 0; j < x.extent(1); ++j) y(i, j) = T(float(x(i, j)) / norm(i, 0));
     }
@@ -138,7 +144,8 @@ void describe_normalize(Op& op, bool projects) {
     const auto dx = call.view<T>("dx");
     for (std::int64_t i = 0; i < x.extent(0); ++i) {
       const bool floor = norm(i, 0) <= float(call.number("eps"));
-      const float along = total<float>(x.extent(1), [&](std::int64_t j) { return float(dy(i, j)) * (float(x(i, j)) / norm(i, 0)); });
+      const float along =
+          total<float>(x.extent(1), [&](std::int64_t j) { return float(dy(i, j)) * (float(x(i, j)) / norm(i, 0)); });
       for (std::int64_t j = 0; j < x.extent(1); ++j) {
         const float g = float(dy(i, j)) - (floor && !projects ? 0.0f : along * (float(x(i, j)) / norm(i, 0)));
         dx(i, j) = T(g / norm(i, 0));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA kernel as its author has it: a block for each row, sums by warp shuffles, the stream of the caller. On the CPU the same op is a
-// plain loop, so that the formula and the description are judged where no GPU is. In rms_norm_cuda_drops_warp only the first warp's sum counts.
+// A CUDA kernel as its author has it: a block for each row, sums by warp shuffles, the stream of the caller. On the CPU
+// the same op is a plain loop, so that the formula and the description are judged where no GPU is. In
+// rms_norm_cuda_drops_warp only the first warp's sum counts.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -10,10 +11,20 @@ namespace {
 
 using namespace ampcheck::op;
 
-template <class T> struct OnDevice { using type = T; };
-template <> struct OnDevice<Half> { using type = __half; };
-template <> struct OnDevice<BFloat16> { using type = __nv_bfloat16; };
-template <class T> using DeviceType = typename OnDevice<T>::type;
+template <class T>
+struct OnDevice {
+  using type = T;
+};
+template <>
+struct OnDevice<Half> {
+  using type = __half;
+};
+template <>
+struct OnDevice<BFloat16> {
+  using type = __nv_bfloat16;
+};
+template <class T>
+using DeviceType = typename OnDevice<T>::type;
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 
@@ -33,25 +44,31 @@ template <class T, int kWarpsSummed>
 __global__ void rms_norm_forward(const T* x, const T* weight, T* y, float* inv_rms, int columns, float eps) {
   const long long row = static_cast<long long>(blockIdx.x) * columns;
   float sum = 0;
-  for (int j = threadIdx.x; j < columns; j += kThreads) sum += static_cast<float>(x[row + j]) * static_cast<float>(x[row + j]);
+  for (int j = threadIdx.x; j < columns; j += kThreads)
+    sum += static_cast<float>(x[row + j]) * static_cast<float>(x[row + j]);
   const float r = 1.0f / sqrtf(block_sum<kWarpsSummed>(sum) / static_cast<float>(columns) + eps);
   if (threadIdx.x == 0) inv_rms[blockIdx.x] = r;
-  for (int j = threadIdx.x; j < columns; j += kThreads) y[row + j] = static_cast<T>(static_cast<float>(x[row + j]) * r * static_cast<float>(weight[j]));
+  for (int j = threadIdx.x; j < columns; j += kThreads)
+    y[row + j] = static_cast<T>(static_cast<float>(x[row + j]) * r * static_cast<float>(weight[j]));
 }
 
 template <class T, int kWarpsSummed>
-__global__ void rms_norm_backward_x(const T* dy, const T* x, const T* weight, const float* inv_rms, T* dx, int columns) {
+__global__ void rms_norm_backward_x(const T* dy, const T* x, const T* weight, const float* inv_rms, T* dx,
+                                    int columns) {
   const long long row = static_cast<long long>(blockIdx.x) * columns;
   const float r = inv_rms[blockIdx.x];
   float sum = 0;
-  for (int j = threadIdx.x; j < columns; j += kThreads) sum += static_cast<float>(dy[row + j]) * static_cast<float>(weight[j]) * (static_cast<float>(x[row + j]) * r);
+  for (int j = threadIdx.x; j < columns; j += kThreads)
+    sum += static_cast<float>(dy[row + j]) * static_cast<float>(weight[j]) * (static_cast<float>(x[row + j]) * r);
   const float mean = block_sum<kWarpsSummed>(sum) / static_cast<float>(columns);
   for (int j = threadIdx.x; j < columns; j += kThreads)
-    dx[row + j] = static_cast<T>(r * (static_cast<float>(dy[row + j]) * static_cast<float>(weight[j]) - static_cast<float>(x[row + j]) * r * mean));
+    dx[row + j] = static_cast<T>(r * (static_cast<float>(dy[row + j]) * static_cast<float>(weight[j]) -
+                                      static_cast<float>(x[row + j]) * r * mean));
 }
 
 template <class T>
-__global__ void rms_norm_backward_weight(const T* dy, const T* x, const float* inv_rms, T* dweight, int rows, int columns) {
+__global__ void rms_norm_backward_weight(const T* dy, const T* x, const float* inv_rms, T* dweight, int rows,
+                                         int columns) {
   const int j = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (j >= columns) return;
   float sum = 0;
@@ -75,8 +92,10 @@ void forward(Type<T>, const Call& call, Summed) {
   const int rows = static_cast<int>(x.extent(0)), columns = static_cast<int>(x.extent(1));
   if (call.raw().device.type == AC_CUDA) {
     using D = DeviceType<T>;
-    rms_norm_forward<D, Summed::value><<<static_cast<unsigned>(rows), kThreads, 0, static_cast<cudaStream_t>(call.stream())>>>(
-        reinterpret_cast<const D*>(x.data()), reinterpret_cast<const D*>(w.data()), reinterpret_cast<D*>(y.data()), inv_rms.data(), columns, eps);
+    rms_norm_forward<D, Summed::value>
+        <<<static_cast<unsigned>(rows), kThreads, 0, static_cast<cudaStream_t>(call.stream())>>>(
+            reinterpret_cast<const D*>(x.data()), reinterpret_cast<const D*>(w.data()), reinterpret_cast<D*>(y.data()),
+            inv_rms.data(), columns, eps);
     return checked(cudaGetLastError());
   }
   for (int i = 0; i < rows; ++i) {
@@ -97,10 +116,11 @@ void backward(Type<T>, const Call& call, Summed) {
     using D = DeviceType<T>;
     const auto stream = static_cast<cudaStream_t>(call.stream());
     const auto at = [](const auto& view) { return reinterpret_cast<const D*>(view.data()); };
-    rms_norm_backward_x<D, Summed::value><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(at(dy), at(x), at(w), inv_rms.data(), reinterpret_cast<D*>(dx.data()), columns);
+    rms_norm_backward_x<D, Summed::value><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+        at(dy), at(x), at(w), inv_rms.data(), reinterpret_cast<D*>(dx.data()), columns);
     checked(cudaGetLastError());
-    rms_norm_backward_weight<D><<<static_cast<unsigned>((columns + kThreads - 1) / kThreads), kThreads, 0, stream>>>(at(dy), at(x), inv_rms.data(),
-                                                                                                                    reinterpret_cast<D*>(dweight.data()), rows, columns);
+    rms_norm_backward_weight<D><<<static_cast<unsigned>((columns + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+        at(dy), at(x), inv_rms.data(), reinterpret_cast<D*>(dweight.data()), rows, columns);
     return checked(cudaGetLastError());
   }
   float* total = call.scratch<float>(columns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x a, a product of matrices, with a forward mode: y.tangent = x.tangent a + x a.tangent; and versions that the backward contradicts: with the
-// transpose of a where that is square, and with the other sign. The formula convicts them element by element.
+// y = x a, a product of matrices, with a forward mode: y.tangent = x.tangent a + x a.tangent; and versions that the
+// backward contradicts: with the transpose of a where that is square, and with the other sign. The formula convicts
+// them element by element.
 #include <ampcheck/op.h>
 
 namespace {
@@ -45,13 +46,15 @@ void describe(Op& op, Twist twist) {
     }
   });
   op.jvp([twist]<class T>(Type<T>, const Call& call) {
-    const auto x = call.view<const T>("x"), a = call.view<const T>("a"), u = call.view<const T>("x.tangent"), b = call.view<const T>("a.tangent");
+    const auto x = call.view<const T>("x"), a = call.view<const T>("a"), u = call.view<const T>("x.tangent"),
+               b = call.view<const T>("a.tangent");
     const auto v = call.view<T>("y.tangent");
     const bool turned = twist == Twist::transposed && a.extent(0) == a.extent(1);
     for (std::int64_t i = 0; i < x.extent(0); ++i)
       for (std::int64_t j = 0; j < a.extent(1); ++j) {
         float s = 0;
-        for (std::int64_t k = 0; k < x.extent(1); ++k) s += float(u(i, k)) * float(turned ? a(j, k) : a(k, j)) + float(x(i, k)) * float(b(k, j));
+        for (std::int64_t k = 0; k < x.extent(1); ++k)
+          s += float(u(i, k)) * float(turned ? a(j, k) : a(k, j)) + float(x(i, k)) * float(b(k, j));
         v(i, j) = T(twist == Twist::negated ? -s : s);
       }
   });

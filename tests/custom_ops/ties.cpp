@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels whose choices stand at a tie more often than not, with other conventions than the formula's derivative: all are right. Beside them what
-// is none: the whole gradient to both of two equal inputs, to neither, and to all of a row that tie, in a few rows of many.
+// Kernels whose choices stand at a tie more often than not, with other conventions than the formula's derivative: all
+// are right. Beside them what is none: the whole gradient to both of two equal inputs, to neither, and to all of a row
+// that tie, in a few rows of many.
 #include <algorithm>
 #include <cmath>
 
@@ -28,14 +29,20 @@ void describe_larger(Op& op, float of_a, float of_b) {
   op.forward([]<class T>(Type<T>, const Call& call) {
     const auto a = call.view<const T>("a"), b = call.view<const T>("b");
     const auto y = call.view<T>("y");
-    for (std::int64_t i = 0; i < a.size(); ++i) y[i] = float(a[i]) != float(a[i]) || float(a[i]) > float(b[i]) ? a[i] : b[i];
+    for (std::int64_t i = 0; i < a.size(); ++i)
+      y[i] = float(a[i]) != float(a[i]) || float(a[i]) > float(b[i]) ? a[i] : b[i];
   });
   op.backward([=]<class T>(Type<T>, const Call& call) {
     const auto a = call.view<const T>("a"), b = call.view<const T>("b"), dy = call.view<const T>("dy");
     const auto da = call.view<T>("da"), db = call.view<T>("db");
     for (std::int64_t i = 0; i < a.size(); ++i) {
       const float x = a[i], z = b[i], g = dy[i];
-      da[i] = T(x == z ? of_a * g : x > z || x != x ? g : 0.0f), db[i] = T(x == z ? of_b * g : x > z || x != x ? 0.0f : g);
+      da[i] = T(x == z            ? of_a * g
+                : x > z || x != x ? g
+                                  : 0.0f),
+      db[i] = T(x == z            ? of_b * g
+                : x > z || x != x ? 0.0f
+                                  : g);
     }
   });
 }
@@ -46,14 +53,17 @@ void describe_median(Op& op) {
   op.output("y");
   sizes(op);
   op.formula("y = maximum(minimum(a, b), minimum(maximum(a, b), c))");
-  const auto median = [](float a, float b, float c) { return a != a || b != b || c != c ? NAN : std::max(std::min(a, b), std::min(std::max(a, b), c)); };
+  const auto median = [](float a, float b, float c) {
+    return a != a || b != b || c != c ? NAN : std::max(std::min(a, b), std::min(std::max(a, b), c));
+  };
   op.forward([median]<class T>(Type<T>, const Call& call) {
     const auto a = call.view<const T>("a"), b = call.view<const T>("b"), c = call.view<const T>("c");
     const auto y = call.view<T>("y");
     for (std::int64_t i = 0; i < a.size(); ++i) y[i] = T(median(a[i], b[i], c[i]));
   });
   op.backward([median]<class T>(Type<T>, const Call& call) {
-    const auto a = call.view<const T>("a"), b = call.view<const T>("b"), c = call.view<const T>("c"), dy = call.view<const T>("dy");
+    const auto a = call.view<const T>("a"), b = call.view<const T>("b"), c = call.view<const T>("c"),
+               dy = call.view<const T>("dy");
     const auto da = call.view<T>("da"), db = call.view<T>("db"), dc = call.view<T>("dc");
     for (std::int64_t i = 0; i < a.size(); ++i) {
       const float middle = median(a[i], b[i], c[i]), g = dy[i];
@@ -75,7 +85,8 @@ void describe_row_maximum(Op& op, bool all_at_times) {
     const auto y = call.view<T>("y");
     for (std::int64_t i = 0; i < x.extent(0); ++i) {
       float most = x(i, 0);
-      for (std::int64_t j = 1; j < x.extent(1); ++j) most = most != most || most > float(x(i, j)) ? most : float(x(i, j));
+      for (std::int64_t j = 1; j < x.extent(1); ++j)
+        most = most != most || most > float(x(i, j)) ? most : float(x(i, j));
       y(i, 0) = T(most);
     }
   });
@@ -84,7 +95,8 @@ void describe_row_maximum(Op& op, bool all_at_times) {
     const auto dx = call.view<T>("dx");
     for (std::int64_t i = 0; i < x.extent(0); ++i) {
       float most = x(i, 0);
-      for (std::int64_t j = 1; j < x.extent(1); ++j) most = most != most || most > float(x(i, j)) ? most : float(x(i, j));
+      for (std::int64_t j = 1; j < x.extent(1); ++j)
+        most = most != most || most > float(x(i, j)) ? most : float(x(i, j));
       bool given = false;
       for (std::int64_t j = x.extent(1); j-- > 0;) {
         const bool ties = float(x(i, j)) == most || (float(x(i, j)) != float(x(i, j)) && most != most);
@@ -128,16 +140,22 @@ AMPCHECK_OP(relu_adds_gradient, op) {
 // Equal infinities tie too, where 0.01 x is the limit; and a zero that is moved has to move exp(x) beside 1.
 AMPCHECK_OP(leaky_by_maximum, op) {
   op.formula("y = maximum(x, 0.01 * x)");
-  describe_unary(op, [](float x) { return x > 0 || x != x ? x : 0.01f * x; }, [](float x, float g) { return x > 0 ? g : 0.01f * g; });
+  describe_unary(
+      op, [](float x) { return x > 0 || x != x ? x : 0.01f * x; },
+      [](float x, float g) { return x > 0 ? g : 0.01f * g; });
 }
 AMPCHECK_OP(hinge_of_exp, op) {
   op.formula("y = maximum(exp(x) - 1, 0)");
-  describe_unary(op, [](float x) { return x < 0 ? 0.0f : std::exp(x) - 1; }, [](float x, float g) { return x > 0 ? g * std::exp(x) : 0.0f; });
+  describe_unary(
+      op, [](float x) { return x < 0 ? 0.0f : std::exp(x) - 1; },
+      [](float x, float g) { return x > 0 ? g * std::exp(x) : 0.0f; });
 }
 // Two kinks that are none together: each of them has another convention at zero.
 AMPCHECK_OP(elu_in_two_parts, op) {
   op.formula("y = maximum(x, 0) + expm1(minimum(x, 0))");
-  describe_unary(op, [](float x) { return x > 0 ? x : std::expm1(x); }, [](float x, float g) { return x > 0 ? g : g * std::exp(x); });
+  describe_unary(
+      op, [](float x) { return x > 0 ? x : std::expm1(x); },
+      [](float x, float g) { return x > 0 ? g : g * std::exp(x); });
 }
 AMPCHECK_OP(larger_by_halves, op) { describe_larger(op, 0.5f, 0.5f); }
 AMPCHECK_OP(larger_twice, op) { describe_larger(op, 1, 1); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops of one input and one output in this folder share: tensors, and loops over y = f(x) and dx = gradient(x, dy), for fp32, fp16
-// and bf16 unless other types are named.
+// What the ops of one input and one output in this folder share: tensors, and loops over y = f(x) and dx = gradient(x,
+// dy), for fp32, fp16 and bf16 unless other types are named.
 #pragma once
 
 #include <ampcheck/op.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are wrong at one place of an index: a sum over a window whose end is one further, in an op that also declares a form with
-// one-pass sums (which must not loosen whole numbers); and a scaled row whose vectorised column sums forget all blocks of rows but the last,
-// at widths that take vectors alone.
+// Kernels that are wrong at one place of an index: a sum over a window whose end is one further, in an op that also
+// declares a form with one-pass sums (which must not loosen whole numbers); and a scaled row whose vectorised column
+// sums forget all blocks of rows but the last, at widths that take vectors alone.
 #include <ampcheck/op.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ void describe_window(Op& op, std::int64_t too_many) {
   op.attribute("window", 4, {1, 64});
   op.dim("T", 5, 16, 1);
   op.dim("S", 7, 24, 33);
-  const char* formula = "i = reshape(arange(T), T, 1); j = reshape(arange(S), 1, S); y = sum(where(j > i - window, x, 0), -1)";
+  const char* formula =
+      "i = reshape(arange(T), T, 1); j = reshape(arange(S), 1, S); y = sum(where(j > i - window, x, 0), -1)";
   op.formula(formula);
   op.form("one pass", formula, true);
   op.forward([too_many]<class T>(Type<T>, const Call& call) {
@@ -57,7 +58,8 @@ void describe_scale(Op& op, bool last_block_alone) {
   op.backward([last_block_alone]<class T>(Type<T>, const Call& call) {
     const auto x = call.view<const T>("x"), weight = call.view<const T>("weight"), dy = call.view<const T>("dy");
     const auto dx = call.view<T>("dx"), dweight = call.view<T>("dweight");
-    const std::int64_t rows = x.extent(0), columns = x.extent(1), block = columns % 4 == 0 ? 16 : std::max<std::int64_t>(rows, 1);
+    const std::int64_t rows = x.extent(0), columns = x.extent(1),
+                       block = columns % 4 == 0 ? 16 : std::max<std::int64_t>(rows, 1);
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < columns; ++j) dx(i, j) = T(float(dy(i, j)) * float(weight(j)));
     for (std::int64_t j = 0; j < columns; ++j) {

@@ -2,8 +2,8 @@
 // All 2^32 floats into fp16, bf16, e4m3fn and e5m2, in every deterministic rounding mode, against the integer oracle.
 //
 // Rounding is monotone, so over consecutive bit patterns of one sign the oracle's codes form runs. The bulk conversion
-// is run on every float, its runs of equal codes are found, and the oracle is evaluated at both ends of every run: equal
-// there means equal between, by monotonicity of the oracle. All NaN patterns are one run of their own.
+// is run on every float, its runs of equal codes are found, and the oracle is evaluated at both ends of every run:
+// equal there means equal between, by monotonicity of the oracle. All NaN patterns are one run of their own.
 #include <gtest/gtest.h>
 
 #include <algorithm>

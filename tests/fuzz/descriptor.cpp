@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of plug-ins: the fields of every struct from bytes, texts among them; a count may lie within what is there,
-// since no reader could tell a pointer that does not hold what it declares.
+// Descriptions of plug-ins: the fields of every struct from bytes, texts among them; a count may lie within what is
+// there, since no reader could tell a pointer that does not hold what it declares.
 #include <deque>
 #include <vector>
 
@@ -58,7 +58,8 @@ class Description {
     op.devices = static_cast<std::uint32_t>(number());
     op.dims = list<ac_dim>(dims_, op.dim_count, 3, [this](ac_dim& dim) {
       dim.multiple_of = number(), dim.symbol = text();
-      for (std::int64_t& sample : dim.samples) sample = some(15) ? from_.take<std::int64_t>() : from_.take<std::uint8_t>() % 12;
+      for (std::int64_t& sample : dim.samples)
+        sample = some(15) ? from_.take<std::int64_t>() : from_.take<std::uint8_t>() % 12;
       dim.least = some(7) ? from_.take<std::int64_t>() : 0, dim.most = some(7) ? from_.take<std::int64_t>() : 0;
     });
     op.inputs = list<ac_input>(inputs_, op.input_count, 3, [this](ac_input& input) {
@@ -66,7 +67,10 @@ class Description {
       input.role = number(), input.type = number(), input.domain = number();
       input.index_dim = some(3) ? text() : nullptr;
     });
-    const auto output = [this](ac_output& out) { out.flags = static_cast<std::uint32_t>(number()), out.name = text(), out.type = number(), out.in_place = some(3) ? text() : nullptr; };
+    const auto output = [this](ac_output& out) {
+      out.flags = static_cast<std::uint32_t>(number()), out.name = text(), out.type = number(),
+      out.in_place = some(3) ? text() : nullptr;
+    };
     op.outputs = list<ac_output>(outputs_, op.output_count, 2, output);
     op.saved = list<ac_output>(outputs_, op.saved_count, 2, output);
     op.attributes = list<ac_attribute>(attributes_, op.attribute_count, 2, [this](ac_attribute& attribute) {
@@ -75,19 +79,23 @@ class Description {
       values_.push_back({from_.take<double>(), from_.take<double>()});
       attribute.other_values = values_.back().data();
     });
-    op.forms = list<ac_form>(forms_, op.form_count, 2, [this](ac_form& form) { form.flags = static_cast<std::uint32_t>(number()), form.name = text(), form.formula = text(); });
+    op.forms = list<ac_form>(forms_, op.form_count, 2, [this](ac_form& form) {
+      form.flags = static_cast<std::uint32_t>(number()), form.name = text(), form.formula = text();
+    });
     if (some(1)) {
       ac_contract& contract = contracts_.emplace_back();
       contract = {};
       contract.struct_size = size<ac_contract>();
       storage_.push_back({number(), number(), number()});
       contract.storage_count = from_.take<std::uint8_t>() % 4, contract.storage = storage_.back().data();
-      contract.compute = number(), contract.accumulate = number(), contract.summation_depth = number(), contract.flushes_subnormals = number(), contract.atomics = number();
+      contract.compute = number(), contract.accumulate = number(), contract.summation_depth = number(),
+      contract.flushes_subnormals = number(), contract.atomics = number();
       contract.largest_input = number(), contract.smallest_scale = number(), contract.largest_scale = number();
       if (some(1)) {
         ac_math& math = maths_.emplace_back();
         math = {};
-        math.struct_size = size<ac_math>(), math.cuda = number(), math.exp = from_.take<double>(), math.rsqrt = from_.take<double>();
+        math.struct_size = size<ac_math>(), math.cuda = number(), math.exp = from_.take<double>(),
+        math.rsqrt = from_.take<double>();
         contract.math = &math;
       }
       op.contract = &contract;
@@ -96,8 +104,12 @@ class Description {
     op.forward = some(15) ? nullptr : no_kernel;
     op.backward = some(3) ? nullptr : no_kernel;
     op.jvp = some(3) ? no_kernel : nullptr;
-    op.kinks = list<ac_kink>(kinks_, op.kink_count, 2, [this](ac_kink& kink) { kink.input = text(), kink.at = from_.take<double>(), kink.convention = text(); });
-    op.extensions = list<ac_extension>(extensions_, op.extension_count, 2, [this](ac_extension& extension) { extension.flags = static_cast<std::uint32_t>(number()), extension.name = text(); });
+    op.kinks = list<ac_kink>(kinks_, op.kink_count, 2, [this](ac_kink& kink) {
+      kink.input = text(), kink.at = from_.take<double>(), kink.convention = text();
+    });
+    op.extensions = list<ac_extension>(extensions_, op.extension_count, 2, [this](ac_extension& extension) {
+      extension.flags = static_cast<std::uint32_t>(number()), extension.name = text();
+    });
   }
 
   fuzz::Bytes from_;

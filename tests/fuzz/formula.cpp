@@ -26,7 +26,8 @@ const OpSignature& signature() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
     constexpr std::int64_t kMost = 4096;  // larger ones would take the fuzzer's time, on the same way
-    const reference::Form form = reference::form_from_text(signature(), "fuzz", std::string(fuzz::text_of(data, size)), false, kMost);
+    const reference::Form form =
+        reference::form_from_text(signature(), "fuzz", std::string(fuzz::text_of(data, size)), false, kMost);
     Attributes attributes;
     attributes.set("eps", 1e-5);
     const reference::CaseInputs inputs{{{"x", {2, 3}}, {"w", {3}}}, {{"i", {1, 0}}}, {{"i", {2}}}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fuzz targets share. A target takes any bytes: a refusal is an ampcheck::Error, everything else that is thrown, a
-// broken promise or a sanitizer's word is a finding.
+// What the fuzz targets share. A target takes any bytes: a refusal is an ampcheck::Error, everything else that is
+// thrown, a broken promise or a sanitizer's word is a finding.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,9 @@ inline void require(bool held, const char* promise) {
   std::abort();
 }
 
-inline std::string_view text_of(const std::uint8_t* data, std::size_t size) { return {reinterpret_cast<const char*>(data), size}; }
+inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;

@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes = fuzz::text_of(data, size);
   try {
     const Tensor tensor = parse_npy_tensor(bytes, "file");
-    fuzz::require(fuzz::same_bits(parse_npy_tensor(npy_bytes(tensor), "file"), tensor), "a tensor comes back with its bits");
+    fuzz::require(fuzz::same_bits(parse_npy_tensor(npy_bytes(tensor), "file"), tensor),
+                  "a tensor comes back with its bits");
     parse_npy(bytes, "file");
   } catch (const Error&) {
   }

@@ -17,7 +17,8 @@ void read(std::string_view bytes) {
     const std::vector<NamedTensor> again = parse_npz(npz_bytes(tensors), "file");
     fuzz::require(again.size() == tensors.size(), "as many tensors come back");
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      fuzz::require(again[i].name == tensors[i].name && fuzz::same_bits(again[i].tensor, tensors[i].tensor), "a tensor comes back with its name and bits");
+      fuzz::require(again[i].name == tensors[i].name && fuzz::same_bits(again[i].tensor, tensors[i].tensor),
+                    "a tensor comes back with its name and bits");
   } catch (const Error&) {
   }
 }
@@ -29,7 +30,8 @@ std::string archive_of(const std::string& name, std::string_view bytes, bool def
   zip_source_t* const target = zip_source_buffer_create(nullptr, 0, 0, &error);
   zip_source_keep(target);
   zip_t* const archive = zip_open_from_source(target, ZIP_TRUNCATE, &error);
-  const zip_int64_t at = zip_file_add(archive, name.c_str(), zip_source_buffer(archive, bytes.data(), bytes.size(), 0), ZIP_FL_ENC_GUESS);
+  const zip_int64_t at =
+      zip_file_add(archive, name.c_str(), zip_source_buffer(archive, bytes.data(), bytes.size(), 0), ZIP_FL_ENC_GUESS);
   std::string out;
   if (at >= 0) zip_set_file_compression(archive, 0, deflated ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 1);
   if (at >= 0 && zip_close(archive) == 0) {

@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   namespace fs = std::filesystem;
   std::vector<fs::path> files;
   for (int i = 1; i < argc; ++i) {
-    if (!fs::is_directory(argv[i])) files.emplace_back(argv[i]);
+    if (!fs::is_directory(argv[i]))
+      files.emplace_back(argv[i]);
     else
       for (const auto& entry : fs::directory_iterator(argv[i])) files.push_back(entry.path());
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// safetensors files: as they are, and as a header up to the first zero byte with data behind it, which keeps the length right.
+// safetensors files: as they are, and as a header up to the first zero byte with data behind it, which keeps the length
+// right.
 #include "src/safetensors.h"
 
 #include "src/error.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces: lines, a zero byte, then the file of statistics; or the payload of a record alone, which gets its header, its checksum and its line.
-// What is read is shown in all forms.
+// Traces: lines, a zero byte, then the file of statistics; or the payload of a record alone, which gets its header, its
+// checksum and its line. What is read is shown in all forms.
 #include "checks/train/trace_record.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
@@ -15,7 +15,9 @@ void read(std::string_view index, std::optional<std::string_view> statistics) {
   try {
     const tools::Trace trace = tools::parse_trace(index, statistics, "file");
     const std::vector<tools::TracedSum> sums = tools::summed(trace);
-    fuzz::require(!tools::trace_json(trace, sums).empty() && !tools::trace_csv(trace).empty() && !tools::trace_html(trace).empty(), "what is read is shown");
+    fuzz::require(!tools::trace_json(trace, sums).empty() && !tools::trace_csv(trace).empty() &&
+                      !tools::trace_html(trace).empty(),
+                  "what is read is shown");
   } catch (const Error&) {
   }
 }
@@ -31,10 +33,16 @@ std::string record_of(std::string_view payload) {
 
 /// Twice in one step, of a gradient in 16 bits.
 std::string index_of(const std::string& record, int seq) {
-  std::string out = R"({"schema":"ampcheck.trace/2","model":"m","dtype":"fp16","scaler":"torch","seed":1,"steps":2,"local":true,"carried":true})" "\n";
-  out += R"({"step":0,"seq":)" + std::to_string(seq) + R"(,"phase":"backward","cast":false,"op":"linear_1","layer":"a","tensor":"dx","dtype":"fp16","from":"","source":-1,"scale":1,"role":"none","at":[0,)" +
-         std::to_string(record.size()) + "," + std::to_string(checks::train::record_checksum(record)) + "]}\n";
-  return out + R"({"step":0,"loss":1,"fp64_loss":null,"spread":null,"scale":1,"scale_after":1,"found_inf":false,"stepped":true,"stagnant_share":0})" "\n";
+  std::string out =
+      R"({"schema":"ampcheck.trace/2","model":"m","dtype":"fp16","scaler":"torch","seed":1,"steps":2,"local":true,"carried":true})"
+      "\n";
+  out +=
+      R"({"step":0,"seq":)" + std::to_string(seq) +
+      R"(,"phase":"backward","cast":false,"op":"linear_1","layer":"a","tensor":"dx","dtype":"fp16","from":"","source":-1,"scale":1,"role":"none","at":[0,)" +
+      std::to_string(record.size()) + "," + std::to_string(checks::train::record_checksum(record)) + "]}\n";
+  return out +
+         R"({"step":0,"loss":1,"fp64_loss":null,"spread":null,"scale":1,"scale_after":1,"found_inf":false,"stepped":true,"stagnant_share":0})"
+         "\n";
 }
 
 }  // namespace
@@ -52,7 +60,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string again;
     checks::train::append_record(again, back);
     const checks::train::TraceRecord twice = checks::train::read_record(again);
-    fuzz::require(twice.step == back.step && twice.ulps == back.ulps && twice.exponents.counts == back.exponents.counts, "a record comes back");
+    fuzz::require(twice.step == back.step && twice.ulps == back.ulps && twice.exponents.counts == back.exponents.counts,
+                  "a record comes back");
     if (back.step == 0 && back.seq >= 0) read(index_of(record, back.seq), record);
   } catch (const Error&) {
   }

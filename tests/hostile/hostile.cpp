@@ -83,9 +83,38 @@ std::int32_t doubled(const ac_tensor& from, const ac_tensor& to, const ac_call* 
 std::int32_t forward(const ac_call* call) { return doubled(*call->inputs[0], *call->outputs[0], call); }
 std::int32_t backward(const ac_call* call) { return doubled(*call->cotangents[0], *call->gradients[0], call); }
 
-Deed deeds[] = {segfault, aborts, exits, loops, overflows_stack, takes_memory, closes_descriptors, prints, forks, leaves_a_child, throws, writes_after, writes_before, returns_garbage, floods, returns_when_asked};
-const char* const names[] = {"segfault", "aborts", "exits", "loops", "overflows_stack", "takes_memory", "closes_descriptors", "prints", "forks", "leaves_a_child", "throws",
-                             "writes_after", "writes_before", "returns_garbage", "floods", "returns_when_asked"};
+Deed deeds[] = {segfault,
+                aborts,
+                exits,
+                loops,
+                overflows_stack,
+                takes_memory,
+                closes_descriptors,
+                prints,
+                forks,
+                leaves_a_child,
+                throws,
+                writes_after,
+                writes_before,
+                returns_garbage,
+                floods,
+                returns_when_asked};
+const char* const names[] = {"segfault",
+                             "aborts",
+                             "exits",
+                             "loops",
+                             "overflows_stack",
+                             "takes_memory",
+                             "closes_descriptors",
+                             "prints",
+                             "forks",
+                             "leaves_a_child",
+                             "throws",
+                             "writes_after",
+                             "writes_before",
+                             "returns_garbage",
+                             "floods",
+                             "returns_when_asked"};
 static_assert(std::size(deeds) == std::size(names));
 
 const ac_dim dims[] = {{sizeof(ac_dim), 0, "N", {5, 9, 2}, 0, 0}, {sizeof(ac_dim), 0, "D", {7, 12, 5}, 0, 0}};
@@ -102,9 +131,11 @@ const ac_plugin* ampcheck_plugin_v1(void) {
   for (std::size_t i = 0; i < std::size(deeds); ++i) {
     ops[i] = {};
     ops[i].struct_size = sizeof(ac_op), ops[i].name = names[i], ops[i].user = &deeds[i], ops[i].contract = &contract;
-    ops[i].inputs = inputs, ops[i].input_count = 1, ops[i].outputs = outputs, ops[i].output_count = 1, ops[i].dims = dims, ops[i].dim_count = 2;
+    ops[i].inputs = inputs, ops[i].input_count = 1, ops[i].outputs = outputs, ops[i].output_count = 1,
+    ops[i].dims = dims, ops[i].dim_count = 2;
     ops[i].forms = forms, ops[i].form_count = 1, ops[i].forward = forward, ops[i].backward = backward;
   }
-  static const ac_plugin plugin = {sizeof(ac_plugin), AMPCHECK_OP_ABI, "hostile", nullptr, static_cast<std::int32_t>(std::size(deeds)), 0, ops};
+  static const ac_plugin plugin = {
+      sizeof(ac_plugin), AMPCHECK_OP_ABI, "hostile", nullptr, static_cast<std::int32_t>(std::size(deeds)), 0, ops};
   return &plugin;
 }

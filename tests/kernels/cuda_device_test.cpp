@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels on a GPU: the bits that the CPU has, and verdicts on an author's own CUDA kernel. SKIPPED with the reason where no GPU is;
-// that the comparison itself sees a difference is tested on the CPU.
+// The kernels on a GPU: the bits that the CPU has, and verdicts on an author's own CUDA kernel. SKIPPED with the reason
+// where no GPU is; that the comparison itself sees a difference is tested on the CPU.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,17 +8,17 @@
 #include <set>
 
 #include "checks/case/case_run.h"
+#include "checks/data/regimes.h"
 #include "checks/define/op_list.h"
 #include "checks/doors/plugin.h"
+#include "checks/run/runner.h"
 #include "kernels/device.h"
 #include "tests/support/custom_op_list.h"
-#include "checks/data/regimes.h"
-#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 namespace {
 
-#define AMPCHECK_NEEDS_CUDA()                                                            \
+#define AMPCHECK_NEEDS_CUDA() \
   if (std::string why; !kernels::cuda_available(&why)) GTEST_SKIP() << "no CUDA device: " << why
 
 /// What one case's forward and backward wrote on a device.
@@ -29,7 +29,8 @@ std::map<std::string, GuardedTensor> written_on(const OpDef& op, const OpCall& c
   LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
   std::map<std::string, GuardedTensor> all;
   if (op.kernel.backward) {
-    LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, run.cotangents(relations_probe(call)), 0));
+    LaunchResult backward = run.run_backward(
+        run.backward_tensors(run.reference.inputs(), forward, run.cotangents(relations_probe(call)), 0));
     all = std::move(backward.written);
   }
   for (auto& [name, tensor] : forward.written) all.insert_or_assign(name, std::move(tensor));
@@ -44,7 +45,8 @@ std::set<std::string> tensors_that_differ(const OpDef& op, Device there, const O
       const auto here = written_on(reference, call, Device::cpu), other = written_on(op, call, there);
       EXPECT_EQ(here.size(), other.size());
       for (const auto& [name, tensor] : here)
-        if (const auto found = other.find(name); found == other.end() || differing(tensor, found->second) != 0) out.insert(name);
+        if (const auto found = other.find(name); found == other.end() || differing(tensor, found->second) != 0)
+          out.insert(name);
     }
   return out;
 }
@@ -98,7 +100,8 @@ std::map<std::string, int> codes_of_plugin(const std::string& name, Device devic
 bool plugin_built() { return std::filesystem::exists(custom_op_folder() + "rms_norm_cuda.so"); }
 
 TEST(CudaDevice, AnAuthorsKernelIsCompiledAndItsLoopJudgedWithoutAGpu) {
-  if (!plugin_built()) GTEST_SKIP() << "built without CUDA (AMPCHECK_CUDA): no nvcc to compile tests/custom_ops/rms_norm_cuda.cu";
+  if (!plugin_built())
+    GTEST_SKIP() << "built without CUDA (AMPCHECK_CUDA): no nvcc to compile tests/custom_ops/rms_norm_cuda.cu";
   const auto codes = codes_of_plugin("rms_norm_cuda", Device::cpu);
   EXPECT_EQ(codes.size(), 1u);
   EXPECT_TRUE(codes.contains(""));
@@ -107,7 +110,8 @@ TEST(CudaDevice, AnAuthorsKernelIsCompiledAndItsLoopJudgedWithoutAGpu) {
 TEST(CudaDevice, AnAuthorsKernelIsJudgedOnTheDevice) {
   AMPCHECK_NEEDS_CUDA();
   if (!plugin_built()) GTEST_SKIP() << "tests/custom_ops/rms_norm_cuda.cu is not among these files";
-  const auto right = codes_of_plugin("rms_norm_cuda", Device::cuda), wrong = codes_of_plugin("rms_norm_cuda_drops_warp", Device::cuda);
+  const auto right = codes_of_plugin("rms_norm_cuda", Device::cuda),
+             wrong = codes_of_plugin("rms_norm_cuda_drops_warp", Device::cuda);
   EXPECT_EQ(right.size(), 1u);
   EXPECT_TRUE(right.contains(""));
   EXPECT_TRUE(wrong.contains("AC101"));

@@ -47,8 +47,8 @@ std::vector<float> make_edge_points() {
   }
   for (int half_steps = -310; half_steps <= 270; ++half_steps)  // where exp changes its 2^n
     add_with_neighbours(points, static_cast<float>(half_steps * 0.34657359027997264), 4);
-  for (const float seam : {0.5625f, 0.9375f, 3.925f, 10.5f, 10.0f, 18.0f, 89.0f, 104.0f, 1.0f, 88.722839f,
-                           87.336548f, 103.97208f, 9.19455f, 10.054f})
+  for (const float seam : {0.5625f, 0.9375f, 3.925f, 10.5f, 10.0f, 18.0f, 89.0f, 104.0f, 1.0f, 88.722839f, 87.336548f,
+                           103.97208f, 9.19455f, 10.054f})
     add_with_neighbours(points, seam, 64);
   return points;
 }

@@ -126,14 +126,33 @@ TEST(KernelPatterns, RowMaximumKeepsNaN) {
 
 TEST(KernelPatterns, MatmulIsOneChainPerOutput) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {7, 17, 5}, {6, 16, 256}, {97, 33, 515}, {20, 80, 37}, {3, 0, 4},
-                                  {0, 3, 4}, {2, 3, 0}, {13, 64, 40}, {14, 64, 16}, {15, 64, 193}, {16, 32, 9}, {17, 32, 8}, {19, 96, 24}, {21, 64, 33}, {22, 32, 7}, {23, 48, 200}, {205, 64, 20}, {205, 80, 1030}, {13, 150, 1027}})
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                  {7, 17, 5},
+                                  {6, 16, 256},
+                                  {97, 33, 515},
+                                  {20, 80, 37},
+                                  {3, 0, 4},
+                                  {0, 3, 4},
+                                  {2, 3, 0},
+                                  {13, 64, 40},
+                                  {14, 64, 16},
+                                  {15, 64, 193},
+                                  {16, 32, 9},
+                                  {17, 32, 8},
+                                  {19, 96, 24},
+                                  {21, 64, 33},
+                                  {22, 32, 7},
+                                  {23, 48, 200},
+                                  {205, 64, 20},
+                                  {205, 80, 1030},
+                                  {13, 150, 1027}})
       for (const bool a_turned : {false, true})
         for (const bool b_turned : {false, true}) {
           const Tensor a = numbers(dtype, a_turned ? Shape{k, m} : Shape{m, k}, 1);
           const Tensor b = numbers(dtype, b_turned ? Shape{n, k} : Shape{k, n}, 2);
           const Tensor bias = numbers(Dtype::fp32, {n}, 3), out(dtype, {m, n}), want(dtype, {m, n});
-          std::memset(out.data(), 0xff, static_cast<std::size_t>(out.count() * bytes(dtype)));  // what is there is nobody's: NaN
+          std::memset(out.data(), 0xff,
+                      static_cast<std::size_t>(out.count() * bytes(dtype)));  // what is there is nobody's: NaN
           set_threads(m % 2 == 0 ? 1 : 0);
           const Matrix left = a_turned ? Matrix(a.view()).transposed() : Matrix(a.view());
           const Matrix right = b_turned ? Matrix(b.view()).transposed() : Matrix(b.view());
@@ -175,7 +194,8 @@ TEST(KernelPatterns, ScatterAddsRowsInAscendingOrderToWhatIsHeld) {
 TEST(KernelPatterns, IndicesOutOfRangeAreRefused) {
   const Tensor weight = numbers(Dtype::fp32, {4, 2}, 1), index(Dtype::i64, {1}), y(Dtype::fp32, {1, 2});
   index.span<std::int64_t>()[0] = 4;
-  EXPECT_THROW(embedding_kernel().forward({{{"weight", weight.view()}, {"index", index.view()}, {"y", y.view()}}}), Error);
+  EXPECT_THROW(embedding_kernel().forward({{{"weight", weight.view()}, {"index", index.view()}, {"y", y.view()}}}),
+               Error);
 }
 
 TEST(KernelPatterns, Conv2dOnTheCpuHasTheOrderOfTheCudaProgram) {
@@ -250,28 +270,65 @@ std::vector<OpRun> runs(Dtype t) {
   const auto out = [&](const Shape& shape) { return Tensor(t, shape); };
   const auto f32 = [](const Shape& shape) { return Tensor(Dtype::fp32, shape); };
   std::vector<OpRun> all = {
-      {"add", add_kernel(), {}, {{"x", x}, {"y", y}, {"dz", in(s, 11)}}, {{"z", out(s)}, {"dx", out(s)}, {"dy", out(s)}}},
+      {"add",
+       add_kernel(),
+       {},
+       {{"x", x}, {"y", y}, {"dz", in(s, 11)}},
+       {{"z", out(s)}, {"dx", out(s)}, {"dy", out(s)}}},
       {"softmax", softmax_kernel(), {}, {{"x", x}, {"dy", y}}, {{"y", out(s)}, {"dx", out(s)}}},
-      {"layer_norm", layer_norm_kernel(), attributes({{"eps", 1e-5}}), {{"x", x}, {"weight", w}, {"bias", b}, {"dy", y}},
-       {{"y", out(s)}, {"mean", f32({5, 1})}, {"inv_std", f32({5, 1})}, {"dx", out(s)}, {"dweight", out({45})},
+      {"layer_norm",
+       layer_norm_kernel(),
+       attributes({{"eps", 1e-5}}),
+       {{"x", x}, {"weight", w}, {"bias", b}, {"dy", y}},
+       {{"y", out(s)},
+        {"mean", f32({5, 1})},
+        {"inv_std", f32({5, 1})},
+        {"dx", out(s)},
+        {"dweight", out({45})},
         {"dbias", out({45})}}},
-      {"rms_norm", rms_norm_kernel(), attributes({{"eps", 1e-6}}), {{"x", x}, {"weight", w}, {"dy", y}},
+      {"rms_norm",
+       rms_norm_kernel(),
+       attributes({{"eps", 1e-6}}),
+       {{"x", x}, {"weight", w}, {"dy", y}},
        {{"y", out(s)}, {"inv_rms", f32({5, 1})}, {"dx", out(s)}, {"dweight", out({45})}}},
-      {"mean", mean_kernel(), attributes({{"axis", 0}}), {{"x", x}, {"dy", in({1, 45}, 12)}},
+      {"mean",
+       mean_kernel(),
+       attributes({{"axis", 0}}),
+       {{"x", x}, {"dy", in({1, 45}, 12)}},
        {{"y", out({1, 45})}, {"dx", out(s)}}},
-      {"mse_loss", mse_loss_kernel(), {}, {{"x", x}, {"target", y}, {"dloss", in({1}, 13)}},
+      {"mse_loss",
+       mse_loss_kernel(),
+       {},
+       {{"x", x}, {"target", y}, {"dloss", in({1}, 13)}},
        {{"loss", out({1})}, {"dx", out(s)}, {"dtarget", out(s)}}},
-      {"cross_entropy", cross_entropy_kernel(), attributes({{"label_smoothing", 0.1}, {"ignore_index", -100}}),
-       {{"x", x}, {"target", target}, {"dloss", numbers(Dtype::fp32, {5}, 14)}}, {{"loss", f32({5})}, {"dx", out(s)}}},
-      {"linear", linear_kernel(), {}, {{"x", x}, {"weight", in({9, 45}, 15)}, {"bias", in({9}, 16)}, {"dy", in({5, 9}, 17)}},
+      {"cross_entropy",
+       cross_entropy_kernel(),
+       attributes({{"label_smoothing", 0.1}, {"ignore_index", -100}}),
+       {{"x", x}, {"target", target}, {"dloss", numbers(Dtype::fp32, {5}, 14)}},
+       {{"loss", f32({5})}, {"dx", out(s)}}},
+      {"linear",
+       linear_kernel(),
+       {},
+       {{"x", x}, {"weight", in({9, 45}, 15)}, {"bias", in({9}, 16)}, {"dy", in({5, 9}, 17)}},
        {{"y", out({5, 9})}, {"dx", out(s)}, {"dweight", out({9, 45})}, {"dbias", out({9})}}},
-      {"max_pool2d", max_pool2d_kernel(), attributes({{"kernel", 3}, {"stride", 2}, {"padding", 1}}),
-       {{"x", image}, {"dy", in({2, 3, 3, 3}, 18)}}, {{"y", out({2, 3, 3, 3})}, {"dx", out(image.shape())}}},
-      {"conv2d", conv2d_kernel(), attributes({{"stride", 1}, {"padding", 1}}),
+      {"max_pool2d",
+       max_pool2d_kernel(),
+       attributes({{"kernel", 3}, {"stride", 2}, {"padding", 1}}),
+       {{"x", image}, {"dy", in({2, 3, 3, 3}, 18)}},
+       {{"y", out({2, 3, 3, 3})}, {"dx", out(image.shape())}}},
+      {"conv2d",
+       conv2d_kernel(),
+       attributes({{"stride", 1}, {"padding", 1}}),
        {{"x", image}, {"weight", filter}, {"bias", in({4}, 19)}, {"dy", in({2, 4, 6, 6}, 20)}},
        {{"y", out({2, 4, 6, 6})}, {"dx", out(image.shape())}, {"dweight", out(filter.shape())}, {"dbias", out({4})}}},
-      {"attention", attention_kernel(), attributes({{"causal", 1}}), {{"q", q}, {"k", k}, {"v", v}, {"do", in(q.shape(), 21)}},
-       {{"o", out(q.shape())}, {"lse", f32({2, 2, 7, 1})}, {"dq", out(q.shape())}, {"dk", out(q.shape())},
+      {"attention",
+       attention_kernel(),
+       attributes({{"causal", 1}}),
+       {{"q", q}, {"k", k}, {"v", v}, {"do", in(q.shape(), 21)}},
+       {{"o", out(q.shape())},
+        {"lse", f32({2, 2, 7, 1})},
+        {"dq", out(q.shape())},
+        {"dk", out(q.shape())},
         {"dv", out(q.shape())}}},
   };
   return all;

@@ -14,8 +14,8 @@ namespace ampcheck::kernels::test {
 namespace {
 
 struct Layout {
-  int precision;     ///< significand bits, the hidden one included
-  int min_quantum;   ///< exponent of the smallest subnormal
+  int precision;    ///< significand bits, the hidden one included
+  int min_quantum;  ///< exponent of the smallest subnormal
   std::uint32_t infinity;
   std::uint32_t nan;
 };
@@ -83,7 +83,8 @@ std::vector<float> patterns(const Layout& f) {
         if (near < 0x80000000u) x.insert(x.end(), {math::from_bits(near), math::from_bits(near | 0x80000000u)});
     }
   }
-  for (const std::uint32_t bits : {0x7f800000u, 0x7f800001u, 0x7fbfffffu, 0x7fc00000u, 0x7fffffffu, 0x7f7fffffu, 0u, 1u})
+  for (const std::uint32_t bits :
+       {0x7f800000u, 0x7f800001u, 0x7fbfffffu, 0x7fc00000u, 0x7fffffffu, 0x7f7fffffu, 0u, 1u})
     x.insert(x.end(), {math::from_bits(bits), math::from_bits(bits | 0x80000000u)});
   return x;
 }
@@ -143,7 +144,7 @@ TEST(KernelStorage, NamedBoundaries) {
   EXPECT_EQ(from_float<Fp16>(65504.0f).bits, 0x7bffu);
   EXPECT_EQ(from_float<Fp16>(65519.996f).bits, 0x7bffu);
   EXPECT_EQ(from_float<Fp16>(65520.0f).bits, 0x7c00u);
-  EXPECT_EQ(from_float<Fp16>(0x1p-25f).bits, 0u);           // half of the smallest: to even
+  EXPECT_EQ(from_float<Fp16>(0x1p-25f).bits, 0u);  // half of the smallest: to even
   EXPECT_EQ(from_float<Fp16>(0x1.000002p-25f).bits, 1u);
   EXPECT_EQ(from_float<Fp16>(-std::numeric_limits<float>::quiet_NaN()).bits, 0x7e00u);
   EXPECT_EQ(from_float<float>(-0.0f), 0.0f);

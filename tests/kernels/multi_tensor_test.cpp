@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many tensors in one launch against src/amp on the host, bit for bit: on a stream that defers its work, and on CUDA where that is.
+// Many tensors in one launch against src/amp on the host, bit for bit: on a stream that defers its work, and on CUDA
+// where that is.
 #include "kernels/multi_tensor.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ constexpr Dtype kDtypes[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
 std::vector<double> values_of(const char* name, std::int64_t n, double size = 1) {
   std::vector<double> out(static_cast<std::size_t>(n));
   Random(7, name).normals(0, out);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] *= i % 11 == 0 ? 0 : size * std::ldexp(1.0, -static_cast<int>(i * (name[0] == 'g' ? 7 : 5) % 37));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] *= i % 11 == 0 ? 0 : size * std::ldexp(1.0, -static_cast<int>(i * (name[0] == 'g' ? 7 : 5) % 37));
   return out;
 }
 
@@ -88,7 +90,9 @@ void check_unscale(Stream& stream, bool nan_is_nan) {
       EXPECT_EQ(stream.launches(), before + 1);
       EXPECT_EQ(got, want) << special;
       EXPECT_EQ(want, special == 0 ? 0.0f : 1.0f);
-      for (std::size_t i = 0; i < host.tensors.size(); ++i) EXPECT_EQ(differing(host.tensors[i], device.tensors[i], nan_is_nan), 0) << i << " " << special << " " << inverse;
+      for (std::size_t i = 0; i < host.tensors.size(); ++i)
+        EXPECT_EQ(differing(host.tensors[i], device.tensors[i], nan_is_nan), 0)
+            << i << " " << special << " " << inverse;
     }
 }
 
@@ -140,7 +144,8 @@ Parameters parameters(Stream* stream, Dtype dtype, bool mixed_grads) {
 }
 
 bool same(const UpdateCounts& a, const UpdateCounts& b) {
-  return a.intended == b.intended && a.stagnant == b.stagnant && a.copy_stagnant == b.copy_stagnant && a.with_grad == b.with_grad && a.with_grad_stagnant == b.with_grad_stagnant &&
+  return a.intended == b.intended && a.stagnant == b.stagnant && a.copy_stagnant == b.copy_stagnant &&
+         a.with_grad == b.with_grad && a.with_grad_stagnant == b.with_grad_stagnant &&
          a.second_moment_zero == b.second_moment_zero;
 }
 
@@ -148,12 +153,16 @@ template <class Optimizer, class Options>
 void check_optimizer(Stream& stream, const Options& options, Dtype dtype, const std::string& what, bool nan_is_nan) {
   Parameters host = parameters(nullptr, dtype, options.fused), device = parameters(&stream, dtype, options.fused);
   Optimizer ours(host.pointers(), options), theirs(device.pointers(), options);
-  theirs.set_multi_tensor([&](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) { kernels::update_at_once(stream, tensors, rule, counts); });
+  theirs.set_multi_tensor(
+      [&](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) {
+        kernels::update_at_once(stream, tensors, rule, counts);
+      });
   ours.reset_counts(), theirs.reset_counts();
   const MemoryScope scope(&stream);  // of the state
   for (int step = 0; step < 4; ++step) {
     for (BlockOptimizer* optimizer : {static_cast<BlockOptimizer*>(&ours), static_cast<BlockOptimizer*>(&theirs)}) {
-      if (options.fused) optimizer->grad_scale = step % 2 == 0 ? 1.0f : 8.0f, optimizer->found_inf = step == 2 ? 1.0f : 0.0f;
+      if (options.fused)
+        optimizer->grad_scale = step % 2 == 0 ? 1.0f : 8.0f, optimizer->found_inf = step == 2 ? 1.0f : 0.0f;
       optimizer->set_lr(step == 3 ? 0.05 : 0.01);
     }
     ours.step();
@@ -163,12 +172,14 @@ void check_optimizer(Stream& stream, const Options& options, Dtype dtype, const 
     EXPECT_EQ(stream.launches() - before, options.fused && step == 2 ? 0 : 1) << what;
     stream.wait();
     for (std::size_t i = 0; i < host.all.size(); ++i) {
-      EXPECT_EQ(differing(host.all[i].value, device.all[i].value, nan_is_nan), 0) << what << " step " << step << " tensor " << i;
+      EXPECT_EQ(differing(host.all[i].value, device.all[i].value, nan_is_nan), 0)
+          << what << " step " << step << " tensor " << i;
       if (host.all[i].grad.defined()) {
         EXPECT_EQ(differing(host.all[i].grad, device.all[i].grad, nan_is_nan), 0) << what << " grad " << i;
       }
       ASSERT_EQ(ours.state(i).size(), theirs.state(i).size());
-      for (const auto& [name, tensor] : ours.state(i)) EXPECT_EQ(differing(tensor, theirs.state(i)[name], nan_is_nan), 0) << what << " " << name << " " << i;
+      for (const auto& [name, tensor] : ours.state(i))
+        EXPECT_EQ(differing(tensor, theirs.state(i)[name], nan_is_nan), 0) << what << " " << name << " " << i;
       EXPECT_TRUE(same(ours.counts(i), theirs.counts(i))) << what << " " << i;
     }
     EXPECT_TRUE(same(ours.counts(), theirs.counts())) << what;
@@ -208,7 +219,8 @@ void check_sgd(Stream& stream, bool nan_is_nan) {
       for (const bool nesterov : {false, true}) {
         if (nesterov && momentum == 0) continue;
         SgdOptions options;
-        options.count = true, options.fused = fused, options.momentum = momentum, options.nesterov = nesterov, options.dampening = nesterov ? 0 : 0.1, options.weight_decay = momentum / 9;
+        options.count = true, options.fused = fused, options.momentum = momentum, options.nesterov = nesterov,
+        options.dampening = nesterov ? 0 : 0.1, options.weight_decay = momentum / 9;
         check_optimizer<Sgd>(stream, options, Dtype::fp32, "sgd", nan_is_nan);
       }
 }
@@ -225,13 +237,17 @@ TEST(MultiTensor, OtherUpdatesAreTheHosts) {
   FakeStream stream;
   const MemoryScope scope(&stream);
   const auto launched = [&](auto&& optimizer) {
-    optimizer.set_multi_tensor([&](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) { kernels::update_at_once(stream, tensors, rule, counts); });
+    optimizer.set_multi_tensor(
+        [&](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) {
+          kernels::update_at_once(stream, tensors, rule, counts);
+        });
     const std::int64_t before = stream.launches();
     optimizer.step();
     stream.wait();
     return stream.launches() - before;
   };
-  Parameters fp32 = parameters(&stream, Dtype::fp32, false), fp64 = parameters(&stream, Dtype::fp64, false), fp16 = parameters(&stream, Dtype::fp16, false);
+  Parameters fp32 = parameters(&stream, Dtype::fp32, false), fp64 = parameters(&stream, Dtype::fp64, false),
+             fp16 = parameters(&stream, Dtype::fp16, false);
   EXPECT_EQ(launched(Adam(fp32.pointers())), 1);
   EXPECT_EQ(launched(Rmsprop(fp32.pointers())), 0);
   EXPECT_EQ(launched(Adam(fp64.pointers())), 0);
@@ -271,7 +287,11 @@ void check_conversions(Stream& stream) {
     EXPECT_EQ(std::memcmp(again.data(), back.data(), 65536 * 2), 0) << name(low);
     // Rounding: every pattern of the upper 16 bits of a float, with lower halves that tie, nearly tie and do not.
     const Tensor floats(Dtype::fp32, {65536 * 4}), rounded(low, {65536 * 4});
-    for (std::uint32_t i = 0; i < 65536 * 4; ++i) floats.span<std::uint32_t>()[i] = (i / 4) << 16 | (i % 4 == 0 ? 0x8000u : i % 4 == 1 ? 0x7fffu : i % 4 == 2 ? 0x1000u : 0x3001u);
+    for (std::uint32_t i = 0; i < 65536 * 4; ++i)
+      floats.span<std::uint32_t>()[i] = (i / 4) << 16 | (i % 4 == 0   ? 0x8000u
+                                                         : i % 4 == 1 ? 0x7fffu
+                                                         : i % 4 == 2 ? 0x1000u
+                                                                      : 0x3001u);
     std::vector<std::uint16_t> nearest(65536 * 4);
     encode(format(low), {}, std::span<const float>(floats.span<float>()), nearest.data());
     stream.launch(kernels::convert_kernel, {.tensors = {{"x", floats.view()}, {"out", rounded.view()}}});

@@ -47,7 +47,8 @@ TEST(Cli, AFailureHasAtMostTwelveLines) {
   ASSERT_NE(start, std::string::npos) << run.out;
   const std::string block = run.out.substr(start + 1, run.out.find("\n\n", start + 1) - start);
   EXPECT_LE(std::count(block.begin(), block.end(), '\n'), 12) << block;
-  for (const char* word : {"case    '", "got ", "want ", "ulp", "where", "again", "why"}) EXPECT_TRUE(contains(block, word)) << word << block;
+  for (const char* word : {"case    '", "got ", "want ", "ulp", "where", "again", "why"})
+    EXPECT_TRUE(contains(block, word)) << word << block;
 }
 
 TEST(Cli, CheckJsonKeepsItsSchema) {
@@ -59,12 +60,14 @@ TEST(Cli, CheckJsonKeepsItsSchema) {
   for (const char* key : {"cases", "passed", "failed", "skipped", "elements", "blind", "unusual"})
     EXPECT_TRUE(summary.at(key).is_number_integer()) << key;
   EXPECT_EQ(summary.at("cases"), out.at("cases").size());
-  EXPECT_EQ(summary.at("cases").get<int>(), summary.at("passed").get<int>() + summary.at("failed").get<int>() + summary.at("skipped").get<int>());
+  EXPECT_EQ(summary.at("cases").get<int>(),
+            summary.at("passed").get<int>() + summary.at("failed").get<int>() + summary.at("skipped").get<int>());
   std::int64_t judged = 0, related = 0;  // relations compare bits of two runs: no interval, no element that was judged
   for (const json& item : out.at("cases"))
     for (const json& check : item.at("checks")) {
       const std::string name = check.at("name");
-      (name.starts_with("forward ") || name.starts_with("backward ") ? judged : related) += check.at("compared").get<std::int64_t>();
+      (name.starts_with("forward ") || name.starts_with("backward ") ? judged : related) +=
+          check.at("compared").get<std::int64_t>();
     }
   EXPECT_EQ(summary.at("elements").get<std::int64_t>(), judged);
   EXPECT_GT(judged, 0);
@@ -78,7 +81,8 @@ TEST(Cli, CheckJsonKeepsItsSchema) {
       for (const json& element : check.at("worst")) {
         ++worst_seen;
         EXPECT_TRUE(element.at("index").is_array());
-        for (const char* key : {"got", "want", "got_bits", "want_bits", "interval_from"}) EXPECT_TRUE(element.at(key).is_string()) << key;
+        for (const char* key : {"got", "want", "got_bits", "want_bits", "interval_from"})
+          EXPECT_TRUE(element.at(key).is_string()) << key;
         EXPECT_EQ(element.at("interval").size(), 2u);
         EXPECT_EQ(element.at("got_bits").get<std::string>().size(), 6u);  // bf16: 0x and four digits
       }
@@ -105,7 +109,8 @@ TEST(Cli, UsageErrorsAreTwoAndNameTheNearestWord) {
       {"check relu --real only --shapes N=3", "[--shapes] got shapes beside '--real only'"},
       {"check --shapes 64,8", "or extents of your own as N=64,D=1025"},
       {"check softmax add --shapes rosw=64", "[--shapes] got 'rosw', want a dimension of what is selected: N, D"},
-      {"list 'soft*' --cases --shapes n=64", "[--shapes] got 'n' (did you mean 'N'?), want a dimension of what is selected: N, D"},
+      {"list 'soft*' --cases --shapes n=64",
+       "[--shapes] got 'n' (did you mean 'N'?), want a dimension of what is selected: N, D"},
       {"check -o jsno:x", "did you mean 'json'?"},
       {"check -o json", "want FORMAT:FILE"},
       {"explain AC110", "did you mean 'AC10"},
@@ -136,7 +141,8 @@ TEST(Cli, NothingSelectedIsFour) {
 }
 
 TEST(Cli, HelpIsNoErrorWhereverItStands) {
-  for (const char* const arguments : {"new op --help", "new --help", "contract --help", "compare a.so --help", "replay --help"}) {
+  for (const char* const arguments :
+       {"new op --help", "new --help", "contract --help", "compare a.so --help", "replay --help"}) {
     const ProgramResult run = ampcheck(arguments);
     EXPECT_EQ(run.exit_code, 0) << arguments << run.err;
     EXPECT_TRUE(contains(run.out, "Usage: ampcheck")) << arguments << run.out;
@@ -147,7 +153,8 @@ TEST(Cli, HelpIsNoErrorWhereverItStands) {
 }
 
 TEST(Cli, ExtentsOutsideAnOpsDomainAreTold) {
-  const std::string rope = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so rope --regimes quick --dtype fp32 --shapes ";
+  const std::string rope =
+      "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so rope --regimes quick --dtype fp32 --shapes ";
   const ProgramResult run = ampcheck(rope + "S=3,D=7");
   EXPECT_EQ(run.exit_code, 4);
   EXPECT_TRUE(contains(run.err, "rope takes no D = 7, the nearest that it takes: 6 and 8")) << run.err;
@@ -183,7 +190,10 @@ TEST(Cli, AClosedPipeIsEight) {
 TEST(Cli, FilesAreWrittenWholeOrNotAtAll) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/check.json";
-  ASSERT_EQ(ampcheck(std::string("check add -o json:'") + file + "' -o 'junit:" + folder.path() + "/check.xml' " + kQuick).exit_code, 0);
+  ASSERT_EQ(
+      ampcheck(std::string("check add -o json:'") + file + "' -o 'junit:" + folder.path() + "/check.xml' " + kQuick)
+          .exit_code,
+      0);
   EXPECT_EQ(json::parse(read_text(file)).at("schema"), "ampcheck.check/1");
   EXPECT_TRUE(contains(read_text(folder.path() + "/check.xml"), "<testsuites name=\"ampcheck\""));
   std::size_t files = 0;
@@ -193,7 +203,8 @@ TEST(Cli, FilesAreWrittenWholeOrNotAtAll) {
 
 TEST(Cli, ColoursOnlyOnATerminalWithoutNoColor) {
   if (shell("command -v script").exit_code != 0) GTEST_SKIP() << "no 'script' program to make a terminal";
-  if (shell("script -qec true /dev/null").exit_code != 0) GTEST_SKIP() << "'script' can make no terminal here (no /dev/pts)";
+  if (shell("script -qec true /dev/null").exit_code != 0)
+    GTEST_SKIP() << "'script' can make no terminal here (no /dev/pts)";
   const auto on_terminal = [](const std::string& environment) {
     return shell("export TERM=xterm; " + environment + " script -qec \"$AMPCHECK list\" /dev/null").out;
   };
@@ -205,10 +216,13 @@ TEST(Cli, ColoursOnlyOnATerminalWithoutNoColor) {
 
 TEST(Cli, AnInterruptEndsWithinASecondWithASummary) {
   for (const std::string signal : {"INT", "TERM"}) {
-    const ProgramResult run = shell("$AMPCHECK check softmax add --regimes all --seeds 100 & pid=$!\n"
-                                    "(sleep 60; kill -9 $pid) & keeper=$!; sleep 2\n"
-                                    "start=$(date +%s%N); kill -" + signal + " $pid; wait $pid; code=$?; kill $keeper\n"
-                                    "echo took $(( ($(date +%s%N) - start) / 1000000 )) >&2; exit $code");
+    const ProgramResult run = shell(
+        "$AMPCHECK check softmax add --regimes all --seeds 100 & pid=$!\n"
+        "(sleep 60; kill -9 $pid) & keeper=$!; sleep 2\n"
+        "start=$(date +%s%N); kill -" +
+        signal +
+        " $pid; wait $pid; code=$?; kill $keeper\n"
+        "echo took $(( ($(date +%s%N) - start) / 1000000 )) >&2; exit $code");
     EXPECT_EQ(run.exit_code, signal == "INT" ? 130 : 143) << run.out << run.err;
     EXPECT_TRUE(contains(run.out, "Interrupted after ")) << run.out.substr(0, 2000);
     const std::size_t took = run.err.find("took ");
@@ -219,8 +233,10 @@ TEST(Cli, AnInterruptEndsWithinASecondWithASummary) {
 
 TEST(Cli, AnInterruptedTrainingSaysWhatItDid) {
   const TemporaryFolder folder;
-  const ProgramResult run = shell("$AMPCHECK train --model mlp --steps 100000 --record '" + folder.path() + "/trace' --save '" + folder.path() + "/at.safetensors' & pid=$!\n"
-                                  "(sleep 60; kill -9 $pid) & keeper=$!; sleep 2; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  const ProgramResult run = shell(
+      "$AMPCHECK train --model mlp --steps 100000 --record '" + folder.path() + "/trace' --save '" + folder.path() +
+      "/at.safetensors' & pid=$!\n"
+      "(sleep 60; kill -9 $pid) & keeper=$!; sleep 2; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
   EXPECT_EQ(run.exit_code, 130) << run.err;
   EXPECT_TRUE(contains(run.err, "interrupted after ")) << run.err;
   EXPECT_TRUE(contains(run.out, "The fp16 run ")) << "the summary of the steps that were done";
@@ -229,8 +245,9 @@ TEST(Cli, AnInterruptedTrainingSaysWhatItDid) {
 }
 
 TEST(Cli, AnInterruptedZooPrintsTheScoreSoFar) {
-  const ProgramResult run = shell("$AMPCHECK audit zoo --dtype bf16 & pid=$!\n"
-                                  "(sleep 60; kill -9 $pid) & keeper=$!; sleep 4; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  const ProgramResult run = shell(
+      "$AMPCHECK audit zoo --dtype bf16 & pid=$!\n"
+      "(sleep 60; kill -9 $pid) & keeper=$!; sleep 4; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
   EXPECT_EQ(run.exit_code, 130) << run.err;
   EXPECT_TRUE(contains(run.err, "interrupted after ")) << run.err;
   EXPECT_LT(run.seconds, 15) << "a long case does not hold it up";
@@ -239,19 +256,24 @@ TEST(Cli, AnInterruptedZooPrintsTheScoreSoFar) {
 }
 
 TEST(Cli, CertifyAndReplaySayWhatAnInterruptCutOff) {
-  const ProgramResult certify = shell("$AMPCHECK certify --json --samples 100000 & pid=$!\n(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  const ProgramResult certify = shell(
+      "$AMPCHECK certify --json --samples 100000 & pid=$!\n(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT "
+      "$pid; wait $pid; code=$?; kill $keeper; exit $code");
   EXPECT_EQ(certify.exit_code, 130) << certify.err;
   EXPECT_TRUE(contains(certify.err, "interrupted after ") && contains(certify.err, " of 25 ops")) << certify.err;
   const json report = json::parse(certify.out);
   EXPECT_TRUE(report.at("interrupted") == true && report.at("certified") == false) << "what was not certified is not";
-  const ProgramResult replay = shell("$AMPCHECK replay 'softmax(x=bf16[3000,4097],seed=1)' -j 1 & pid=$!\n(sleep 60; kill -9 $pid) & keeper=$!; sleep 1; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
+  const ProgramResult replay = shell(
+      "$AMPCHECK replay 'softmax(x=bf16[3000,4097],seed=1)' -j 1 & pid=$!\n(sleep 60; kill -9 $pid) & keeper=$!; sleep "
+      "1; kill -INT $pid; wait $pid; code=$?; kill $keeper; exit $code");
   EXPECT_EQ(replay.exit_code, 130) << replay.err;
   EXPECT_TRUE(contains(replay.err, "interrupted before the case was judged")) << replay.err;
 }
 
 TEST(Cli, ALongCaseDoesNotHoldUpTheEnd) {
   const TemporaryFolder folder;
-  const ProgramResult run = shell("$AMPCHECK check 'softmax(x=bf16[3000,4097],seed=1)' -j 1 -o 'json:" + folder.path() + "/check.json' & pid=$!\n"
+  const ProgramResult run = shell("$AMPCHECK check 'softmax(x=bf16[3000,4097],seed=1)' -j 1 -o 'json:" + folder.path() +
+                                  "/check.json' & pid=$!\n"
                                   "sleep 1; kill -INT $pid; wait $pid");
   EXPECT_EQ(run.exit_code, 130) << run.out << run.err;
   EXPECT_LT(run.seconds, 3) << "the case itself takes longer";
@@ -274,9 +296,11 @@ TEST(Cli, ReplaySavesWhatItJudged) {
   }
   for (const char* tensor : {"x", "dy", "y.got", "y.want", "y.low", "y.high", "dx.got", "dx.want", "dx.low", "dx.high"})
     EXPECT_TRUE(names.contains(tensor)) << tensor;
-  const NpyArray got = read_npy(folder.path() + "/tensors/y.got.npy"), low = read_npy(folder.path() + "/tensors/y.low.npy"),
+  const NpyArray got = read_npy(folder.path() + "/tensors/y.got.npy"),
+                 low = read_npy(folder.path() + "/tensors/y.low.npy"),
                  high = read_npy(folder.path() + "/tensors/y.high.npy");
-  for (std::size_t i = 0; i < got.values.size(); ++i) EXPECT_TRUE(low.values[i] <= got.values[i] && got.values[i] <= high.values[i]);
+  for (std::size_t i = 0; i < got.values.size(); ++i)
+    EXPECT_TRUE(low.values[i] <= got.values[i] && got.values[i] <= high.values[i]);
   EXPECT_EQ(ampcheck("replay '" + name + "' --save /proc/nothing").exit_code, 8);
   for (const std::string file : {"t.safetensors", "t.npz"}) {
     const ProgramResult one = ampcheck("replay '" + name + "' --save '" + folder.path() + "/" + file + "'");
@@ -329,19 +353,24 @@ TEST(Cli, PrintedNamesWithPartsAndLayoutsReRun) {
 TEST(Cli, ASetOfCasesSaysWhatItLeavesOut) {
   const std::string quick = ampcheck("check softmax add --regimes quick").out;
   EXPECT_NE(quick.find("note: --regimes quick runs "), std::string::npos) << quick;
-  EXPECT_NE(quick.find(" cases of --regimes standard and may miss what only the rest shows: data "), std::string::npos) << quick;
+  EXPECT_NE(quick.find(" cases of --regimes standard and may miss what only the rest shows: data "), std::string::npos)
+      << quick;
   EXPECT_NE(quick.find("neg_inf_rows"), std::string::npos) << quick;
   EXPECT_EQ(ampcheck("check add").out.find("may miss"), std::string::npos);
   EXPECT_NE(ampcheck("check add --verbose").out.find(" cases of --regimes all and may miss"), std::string::npos);
-  for (const char* all : {"check add --regimes all", "check 'add(x=fp32[2,3],seed=1)' --regimes quick"}) EXPECT_EQ(ampcheck(all).out.find("may miss"), std::string::npos) << all;
+  for (const char* all : {"check add --regimes all", "check 'add(x=fp32[2,3],seed=1)' --regimes quick"})
+    EXPECT_EQ(ampcheck(all).out.find("may miss"), std::string::npos) << all;
 }
 
 TEST(Cli, AReplayShowsWhichErrorsWouldBeSeen) {
   const ProgramResult run = ampcheck("replay 'softmax(x=bf16[5,67],seed=1)'");
   EXPECT_NE(run.out.find("  0.1 %    1 %   10 %  100 %"), std::string::npos) << run.out;
-  EXPECT_NE(run.out.find("    0 %  100 %  100 %  100 %"), std::string::npos) << "half an ulp of bf16 is 0.2 to 0.4 %\n" << run.out;
+  EXPECT_NE(run.out.find("    0 %  100 %  100 %  100 %"), std::string::npos) << "half an ulp of bf16 is 0.2 to 0.4 %\n"
+                                                                             << run.out;
   const ProgramResult blind = ampcheck("replay 'softmax(x=fp32[5,67],range=near_max,seed=1)'");
-  EXPECT_NE(blind.out.find("AC202  every element is blind here; 100 % of it would be judged at 'softmax("), std::string::npos) << blind.out;
+  EXPECT_NE(blind.out.find("AC202  every element is blind here; 100 % of it would be judged at 'softmax("),
+            std::string::npos)
+      << blind.out;
 }
 
 TEST(Cli, CertifyPrintsDigits) {
@@ -369,10 +398,14 @@ TEST(Cli, CertifyCoversTheVariants) {
   EXPECT_EQ(out.at(0).at("digits").get<double>(), worst);
   EXPECT_EQ(out.at(1).at("conventions"), json({"rows of weight at padding_idx"}));
   const ProgramResult text = ampcheck("certify layer_norm embedding --samples 4");
-  EXPECT_TRUE(contains(text.out, "in each of 16 variants (weight given or not, bias given or not, 4 values of eps)")) << text.out;
-  EXPECT_TRUE(contains(text.out, "by convention without gradient, held fixed while differencing: rows of weight at padding_idx")) << text.out;
+  EXPECT_TRUE(contains(text.out, "in each of 16 variants (weight given or not, bias given or not, 4 values of eps)"))
+      << text.out;
+  EXPECT_TRUE(contains(text.out,
+                       "by convention without gradient, held fixed while differencing: rows of weight at padding_idx"))
+      << text.out;
   // The certificate of `check` is the same one.
-  const json checked = json::parse(ampcheck(std::string("check embedding --json ") + kQuick).out).at("certificates").at(0);
+  const json checked =
+      json::parse(ampcheck(std::string("check embedding --json ") + kQuick).out).at("certificates").at(0);
   EXPECT_EQ(checked.at("variants"), 2);
   EXPECT_EQ(checked.at("conventions").size(), 1u);
   EXPECT_GE(checked.at("digits").get<double>(), 25);
@@ -388,7 +421,8 @@ TEST(Cli, ListStartsAtOnceAndNamesRunAgain) {
   ASSERT_FALSE(cases.empty());
   const std::set<std::string> unique(cases.begin(), cases.end());
   EXPECT_EQ(unique.size(), cases.size());
-  const json again = json::parse(ampcheck("list --cases --json '" + cases.back().get<std::string>() + "'").out).at("cases");
+  const json again =
+      json::parse(ampcheck("list --cases --json '" + cases.back().get<std::string>() + "'").out).at("cases");
   EXPECT_EQ(again, json::array({cases.back()}));
 }
 
@@ -410,13 +444,16 @@ TEST(Cli, APatternWithADotReachesThePlantedFaults) {
   EXPECT_EQ(judged, (std::set<std::string>{"softmax.sign", "softmax.stale_maximum"}));
   EXPECT_EQ(ampcheck("list --planted no_such").exit_code, 4);
   // The zoo's kernels are among them, defects and correct ones, by name too.
-  const json all = json::parse(ampcheck("list --planted --json").out).at("ops"), one = json::parse(ampcheck("list --planted --json add.truncates").out).at("ops");
+  const json all = json::parse(ampcheck("list --planted --json").out).at("ops"),
+             one = json::parse(ampcheck("list --planted --json add.truncates").out).at("ops");
   EXPECT_GT(all.size(), 370u);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one.at(0).at("due"), "PRECISION_CONTRACT");
   EXPECT_EQ(one.at(0).at("defect_class"), 29);
   const std::string text = ampcheck("list --planted add").out;
-  EXPECT_TRUE(contains(text, "add.truncates") && contains(text, "  PRECISION_CONTRACT  stores toward zero") && contains(text, "  correct  ")) << text;
+  EXPECT_TRUE(contains(text, "add.truncates") && contains(text, "  PRECISION_CONTRACT  stores toward zero") &&
+              contains(text, "  correct  "))
+      << text;
 }
 
 TEST(Cli, NoReportReplacesAnotherOrALink) {
@@ -427,14 +464,18 @@ TEST(Cli, NoReportReplacesAnotherOrALink) {
   EXPECT_TRUE(contains(both.err, "want a file of its own for each report")) << both.err;
   EXPECT_FALSE(std::filesystem::exists(file)) << "nothing was run";
   std::filesystem::create_symlink(file, link);
-  EXPECT_EQ(ampcheck("check add --dtype bf16 --shapes first -o json:" + link + " -o junit:" + folder.path() + "/other").exit_code, 0);
+  EXPECT_EQ(ampcheck("check add --dtype bf16 --shapes first -o json:" + link + " -o junit:" + folder.path() + "/other")
+                .exit_code,
+            0);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(json::parse(read_text(file)).at("schema"), "ampcheck.check/1");
 }
 
 TEST(Cli, AttributesOutsideTheirDomainAreUsageErrors) {
-  for (const char* name : {"sum(x=bf16[2,2],axis=7)", "mean(x=bf16[2,2],axis=nan)", "conv2d(x=bf16[1,1,4,4],weight=bf16[1,1,3,3],stride=1.5)", "attention(q=bf16[1,1,2,2],causal=2)",
-                           "cross_entropy(x=bf16[2,2],label_smoothing=inf)", "max_pool2d(x=bf16[1,1,4,4],kernel=1.5)"}) {
+  for (const char* name :
+       {"sum(x=bf16[2,2],axis=7)", "mean(x=bf16[2,2],axis=nan)",
+        "conv2d(x=bf16[1,1,4,4],weight=bf16[1,1,3,3],stride=1.5)", "attention(q=bf16[1,1,2,2],causal=2)",
+        "cross_entropy(x=bf16[2,2],label_smoothing=inf)", "max_pool2d(x=bf16[1,1,4,4],kernel=1.5)"}) {
     const ProgramResult run = ampcheck(std::string("check '") + name + "'");
     EXPECT_EQ(run.exit_code, 2) << name << run.out << run.err;
     EXPECT_FALSE(contains(run.err, "error of ampcheck itself")) << run.err;
@@ -444,7 +485,10 @@ TEST(Cli, AttributesOutsideTheirDomainAreUsageErrors) {
 
 TEST(Cli, WhatNobodyJudgedIsSaid) {
   const std::string blind = "'sum.without_last(x=bf16[2,65537],seed=1)'";
-  EXPECT_TRUE(contains(ampcheck("check " + blind).out, "note: sum.without_last forward y: every interval would accept both 0 and twice the value, so nobody judged it (AC202)")) << "all of it is blind";
+  EXPECT_TRUE(contains(ampcheck("check " + blind).out,
+                       "note: sum.without_last forward y: every interval would accept both 0 and twice the value, so "
+                       "nobody judged it (AC202)"))
+      << "all of it is blind";
   EXPECT_FALSE(contains(ampcheck("check 'sum(x=bf16[5,7],seed=1)'").out, "nobody judged it"));
   const ProgramResult none = ampcheck("check softmax --dtype bf16 --shapes N=0,D=0");
   EXPECT_TRUE(contains(none.out, "Nothing to judge: ")) << none.out;
@@ -453,7 +497,8 @@ TEST(Cli, WhatNobodyJudgedIsSaid) {
 
 TEST(Cli, TheJudgesOwnWantOfMemoryConvictsNobody) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer reserves more memory than the test allows";
-  const ProgramResult run = ampcheck("check 'softmax(x=fp32[2048,4096],seed=1)' --jobs 1 --memory 100GB", "ulimit -v 600000;");
+  const ProgramResult run =
+      ampcheck("check 'softmax(x=fp32[2048,4096],seed=1)' --jobs 1 --memory 100GB", "ulimit -v 600000;");
   EXPECT_EQ(run.exit_code, 4) << run.out << run.err;
   EXPECT_TRUE(contains(run.out, "SKIPPED")) << run.out;
   EXPECT_FALSE(contains(run.out, "CRASH")) << run.out;
@@ -473,7 +518,10 @@ TEST(Cli, ExplainDoctorVersionSpeakJson) {
     const std::string replayed = ampcheck(std::string("replay '") + code.example + "'").out;
     std::istringstream lines(page.substr(page.find('\n', example) + 1));
     int shown = 0;
-    for (std::string line; std::getline(lines, line); ++shown) EXPECT_TRUE(contains("\n" + replayed, "\n" + line.substr(std::min<std::size_t>(2, line.size())) + "\n")) << code.code << ": " << line << "\n" << replayed;
+    for (std::string line; std::getline(lines, line); ++shown)
+      EXPECT_TRUE(contains("\n" + replayed, "\n" + line.substr(std::min<std::size_t>(2, line.size())) + "\n"))
+          << code.code << ": " << line << "\n"
+          << replayed;
     EXPECT_GE(shown, 4) << page;
   }
   EXPECT_TRUE(json::parse(ampcheck("doctor --json").out).contains("cuda"));

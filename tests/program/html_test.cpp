@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of a trace in a real browser without a display: it loads nothing, reports no error, and its plots are drawn. Skipped without one.
+// The page of a trace in a real browser without a display: it loads nothing, reports no error, and its plots are drawn.
+// Skipped without one.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -38,7 +39,8 @@ struct Seen {
 };
 
 std::string browser() {
-  std::string found = shell("for b in chromium chromium-browser google-chrome chrome; do command -v $b && break; done; true").out;
+  std::string found =
+      shell("for b in chromium chromium-browser google-chrome chrome; do command -v $b && break; done; true").out;
   while (found.ends_with('\n')) found.pop_back();
   return found;
 }
@@ -46,8 +48,10 @@ std::string browser() {
 Seen open_page(const std::string& folder, std::string html) {
   html.insert(html.find("</head>"), kProbe);
   std::ofstream(folder + "/probed.html") << html;
-  const ProgramResult run = shell("timeout 100 " + browser() + " --headless --no-sandbox --disable-gpu --no-first-run --host-resolver-rules='MAP * ~NOTFOUND' --enable-logging=stderr --user-data-dir='" + folder +
-                                  "/profile' --dump-dom 'file://" + folder + "/probed.html'");
+  const ProgramResult run = shell("timeout 100 " + browser() +
+                                  " --headless --no-sandbox --disable-gpu --no-first-run --host-resolver-rules='MAP * "
+                                  "~NOTFOUND' --enable-logging=stderr --user-data-dir='" +
+                                  folder + "/profile' --dump-dom 'file://" + folder + "/probed.html'");
   return {run.out, run.err};
 }
 
@@ -70,8 +74,10 @@ TEST(Html, ThePageOfATraceIsDrawnByABrowser) {
 
   // Planted: a script that throws, a picture from elsewhere, and a plot without its lines.
   std::string broken = html;
-  broken.replace(broken.find("</body>"), 7, "<script>throw new Error('planted')</script><img src='http://example.invalid/x.png'></body>");
-  for (std::size_t at = broken.find("<svg"); (at = broken.find("<path", at)) < broken.find("</svg>");) broken.erase(at, broken.find("/>", at) + 2 - at);
+  broken.replace(broken.find("</body>"), 7,
+                 "<script>throw new Error('planted')</script><img src='http://example.invalid/x.png'></body>");
+  for (std::size_t at = broken.find("<svg"); (at = broken.find("<path", at)) < broken.find("</svg>");)
+    broken.erase(at, broken.find("/>", at) + 2 - at);
   const Seen wrong = open_page(folder.path(), broken);
   EXPECT_EQ(wrong.count("empty"), 1);
   EXPECT_EQ(wrong.count("errors"), 2);

@@ -49,12 +49,15 @@ constexpr Deed kDeeds[] = {
 };
 
 class Hostile : public ::testing::TestWithParam<Deed> {};
-INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::ValuesIn(kDeeds), [](const auto& info) { return std::string(info.param.op); });
+INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::ValuesIn(kDeeds),
+                         [](const auto& info) { return std::string(info.param.op); });
 
 TEST_P(Hostile, IsPinnedToItsCase) {
   const Deed& deed = GetParam();
-  if (testing::kSanitized && std::string(deed.op) == "takes_memory") GTEST_SKIP() << "a sanitizer's shadow is larger than any limit of memory";
-  const ProgramResult run = testing::ampcheck("check " + kHostile + " " + deed.op + " --regimes quick --json --timeout " + std::to_string(deed.timeout));
+  if (testing::kSanitized && std::string(deed.op) == "takes_memory")
+    GTEST_SKIP() << "a sanitizer's shadow is larger than any limit of memory";
+  const ProgramResult run = testing::ampcheck("check " + kHostile + " " + deed.op +
+                                              " --regimes quick --json --timeout " + std::to_string(deed.timeout));
   const bool guilty = std::string(deed.verdict) != "ROUNDING";
   EXPECT_EQ(run.exit_code, guilty ? 1 : 0) << run.err;
   const json report = json::parse(run.out);
@@ -67,7 +70,8 @@ TEST_P(Hostile, IsPinnedToItsCase) {
       EXPECT_TRUE(contains(c.dump(), deed.words)) << c.dump();
     } else {
       ++elsewhere;
-      EXPECT_TRUE(c.at("verdict") == "ROUNDING" || c.at("verdict") == "EMPTY" || c.at("verdict") == "RANGE") << name << c.at("verdict");
+      EXPECT_TRUE(c.at("verdict") == "ROUNDING" || c.at("verdict") == "EMPTY" || c.at("verdict") == "RANGE")
+          << name << c.at("verdict");
     }
   }
   EXPECT_GT(there, 0);
@@ -75,7 +79,8 @@ TEST_P(Hostile, IsPinnedToItsCase) {
 }
 
 TEST(Isolation, WhatIsPrintedIsSaidOfItsOwnOp) {
-  const ProgramResult run = testing::ampcheck("check " + kHostile + " prints leaves_a_child --regimes quick --jobs 1 --json");
+  const ProgramResult run =
+      testing::ampcheck("check " + kHostile + " prints leaves_a_child --regimes quick --jobs 1 --json");
   const json report = json::parse(run.out);
   std::string notes;
   for (const json& note : report.at("notes")) notes += note.get<std::string>() + "\n";
@@ -91,16 +96,19 @@ TEST(Isolation, ACrashIsReplayedWithoutEndingTheProgram) {
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_TRUE(contains(run.out, "CRASH  AC501")) << run.out;
   EXPECT_TRUE(contains(run.out, "killed by signal 11")) << run.out;
-  EXPECT_TRUE(run.out.starts_with(find_code("AC501")->transcript)) << "what explain shows is what is printed\n" << run.out;
+  EXPECT_TRUE(run.out.starts_with(find_code("AC501")->transcript)) << "what explain shows is what is printed\n"
+                                                                   << run.out;
   // Without isolation the process itself dies.
-  EXPECT_EQ(testing::ampcheck("replay " + kHostile + " 'segfault(x=fp32[17,7],seed=1)' --isolation none").exit_code, 128 + 11);
+  EXPECT_EQ(testing::ampcheck("replay " + kHostile + " 'segfault(x=fp32[17,7],seed=1)' --isolation none").exit_code,
+            128 + 11);
 }
 
 // A kernel that asks should_cancel ends by itself once its time is up; one that does not is killed.
 TEST(Isolation, ACoOperatingKernelReturnsAtItsTimeout) {
   const testing::TemporaryFolder folder;
   const std::string mark = folder.path() + "/mark";
-  const ProgramResult run = testing::ampcheck("replay " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --timeout 1", "AMPCHECK_TEST_MARK=" + mark);
+  const ProgramResult run = testing::ampcheck(
+      "replay " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --timeout 1", "AMPCHECK_TEST_MARK=" + mark);
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_TRUE(contains(run.out, "TIMEOUT  AC502")) << run.out;
   EXPECT_TRUE(contains(run.out, "its kernel returned when asked to (should_cancel)")) << run.out;
@@ -114,7 +122,8 @@ TEST(Isolation, ACoOperatingKernelReturnsOnAnInterrupt) {
   for (const std::string isolation : {"worker", "none"}) {
     const testing::TemporaryFolder folder;
     const std::string mark = folder.path() + "/mark";
-    const ProgramResult run = testing::shell("AMPCHECK_TEST_MARK=" + mark + " $AMPCHECK check " + kHostile + " 'returns_when_asked(x=fp32[17,7],seed=1)' --isolation " + isolation +
+    const ProgramResult run = testing::shell("AMPCHECK_TEST_MARK=" + mark + " $AMPCHECK check " + kHostile +
+                                             " 'returns_when_asked(x=fp32[17,7],seed=1)' --isolation " + isolation +
                                              " & pid=$!\nsleep 1; kill -INT $pid; wait $pid");
     EXPECT_EQ(run.exit_code, 130) << isolation << run.out << run.err;
     EXPECT_TRUE(contains(run.out, "Interrupted after 0 of 1 cases")) << isolation << run.out;
@@ -132,13 +141,17 @@ TEST(Isolation, TheJournalNamesWhatRan) {
     for (std::string line; std::getline(text, line);) out.push_back(json::parse(line));
     return out;
   };
-  const std::string cases = " 'segfault(x=fp32[2,5],seed=1)' 'segfault(x=fp32[17,7],seed=1)' 'segfault(x=fp32[3,4],seed=1)' -j 1 --journal " + file;
+  const std::string cases =
+      " 'segfault(x=fp32[2,5],seed=1)' 'segfault(x=fp32[17,7],seed=1)' 'segfault(x=fp32[3,4],seed=1)' -j 1 --journal " +
+      file;
   EXPECT_EQ(testing::ampcheck("check " + kHostile + cases).exit_code, 1);
   std::vector<json> run = lines();
   std::string again;  // what ran in search of a smaller case stands there too, and says so
   std::erase_if(run, [&](const json& line) {
-    if (line.value("again", false)) again = line.at("case");
-    else if (again.empty() || line.value("case", "") != again) return false;
+    if (line.value("again", false))
+      again = line.at("case");
+    else if (again.empty() || line.value("case", "") != again)
+      return false;
     return true;
   });
   ASSERT_EQ(run.size(), 8u);
@@ -168,13 +181,15 @@ TEST(Isolation, ACrashSaysWhereItsInputsAre) {
   ASSERT_NE(saved.find("x"), nullptr) << saved.names();
   EXPECT_EQ(saved.find("x")->shape(), Shape({17, 7}));
   // The same inputs from that file: the finding names it.
-  const ProgramResult again = testing::ampcheck("check " + kHostile + " segfault --inputs " + folder.path() + "/in.safetensors");
+  const ProgramResult again =
+      testing::ampcheck("check " + kHostile + " segfault --inputs " + folder.path() + "/in.safetensors");
   EXPECT_EQ(again.exit_code, 1) << again.out << again.err;
   EXPECT_TRUE(contains(again.out, "its inputs are those of '" + folder.path() + "/in.safetensors'")) << again.out;
 }
 
 TEST(Isolation, ResultsAreThoseOfThisProcess) {
-  const std::string selection = "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so --regimes quick --shapes first --json ";
+  const std::string selection =
+      "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so --regimes quick --shapes first --json ";
   const auto cases = [&](const std::string& options) {
     json out = json::parse(testing::ampcheck(selection + options).out).at("cases");
     for (json& c : out) c.erase("seconds");
@@ -189,20 +204,45 @@ TEST(Isolation, ResultsAreThoseOfThisProcess) {
 TEST(Isolation, WorkersReduceValues) {
   const std::string rope = AMPCHECK_BINARY_DIR "/custom_ops/rope.so";
   const auto wrong = testing::ampcheck("check " + rope + " 'rope_rotates_forward(x=fp32[2,3,4],seed=1)'");
-  EXPECT_TRUE(contains(wrong.out, "  values  fails alike with dy[") && contains(wrong.out, " alone and all else 0\n")) << wrong.out;
-  const auto here = testing::ampcheck("check " + rope + " 'rope_rotates_forward(x=fp32[2,3,4],seed=1)' --isolation none");
-  const auto values = [](const std::string& out) { return out.substr(std::min(out.size(), out.find("  values "))).substr(0, 60); };
+  EXPECT_TRUE(contains(wrong.out, "  values  fails alike with dy[") && contains(wrong.out, " alone and all else 0\n"))
+      << wrong.out;
+  const auto here =
+      testing::ampcheck("check " + rope + " 'rope_rotates_forward(x=fp32[2,3,4],seed=1)' --isolation none");
+  const auto values = [](const std::string& out) {
+    return out.substr(std::min(out.size(), out.find("  values "))).substr(0, 60);
+  };
   EXPECT_EQ(values(here.out), values(wrong.out));
   EXPECT_FALSE(contains(testing::ampcheck("check " + kHostile + " 'segfault(x=fp32[2,5],seed=1)'").out, "  values "));
 }
 
 TEST(Wire, KeepsEveryBit) {
   CaseResult in;
-  in.name = "op(x=fp32[2],seed=1)", in.op = "op", in.plugin = "./a b.so", in.dtype = "bf16", in.verdict = Verdict::structural, in.code = "AC402", in.note = "a \"note\"\n";
+  in.name = "op(x=fp32[2],seed=1)", in.op = "op", in.plugin = "./a b.so", in.dtype = "bf16",
+  in.verdict = Verdict::structural, in.code = "AC402", in.note = "a \"note\"\n";
   in.seconds = 0.1, in.values = "fails alike with x[0,1] = 1 alone and all else 0";
-  CheckResult check{.name = "forward y", .verdict = Verdict::bug, .code = "AC101", .dtype = Dtype::bf16, .compared = 5, .blind = 4, .unusual = 3, .range = 2, .failed = 1,
-                    .max_ratio = std::numeric_limits<double>::infinity(), .worst = {}, .cause = "c", .note = "n", .unjudged = 17};
-  check.worst.push_back({{1, 2}, -0.0, std::nan(""), 0xffffffffffffffffull, 7, 1e-310, 0.1, -std::numeric_limits<double>::infinity(), "from"});
+  CheckResult check{.name = "forward y",
+                    .verdict = Verdict::bug,
+                    .code = "AC101",
+                    .dtype = Dtype::bf16,
+                    .compared = 5,
+                    .blind = 4,
+                    .unusual = 3,
+                    .range = 2,
+                    .failed = 1,
+                    .max_ratio = std::numeric_limits<double>::infinity(),
+                    .worst = {},
+                    .cause = "c",
+                    .note = "n",
+                    .unjudged = 17};
+  check.worst.push_back({{1, 2},
+                         -0.0,
+                         std::nan(""),
+                         0xffffffffffffffffull,
+                         7,
+                         1e-310,
+                         0.1,
+                         -std::numeric_limits<double>::infinity(),
+                         "from"});
   in.checks.push_back(check);
   const std::string text = wire_text(in);
   const CaseResult out = from_wire(text);
@@ -214,7 +254,8 @@ TEST(Wire, KeepsEveryBit) {
   EXPECT_EQ(out.checks[0].worst[0].low, 0.1);
   EXPECT_EQ(out.checks[0].unjudged, 17);
   // Cut anywhere, longer, or with a length, verdict or dtype that cannot be.
-  for (std::size_t size = 0; size < text.size(); ++size) EXPECT_THROW(from_wire(std::string_view(text).substr(0, size)), Error) << size;
+  for (std::size_t size = 0; size < text.size(); ++size)
+    EXPECT_THROW(from_wire(std::string_view(text).substr(0, size)), Error) << size;
   EXPECT_THROW(from_wire(text + "x"), Error);
   const auto spoiled = [&](std::size_t at) {
     std::string copy = text;
@@ -229,7 +270,8 @@ TEST(Wire, KeepsEveryBit) {
 
 // Commands that run kernels many times and name no case do so in one child.
 TEST(Isolation, AKernelThatEndsTheProcessOfContractIsACrash) {
-  const std::pair<const char*, const char*> deeds[] = {{"segfault", "by signal 11"}, {"aborts", "by signal 6"}, {"exits", "by itself with exit code 0"}};
+  const std::pair<const char*, const char*> deeds[] = {
+      {"segfault", "by signal 11"}, {"aborts", "by signal 6"}, {"exits", "by itself with exit code 0"}};
   for (const auto& [op, how] : deeds) {
     const ProgramResult run = testing::ampcheck("contract " + kHostile + " " + op + " --dtype fp32");
     EXPECT_EQ(run.exit_code, 1) << op << run.out << run.err;
@@ -251,10 +293,14 @@ TEST(Isolation, AKernelOfContractThatDoesNotReturnIsATimeout) {
 }
 
 TEST(Isolation, ContractEndsWithItsChild) {
-  const ProgramResult run = testing::shell("$AMPCHECK contract " + kHostile + " loops --dtype fp32 & pid=$!\n"
-                                           "(sleep 60; kill -9 $pid) & keeper=$!; for i in $(seq 200); do children=$(pgrep -P $pid) && break; sleep 0.1; done; sleep 0.5; kill -INT $pid; wait $pid; code=$?; kill $keeper\n"
-                                           "[ -n \"$children\" ] || exit 98\n"  // other tests run such processes too: these alone count
-                                           "for child in $children; do tr -d '\\0' < /proc/$child/cmdline 2>/dev/null | grep -q . && exit 99; done; exit $code");
+  const ProgramResult run =
+      testing::shell("$AMPCHECK contract " + kHostile +
+                     " loops --dtype fp32 & pid=$!\n"
+                     "(sleep 60; kill -9 $pid) & keeper=$!; for i in $(seq 200); do children=$(pgrep -P $pid) && "
+                     "break; sleep 0.1; done; sleep 0.5; kill -INT $pid; wait $pid; code=$?; kill $keeper\n"
+                     "[ -n \"$children\" ] || exit 98\n"  // other tests run such processes too: these alone count
+                     "for child in $children; do tr -d '\\0' < /proc/$child/cmdline 2>/dev/null | grep -q . && exit "
+                     "99; done; exit $code");
   EXPECT_EQ(run.exit_code, 130) << run.out << run.err;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The README shows what the program prints: each command of it that stands behind a '$' is run, and each line below it has to be in the
-// output, in its order. "..." stands for any lines; times, memory and the machine's name may differ.
+// The README shows what the program prints: each command of it that stands behind a '$' is run, and each line below it
+// has to be in the output, in its order. "..." stands for any lines; times, memory and the machine's name may differ.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,8 +39,10 @@ std::vector<Block> blocks_of(const std::string& text) {
 
 /// A line without what differs from run to run and from machine to machine; runs of spaces count as one.
 std::string settled(std::string line) {
-  static const std::pair<std::regex, const char*> kDiffers[] = {
-      {std::regex(R"(\d[\d.,]* (ms|s|min)\b)"), "TIME"}, {std::regex(R"(CPU \([^)]*\).*)"), "CPU"}, {std::regex(R"( +)"), " "}, {std::regex(R"(\s+$)"), ""}};
+  static const std::pair<std::regex, const char*> kDiffers[] = {{std::regex(R"(\d[\d.,]* (ms|s|min)\b)"), "TIME"},
+                                                                {std::regex(R"(CPU \([^)]*\).*)"), "CPU"},
+                                                                {std::regex(R"( +)"), " "},
+                                                                {std::regex(R"(\s+$)"), ""}};
   for (const auto& [what, with] : kDiffers) line = std::regex_replace(line, what, with);
   return line;
 }
@@ -72,7 +74,8 @@ const std::map<std::string, std::string>& preparations() {
 const std::map<std::string, std::string>& not_run() {
   static const std::map<std::string, std::string> kWhy = {
       {"build/ampcheck audit zoo", "takes a minute; zoo_soak_test.cpp holds its goals"},
-      {"ampcheck check --dump step.safetensors --formula 'y = x / sqrt(mean(x^2, -1) + 1e-6) * weight'", "the file is the reader's; dump_test.cpp has its like"},
+      {"ampcheck check --dump step.safetensors --formula 'y = x / sqrt(mean(x^2, -1) + 1e-6) * weight'",
+       "the file is the reader's; dump_test.cpp has its like"},
   };
   return kWhy;
 }
@@ -86,8 +89,10 @@ TEST(Readme, EveryCommandPrintsWhatItShows) {
     const TemporaryFolder folder;
     const auto first = preparations().find(block.command);
     const std::string command = std::regex_replace(block.command, std::regex("^(build/)?ampcheck "), "\"$$AMPCHECK\" ");
-    const ProgramResult result = shell("README='" + readme + "'; cd '" + folder.path() + "'; " + (first == preparations().end() ? "" : first->second) + command);
-    EXPECT_EQ(missing(block, result.out), "") << "of\n$ " << block.command << "\nis not (or not there) in\n" << result.out << result.err;
+    const ProgramResult result = shell("README='" + readme + "'; cd '" + folder.path() + "'; " +
+                                       (first == preparations().end() ? "" : first->second) + command);
+    EXPECT_EQ(missing(block, result.out), "") << "of\n$ " << block.command << "\nis not (or not there) in\n"
+                                              << result.out << result.err;
     ++run;
   }
   EXPECT_GE(run, kSanitized ? 2 : 8);

@@ -27,7 +27,8 @@ std::size_t real(const std::vector<std::string>& names) {
 }
 
 TEST(RealCli, OnWhereTheDataIsFoundAndNamedWhereNot) {
-  const std::vector<std::string> found = cases("softmax"), off = cases("softmax --real off"), only = cases("softmax --real only");
+  const std::vector<std::string> found = cases("softmax"), off = cases("softmax --real off"),
+                                 only = cases("softmax --real only");
   EXPECT_EQ(real(off), 0u);
   EXPECT_GT(real(only), 0u);
   EXPECT_EQ(real(only), only.size());
@@ -40,9 +41,10 @@ TEST(RealCli, OnWhereTheDataIsFoundAndNamedWhereNot) {
 }
 
 TEST(RealCli, DataAskedForThatIsNotThereIsSix) {
-  for (const char* arguments : {"check softmax --real on --data /nonexistent", "check softmax --real only --data /nonexistent",
-                                "check softmax --data /nonexistent",
-                                "replay 'softmax(x=bf16[8,16],range=digits.step1.softmax_1,seed=1)' --data /nonexistent"}) {
+  for (const char* arguments :
+       {"check softmax --real on --data /nonexistent", "check softmax --real only --data /nonexistent",
+        "check softmax --data /nonexistent",
+        "replay 'softmax(x=bf16[8,16],range=digits.step1.softmax_1,seed=1)' --data /nonexistent"}) {
     const ProgramResult run = ampcheck(arguments);
     EXPECT_EQ(run.exit_code, 6) << arguments << "\n" << run.out;
     EXPECT_TRUE(contains(run.err, "--data")) << run.err;
@@ -86,9 +88,10 @@ TEST(RealCli, AgainRepeatsTheDataFolder) {
 }
 
 TEST(RealCli, UnknownCallsAreUsageErrors) {
-  for (const auto& [name, wanted] : {std::pair{"softmax(x=bf16[8,16],range=digits.step5.softmax_1,seed=1)", "digits.step4"},
-                                     std::pair{"softmax(x=bf16[8,16],range=digits.step1.sofmax_1,seed=1)", "did you mean 'softmax_1'"},
-                                     std::pair{"softmax(x=bf16[8,17],range=digits.step1.softmax_1,seed=1)", "D=16 N=8"}}) {
+  for (const auto& [name, wanted] :
+       {std::pair{"softmax(x=bf16[8,16],range=digits.step5.softmax_1,seed=1)", "digits.step4"},
+        std::pair{"softmax(x=bf16[8,16],range=digits.step1.sofmax_1,seed=1)", "did you mean 'softmax_1'"},
+        std::pair{"softmax(x=bf16[8,17],range=digits.step1.softmax_1,seed=1)", "D=16 N=8"}}) {
     const ProgramResult run = ampcheck("replay '" + std::string(name) + "'");
     EXPECT_EQ(run.exit_code, 2) << name;
     EXPECT_TRUE(contains(run.err, wanted)) << run.err;
@@ -99,7 +102,8 @@ TEST(RealCli, UnknownCallsAreUsageErrors) {
 /// A word after the value of an option is a selector, not one more value.
 TEST(RealCli, OptionsTakeOneValue) {
   EXPECT_EQ(cases("--real only --dtype bf16 softmax"), cases("softmax --dtype bf16 --real only"));
-  EXPECT_EQ(cases("--dtype bf16 --dtype fp32 --real only relu").size(), 2 * cases("relu --dtype bf16 --real only").size());
+  EXPECT_EQ(cases("--dtype bf16 --dtype fp32 --real only relu").size(),
+            2 * cases("relu --dtype bf16 --real only").size());
 }
 
 }  // namespace

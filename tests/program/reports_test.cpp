@@ -154,7 +154,8 @@ TEST(Numbers, ReadAndPrintTheSameEverywhere) {
   EXPECT_EQ(parse_number("0x1.8p-3"), 0.1875);
   EXPECT_EQ(parse_number("-1e-3"), -1e-3);
   EXPECT_TRUE(std::isinf(*parse_number("-inf")));
-  for (const char* bad : {"", "-", "0x", "1,5", "1.5x", "--1", "+-1", "1e999", "0xinf"}) EXPECT_FALSE(parse_number(bad)) << bad;
+  for (const char* bad : {"", "-", "0x", "1,5", "1.5x", "--1", "+-1", "1e999", "0xinf"})
+    EXPECT_FALSE(parse_number(bad)) << bad;
   EXPECT_EQ(hex_float(-0.0), "-0x0p+0");
   EXPECT_EQ(hex_float(0.1), "0x1.999999999999ap-4");
   EXPECT_EQ(short_decimal(kBf16, 0.10009765625), "0.1");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ampcheck trace`: what its tables, its CSV and its JSON say is the same, and what is computed from many lines is right.
+// `ampcheck trace`: what its tables, its CSV and its JSON say is the same, and what is computed from many lines is
+// right.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -28,7 +29,10 @@ class TraceExport : public ::testing::Test {
   /// A trace of given lines after the first.
   std::string trace_of(const std::string& lines) {
     const std::string path = folder_.path() + "/hand.trace";
-    std::ofstream(path) << R"({"schema":"ampcheck.trace/1","model":"m","dtype":"fp16","scaler":"none","seed":1,"steps":2,"local":true,"carried":false})" << "\n" << lines;
+    std::ofstream(path)
+        << R"({"schema":"ampcheck.trace/1","model":"m","dtype":"fp16","scaler":"none","seed":1,"steps":2,"local":true,"carried":false})"
+        << "\n"
+        << lines;
     return path;
   }
   TemporaryFolder folder_;
@@ -39,8 +43,10 @@ std::vector<std::map<std::string, std::string>> rows_of(const std::string& csv) 
   const auto split = [](const std::string& line) {
     std::vector<std::string> out(1);
     for (const char c : line)
-      if (c == ',') out.emplace_back();
-      else out.back() += c;
+      if (c == ',')
+        out.emplace_back();
+      else
+        out.back() += c;
     return out;
   };
   std::istringstream in(csv);
@@ -58,15 +64,21 @@ std::vector<std::map<std::string, std::string>> rows_of(const std::string& csv) 
 }
 
 /// What a column of the CSV is called in the JSON of a tensor, where it has another name.
-const std::map<std::string, std::string> kOtherNames = {{"step", "worst_step"}, {"role", "roles"}, {"rank", "ranks"}, {"scale_low", "loss_scales"}, {"scale_high", "loss_scales"}};
+const std::map<std::string, std::string> kOtherNames = {{"step", "worst_step"},
+                                                        {"role", "roles"},
+                                                        {"rank", "ranks"},
+                                                        {"scale_low", "loss_scales"},
+                                                        {"scale_high", "loss_scales"}};
 
 TEST_F(TraceExport, JsonHasWhatTheTablesAndTheCsvHave) {
   const std::string path = record("--steps 3 --ranks 2 --scaler torch");
   const json j = json::parse(ampcheck("trace --json " + path).out);
   const auto rows = rows_of(ampcheck("trace --csv " + path).out);
-  std::map<std::tuple<std::string, std::string, std::string, bool, std::string>, std::map<std::string, double>> sums, least;
+  std::map<std::tuple<std::string, std::string, std::string, bool, std::string>, std::map<std::string, double>> sums,
+      least;
   for (const auto& row : rows) {
-    const auto key = std::tuple(row.at("op"), row.at("phase"), row.at("tensor"), row.at("cast") == "1", row.at("dtype"));
+    const auto key =
+        std::tuple(row.at("op"), row.at("phase"), row.at("tensor"), row.at("cast") == "1", row.at("dtype"));
     for (const auto& [column, cell] : row) {
       if (cell.empty() || (cell[0] != '-' && (cell[0] < '0' || cell[0] > '9'))) continue;
       const double value = std::stod(cell);
@@ -77,13 +89,15 @@ TEST_F(TraceExport, JsonHasWhatTheTablesAndTheCsvHave) {
   }
   ASSERT_EQ(j["tensors"].size(), sums.size());
   for (const json& t : j["tensors"]) {
-    const auto key = std::tuple(t["op"].get<std::string>(), t["phase"].get<std::string>(), t["tensor"].get<std::string>(), t["cast"].get<bool>(), t["dtype"].get<std::string>());
+    const auto key = std::tuple(t["op"].get<std::string>(), t["phase"].get<std::string>(),
+                                t["tensor"].get<std::string>(), t["cast"].get<bool>(), t["dtype"].get<std::string>());
     for (const auto& [column, cell] : rows.front())
       if (column != "seq" && column != "scale" && !column.starts_with("gradient of ")) {
         const std::string name = kOtherNames.contains(column) ? kOtherNames.at(column) : column;
         EXPECT_TRUE(t.contains(name) || j.contains(name)) << column;
       }
-    for (const char* count : {"elements", "zero", "subnormal", "inf", "nan", "nonzero", "flushed", "overflowed", "subnormal_loss", "saturated", "flipped", "undecided", "intended", "stagnant"})
+    for (const char* count : {"elements", "zero", "subnormal", "inf", "nan", "nonzero", "flushed", "overflowed",
+                              "subnormal_loss", "saturated", "flipped", "undecided", "intended", "stagnant"})
       EXPECT_EQ(t[count].get<double>(), sums[key][count]) << t["name"] << count;
     for (const char* room : {"headroom", "footroom"}) {
       EXPECT_EQ(t[room].is_null(), !least[key].contains(room)) << t["name"] << room;
@@ -93,16 +107,22 @@ TEST_F(TraceExport, JsonHasWhatTheTablesAndTheCsvHave) {
     }
     std::int64_t judged = 0;
     for (const json& n : t["ulps"]) judged += n.get<std::int64_t>();
-    EXPECT_EQ(judged, t["bias"].is_null() ? 0 : t["elements"].get<std::int64_t>()) << t["name"] << ": nothing is infinite here";
+    EXPECT_EQ(judged, t["bias"].is_null() ? 0 : t["elements"].get<std::int64_t>())
+        << t["name"] << ": nothing is infinite here";
     EXPECT_EQ(t["ranks"], t["phase"] == "forward" || t["phase"] == "backward" ? 2 : 1) << t["name"];
-    for (const char* worst : {"worst_local", "worst_carried", "worst_bias_z", "loss_error", "exponents"}) EXPECT_TRUE(t.contains(worst)) << worst;
+    for (const char* worst : {"worst_local", "worst_carried", "worst_bias_z", "loss_error", "exponents"})
+      EXPECT_TRUE(t.contains(worst)) << worst;
   }
   ASSERT_EQ(j["steps"].size(), 3u);
   for (const json& s : j["steps"]) {
-    for (const char* key : {"loss", "fp64_loss", "spread", "loss_drift", "scale", "scale_after", "found_inf", "stepped", "stagnant_share", "worst"}) EXPECT_TRUE(s.contains(key)) << key;
+    for (const char* key : {"loss", "fp64_loss", "spread", "loss_drift", "scale", "scale_after", "found_inf", "stepped",
+                            "stagnant_share", "worst"})
+      EXPECT_TRUE(s.contains(key)) << key;
     double flushed = 0;
     for (const auto& row : rows)
-      if (row.at("step") == std::to_string(s["step"].get<int>()) && row.at("phase") == "backward" && row.at("dtype") == "fp16") flushed += std::stod(row.at("flushed"));
+      if (row.at("step") == std::to_string(s["step"].get<int>()) && row.at("phase") == "backward" &&
+          row.at("dtype") == "fp16")
+        flushed += std::stod(row.at("flushed"));
     EXPECT_EQ(s["flushed"].get<double>(), flushed);
   }
   EXPECT_EQ(j["steps_wanted"], 3);
@@ -142,15 +162,23 @@ TEST_F(TraceExport, FootroomIsNegativeBelowTheSmallestNormal) {
   EXPECT_TRUE(contains(ampcheck("trace " + path).out, "headroom  footroom\n"));
 }
 
-/// Mean error of all elements of two steps: 100 of mean 0.5, then 300 of mean -0.1, each with standard error 0.1 of the mean.
+/// Mean error of all elements of two steps: 100 of mean 0.5, then 300 of mean -0.1, each with standard error 0.1 of the
+/// mean.
 TEST_F(TraceExport, BiasIsOfAllElementsOfTheRun) {
   const auto line = [](int step, const char* bias, const char* z, int n) {
-    return R"({"step":)" + std::to_string(step) + R"(,"seq":0,"phase":"forward","cast":false,"op":"relu_1","layer":"","tensor":"y","dtype":"fp16","from":"","source":0,"scale":1,"elements":)" + std::to_string(n) +
-           R"(,"zero":0,"subnormal":0,"inf":0,"nan":0,"amax":1,"amin":1,"exponents":[0,[)" + std::to_string(n) + R"(]],"nonzero":0,"flushed":0,"overflowed":0,"local_error":0.1,"subnormal_loss":0,"saturated":0,"bias":)" + bias +
-           R"(,"bias_z":)" + z + R"(,"ulps":[0,)" + std::to_string(n) + R"(],"carried_error":null,"intended":0,"stagnant":0,"role":"none"})" + "\n{\"step\":" + std::to_string(step) +
-           R"(,"loss":1,"fp64_loss":null,"spread":null,"scale":1,"scale_after":1,"found_inf":false,"stepped":true,"stagnant_share":0})" + "\n";
+    return R"({"step":)" + std::to_string(step) +
+           R"(,"seq":0,"phase":"forward","cast":false,"op":"relu_1","layer":"","tensor":"y","dtype":"fp16","from":"","source":0,"scale":1,"elements":)" +
+           std::to_string(n) + R"(,"zero":0,"subnormal":0,"inf":0,"nan":0,"amax":1,"amin":1,"exponents":[0,[)" +
+           std::to_string(n) +
+           R"(]],"nonzero":0,"flushed":0,"overflowed":0,"local_error":0.1,"subnormal_loss":0,"saturated":0,"bias":)" +
+           bias + R"(,"bias_z":)" + z + R"(,"ulps":[0,)" + std::to_string(n) +
+           R"(],"carried_error":null,"intended":0,"stagnant":0,"role":"none"})" +
+           "\n{\"step\":" + std::to_string(step) +
+           R"(,"loss":1,"fp64_loss":null,"spread":null,"scale":1,"scale_after":1,"found_inf":false,"stepped":true,"stagnant_share":0})" +
+           "\n";
   };
-  const json j = json::parse(ampcheck("trace --json " + trace_of(line(0, "0.5", "5", 100) + line(1, "-0.1", "-1", 300))).out);
+  const json j =
+      json::parse(ampcheck("trace --json " + trace_of(line(0, "0.5", "5", 100) + line(1, "-0.1", "-1", 300))).out);
   const json& t = j["tensors"][0];
   EXPECT_DOUBLE_EQ(t["bias"].get<double>(), (50.0 - 30.0) / 400);
   EXPECT_DOUBLE_EQ(t["bias_z"].get<double>(), (50.0 - 30.0) / std::hypot(10.0, 30.0));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two files of a trace: what is read after any death of the run, of files that do not belong together, and of traces of the earlier schema.
+// The two files of a trace: what is read after any death of the run, of files that do not belong together, and of
+// traces of the earlier schema.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -39,7 +40,9 @@ class TraceFiles : public ::testing::Test {
   std::string path_ = folder_.path() + "/run.trace", index_, statistics_;
 };
 
-std::string summary(const Trace& trace) { return tools::trace_json(trace, tools::summed(trace)) + tools::trace_csv(trace) + tools::trace_html(trace); }
+std::string summary(const Trace& trace) {
+  return tools::trace_json(trace, tools::summed(trace)) + tools::trace_csv(trace) + tools::trace_html(trace);
+}
 
 /// The last step whose line ends within these bytes of an index; -1: none.
 int last_step(std::string_view index) {
@@ -53,7 +56,8 @@ int last_step(std::string_view index) {
 
 /// Tensors of the steps of `whole` up to that one.
 std::size_t tensors_until(const Trace& whole, int step) {
-  return static_cast<std::size_t>(std::count_if(whole.tensors.begin(), whole.tensors.end(), [&](const auto& t) { return t.step <= step; }));
+  return static_cast<std::size_t>(
+      std::count_if(whole.tensors.begin(), whole.tensors.end(), [&](const auto& t) { return t.step <= step; }));
 }
 
 /// A step's records are written before its lines: whenever the run dies, that many bytes of either are there.
@@ -61,7 +65,8 @@ TEST_F(TraceFiles, ARunThatDiesAtAnyByteLeavesItsWholeSteps) {
   small_run();
   const Trace whole = parse_trace(index_, statistics_, path_);
   ASSERT_EQ(whole.steps.size(), 4u);
-  std::vector<std::pair<std::size_t, std::size_t>> parts = {{0, 0}};  // ends of the parts that were written, one after the other
+  std::vector<std::pair<std::size_t, std::size_t>> parts = {
+      {0, 0}};  // ends of the parts that were written, one after the other
   std::size_t named = 0;
   std::istringstream lines(index_);
   std::size_t at = 0;
@@ -75,10 +80,13 @@ TEST_F(TraceFiles, ARunThatDiesAtAnyByteLeavesItsWholeSteps) {
   int seen = 0;
   for (std::size_t part = 1; part < parts.size(); ++part) {
     const auto [index, statistics] = parts[part - 1];
-    const std::size_t more_index = parts[part].first - index, more_statistics = parts[part].second - statistics, more = more_index + more_statistics;
-    for (std::size_t n = 0; n < more; n += n < 3 || n + 4 > more ? 1 : std::min<std::size_t>(stride(61), more - 3 - n)) {
+    const std::size_t more_index = parts[part].first - index, more_statistics = parts[part].second - statistics,
+                      more = more_index + more_statistics;
+    for (std::size_t n = 0; n < more;
+         n += n < 3 || n + 4 > more ? 1 : std::min<std::size_t>(stride(61), more - 3 - n)) {
       const std::string_view text = std::string_view(index_).substr(0, index + std::min(n, more_index));
-      const std::string_view beside = std::string_view(statistics_).substr(0, statistics + std::min(n, more_statistics));
+      const std::string_view beside =
+          std::string_view(statistics_).substr(0, statistics + std::min(n, more_statistics));
       if (text.find('\n') == std::string_view::npos) {
         EXPECT_THROW(parse_trace(text, beside, path_), Error);  // what was run nobody knows yet
         continue;
@@ -96,13 +104,22 @@ TEST_F(TraceFiles, ARunThatDiesAtAnyByteLeavesItsWholeSteps) {
 }
 
 TEST_F(TraceFiles, AKilledRunAndAFullDiskAreRead) {
-  const ProgramResult killed = shell("$AMPCHECK train --model tutorial --width 8 --batch 4 --steps 1000000 --every 1 --record '" + path_ + "' >/dev/null & pid=$!\n"
-                                     "for i in $(seq 600); do sleep 0.1; [ \"$(stat -c %s '" + path_ + "' 2>/dev/null || echo 0)\" -gt 200000 ] && break; done; kill -9 $pid; wait $pid\n"
-                                     "$AMPCHECK trace '" + path_ + "'");
+  const ProgramResult killed =
+      shell("$AMPCHECK train --model tutorial --width 8 --batch 4 --steps 1000000 --every 1 --record '" + path_ +
+            "' >/dev/null & pid=$!\n"
+            "for i in $(seq 600); do sleep 0.1; [ \"$(stat -c %s '" +
+            path_ +
+            "' 2>/dev/null || echo 0)\" -gt 200000 ] && break; done; kill -9 $pid; wait $pid\n"
+            "$AMPCHECK trace '" +
+            path_ + "'");
   EXPECT_EQ(killed.exit_code, 0) << killed.err;
-  EXPECT_TRUE(contains(killed.out, " of 1,000,000 steps") || contains(killed.out, " of 1000000 steps")) << killed.out.substr(0, 300);
-  for (const char* blocks : {"12", "40", "64"}) {  // of 1024 bytes, for each file: a write beyond fails as on a full disk
-    const ProgramResult full = shell("trap '' XFSZ; ulimit -f " + std::string(blocks) + "; $AMPCHECK train --model tutorial --width 4 --batch 4 --steps 20 --record '" + path_ + "'");
+  EXPECT_TRUE(contains(killed.out, " of 1,000,000 steps") || contains(killed.out, " of 1000000 steps"))
+      << killed.out.substr(0, 300);
+  for (const char* blocks :
+       {"12", "40", "64"}) {  // of 1024 bytes, for each file: a write beyond fails as on a full disk
+    const ProgramResult full =
+        shell("trap '' XFSZ; ulimit -f " + std::string(blocks) +
+              "; $AMPCHECK train --model tutorial --width 4 --batch 4 --steps 20 --record '" + path_ + "'");
     EXPECT_EQ(full.exit_code, 8) << full.err;
     EXPECT_TRUE(contains(full.err, "when writing")) << full.err;
     const Trace read = tools::read_trace(path_);
@@ -129,7 +146,9 @@ TEST_F(TraceFiles, StatisticsThatAreCutOffCostTheirStepsAlone) {
   std::filesystem::resize_file(path_ + ".bin", statistics_.size() - 1);
   const ProgramResult shown = ampcheck("trace " + path_);
   EXPECT_EQ(shown.exit_code, 5) << "incomplete";
-  EXPECT_TRUE(contains(shown.out, "4 of 4 steps") && contains(shown.out, "statistics of step 4 (") && contains(shown.out, "are missing: '" + path_ + ".bin' ends at byte ")) << shown.out;
+  EXPECT_TRUE(contains(shown.out, "4 of 4 steps") && contains(shown.out, "statistics of step 4 (") &&
+              contains(shown.out, "are missing: '" + path_ + ".bin' ends at byte "))
+      << shown.out;
   const ProgramResult summed = ampcheck("trace --json " + path_);
   EXPECT_EQ(summed.exit_code, 5);
   EXPECT_TRUE(contains(summed.err, "are missing")) << summed.err;
@@ -189,13 +208,33 @@ TEST_F(TraceFiles, AFileThatIsMissingOrAnotherTracesIsNamed) {
 std::string earlier_line(const json& line, const TraceRecord& r) {
   json j = line;
   j.erase("at");
-  const auto number = [](double v) { return std::isfinite(v) ? json(v) : json(std::isnan(v) ? "nan" : v < 0 ? "-inf" : "inf"); };
+  const auto number = [](double v) {
+    return std::isfinite(v) ? json(v) : json(std::isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
+  };
   const auto maybe = [&](const std::optional<double>& v) { return v ? number(*v) : json(); };
-  j.update({{"elements", r.elements}, {"zero", r.zero}, {"subnormal", r.subnormal}, {"inf", r.inf}, {"nan", r.nan}, {"amax", r.amax}, {"amin", r.amin}, {"nonzero", r.nonzero}, {"flushed", r.flushed}, {"overflowed", r.overflowed},
-            {"subnormal_loss", r.subnormal_loss}, {"saturated", r.saturated}, {"ulps", r.ulps}, {"intended", r.intended}, {"stagnant", r.stagnant}});
+  j.update({{"elements", r.elements},
+            {"zero", r.zero},
+            {"subnormal", r.subnormal},
+            {"inf", r.inf},
+            {"nan", r.nan},
+            {"amax", r.amax},
+            {"amin", r.amin},
+            {"nonzero", r.nonzero},
+            {"flushed", r.flushed},
+            {"overflowed", r.overflowed},
+            {"subnormal_loss", r.subnormal_loss},
+            {"saturated", r.saturated},
+            {"ulps", r.ulps},
+            {"intended", r.intended},
+            {"stagnant", r.stagnant}});
   j["exponents"] = {r.exponents.first, r.exponents.counts};
-  j["local_error"] = maybe(r.local_error), j["carried_error"] = maybe(r.carried_error), j["bias"] = maybe(r.bias), j["bias_z"] = maybe(r.bias_z);
-  const std::pair<const char*, std::optional<double>> values[] = {{"exact_rms", r.exact_rms}, {"fp64_rms", r.fp64_rms}, {"loss_error", r.loss_error}, {"loss_reach", r.loss_reach}, {"norm_error", r.norm_error}};
+  j["local_error"] = maybe(r.local_error), j["carried_error"] = maybe(r.carried_error), j["bias"] = maybe(r.bias),
+  j["bias_z"] = maybe(r.bias_z);
+  const std::pair<const char*, std::optional<double>> values[] = {{"exact_rms", r.exact_rms},
+                                                                  {"fp64_rms", r.fp64_rms},
+                                                                  {"loss_error", r.loss_error},
+                                                                  {"loss_reach", r.loss_reach},
+                                                                  {"norm_error", r.norm_error}};
   for (const auto& [key, value] : values)
     if (value) j[key] = number(*value);
   if (r.cancelled) j["cancelled"] = {number(*r.cancelled), number(*r.most_cancelled)};
@@ -203,8 +242,11 @@ std::string earlier_line(const json& line, const TraceRecord& r) {
     j["range"] = {r.range_least, r.range_most, r.range_exponents.first, r.range_exponents.counts};
     if (!r.range_powers.empty()) j["range"].push_back(r.range_powers);
   }
-  if (r.decisions > 0) j["decisions"] = {r.decisions, r.flipped, r.undecided, number(r.least_margin), number(r.margins), number(r.radii)};
-  for (const auto& [key, count] : {std::pair("copy_stagnant", r.copy_stagnant), {"second_moment_zero", r.second_moment_zero}, {"epsilon_zero", r.epsilon_zero}})
+  if (r.decisions > 0)
+    j["decisions"] = {r.decisions, r.flipped, r.undecided, number(r.least_margin), number(r.margins), number(r.radii)};
+  for (const auto& [key, count] : {std::pair("copy_stagnant", r.copy_stagnant),
+                                   {"second_moment_zero", r.second_moment_zero},
+                                   {"epsilon_zero", r.epsilon_zero}})
     if (count > 0) j[key] = count;
   return j.dump();
 }
@@ -215,23 +257,32 @@ std::string earlier_trace(const std::string& index, const std::string& statistic
   for (std::string line; std::getline(lines, line);) {
     json j = json::parse(line);
     if (j.contains("schema")) j["schema"] = "ampcheck.trace/1";
-    out += (j.contains("at") ? earlier_line(j, checks::train::read_record(std::string_view(statistics).substr(j["at"][0], j["at"][1]))) : j.dump()) + "\n";
+    out +=
+        (j.contains("at")
+             ? earlier_line(j, checks::train::read_record(std::string_view(statistics).substr(j["at"][0], j["at"][1])))
+             : j.dump()) +
+        "\n";
   }
   return out;
 }
 
 TEST_F(TraceFiles, ATraceOfTheEarlierSchemaSaysTheSame) {
-  for (const char* arguments : {"--steps 3 --scaler none", "--steps 2 --ranks 2 --grad-penalty 0.1", "--steps 3 --lr 3000", "--steps 3 --optimizer adam --lr 1e-4 --weights master --moments fp16", "--model transformer --dtype bf16 --steps 1"}) {
+  for (const char* arguments :
+       {"--steps 3 --scaler none", "--steps 2 --ranks 2 --grad-penalty 0.1", "--steps 3 --lr 3000",
+        "--steps 3 --optimizer adam --lr 1e-4 --weights master --moments fp16",
+        "--model transformer --dtype bf16 --steps 1"}) {
     record(arguments);
     const std::string earlier = earlier_trace(index_, statistics_);
-    EXPECT_EQ(summary(parse_trace(earlier, std::nullopt, path_)), summary(parse_trace(index_, statistics_, path_))) << arguments;
+    EXPECT_EQ(summary(parse_trace(earlier, std::nullopt, path_)), summary(parse_trace(index_, statistics_, path_)))
+        << arguments;
     EXPECT_LT(index_.size() + statistics_.size(), earlier.size() * 3 / 4) << arguments;
   }
 }
 
 /// As ampcheck 0.1 wrote it.
 TEST_F(TraceFiles, AFileOfTheEarlierSchemaIsReadAndGoneOnIn) {
-  const std::string earlier = std::string(AMPCHECK_ROOT) + "/tests/data/earlier.trace", arguments = "--model tutorial --width 2 --batch 2 ";
+  const std::string earlier = std::string(AMPCHECK_ROOT) + "/tests/data/earlier.trace",
+                    arguments = "--model tutorial --width 2 --batch 2 ";
   const Trace read = tools::read_trace(earlier);
   std::istringstream lines(read_text(earlier));
   std::size_t tensors = 0;
@@ -282,9 +333,12 @@ TEST(TraceRecords, ComeBackAsTheyWere) {
   std::int64_t next = 1;
   checks::train::each_record_field(r, [&]<class T>(T& field) {
     ++next;
-    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) field = {0, next << next % 30, 1};
-    else if constexpr (std::is_same_v<T, Histogram>) field = {static_cast<int>(-20 * next), {1, next, 0}};
-    else field = static_cast<T>(next);
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
+      field = {0, next << next % 30, 1};
+    else if constexpr (std::is_same_v<T, Histogram>)
+      field = {static_cast<int>(-20 * next), {1, next, 0}};
+    else
+      field = static_cast<T>(next);
   });
   r.nonzero = checks::train::kMostElements, r.bias_z = INFINITY, r.cancelled = NAN;
   std::string bytes = "before";
@@ -299,8 +353,10 @@ TEST(TraceRecords, ComeBackAsTheyWere) {
   EXPECT_EQ(back.exponents.first, r.exponents.first);
   EXPECT_EQ(back.ulps, r.ulps);
   EXPECT_EQ(back.epsilon_zero, next) << "the last one";
-  EXPECT_EQ(take<std::uint64_t>(std::string_view(record).substr(checks::train::kRecordHeader + 8)), (std::uint64_t{1} << checks::train::record_fields().size()) - 1);
-  for (std::size_t size = 0; size < record.size(); ++size) EXPECT_THROW(checks::train::read_record(std::string_view(record).substr(0, size)), Error) << size;
+  EXPECT_EQ(take<std::uint64_t>(std::string_view(record).substr(checks::train::kRecordHeader + 8)),
+            (std::uint64_t{1} << checks::train::record_fields().size()) - 1);
+  for (std::size_t size = 0; size < record.size(); ++size)
+    EXPECT_THROW(checks::train::read_record(std::string_view(record).substr(0, size)), Error) << size;
   EXPECT_THROW(checks::train::read_record(record + "x"), Error);
   EXPECT_EQ(crc32("123456789"), 0xcbf43926u) << "the check value of CRC-32";
   EXPECT_EQ(crc32("The quick brown fox jumps over the lazy dog"), 0x414fa339u);

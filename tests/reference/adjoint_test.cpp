@@ -24,36 +24,68 @@ std::vector<PrimitiveCase> elementwise_cases() {
   using P = Primitive;
   using Call = FormulaCall;
   const auto unary = [](P primitive, Expr (*f)(Expr), Domain domain = Domain::any, bool linear = false) {
-    return PrimitiveCase{name(primitive), {primitive}, {{{"x", {2, 3}, domain}}, [f](Call& c) { return f(c["x"]); }}, linear};
+    return PrimitiveCase{
+        name(primitive), {primitive}, {{{"x", {2, 3}, domain}}, [f](Call& c) { return f(c["x"]); }}, linear};
   };
   return {
       {"add", {P::add}, {{{"a", {2, 3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] + c["b"]; }}, true},
       {"add, left stretched", {P::add}, {{{"a", {3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] + c["b"]; }}, true},
-      {"sub, right stretched", {P::sub}, {{{"a", {2, 3}}, {"b", {2, 1}}}, [](Call& c) { return c["a"] - c["b"]; }}, true},
-      {"sub, both stretched", {P::sub}, {{{"a", {3, 1}}, {"b", {1, 4}}}, [](Call& c) { return c["a"] - c["b"]; }}, true},
+      {"sub, right stretched",
+       {P::sub},
+       {{{"a", {2, 3}}, {"b", {2, 1}}}, [](Call& c) { return c["a"] - c["b"]; }},
+       true},
+      {"sub, both stretched",
+       {P::sub},
+       {{{"a", {3, 1}}, {"b", {1, 4}}}, [](Call& c) { return c["a"] - c["b"]; }},
+       true},
       {"neg", {P::neg}, {{{"a", {2, 3}}}, [](Call& c) { return -c["a"]; }}, true},
       {"mul", {P::mul}, {{{"a", {2, 3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] * c["b"]; }}, true},
-      {"mul, both stretched", {P::mul}, {{{"a", {2, 1, 3}}, {"b", {4, 1}}}, [](Call& c) { return c["a"] * c["b"]; }}, true},
+      {"mul, both stretched",
+       {P::mul},
+       {{{"a", {2, 1, 3}}, {"b", {4, 1}}}, [](Call& c) { return c["a"] * c["b"]; }},
+       true},
       {"mul by itself", {P::mul}, {{{"a", {4}}}, [](Call& c) { return c["a"] * c["a"] * c["a"]; }}},
       {"mul by a scalar tensor", {P::mul}, {{{"a", {}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] * c["b"]; }}, true},
       {"div", {P::div}, {{{"a", {2, 3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] / c["b"]; }}},
       {"div, left stretched", {P::div}, {{{"a", {1, 3}}, {"b", {2, 3}}}, [](Call& c) { return c["a"] / c["b"]; }}},
       {"div, right stretched", {P::div}, {{{"a", {2, 3}}, {"b", {}}}, [](Call& c) { return c["a"] / c["b"]; }}},
-      {"constants", {P::constant}, {{{"a", {3}}}, [](Call& c) { return (2.5 - c["a"]) / 3.0 + 1.0 / (c["a"] + 9.0) * 0.1; }}},
-      unary(P::square, square, Domain::any, true), unary(P::exp, exp), unary(P::expm1, expm1), unary(P::log, log, kPositive),
-      unary(P::log1p, log1p, kPositive), unary(P::tanh, tanh), unary(P::erf, erf), unary(P::erfc, erfc),
-      unary(P::sqrt, sqrt, kPositive), unary(P::rsqrt, rsqrt, kPositive), unary(P::sigmoid, sigmoid),
+      {"constants",
+       {P::constant},
+       {{{"a", {3}}}, [](Call& c) { return (2.5 - c["a"]) / 3.0 + 1.0 / (c["a"] + 9.0) * 0.1; }}},
+      unary(P::square, square, Domain::any, true),
+      unary(P::exp, exp),
+      unary(P::expm1, expm1),
+      unary(P::log, log, kPositive),
+      unary(P::log1p, log1p, kPositive),
+      unary(P::tanh, tanh),
+      unary(P::erf, erf),
+      unary(P::erfc, erfc),
+      unary(P::sqrt, sqrt, kPositive),
+      unary(P::rsqrt, rsqrt, kPositive),
+      unary(P::sigmoid, sigmoid),
       unary(P::abs, abs, Domain::any, true),
       {"abs of a curve", {P::abs, P::sign}, {{{"x", {2, 3}}}, [](Call& c) { return abs(tanh(c["x"])); }}},
-      {"less and where", {P::less, P::where}, {{{"x", {2, 3}}, {"a", {1, 3}}, {"b", {2, 1}}},
-       [](Call& c) { return where(less(c["x"], constant(c.graph(), 0.1)), c["a"] * c["x"], exp(c["b"])); }}},
-      {"less_equal and where", {P::less_equal}, {{{"x", {5}}},
-       [](Call& c) { return where(less_equal(c["x"], constant(c.graph(), 0.1)), constant(c.graph(), 3.0), exp(c["x"])); }}},
-      {"where, condition stretched", {P::where}, {{{"x", {3}}, {"a", {2, 3}}, {"b", {}}},
-       [](Call& c) { return where(less(c["x"], constant(c.graph(), 0.0)), c["a"], c["b"]); }}, true},
+      {"less and where",
+       {P::less, P::where},
+       {{{"x", {2, 3}}, {"a", {1, 3}}, {"b", {2, 1}}},
+        [](Call& c) { return where(less(c["x"], constant(c.graph(), 0.1)), c["a"] * c["x"], exp(c["b"])); }}},
+      {"less_equal and where",
+       {P::less_equal},
+       {{{"x", {5}}},
+        [](Call& c) {
+          return where(less_equal(c["x"], constant(c.graph(), 0.1)), constant(c.graph(), 3.0), exp(c["x"]));
+        }}},
+      {"where, condition stretched",
+       {P::where},
+       {{{"x", {3}}, {"a", {2, 3}}, {"b", {}}},
+        [](Call& c) { return where(less(c["x"], constant(c.graph(), 0.0)), c["a"], c["b"]); }},
+       true},
       {"equal", {P::equal}, {{{"x", {2, 3}}}, [](Call& c) { return equal(c["x"], max(c["x"], 1)) * exp(c["x"]); }}},
       {"maximum", {P::maximum}, {{{"a", {2, 3}}, {"b", {3}}}, [](Call& c) { return maximum(exp(c["a"]), c["b"]); }}},
-      {"maximum with a constant", {P::maximum}, {{{"a", {7}}}, [](Call& c) { return maximum(c["a"], constant(c.graph(), 0.0)); }}, true},
+      {"maximum with a constant",
+       {P::maximum},
+       {{{"a", {7}}}, [](Call& c) { return maximum(c["a"], constant(c.graph(), 0.0)); }},
+       true},
   };
 }
 
@@ -67,16 +99,34 @@ std::vector<PrimitiveCase> reduction_cases() {
       {"mean", {P::sum}, {{{"x", {2, 3}}}, [](Call& c) { return exp(mean(c["x"], -1)) * c["x"]; }}},
       {"sum_all", {P::sum, P::reshape}, {{{"x", {2, 3}}}, [](Call& c) { return exp(sum_all(c["x"])); }}},
       {"max, axis -1", {P::max, P::first_max}, {{{"x", {3, 4}}}, [](Call& c) { return exp(max(c["x"], -1)); }}},
-      {"max, axis 0", {P::max, P::first_max}, {{{"x", {3, 2, 2}}}, [](Call& c) { return c["x"] * max(c["x"], 0); }}, true},
+      {"max, axis 0",
+       {P::max, P::first_max},
+       {{{"x", {3, 2, 2}}}, [](Call& c) { return c["x"] * max(c["x"], 0); }},
+       true},
       {"first_max", {P::first_max}, {{{"x", {3, 4}}}, [](Call& c) { return first_max(c["x"], -2) * exp(c["x"]); }}},
       {"matmul", {P::matmul}, {{{"a", {2, 3}}, {"b", {3, 4}}}, [](Call& c) { return exp(matmul(c["a"], c["b"])); }}},
-      {"matmul, a transposed", {P::matmul}, {{{"a", {3, 2}}, {"b", {3, 4}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], true)); }}},
-      {"matmul, b transposed", {P::matmul}, {{{"a", {2, 3}}, {"b", {4, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], false, true)); }}},
-      {"matmul, both transposed", {P::matmul}, {{{"a", {3, 2}}, {"b", {4, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], true, true)); }}},
-      {"matmul, batches", {P::matmul}, {{{"a", {2, 2, 1, 3}}, {"b", {2, 2, 2, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], false, true)); }}},
-      {"matmul, both transposed in batches", {P::matmul}, {{{"a", {2, 3, 2}}, {"b", {2, 1, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], true, true)); }}},
-      {"matmul with itself", {P::matmul}, {{{"a", {2, 3}}}, [](Call& c) { return matmul(c["a"], c["a"], false, true); }}, true},
-      {"matmul of a sum's cotangent", {P::matmul, P::sum}, {{{"a", {2, 3}}, {"b", {3, 2}}}, [](Call& c) { return exp(sum(matmul(c["a"], c["b"]), -1)); }}},
+      {"matmul, a transposed",
+       {P::matmul},
+       {{{"a", {3, 2}}, {"b", {3, 4}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], true)); }}},
+      {"matmul, b transposed",
+       {P::matmul},
+       {{{"a", {2, 3}}, {"b", {4, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], false, true)); }}},
+      {"matmul, both transposed",
+       {P::matmul},
+       {{{"a", {3, 2}}, {"b", {4, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], true, true)); }}},
+      {"matmul, batches",
+       {P::matmul},
+       {{{"a", {2, 2, 1, 3}}, {"b", {2, 2, 2, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], false, true)); }}},
+      {"matmul, both transposed in batches",
+       {P::matmul},
+       {{{"a", {2, 3, 2}}, {"b", {2, 1, 3}}}, [](Call& c) { return exp(matmul(c["a"], c["b"], true, true)); }}},
+      {"matmul with itself",
+       {P::matmul},
+       {{{"a", {2, 3}}}, [](Call& c) { return matmul(c["a"], c["a"], false, true); }},
+       true},
+      {"matmul of a sum's cotangent",
+       {P::matmul, P::sum},
+       {{{"a", {2, 3}}, {"b", {3, 2}}}, [](Call& c) { return exp(sum(matmul(c["a"], c["b"]), -1)); }}},
   };
 }
 
@@ -85,32 +135,88 @@ std::vector<PrimitiveCase> movement_cases() {
   using Call = FormulaCall;
   static constexpr int kSwap[] = {2, 0, 1};
   return {
-      {"reshape", {P::reshape}, {{{"x", {2, 3}}}, [](Call& c) { return exp(reshape(c["x"], Shape{3, 2})) * reshape(c["x"], Shape{3, 2}); }}},
+      {"reshape",
+       {P::reshape},
+       {{{"x", {2, 3}}},
+        [](Call& c) {
+          return exp(reshape(c["x"], Shape{3, 2})) * reshape(c["x"], Shape{3, 2});
+        }}},
       {"transpose", {P::take}, {{{"x", {2, 3, 2}}}, [](Call& c) { return exp(transpose(c["x"], kSwap)); }}},
       {"slice, negative axis", {P::take}, {{{"x", {2, 4}}}, [](Call& c) { return exp(slice(c["x"], -1, 1, 3)); }}},
-      {"slice, axis 0", {P::take}, {{{"x", {4, 2}}}, [](Call& c) { return slice(c["x"], 0, 2, 4) * slice(c["x"], 0, 0, 2); }}, true},
-      {"concat, axis 0", {P::take, P::add}, {{{"a", {2, 3}}, {"b", {1, 3}}, {"c", {2, 3}}}, [](Call& c) { return exp(concat({c["a"], c["b"], c["c"]}, 0)); }}},
-      {"concat, negative axis", {P::take, P::add}, {{{"a", {2, 1}}, {"b", {2, 2}}}, [](Call& c) { return exp(concat({c["a"], c["b"]}, -1)); }}},
-      {"take with repeats and holes", {P::take}, {{{"x", {3}}}, [](Call& c) { return exp(take(c["x"], {2, -1, 0, 2, 2, -1}, Shape{2, 3})); }}},
-      {"put_add with repeats and holes", {P::put_add}, {{{"x", {5}}}, [](Call& c) { return exp(put_add(c["x"], {1, 1, -1, 3, 1}, Shape{2, 2})); }}},
-      {"gather_rows", {P::take}, {{{"x", {4, 2}}}, [](Call& c) { return exp(gather_rows(c["x"], {3, 0, -1, 3})); }}},
+      {"slice, axis 0",
+       {P::take},
+       {{{"x", {4, 2}}}, [](Call& c) { return slice(c["x"], 0, 2, 4) * slice(c["x"], 0, 0, 2); }},
+       true},
+      {"concat, axis 0",
+       {P::take, P::add},
+       {{{"a", {2, 3}}, {"b", {1, 3}}, {"c", {2, 3}}},
+        [](Call& c) {
+          return exp(concat({c["a"], c["b"], c["c"]}, 0));
+        }}},
+      {"concat, negative axis",
+       {P::take, P::add},
+       {{{"a", {2, 1}}, {"b", {2, 2}}},
+        [](Call& c) {
+          return exp(concat({c["a"], c["b"]}, -1));
+        }}},
+      {"take with repeats and holes",
+       {P::take},
+       {{{"x", {3}}},
+        [](Call& c) {
+          return exp(take(c["x"], {2, -1, 0, 2, 2, -1}, Shape{2, 3}));
+        }}},
+      {"put_add with repeats and holes",
+       {P::put_add},
+       {{{"x", {5}}},
+        [](Call& c) {
+          return exp(put_add(c["x"], {1, 1, -1, 3, 1}, Shape{2, 2}));
+        }}},
+      {"gather_rows",
+       {P::take},
+       {{{"x", {4, 2}}},
+        [](Call& c) {
+          return exp(gather_rows(c["x"], {3, 0, -1, 3}));
+        }}},
       {"unfold", {P::take}, {{{"x", {1, 2, 3, 3}}}, [](Call& c) { return exp(unfold(c["x"], 2, 3, 1, 1)); }}},
       {"unfold, stride 2", {P::take}, {{{"x", {2, 1, 4, 3}}}, [](Call& c) { return exp(unfold(c["x"], 3, 2, 2, 1)); }}},
-      {"convolution", {P::take, P::matmul}, {{{"x", {1, 2, 3, 3}}, {"w", {2, 8}}},
-       [](Call& c) { return matmul(reshape(c["w"], Shape{1, 2, 8}), tanh(unfold(c["x"], 2, 2, 1, 0))); }}},
-      {"max pooling", {P::take, P::max}, {{{"x", {1, 1, 4, 4}}},
-       [](Call& c) { return exp(max(reshape(unfold(c["x"], 2, 2, 2, 0), Shape{1, 1, 4, 4}), 2)); }}},
-      {"one-hot", {P::indicator}, {{{"x", {2, 3}}},
-       [](Call& c) { return log(sum(exp(c["x"]), -1)) - sum(indicator(c.graph(), Shape{2, 3}, {0, 1, 0, 1, 0, 0}) * c["x"], -1); }}},
-      {"stored", {P::stored}, {{{"x", {2, 3}}}, [](Call& c) { return stored("e", exp(c["x"])) * stored("m", sum(c["x"], -1)); }}},
-      {"stop_gradient of a shift", {P::stop_gradient}, {{{"x", {2, 3}}},
-       [](Call& c) { const Expr m = stop_gradient(max(c["x"], -1)); return m + log(sum(exp(c["x"] - m), -1)); }}},
-      {"no_gradient", {P::no_gradient}, {{{"x", {2, 3}}}, [](Call& c) { return exp(c["x"]) * no_gradient("a factor", c["x"]); }}},
-      {"own_adjoint", {P::own_adjoint}, {{{"x", {2, 3}}, {"w", {3}}},
-       [](Call& c) {
-         const Expr x = c["x"], w = c["w"], y = exp(x) * w;
-         return own_adjoint(y, {x, w}, [=](Expr g) { return std::vector<Expr>{g * y, g * exp(x)}; });
-       }}},
+      {"convolution",
+       {P::take, P::matmul},
+       {{{"x", {1, 2, 3, 3}}, {"w", {2, 8}}},
+        [](Call& c) {
+          return matmul(reshape(c["w"], Shape{1, 2, 8}), tanh(unfold(c["x"], 2, 2, 1, 0)));
+        }}},
+      {"max pooling",
+       {P::take, P::max},
+       {{{"x", {1, 1, 4, 4}}},
+        [](Call& c) {
+          return exp(max(reshape(unfold(c["x"], 2, 2, 2, 0), Shape{1, 1, 4, 4}), 2));
+        }}},
+      {"one-hot",
+       {P::indicator},
+       {{{"x", {2, 3}}},
+        [](Call& c) {
+          return log(sum(exp(c["x"]), -1)) - sum(indicator(c.graph(), Shape{2, 3}, {0, 1, 0, 1, 0, 0}) * c["x"], -1);
+        }}},
+      {"stored",
+       {P::stored},
+       {{{"x", {2, 3}}}, [](Call& c) { return stored("e", exp(c["x"])) * stored("m", sum(c["x"], -1)); }}},
+      {"stop_gradient of a shift",
+       {P::stop_gradient},
+       {{{"x", {2, 3}}},
+        [](Call& c) {
+          const Expr m = stop_gradient(max(c["x"], -1));
+          return m + log(sum(exp(c["x"] - m), -1));
+        }}},
+      {"no_gradient",
+       {P::no_gradient},
+       {{{"x", {2, 3}}}, [](Call& c) { return exp(c["x"]) * no_gradient("a factor", c["x"]); }}},
+      {"own_adjoint",
+       {P::own_adjoint},
+       {{{"x", {2, 3}}, {"w", {3}}},
+        [](Call& c) {
+          const Expr x = c["x"], w = c["w"], y = exp(x) * w;
+          return own_adjoint(y, {x, w}, [=](Expr g) { return std::vector<Expr>{g * y, g * exp(x)}; });
+        }}},
   };
 }
 
@@ -135,8 +241,7 @@ TEST(Adjoint, EveryPrimitiveAgreesWithDifferences) {
 }
 
 TEST(Adjoint, EveryPrimitiveAgreesAtSecondOrder) {
-  for (const PrimitiveCase& c : all_cases())
-    EXPECT_GE(c.formula.second_order().digits, kWantedDigits) << c.name;
+  for (const PrimitiveCase& c : all_cases()) EXPECT_GE(c.formula.second_order().digits, kWantedDigits) << c.name;
 }
 
 TEST(Adjoint, EveryPrimitiveHasACase) {
@@ -144,7 +249,8 @@ TEST(Adjoint, EveryPrimitiveHasACase) {
   for (const PrimitiveCase& c : all_cases()) {
     proved.insert(c.proves.begin(), c.proves.end());
     Graph graph;  // a case must hold what it claims to prove
-    const Recording recording = record(c.formula.signature, c.formula.forms[0], c.formula.attributes, c.formula.data().inputs);
+    const Recording recording =
+        record(c.formula.signature, c.formula.forms[0], c.formula.attributes, c.formula.data().inputs);
     for (const Primitive wanted : c.proves) {
       bool found = false;
       for (const Node& node : recording.graph->nodes()) found |= node.primitive == wanted;
@@ -161,11 +267,18 @@ TEST(Adjoint, ZeroExtents) {
   const std::vector<std::pair<std::string, SmallFormula>> cases = {
       {"rows", {{{"x", {0, 3}}, {"w", {3}}}, [](Call& c) { return exp(c["x"]) * c["w"]; }}},
       {"columns", {{{"x", {2, 0}}, {"w", {2, 1}}}, [](Call& c) { return sum(c["x"] * c["w"], -1); }}},
-      {"product without rows", {{{"x", {0, 3}}, {"w", {2, 3}}}, [](Call& c) { return matmul(c["x"], c["w"], false, true); }}},
-      {"product over nothing", {{{"x", {2, 0}}, {"w", {0, 3}}, {"b", {3}}}, [](Call& c) { return exp(matmul(c["x"], c["w"]) + c["b"]); }}},
+      {"product without rows",
+       {{{"x", {0, 3}}, {"w", {2, 3}}}, [](Call& c) { return matmul(c["x"], c["w"], false, true); }}},
+      {"product over nothing",
+       {{{"x", {2, 0}}, {"w", {0, 3}}, {"b", {3}}}, [](Call& c) { return exp(matmul(c["x"], c["w"]) + c["b"]); }}},
       {"no rows gathered", {{{"w", {4, 2}}}, [](Call& c) { return exp(gather_rows(c["w"], {})); }}},
-      {"empty part", {{{"a", {2, 0}}, {"w", {2, 2}}}, [](Call& c) { return exp(concat({c["a"], c["w"]}, -1)); }}},
-      {"empty scatter", {{{"a", {0}}, {"w", {3}}}, [](Call& c) { return exp(put_add(c["a"], {}, Shape{3}) + c["w"]); }}},
+      {"empty part",
+       {{{"a", {2, 0}}, {"w", {2, 2}}},
+        [](Call& c) {
+          return exp(concat({c["a"], c["w"]}, -1));
+        }}},
+      {"empty scatter",
+       {{{"a", {0}}, {"w", {3}}}, [](Call& c) { return exp(put_add(c["a"], {}, Shape{3}) + c["w"]); }}},
   };
   for (const auto& [name, formula] : cases) {
     const FormulaCertificate certificate = formula.certify_all();

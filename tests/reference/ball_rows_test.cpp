@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checks/case/case_run.h"
-#include "checks/define/op_def.h"
 #include "checks/data/regimes.h"
+#include "checks/define/op_def.h"
 #include "checks/run/runner.h"
 #include "reference/ball/ball.h"
 #include "reference/ball/ball_rules.h"
@@ -26,25 +26,31 @@ NamedValues inputs_of(const OpDef& op, const OpCall& call) {
   return CaseRun(op, call, options).reference.inputs();
 }
 
-bool same(const double* a, const double* b, std::int64_t n) { return std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(double)) == 0; }
+bool same(const double* a, const double* b, std::int64_t n) {
+  return std::memcmp(a, b, static_cast<std::size_t>(n) * sizeof(double)) == 0;
+}
 
 /// Streams some tensors and compares every part with the whole balls of `whole`; returns the number of parts.
-int compare_parts(CaseReference& streamed, CaseReference& whole, std::size_t form, Pass pass, const std::vector<std::string>& names,
-                  const std::string& where) {
+int compare_parts(CaseReference& streamed, CaseReference& whole, std::size_t form, Pass pass,
+                  const std::vector<std::string>& names, const std::string& where) {
   std::vector<std::int64_t> covered(names.size(), 0);
   int parts = 0;
-  streamed.stream_uniform(form, pass, names, [](std::size_t, std::int64_t, const reference::Ball&) {});  // what it keeps of moved leaves is used below
-  const bool by_rows = streamed.stream(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
-    const reference::Ball& want = whole.ball(form, pass, names[which]);
-    ++parts, covered[which] += part.count();
-    EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count())) << where << " value of " << names[which] << " from " << first;
-    for (std::int64_t i = 0; i < part.count(); ++i) {
-      const double got = part.r ? part.r[i] : 0.0, r = want.r ? want.r[first + i] : 0.0;
-      ASSERT_EQ(got, r) << where << " radius of " << names[which] << " at " << first + i;
-    }
-  });
+  streamed.stream_uniform(form, pass, names, [](std::size_t, std::int64_t, const reference::Ball&) {
+  });  // what it keeps of moved leaves is used below
+  const bool by_rows =
+      streamed.stream(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
+        const reference::Ball& want = whole.ball(form, pass, names[which]);
+        ++parts, covered[which] += part.count();
+        EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count()))
+            << where << " value of " << names[which] << " from " << first;
+        for (std::int64_t i = 0; i < part.count(); ++i) {
+          const double got = part.r ? part.r[i] : 0.0, r = want.r ? want.r[first + i] : 0.0;
+          ASSERT_EQ(got, r) << where << " radius of " << names[which] << " at " << first + i;
+        }
+      });
   if (!by_rows) return 0;
-  for (std::size_t k = 0; k < names.size(); ++k) EXPECT_EQ(covered[k], whole.ball(form, pass, names[k]).count()) << where << " " << names[k];
+  for (std::size_t k = 0; k < names.size(); ++k)
+    EXPECT_EQ(covered[k], whole.ball(form, pass, names[k]).count()) << where << " " << names[k];
   return parts;
 }
 
@@ -52,7 +58,9 @@ std::vector<std::string> outputs_of(CaseReference& reference, std::size_t form) 
   std::vector<std::string> out;
   for (const auto& [name, node] : reference.recording(form).outputs) out.push_back(name);
   for (const auto& stored : reference.recording(form).stored)
-    if (std::any_of(reference.op().signature.saved.begin(), reference.op().signature.saved.end(), [&](const auto& s) { return s.name == stored.first; })) out.push_back(stored.first);
+    if (std::any_of(reference.op().signature.saved.begin(), reference.op().signature.saved.end(),
+                    [&](const auto& s) { return s.name == stored.first; }))
+      out.push_back(stored.first);
   return out;
 }
 
@@ -80,7 +88,8 @@ TEST(BallRows, StreamsHaveTheBitsOfTheWholeInEveryFormOfEveryOp) {
         int parts = compare_parts(a, b, form, Pass::forward, outputs_of(a, form), where + " forward");
         for (const int probe : {0, 1, 2}) {
           a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
-          parts += compare_parts(a, b, form, Pass::backward, gradients_of(a, form), where + " probe " + std::to_string(probe));
+          parts += compare_parts(a, b, form, Pass::backward, gradients_of(a, form),
+                                 where + " probe " + std::to_string(probe));
         }
         streamed += parts > 4;
       }
@@ -88,11 +97,13 @@ TEST(BallRows, StreamsHaveTheBitsOfTheWholeInEveryFormOfEveryOp) {
   EXPECT_GT(streamed, 50) << "of " << forms << " forms and shapes: what went by rows no longer does";
 }
 
-// Axes that merely look like rows: extents that agree by chance, several leading axes, rows that a map or a product moves.
+// Axes that merely look like rows: extents that agree by chance, several leading axes, rows that a map or a product
+// moves.
 TEST(BallRows, ExtentsThatAgreeByChanceAreNoRows) {
-  for (const char* name : {"layer_norm(x=fp32[72,72])", "rms_norm(x=bf16[72,72])", "softmax(x=bf16[128,64])", "attention(q=bf16[4,4,32,32])",
-                           "attention(q=bf16[2,3,64,8])", "conv2d(x=bf16[4,4,40,40],weight=bf16[4,4,3,3])", "max_pool2d(x=bf16[8,8,16,16])",
-                           "cross_entropy(x=fp32[64,128])", "swiglu(gate=bf16[64,128])"}) {
+  for (const char* name :
+       {"layer_norm(x=fp32[72,72])", "rms_norm(x=bf16[72,72])", "softmax(x=bf16[128,64])",
+        "attention(q=bf16[4,4,32,32])", "attention(q=bf16[2,3,64,8])", "conv2d(x=bf16[4,4,40,40],weight=bf16[4,4,3,3])",
+        "max_pool2d(x=bf16[8,8,16,16])", "cross_entropy(x=fp32[64,128])", "swiglu(gate=bf16[64,128])"}) {
     const OpDef& op = *find_op(op_of(name));
     const OpCall call = parse_call(name, op.signature);
     int parts = 0;
@@ -114,13 +125,19 @@ TEST(BallRows, OnlyTheRowsAskedFor) {
     CaseReference a(op, call, inputs_of(op, call)), b(op, call, inputs_of(op, call));
     const auto compare_rows = [&](Pass pass, const char* tensor, const std::vector<char>& rows) {
       std::int64_t seen = 0;
-      ASSERT_TRUE(a.stream(0, pass, {tensor}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
-        seen += part.count();
-        const reference::Ball& want = b.ball(0, pass, tensor);
-        for (std::int64_t i = first; i < first + part.count(); ++i) EXPECT_TRUE(rows[static_cast<std::size_t>(i / 512)]);
-        EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count())) << name << " " << tensor << " from " << first;
-        EXPECT_TRUE(same(part.r.get(), want.r.get() + first, part.count())) << name << " " << tensor << " from " << first;
-      }, &rows));
+      ASSERT_TRUE(a.stream(
+          0, pass, {tensor},
+          [&](std::size_t, std::int64_t first, const reference::Ball& part) {
+            seen += part.count();
+            const reference::Ball& want = b.ball(0, pass, tensor);
+            for (std::int64_t i = first; i < first + part.count(); ++i)
+              EXPECT_TRUE(rows[static_cast<std::size_t>(i / 512)]);
+            EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count()))
+                << name << " " << tensor << " from " << first;
+            EXPECT_TRUE(same(part.r.get(), want.r.get() + first, part.count()))
+                << name << " " << tensor << " from " << first;
+          },
+          &rows));
       EXPECT_EQ(seen, 512 * std::count(rows.begin(), rows.end(), 1));
     };
     std::vector<char> rows(64, 0);
@@ -138,7 +155,9 @@ TEST(BallRows, OnlyTheRowsAskedFor) {
 reference::RowElements some_elements(int which, std::vector<char>& rows) {
   reference::RowElements elements;
   for (std::size_t row = static_cast<std::size_t>(which); row < rows.size(); row += 3 + row % 5) {
-    for (std::int64_t at = static_cast<std::int64_t>(row) % 7 * 85; at < 512; at += 1 + static_cast<std::int64_t>(row) * 29) elements[static_cast<std::int64_t>(row)].push_back(at);
+    for (std::int64_t at = static_cast<std::int64_t>(row) % 7 * 85; at < 512;
+         at += 1 + static_cast<std::int64_t>(row) * 29)
+      elements[static_cast<std::int64_t>(row)].push_back(at);
     rows[row] = 1;
   }
   elements[63] = {0, 511}, rows[63] = 1;
@@ -146,7 +165,8 @@ reference::RowElements some_elements(int which, std::vector<char>& rows) {
 }
 
 TEST(BallRows, OnlyTheElementsAskedFor) {
-  for (const char* name : {"softmax(x=bf16[64,512])", "log_softmax(x=fp16[64,512])", "layer_norm(x=bf16[64,512])", "rms_norm(x=bf16[64,512])", "gelu(x=bf16[64,512])", "swiglu(gate=bf16[64,512])"}) {
+  for (const char* name : {"softmax(x=bf16[64,512])", "log_softmax(x=fp16[64,512])", "layer_norm(x=bf16[64,512])",
+                           "rms_norm(x=bf16[64,512])", "gelu(x=bf16[64,512])", "swiglu(gate=bf16[64,512])"}) {
     const OpDef& op = *find_op(op_of(name));
     const OpCall call = parse_call(name, op.signature);
     for (std::size_t form = 0; form < op.forms.size(); ++form) {
@@ -156,13 +176,17 @@ TEST(BallRows, OnlyTheElementsAskedFor) {
         const reference::RowElements elements = some_elements(which, rows);
         ASSERT_TRUE(a.takes_elements(form, pass, {tensor})) << name << " " << tensor;
         reference::RowElements seen;
-        ASSERT_TRUE(a.stream(form, pass, {tensor}, [&](std::size_t, std::int64_t first, const reference::Ball& part) {
-          ASSERT_EQ(part.count(), 1) << name << " " << tensor;
-          seen[first / 512].push_back(first % 512);
-          const reference::Ball& want = b.ball(form, pass, tensor);
-          EXPECT_EQ(part.v[0], want.v[first]) << name << " " << tensor << " at " << first;
-          EXPECT_EQ(part.r ? part.r[0] : 0.0, want.r ? want.r[first] : 0.0) << name << " form " << op.forms[form].name << " " << tensor << " at " << first;
-        }, &rows, &elements));
+        ASSERT_TRUE(a.stream(
+            form, pass, {tensor},
+            [&](std::size_t, std::int64_t first, const reference::Ball& part) {
+              ASSERT_EQ(part.count(), 1) << name << " " << tensor;
+              seen[first / 512].push_back(first % 512);
+              const reference::Ball& want = b.ball(form, pass, tensor);
+              EXPECT_EQ(part.v[0], want.v[first]) << name << " " << tensor << " at " << first;
+              EXPECT_EQ(part.r ? part.r[0] : 0.0, want.r ? want.r[first] : 0.0)
+                  << name << " form " << op.forms[form].name << " " << tensor << " at " << first;
+            },
+            &rows, &elements));
         EXPECT_EQ(seen, elements) << name << " " << tensor;
       };
       compare(Pass::forward, op.signature.outputs.front().name, 0);
@@ -176,7 +200,8 @@ TEST(BallRows, OnlyTheElementsAskedFor) {
 
 // What follows from other rows, or from moved elements, comes by rows or whole.
 TEST(BallRows, WhereElementsCannotBeTakenAloneRowsComeWhole) {
-  for (const char* name : {"conv2d(x=bf16[4,4,40,40],weight=bf16[4,4,3,3])", "max_pool2d(x=bf16[8,8,16,16])", "cross_entropy(x=bf16[64,512])"}) {
+  for (const char* name : {"conv2d(x=bf16[4,4,40,40],weight=bf16[4,4,3,3])", "max_pool2d(x=bf16[8,8,16,16])",
+                           "cross_entropy(x=bf16[64,512])"}) {
     const OpDef& op = *find_op(op_of(name));
     const OpCall call = parse_call(name, op.signature);
     CaseReference reference(op, call, inputs_of(op, call));
@@ -215,7 +240,8 @@ TEST(BallRows, EveryWidthSeesTheSameExtremes) {
           double smallest = kInf, largest = 0;
           for (const double v : values) {
             if (v != 0 && std::isfinite(v)) smallest = std::min(smallest, std::fabs(v));
-            if (std::isfinite(special)) largest = std::max(largest, std::fabs(v));  // of numbers that are not all finite nothing is said
+            if (std::isfinite(special))
+              largest = std::max(largest, std::fabs(v));  // of numbers that are not all finite nothing is said
           }
           EXPECT_EQ(seen.finite, std::isfinite(special)) << target << " " << special << " at " << at << " of " << n;
           EXPECT_EQ(seen.zero, special == 0) << target << " " << special << " at " << at << " of " << n;
@@ -276,7 +302,8 @@ TEST(Measure, SeesExtremesAndWhatIsNotFinite) {
 
 // The sums of these gradients overflow in some orders: another order's number is no verdict.
 TEST(BallRows, SumsThatOverflowInSomeOrderAreOpen) {
-  for (const char* name : {"conv2d(x=bf16[2,3,5,67],weight=bf16[2,3,3,3],cotangent=near_max,seed=1)", "linear(x=fp32[5,67],weight=fp32[3,67],cotangent=near_max,seed=1)",
+  for (const char* name : {"conv2d(x=bf16[2,3,5,67],weight=bf16[2,3,3,3],cotangent=near_max,seed=1)",
+                           "linear(x=fp32[5,67],weight=fp32[3,67],cotangent=near_max,seed=1)",
                            "embedding(weight=bf16[11,67],index=i64[5],cotangent=near_max,seed=1)"}) {
     const OpDef& op = *find_op(op_of(name));
     const CaseResult result = run_case(op, parse_call(name, op.signature), {});
@@ -290,14 +317,18 @@ TEST(BallRows, SumsThatOverflowInSomeOrderAreOpen) {
 /// By vectors as one by one, of every length that ends within one.
 TEST(BallRows, TheLeastLowestBitOfARunIsThatOfItsElements) {
   const Random random(1, "lowest bits");
-  const double odd[] = {0.0, -0.0, 1, -2, 0x1p-1022, 0x1p-1074, 3 * 0x1p-1074, HUGE_VAL, std::nan(""), 0x1.8p100, -0x1.00001p-30, 65536};
+  const double odd[] = {
+      0.0, -0.0, 1, -2, 0x1p-1022, 0x1p-1074, 3 * 0x1p-1074, HUGE_VAL, std::nan(""), 0x1.8p100, -0x1.00001p-30, 65536};
   for (std::int64_t n = 0; n < 70; ++n)
     for (std::uint64_t turn = 0; turn < 20; ++turn) {
       std::vector<double> values;
       double want = HUGE_VAL;
       for (std::int64_t i = 0; i < n; ++i) {
         const std::uint64_t k = random.below(static_cast<std::uint64_t>(n * 1000 + i) + turn * 1000000, 40);
-        values.push_back(k < std::size(odd) && turn % 2 == 0 ? odd[k] : std::ldexp(static_cast<double>(1 + random.below(k + turn, 255)), static_cast<int>(k) - 20));
+        values.push_back(
+            k < std::size(odd) && turn % 2 == 0
+                ? odd[k]
+                : std::ldexp(static_cast<double>(1 + random.below(k + turn, 255)), static_cast<int>(k) - 20));
         want = std::min(want, reference::lowest_bit(values.back()));
       }
       EXPECT_EQ(reference::lowest_bit(values.data(), n), want) << n << " elements, turn " << turn;

@@ -8,15 +8,16 @@
 #include <cmath>
 #include <map>
 
+#include "checks/data/regimes.h"
 #include "reference/replay/replay.h"
 #include "src/random.h"
 #include "src/rounding.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::reference {
 namespace {
 
-constexpr double kU = 0x1p-24 * (1 + 0x1p-20), kEta = 0x1p-150 * (1 + 0x1p-20), kInf = std::numeric_limits<double>::infinity();
+constexpr double kU = 0x1p-24 * (1 + 0x1p-20), kEta = 0x1p-150 * (1 + 0x1p-20),
+                 kInf = std::numeric_limits<double>::infinity();
 using Values = std::vector<double>;
 
 struct Leaf {
@@ -30,7 +31,8 @@ struct Out {
   bool full = false;
 };
 
-Out evaluate(const Expr& target, const std::vector<Leaf>& leaves, const Arithmetic& arithmetic = {}, const Switches& switches = {}) {
+Out evaluate(const Expr& target, const std::vector<Leaf>& leaves, const Arithmetic& arithmetic = {},
+             const Switches& switches = {}) {
   BallEvaluator balls(*target.graph, arithmetic, {target}, switches);
   for (const Leaf& leaf : leaves) balls.set(leaf.node, leaf.values, leaf.radius);
   balls.run({target});
@@ -71,8 +73,9 @@ TEST(BallR1, MovingDataRoundsNothing) {
   const Expr x = g.input("x", {3, 4});
   const Values v = full_mantissas(12, "move");
   const int order[] = {1, 0};
-  for (const Expr& y : {reshape(x, {4, 3}), transpose(x, order), slice(x, 1, 1, 3), -x, concat({x, x}, 0), abs(x), max(x, 1),
-                        take(x, {3, -1, 0}, {3}), x + 0.0, x * 0.5, x * -4.0, x / 8.0, x * 0.0, where(less(x, -x), x, x * 2.0)})
+  for (const Expr& y :
+       {reshape(x, {4, 3}), transpose(x, order), slice(x, 1, 1, 3), -x, concat({x, x}, 0), abs(x), max(x, 1),
+        take(x, {3, -1, 0}, {3}), x + 0.0, x * 0.5, x * -4.0, x / 8.0, x * 0.0, where(less(x, -x), x, x * 2.0)})
     for (const double r : evaluate(y, {{x, v}}).r) EXPECT_EQ(r, 0) << name(g.node(y.id).primitive);
 }
 
@@ -163,8 +166,9 @@ TEST(BallR3, NestedSumsAreFlat) {
   const Values v = full_mantissas(42, "nested");
   const double flat = gamma(41) * total(v);
   const int order[] = {1, 0};
-  for (const Expr& y : {sum(sum(x, 1), 0), sum(-sum(x, 0), 1), sum(reshape(sum(x, 1), {6}), 0), sum(transpose(sum(x, 1), order), 1),
-                        sum(reshape(x, {42}), 0), put_add(sum(x, 1), {0, 0, 0, 0, 0, 0}, {1})})
+  for (const Expr& y :
+       {sum(sum(x, 1), 0), sum(-sum(x, 0), 1), sum(reshape(sum(x, 1), {6}), 0), sum(transpose(sum(x, 1), order), 1),
+        sum(reshape(x, {42}), 0), put_add(sum(x, 1), {0, 0, 0, 0, 0, 0}, {1})})
     expect_close(evaluate(y, {{x, v}}).r[0], flat);
   // A product in between ends the sum: its rounding counts on top.
   EXPECT_GT(evaluate(sum(sum(x, 1) * sum(x, 1), 0), {{x, v}}).r[0], 0);
@@ -188,7 +192,8 @@ TEST(BallR3, MatmulThenScatterIsOneSum) {
 TEST(BallR3, ChainsOfPlus) {
   Fixture f(1);
   const double a = static_cast<double>(1.7f), b = static_cast<double>(-1.6999f), c = static_cast<double>(0.3f);
-  expect_close(evaluate(f.a + f.b, {{f.a, {a}}, {f.b, {static_cast<double>(1e-7f)}}}).r[0], kU * (a + static_cast<double>(1e-7f)));
+  expect_close(evaluate(f.a + f.b, {{f.a, {a}}, {f.b, {static_cast<double>(1e-7f)}}}).r[0],
+               kU * (a + static_cast<double>(1e-7f)));
   const Values both = evaluate(f.a + f.b + f.c, {{f.a, {a}}, {f.b, {b}}, {f.c, {c}}}).r;
   expect_close(both[0], gamma(2) * (a - b + c));
   expect_close(evaluate(f.a - (-f.b - f.c), {{f.a, {a}}, {f.b, {b}}, {f.c, {c}}}).r[0], both[0]);
@@ -260,7 +265,8 @@ TEST(BallR5, Matmul) {
 
 TEST(BallR6, FunctionsAreExactAtTheirFixedPoints) {
   Fixture f(1);
-  for (const Expr& y : {exp(f.a), tanh(f.a), erf(f.a), expm1(f.a), log1p(f.a), sqrt(f.a)}) EXPECT_EQ(evaluate(y, {{f.a, {0.0}}}).r[0], 0);
+  for (const Expr& y : {exp(f.a), tanh(f.a), erf(f.a), expm1(f.a), log1p(f.a), sqrt(f.a)})
+    EXPECT_EQ(evaluate(y, {{f.a, {0.0}}}).r[0], 0);
   EXPECT_EQ(evaluate(log(f.a), {{f.a, {1.0}}}).r[0], 0);
   EXPECT_EQ(evaluate(sqrt(f.a), {{f.a, {2.25}}}).r[0], 0);
   EXPECT_EQ(evaluate(rsqrt(f.a), {{f.a, {4.0}}}).r[0], 0);
@@ -270,9 +276,19 @@ TEST(BallR6, FunctionsAreExactAtTheirFixedPoints) {
 TEST(BallR6, OwnErrorIsTwoUlpsOfTheMathSet) {
   Fixture f(1);
   Arithmetic arithmetic;
-  arithmetic.math = {.name = "test", .exp = 1, .expm1 = 1.5, .log = 2, .log1p = 2.5, .tanh = 3, .erf = 3.5, .erfc = 4, .rsqrt = 4.5, .sqrt = 5};
-  const std::pair<Expr, double> functions[] = {{exp(f.a), 1}, {expm1(f.a), 1.5}, {log(f.a), 2}, {log1p(f.a), 2.5}, {tanh(f.a), 3},
-                                               {erf(f.a), 3.5}, {erfc(f.a), 4}, {rsqrt(f.a), 4.5}, {sqrt(f.a), 5}};
+  arithmetic.math = {.name = "test",
+                     .exp = 1,
+                     .expm1 = 1.5,
+                     .log = 2,
+                     .log1p = 2.5,
+                     .tanh = 3,
+                     .erf = 3.5,
+                     .erfc = 4,
+                     .rsqrt = 4.5,
+                     .sqrt = 5};
+  const std::pair<Expr, double> functions[] = {{exp(f.a), 1},     {expm1(f.a), 1.5}, {log(f.a), 2},
+                                               {log1p(f.a), 2.5}, {tanh(f.a), 3},    {erf(f.a), 3.5},
+                                               {erfc(f.a), 4},    {rsqrt(f.a), 4.5}, {sqrt(f.a), 5}};
   for (const auto& [y, ulps] : functions) {
     const Out out = evaluate(y, {{f.a, {static_cast<double>(0.7f)}}}, arithmetic);
     expect_close(out.r[0], 2 * ulps * kU * std::fabs(out.v[0]));
@@ -283,18 +299,26 @@ TEST(BallR6, TheBallOfTheArgumentGoesThrough) {
   Fixture f(1);
   using Function = double (*)(double);
   const std::tuple<Expr, Function, std::vector<double>> functions[] = {
-      {exp(f.a), [](double x) { return std::exp(x); }, {-3, 0, 2.5}}, {expm1(f.a), [](double x) { return std::expm1(x); }, {-3, 0, 2}},
-      {log(f.a), [](double x) { return std::log(x); }, {0.9, 3, 50}}, {log1p(f.a), [](double x) { return std::log1p(x); }, {0, 3}},
-      {tanh(f.a), [](double x) { return std::tanh(x); }, {-2, 0, 0.3, 5}}, {erf(f.a), [](double x) { return std::erf(x); }, {-2, 0, 0.3, 3}},
-      {erfc(f.a), [](double x) { return std::erfc(x); }, {-2, 0, 0.3, 3}}, {sqrt(f.a), [](double x) { return std::sqrt(x); }, {0.9, 3}},
-      {rsqrt(f.a), [](double x) { return 1 / std::sqrt(x); }, {0.9, 3}}, {sigmoid(f.a), [](double x) { return 1 / (1 + std::exp(-x)); }, {-20, -2, 0, 3, 30}},
-      {square(f.a), [](double x) { return x * x; }, {-2, 0, 3}}, {abs(f.a), [](double x) { return std::fabs(x); }, {-2, 0, 1}}};
+      {exp(f.a), [](double x) { return std::exp(x); }, {-3, 0, 2.5}},
+      {expm1(f.a), [](double x) { return std::expm1(x); }, {-3, 0, 2}},
+      {log(f.a), [](double x) { return std::log(x); }, {0.9, 3, 50}},
+      {log1p(f.a), [](double x) { return std::log1p(x); }, {0, 3}},
+      {tanh(f.a), [](double x) { return std::tanh(x); }, {-2, 0, 0.3, 5}},
+      {erf(f.a), [](double x) { return std::erf(x); }, {-2, 0, 0.3, 3}},
+      {erfc(f.a), [](double x) { return std::erfc(x); }, {-2, 0, 0.3, 3}},
+      {sqrt(f.a), [](double x) { return std::sqrt(x); }, {0.9, 3}},
+      {rsqrt(f.a), [](double x) { return 1 / std::sqrt(x); }, {0.9, 3}},
+      {sigmoid(f.a), [](double x) { return 1 / (1 + std::exp(-x)); }, {-20, -2, 0, 3, 30}},
+      {square(f.a), [](double x) { return x * x; }, {-2, 0, 3}},
+      {abs(f.a), [](double x) { return std::fabs(x); }, {-2, 0, 1}}};
   for (const auto& [y, function, points] : functions)
     for (const double x : points)
       for (const double r : {1e-9, 1e-4, 0.03, 0.5, 0.85}) {
         const Out out = evaluate(y, {{f.a, {x}, {r}}});
-        for (const double end : {x - r, x - r / 2, x + r / 2, x + r}) EXPECT_LE(std::fabs(function(end) - out.v[0]), out.r[0] * (1 + 0x1p-40) + std::fabs(out.v[0]) * 0x1p-51)  // R11
-               << name(f.graph.node(y.id).primitive) << " at " << x << " radius " << r;
+        for (const double end : {x - r, x - r / 2, x + r / 2, x + r})
+          EXPECT_LE(std::fabs(function(end) - out.v[0]),
+                    out.r[0] * (1 + 0x1p-40) + std::fabs(out.v[0]) * 0x1p-51)  // R11
+              << name(f.graph.node(y.id).primitive) << " at " << x << " radius " << r;
         EXPECT_LT(out.r[0], 100 * (r + kU)) << "not vacuous";
       }
 }
@@ -482,9 +506,11 @@ class RandomGraph {
   Expr step() {
     const Expr a = any(), b = any();
     switch (pick(24)) {
-      case 0: case 1: return a + b;
+      case 0:
+      case 1: return a + b;
       case 2: return a - b;
-      case 3: case 4: return a * b;
+      case 3:
+      case 4: return a * b;
       case 5: return a / (abs(b) + 1.0);
       case 6: return a / b;
       case 7: return square(a);
@@ -519,7 +545,8 @@ struct Tally {
 
 void compare_replays(const Graph& graph, const std::vector<Leaf>& leaves, const std::string& what, Tally& tally) {
   std::vector<Expr> targets;
-  for (std::size_t id = 0; id < graph.nodes().size(); ++id) targets.push_back({const_cast<Graph*>(&graph), static_cast<int>(id)});
+  for (std::size_t id = 0; id < graph.nodes().size(); ++id)
+    targets.push_back({const_cast<Graph*>(&graph), static_cast<int>(id)});
   BallEvaluator balls(graph, {}, targets);
   std::vector<std::pair<Expr, Values>> given;
   for (const Leaf& leaf : leaves) balls.set(leaf.node, leaf.values), given.emplace_back(leaf.node, leaf.values);
@@ -539,8 +566,9 @@ void compare_replays(const Graph& graph, const std::vector<Leaf>& leaves, const 
         round_values(kFp32, RoundingMode{}, ends, ends);
         ++tally.judged;
         if (!(got >= ends[0] && got <= ends[1]) && !tally.outside++)
-          tally.first = what + " node " + std::to_string(t) + " " + name(graph.nodes()[t].primitive) + "[" + std::to_string(i) + "]: " +
-                        std::to_string(got) + " for " + std::to_string(v) + " error/r " + std::to_string((got - v) / r);
+          tally.first = what + " node " + std::to_string(t) + " " + name(graph.nodes()[t].primitive) + "[" +
+                        std::to_string(i) + "]: " + std::to_string(got) + " for " + std::to_string(v) + " error/r " +
+                        std::to_string((got - v) / r);
         if (r > 0 && std::isfinite(got)) {
           tally.beyond_64th += std::fabs(got - v) > r / 64;
           tally.largest = std::max(tally.largest, std::fabs(got - v) / r);

@@ -24,9 +24,9 @@ TEST(Certify, EveryBuiltInOpInEveryVariantAndForm) {
     const auto start = std::chrono::steady_clock::now();
     const FormulaCertificate certificate = certify(op.signature, op.forms, formula_variants(op.signature), 4, 1);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    std::printf("  %-16s %6.1f digits  ratio %.10f  %2zu variants  %4zu points (%d flat)  %6.1f ms\n", op.signature.name.c_str(),
-                certificate.digits, certificate.error_ratio, certificate.variants.size(), certificate.points.size(),
-                certificate.flat, took.count());
+    std::printf("  %-16s %6.1f digits  ratio %.10f  %2zu variants  %4zu points (%d flat)  %6.1f ms\n",
+                op.signature.name.c_str(), certificate.digits, certificate.error_ratio, certificate.variants.size(),
+                certificate.points.size(), certificate.flat, took.count());
     EXPECT_GE(certificate.digits, kWantedDigits) << op.signature.name;
     for (const VariantCertificate& variant : certificate.variants) {
       EXPECT_GE(variant.digits, certificate.digits) << op.signature.name << " " << variant.name;
@@ -74,29 +74,37 @@ TEST(CertifyRefutes, WrongAdjoints) {
   EXPECT_LT(digits_with_adjoint([](Expr g, Expr x) { return -(g * 3.0 * square(x)); }), 1.0);
   EXPECT_LT(digits_with_adjoint([](Expr g, Expr x) { return g * 1.5 * square(x); }), 1.0);
   EXPECT_LT(digits_with_adjoint([](Expr g, Expr x) { return g * 3.0 * square(x) + 1e-9; }), 10.0);
-  const double almost = digits_with_adjoint([](Expr g, Expr x) { const Expr d = g * 3.0 * square(x); return d + d * 1e-20; });
+  const double almost = digits_with_adjoint([](Expr g, Expr x) {
+    const Expr d = g * 3.0 * square(x);
+    return d + d * 1e-20;
+  });
   EXPECT_LT(almost, kWantedDigits);
   EXPECT_NEAR(almost, 20.0, 0.1);
 }
 
 TEST(CertifyRefutes, AdjointWithAConstantOfSixteenDigits) {
   const auto pdf = [](double scale) {
-    return SmallFormula({{"x", {3}}}, [scale](Call& c) {
-      const Expr x = c["x"];
-      return own_adjoint(erf(x), {x}, [=](Expr g) { return std::vector<Expr>{g * scale * exp(-square(x))}; });
-    }).certify_all().digits;
+    return SmallFormula({{"x", {3}}},
+                        [scale](Call& c) {
+                          const Expr x = c["x"];
+                          return own_adjoint(erf(x), {x},
+                                             [=](Expr g) { return std::vector<Expr>{g * scale * exp(-square(x))}; });
+                        })
+        .certify_all()
+        .digits;
   };
   EXPECT_LT(pdf(2 * std::numbers::inv_sqrtpi), 18.0);
 }
 
 TEST(CertifyRefutes, StopGradientOnWhatDoesNotCancel) {
-  EXPECT_LT(SmallFormula({{"x", {2, 3}}}, [](Call& c) { return c["x"] * stop_gradient(c["x"]); }).certify_all().digits, 1.0);
+  EXPECT_LT(SmallFormula({{"x", {2, 3}}}, [](Call& c) { return c["x"] * stop_gradient(c["x"]); }).certify_all().digits,
+            1.0);
 }
 
 TEST(CertifyRefutes, FormThatDiffersALittle) {
   const auto agree = [](double factor) {
-    const SmallFormula formula({{"x", {2, 3}}}, {[](Call& c) { return exp(c["x"]); },
-                                                 [factor](Call& c) { return exp(c["x"]) * factor; }});
+    const SmallFormula formula(
+        {{"x", {2, 3}}}, {[](Call& c) { return exp(c["x"]); }, [factor](Call& c) { return exp(c["x"]) * factor; }});
     return formula.certify_all();
   };
   EXPECT_GE(agree(1.0).digits, kWantedDigits);
@@ -109,11 +117,12 @@ TEST(CertifyRefutes, FormThatDiffersALittle) {
 }
 
 TEST(CertifyRefutes, FormWithAnotherGradientOnly) {
-  const SmallFormula formula({{"x", {2, 3}}}, {[](Call& c) { return softmax(c["x"]); },
-                                               [](Call& c) {
-                                                 const Expr x = c["x"], y = softmax(x);  // the dot misses g
-                                                 return own_adjoint(y, {x}, [y](Expr g) { return std::vector<Expr>{y * (g - sum(y, -1))}; });
-                                               }});
+  const SmallFormula formula(
+      {{"x", {2, 3}}}, {[](Call& c) { return softmax(c["x"]); },
+                        [](Call& c) {
+                          const Expr x = c["x"], y = softmax(x);  // the dot misses g
+                          return own_adjoint(y, {x}, [y](Expr g) { return std::vector<Expr>{y * (g - sum(y, -1))}; });
+                        }});
   const FormulaCertificate certificate = formula.certify_all();
   ASSERT_EQ(certificate.forms.size(), 1u);
   EXPECT_GE(certificate.forms[0].forward_digits, kWantedDigits);
@@ -210,10 +219,12 @@ TEST(CertifySecondOrder, ActivationsAndSoftmax) {
       {"softmax with the usual adjoint", {{{"x", {2, 3}}}, [](Call& c) { return softmax_usual_adjoint(c["x"]); }}},
       {"softmax by lse", {{{"x", {2, 3}}}, [](Call& c) { return softmax_by_lse(c["x"]); }}},
       {"tanh", {{{"x", {6}}}, [](Call& c) { return tanh(c["x"]); }}},
-      {"gelu", {{{"x", {6}}}, [](Call& c) {
-         const Expr x = c["x"];
-         return 0.5 * x * (1.0 + erf(x * named_constant(c.graph(), "1/sqrt(2)")));
-       }}},
+      {"gelu",
+       {{{"x", {6}}},
+        [](Call& c) {
+          const Expr x = c["x"];
+          return 0.5 * x * (1.0 + erf(x * named_constant(c.graph(), "1/sqrt(2)")));
+        }}},
   };
   for (const auto& [name, formula] : formulas) {
     const FormulaCertificate certificate = formula.second_order();
@@ -271,42 +282,78 @@ struct KnownValue {
 
 // mpmath 1.3 at 130 digits.
 const KnownValue kKnownValues[] = {
-    {Primitive::erf, "0.03125", "3.525037386732282599861658807396348907529159930568116973422547385134899976422032104279082941099086052e-2"},
-    {Primitive::erf, "0.7", "6.778011938374184729756288092441513967162881743348702789905699152489732672957347953008115161251114688e-1"},
-    {Primitive::erf, "3.9", "9.999999652077514027682577216923648384863344451950457828392845061472539772829172332782893466535929370e-1"},
-    {Primitive::erf, "5.1", "9.999999999994506179782444700402993477042538738415922077906668899816694287939302797677296610610723609e-1"},
-    {Primitive::erf, "-2.5", "-9.995930479825550410604357842600250872796513225962865798608792212309029939701503343580384559212367757e-1"},
-    {Primitive::erf, "9", "9.999999999999999999999999999999999995862968253486189761946096532637475404289808014052037540194090098e-1"},
-    {Primitive::erfc, "0.03125", "9.647496261326771740013834119260365109247084006943188302657745261486510002357796789572091705890091395e-1"},
-    {Primitive::erfc, "0.7", "3.221988061625815270243711907558486032837118256651297210094300847510267327042652046991884838748885312e-1"},
-    {Primitive::erfc, "3.9", "3.479224859723174227830763516151366555480495421716071549385274602271708276672171065334640706296634467e-8"},
-    {Primitive::erfc, "5.1", "5.493820217555299597006522957461261584077922093331100183305712060697202322703389389276390827742341439e-13"},
-    {Primitive::erfc, "-2.5", "1.999593047982555041060435784260025087279651322596286579860879221230902993970150334358038455921236776"},
-    {Primitive::erfc, "9", "4.137031746513810238053903467362524595710191985947962459805909901907620354768184359704899053858908639e-37"},
-    {Primitive::expm1, "1e-30", "1.000000000000000000000000000000500000000000000000000000000000166666666666666666666666666666708333333e-30"},
-    {Primitive::expm1, "0.3", "3.498588075760031039837443133280073303782996973593658030499179899396125873995398912937964857840967152e-1"},
-    {Primitive::expm1, "2.75", "1.464263188418817161021269804615665884503803503410762285573065301167292577518599736953369200800092515e+1"},
-    {Primitive::expm1, "-0.4", "-3.296799539643606992555670748521739280630190747891878001110896683741058248796462561736624560035420651e-1"},
-    {Primitive::expm1, "-37.5", "-9.999999999999999482444499419813146514890929426117005397518953218544994380424963285573974025365158698e-1"},
-    {Primitive::log1p, "1e-30", "9.999999999999999999999999999995000000000000000000000000000003333333333333333333333333333330833333333e-31"},
-    {Primitive::log1p, "0.3", "2.623642644674910520354959868809543972041664561314341403857176096958920576470576991635774583508911904e-1"},
-    {Primitive::log1p, "2.75", "1.321755839982319447161540327232360208022091643370756665405982206124886036986877300292022978914074325"},
-    {Primitive::tanh, "1e-30", "9.999999999999999999999999999999999999999999999999999999999996666666666666666666666666666666666666667e-31"},
-    {Primitive::tanh, "0.3", "2.913126124515909058182212728237659281535968049176121744143124195981916584078335960112312335245421010e-1"},
-    {Primitive::tanh, "2.75", "9.918597245682077453496707891428503308655044874732411867735320772425934549187844828749893125821384158e-1"},
-    {Primitive::tanh, "-0.4", "-3.799489622552248852677481238968733105131843743714001034844763324335016777597744242411093305540076116e-1"},
-    {Primitive::tanh, "-37.5", "-9.999999999999999999999999999999946427260763838441113111695978449339562453118003145557993731915207577e-1"},
-    {Primitive::exp, "1e-30", "1.000000000000000000000000000001000000000000000000000000000000500000000000000000000000000000166666667"},
-    {Primitive::exp, "0.3", "1.349858807576003103983744313328007330378299697359365803049917989939612587399539891293796485784096715"},
-    {Primitive::exp, "2.75", "1.564263188418817161021269804615665884503803503410762285573065301167292577518599736953369200800092515e+1"},
-    {Primitive::exp, "-0.4", "6.703200460356393007444329251478260719369809252108121998889103316258941751203537438263375439964579349e-1"},
-    {Primitive::exp, "-37.5", "5.175555005801868534851090705738829946024810467814550056195750367144260259746348413022027925384352186e-17"},
-    {Primitive::log, "1e-30", "-6.907755278982137052053974364053092622803304465886318928099983702902717829032057440707991615268794895e+1"},
-    {Primitive::log, "0.3", "-1.203972804325935992622746217761838502953610930806023524298633567330078316458743513362381450275866210"},
-    {Primitive::log, "2.75", "1.011600911678479925227479335048776163670706585216906666977207690143786379973847281863328054009797416"},
-    {Primitive::sqrt, "1e-30", "1.000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000e-15"},
-    {Primitive::sqrt, "0.3", "5.477225575051661134569697828008021339527446949979832542268944497324932771227227338008584361638706258e-1"},
-    {Primitive::sqrt, "2.75", "1.658312395177699924557466368335343341963544272794676798529341073058242321304521923354421699564145325"},
+    {Primitive::erf, "0.03125",
+     "3.525037386732282599861658807396348907529159930568116973422547385134899976422032104279082941099086052e-2"},
+    {Primitive::erf, "0.7",
+     "6.778011938374184729756288092441513967162881743348702789905699152489732672957347953008115161251114688e-1"},
+    {Primitive::erf, "3.9",
+     "9.999999652077514027682577216923648384863344451950457828392845061472539772829172332782893466535929370e-1"},
+    {Primitive::erf, "5.1",
+     "9.999999999994506179782444700402993477042538738415922077906668899816694287939302797677296610610723609e-1"},
+    {Primitive::erf, "-2.5",
+     "-9.995930479825550410604357842600250872796513225962865798608792212309029939701503343580384559212367757e-1"},
+    {Primitive::erf, "9",
+     "9.999999999999999999999999999999999995862968253486189761946096532637475404289808014052037540194090098e-1"},
+    {Primitive::erfc, "0.03125",
+     "9.647496261326771740013834119260365109247084006943188302657745261486510002357796789572091705890091395e-1"},
+    {Primitive::erfc, "0.7",
+     "3.221988061625815270243711907558486032837118256651297210094300847510267327042652046991884838748885312e-1"},
+    {Primitive::erfc, "3.9",
+     "3.479224859723174227830763516151366555480495421716071549385274602271708276672171065334640706296634467e-8"},
+    {Primitive::erfc, "5.1",
+     "5.493820217555299597006522957461261584077922093331100183305712060697202322703389389276390827742341439e-13"},
+    {Primitive::erfc, "-2.5",
+     "1.999593047982555041060435784260025087279651322596286579860879221230902993970150334358038455921236776"},
+    {Primitive::erfc, "9",
+     "4.137031746513810238053903467362524595710191985947962459805909901907620354768184359704899053858908639e-37"},
+    {Primitive::expm1, "1e-30",
+     "1.000000000000000000000000000000500000000000000000000000000000166666666666666666666666666666708333333e-30"},
+    {Primitive::expm1, "0.3",
+     "3.498588075760031039837443133280073303782996973593658030499179899396125873995398912937964857840967152e-1"},
+    {Primitive::expm1, "2.75",
+     "1.464263188418817161021269804615665884503803503410762285573065301167292577518599736953369200800092515e+1"},
+    {Primitive::expm1, "-0.4",
+     "-3.296799539643606992555670748521739280630190747891878001110896683741058248796462561736624560035420651e-1"},
+    {Primitive::expm1, "-37.5",
+     "-9.999999999999999482444499419813146514890929426117005397518953218544994380424963285573974025365158698e-1"},
+    {Primitive::log1p, "1e-30",
+     "9.999999999999999999999999999995000000000000000000000000000003333333333333333333333333333330833333333e-31"},
+    {Primitive::log1p, "0.3",
+     "2.623642644674910520354959868809543972041664561314341403857176096958920576470576991635774583508911904e-1"},
+    {Primitive::log1p, "2.75",
+     "1.321755839982319447161540327232360208022091643370756665405982206124886036986877300292022978914074325"},
+    {Primitive::tanh, "1e-30",
+     "9.999999999999999999999999999999999999999999999999999999999996666666666666666666666666666666666666667e-31"},
+    {Primitive::tanh, "0.3",
+     "2.913126124515909058182212728237659281535968049176121744143124195981916584078335960112312335245421010e-1"},
+    {Primitive::tanh, "2.75",
+     "9.918597245682077453496707891428503308655044874732411867735320772425934549187844828749893125821384158e-1"},
+    {Primitive::tanh, "-0.4",
+     "-3.799489622552248852677481238968733105131843743714001034844763324335016777597744242411093305540076116e-1"},
+    {Primitive::tanh, "-37.5",
+     "-9.999999999999999999999999999999946427260763838441113111695978449339562453118003145557993731915207577e-1"},
+    {Primitive::exp, "1e-30",
+     "1.000000000000000000000000000001000000000000000000000000000000500000000000000000000000000000166666667"},
+    {Primitive::exp, "0.3",
+     "1.349858807576003103983744313328007330378299697359365803049917989939612587399539891293796485784096715"},
+    {Primitive::exp, "2.75",
+     "1.564263188418817161021269804615665884503803503410762285573065301167292577518599736953369200800092515e+1"},
+    {Primitive::exp, "-0.4",
+     "6.703200460356393007444329251478260719369809252108121998889103316258941751203537438263375439964579349e-1"},
+    {Primitive::exp, "-37.5",
+     "5.175555005801868534851090705738829946024810467814550056195750367144260259746348413022027925384352186e-17"},
+    {Primitive::log, "1e-30",
+     "-6.907755278982137052053974364053092622803304465886318928099983702902717829032057440707991615268794895e+1"},
+    {Primitive::log, "0.3",
+     "-1.203972804325935992622746217761838502953610930806023524298633567330078316458743513362381450275866210"},
+    {Primitive::log, "2.75",
+     "1.011600911678479925227479335048776163670706585216906666977207690143786379973847281863328054009797416"},
+    {Primitive::sqrt, "1e-30",
+     "1.000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000e-15"},
+    {Primitive::sqrt, "0.3",
+     "5.477225575051661134569697828008021339527446949979832542268944497324932771227227338008584361638706258e-1"},
+    {Primitive::sqrt, "2.75",
+     "1.658312395177699924557466368335343341963544272794676798529341073058242321304521923354421699564145325"},
 };
 
 TEST(Digits, FunctionsAgreeWithMpmath) {
@@ -324,12 +371,13 @@ TEST(Digits, NamedConstants) {
   EXPECT_THROW(named_constant(graph, "1/sqrt(3)"), std::exception);
   EXPECT_THROW(named_constant(graph, "1/3x"), std::exception);
   // Each squared or inverted by another form: equal in 100 digits.
-  const SmallFormula formula({{"x", {2}}}, {[](Call& c) { return c["x"] / 6.0; },
-      [](Call& c) {
-        const auto k = [&](const char* name) { return named_constant(c.graph(), name); };
-        return c["x"] * k("1/6") * (k("2/sqrt(pi)") * k("1/sqrt(2)") / k("sqrt(2/pi)")) * (k("log(2)") * k("1/log(2)")) *
-               (2.0 * square(k("1/sqrt(2 pi)")) * k("pi"));
-      }});
+  const SmallFormula formula({{"x", {2}}},
+                             {[](Call& c) { return c["x"] / 6.0; },
+                              [](Call& c) {
+                                const auto k = [&](const char* name) { return named_constant(c.graph(), name); };
+                                return c["x"] * k("1/6") * (k("2/sqrt(pi)") * k("1/sqrt(2)") / k("sqrt(2/pi)")) *
+                                       (k("log(2)") * k("1/log(2)")) * (2.0 * square(k("1/sqrt(2 pi)")) * k("pi"));
+                              }});
   const FormulaCertificate certificate = formula.certify_all();
   ASSERT_EQ(certificate.forms.size(), 1u);
   EXPECT_GE(certificate.forms[0].forward_digits, 100.0);
@@ -342,7 +390,9 @@ TEST(CertificationCase, DimsAreSmallAndValid) {
   EXPECT_EQ(certification_dims(signature, {}), (Dims{{"N", 2}, {"H", 3}, {"W", 3}}));
   signature.inputs = {{.name = "x", .dims = "N H W"}};
   signature.attributes = {{.name = "kernel", .default_value = 5.0, .other_values = {}}};
-  signature.valid = [](const Dims& dims, const Attributes& a) { return static_cast<double>(dims.at("W")) >= a.number("kernel"); };
+  signature.valid = [](const Dims& dims, const Attributes& a) {
+    return static_cast<double>(dims.at("W")) >= a.number("kernel");
+  };
   EXPECT_EQ(certification_dims(signature, default_attributes(signature)).value().at("W"), 5);
   Attributes wide, impossible;
   wide.set("kernel", 60.0);
@@ -367,9 +417,10 @@ TEST(FormulaVariants, AreEveryAdmittedCombination) {
   signature.dims = {{"N", {8, 8, 8}}};
   signature.attributes = {{"eps", 1e-5, {0.1, 0.5}}, {"mode", std::string("a"), {std::string("b")}}};
   const std::vector<FormulaVariant> variants = formula_variants(signature);
-  EXPECT_EQ(names_of(variants), (std::set<std::string>{"", "bias=none", "eps=0.1", "eps=0.5", "mode=b", "bias=none,eps=0.1",
-                                                       "bias=none,eps=0.5", "bias=none,mode=b", "eps=0.1,mode=b", "eps=0.5,mode=b",
-                                                       "bias=none,eps=0.1,mode=b", "bias=none,eps=0.5,mode=b"}));
+  EXPECT_EQ(names_of(variants),
+            (std::set<std::string>{"", "bias=none", "eps=0.1", "eps=0.5", "mode=b", "bias=none,eps=0.1",
+                                   "bias=none,eps=0.5", "bias=none,mode=b", "eps=0.1,mode=b", "eps=0.5,mode=b",
+                                   "bias=none,eps=0.1,mode=b", "bias=none,eps=0.5,mode=b"}));
   ASSERT_EQ(variants.size(), 12u);
   EXPECT_EQ(variants.front().name, "");
   EXPECT_EQ(variants.front().attributes.number("eps"), 1e-5);
@@ -397,7 +448,9 @@ TEST(CertifyRefutes, FaultInOneBranchOfTheAttributes) {
     SmallFormula formula({{"x", {3}}}, [faulty](Call& c) {
       const Expr x = c["x"];
       const double factor = faulty && c.number("k") == 2 && c.text("mode") == "b" ? 2 : 1;
-      return own_adjoint(exp(x) * c.attribute("k"), {x}, [=](Expr g) { return std::vector<Expr>{g * factor * exp(x) * constant(*x.graph, c.number("k"))}; });
+      return own_adjoint(exp(x) * c.attribute("k"), {x}, [=](Expr g) {
+        return std::vector<Expr>{g * factor * exp(x) * constant(*x.graph, c.number("k"))};
+      });
     });
     formula.signature.dims = {{"x0", {3, 3, 3}}};
     formula.signature.attributes = {{"k", 1.0, {2.0, 3.0}}, {"mode", std::string("a"), {std::string("b")}}};
@@ -429,8 +482,10 @@ TEST(CertificationCase, OneIndexIsTheSentinelAndOneIsNot) {
         const CertificationCase data = certification_case(checks::find_op(op)->signature, variant, seed);
         const std::vector<std::int64_t>& indices = data.inputs.integers.at(loss ? "target" : "index");
         const std::int64_t hits = std::count(indices.begin(), indices.end(), sentinel), all = std::ssize(indices);
-        if (!loss && sentinel < 0) EXPECT_EQ(hits, 0) << "an index addresses memory";
-        else EXPECT_TRUE(hits >= 1 && hits < all) << op << " " << variant.name << " seed " << seed;
+        if (!loss && sentinel < 0)
+          EXPECT_EQ(hits, 0) << "an index addresses memory";
+        else
+          EXPECT_TRUE(hits >= 1 && hits < all) << op << " " << variant.name << " seed " << seed;
       }
 }
 
@@ -524,15 +579,18 @@ TEST(CertifyConventions, EmbeddingWithPaddingAndItsFaults) {
   const FormulaCertificate right = certified(same);
   EXPECT_GE(right.digits, kWantedDigits);
   EXPECT_EQ(right.conventions, std::vector<std::string>{"rows of weight at padding_idx"});
-  for (const VariantCertificate& variant : right.variants) EXPECT_EQ(variant.conventions.size(), variant.name.empty() ? 0u : 1u);
-  const FormulaCertificate wrong = certified([](Expr w) { return own_adjoint(w, {w}, [](Expr g) { return std::vector<Expr>{g * 2.0}; }); });
+  for (const VariantCertificate& variant : right.variants)
+    EXPECT_EQ(variant.conventions.size(), variant.name.empty() ? 0u : 1u);
+  const FormulaCertificate wrong =
+      certified([](Expr w) { return own_adjoint(w, {w}, [](Expr g) { return std::vector<Expr>{g * 2.0}; }); });
   for (const VariantCertificate& variant : wrong.variants) EXPECT_LT(variant.digits, 1.0) << variant.name;
 }
 
 TEST(CertificationCase, HasFullMantissasInsideTheDomains) {
   SmallFormula formula({{"x", {50}}, {"p", {50}, Domain::positive}, {"u", {50}, Domain::unit_interval}},
                        [](Call& c) { return c["x"]; });
-  formula.signature.inputs.push_back({.name = "i", .dims = "p0", .role = Role::index, .type = TypeRule::i64, .index_dim = "x0"});
+  formula.signature.inputs.push_back(
+      {.name = "i", .dims = "p0", .role = Role::index, .type = TypeRule::i64, .index_dim = "x0"});
   formula.signature.inputs.push_back({.name = "share", .dims = "x0", .role = Role::probability});
   formula.signature.inputs.push_back({.name = "angle", .dims = "x0", .role = Role::angle});
   const CertificationCase data = formula.data();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slips are named by the one change of the formula that gives the kernel's numbers, and right or merely less precise kernels
-// are not taken for one.
+// Slips are named by the one change of the formula that gives the kernel's numbers, and right or merely less precise
+// kernels are not taken for one.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "checks/define/op_def.h"
-#include "checks/zoo/planted.h"
 #include "checks/run/runner.h"
+#include "checks/zoo/planted.h"
 #include "reference/replay/changes.h"
 #include "reference/text/formula_functions.h"
 #include "src/rounding.h"
@@ -25,12 +25,13 @@ TEST(Changes, ANodeReadsAsInAFormula) {
 }
 
 /// What the changes of a graph say that give these values of its target.
-std::vector<std::string> that_give(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
-                                   const std::vector<double>& wanted) {
+std::vector<std::string> that_give(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves,
+                                   Expr target, const std::vector<double>& wanted) {
   std::vector<std::string> out;
   for_each_change(graph, leaves, target, {}, 1 << 20, [&](const Change& change, const std::vector<double>& values) {
     bool same = true;
-    for (std::size_t i = 0; i < wanted.size(); ++i) same &= std::fabs(values[i] - wanted[i]) <= 1e-12 * std::fabs(wanted[i]);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      same &= std::fabs(values[i] - wanted[i]) <= 1e-12 * std::fabs(wanted[i]);
     if (same) out.push_back(change.words);
     return true;
   });
@@ -56,18 +57,25 @@ TEST(Changes, EachSlipIsAmongThem) {
     const auto found = that_give(graph, leaves, target, values);
     return std::find(found.begin(), found.end(), words) != found.end();
   };
-  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a + b * dot / 3; }), "with the other sign of the term x * mean(g * x)"));
+  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a + b * dot / 3; }),
+                   "with the other sign of the term x * mean(g * x)"));
   EXPECT_TRUE(says(slip([](double a, double, double, std::size_t) { return a; }), "without the term x * mean(g * x)"));
-  EXPECT_TRUE(says(slip([](double a, double, double dot, std::size_t) { return a - dot / 3; }), "without the factor x"));
-  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 2; }), "with 1/2 for 1/3: the count is off by one"));
-  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot; }), "without the factor 1/3"));
+  EXPECT_TRUE(
+      says(slip([](double a, double, double dot, std::size_t) { return a - dot / 3; }), "without the factor x"));
+  EXPECT_TRUE(says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 2; }),
+                   "with 1/2 for 1/3: the count is off by one"));
+  EXPECT_TRUE(
+      says(slip([](double a, double b, double dot, std::size_t) { return a - b * dot; }), "without the factor 1/3"));
   EXPECT_TRUE(says(slip([&](double a, double b, double, std::size_t) {
                      double all = 0;
                      for (std::size_t k = 0; k < 6; ++k) all += vg[k] * vx[k];
                      return a - b * all / 3;
-                   }), "with the sum of g * x over axis 0 as well"));
+                   }),
+                   "with the sum of g * x over axis 0 as well"));
   EXPECT_TRUE(says(slip([](double, double b, double, std::size_t) { return -b * 0; }), "without g"));
-  EXPECT_TRUE(that_give(graph, leaves, target, slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 3 + 0.125; })).empty());
+  EXPECT_TRUE(that_give(graph, leaves, target,
+                        slip([](double a, double b, double dot, std::size_t) { return a - b * dot / 3 + 0.125; }))
+                  .empty());
 }
 
 /// r (g - n mean(g n)) without its r: the derivative of x r has no such product, of which a factor could be missing.
@@ -86,7 +94,9 @@ TEST(Changes, AFactorOfAllOfItIsMissed) {
     without.push_back(vg[i] - vx[i] * rv * rv * dot), inside.push_back(vx[i] / std::sqrt((squares + 1e-5) / 3));
   }
   EXPECT_EQ(that_give(graph, leaves, target, without), std::vector<std::string>{"without the factor r of all of it"});
-  EXPECT_EQ(that_give(graph, {{x, vx}}, x * r, inside), std::vector<std::string>{"with 1/3 of the constant 1e-05, as if it were added to a sum of 3 and not to its mean"});
+  EXPECT_EQ(that_give(graph, {{x, vx}}, x * r, inside),
+            std::vector<std::string>{
+                "with 1/3 of the constant 1e-05, as if it were added to a sum of 3 and not to its mean"});
 }
 
 /// What is saved is saved in one type: both in 16 bits, not one after the other.
@@ -100,7 +110,8 @@ TEST(Changes, SavedTensorsAreNarrowedTogether) {
     return v;
   };
   std::vector<double> both, first;
-  for (const double v : vx) both.push_back(bf16(std::exp(v)) + bf16(std::exp(v) * v)), first.push_back(bf16(std::exp(v)) * (1 + v));
+  for (const double v : vx)
+    both.push_back(bf16(std::exp(v)) + bf16(std::exp(v) * v)), first.push_back(bf16(std::exp(v)) * (1 + v));
   EXPECT_EQ(that_give(graph, {{x, vx}}, target, both), std::vector<std::string>{"keeps a and b in bf16"});
   const std::vector<std::string> of_first = that_give(graph, {{x, vx}}, target, first);
   EXPECT_TRUE(std::find(of_first.begin(), of_first.end(), "keeps a and b in bf16") == of_first.end());
@@ -124,10 +135,14 @@ std::string cause_of(const std::string& name) {
 }
 
 TEST(Changes, PlantedSlipsOfSoftmaxAreNamed) {
-  EXPECT_EQ(cause_of("softmax.sign(x=bf16[8,33],seed=2)"), "AC101 these are the values of the formula with the other sign of the term sum(dy * y)");
-  EXPECT_EQ(cause_of("softmax.missing_factor(x=fp32[8,33])"), "AC101 these are the values of the formula without the factor y");
-  EXPECT_EQ(cause_of("softmax.dropped_tail(x=bf16[64,133])"), "AC101 a sum leaves out what follows the last full vector of 8");
-  EXPECT_TRUE(cause_of("softmax.bf16_accumulation(x=bf16[64,129])").starts_with("AC301 accumulates in bf16")) << cause_of("softmax.bf16_accumulation(x=bf16[64,129])");
+  EXPECT_EQ(cause_of("softmax.sign(x=bf16[8,33],seed=2)"),
+            "AC101 these are the values of the formula with the other sign of the term sum(dy * y)");
+  EXPECT_EQ(cause_of("softmax.missing_factor(x=fp32[8,33])"),
+            "AC101 these are the values of the formula without the factor y");
+  EXPECT_EQ(cause_of("softmax.dropped_tail(x=bf16[64,133])"),
+            "AC101 a sum leaves out what follows the last full vector of 8");
+  EXPECT_TRUE(cause_of("softmax.bf16_accumulation(x=bf16[64,129])").starts_with("AC301 accumulates in bf16"))
+      << cause_of("softmax.bf16_accumulation(x=bf16[64,129])");
   EXPECT_EQ(cause_of("softmax.kahan(x=bf16[8,33])"), "none");
 }
 

@@ -9,8 +9,8 @@
 
 #include "checks/define/op_def.h"
 #include "reference/certify/certify.h"
-#include "reference/text/formula_functions.h"
 #include "reference/replay/plain_evaluator.h"
+#include "reference/text/formula_functions.h"
 #include "src/op_call.h"
 #include "src/random.h"
 #include "tests/support/small_formula.h"
@@ -23,9 +23,10 @@ bool same(Expr a, Expr b, std::map<std::pair<int, int>, bool>& seen) {
   const auto known = seen.find({a.id, b.id});
   if (known != seen.end()) return known->second;
   const Node &x = a.graph->node(a.id), &y = b.graph->node(b.id);
-  bool equal = x.primitive == y.primitive && x.shape == y.shape && x.value == y.value && x.axis == y.axis && x.name == y.name &&
-               x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b && x.args.size() == y.args.size() &&
-               (x.map == nullptr) == (y.map == nullptr) && (x.map == nullptr || *x.map == *y.map);
+  bool equal = x.primitive == y.primitive && x.shape == y.shape && x.value == y.value && x.axis == y.axis &&
+               x.name == y.name && x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
+               x.args.size() == y.args.size() && (x.map == nullptr) == (y.map == nullptr) &&
+               (x.map == nullptr || *x.map == *y.map);
   const auto args_agree = [&](bool swapped) {
     for (std::size_t i = 0; i < x.args.size(); ++i)
       if (!same(a.graph->at(x.args[i]), b.graph->at(y.args[swapped ? x.args.size() - 1 - i : i]), seen)) return false;
@@ -44,7 +45,8 @@ struct Twin {
 };
 
 constexpr Twin kTwins[] = {
-    {"rms_norm", "derived", "inv = stored(inv_rms, rsqrt(mean(x^2, -1) + eps)); n = x * inv; y = given(weight, n * weight, n)"},
+    {"rms_norm", "derived",
+     "inv = stored(inv_rms, rsqrt(mean(x^2, -1) + eps)); n = x * inv; y = given(weight, n * weight, n)"},
     {"rms_norm", "inv_rms (g - n mean(g n))",
      "inv = stored(inv_rms, rsqrt(mean(square(x), -1) + eps))\n"
      "n = x * inv  with dx = inv * (dn - n * mean(dn * n, -1))   # Zhang & Sennrich 2019\n"
@@ -57,12 +59,14 @@ constexpr Twin kTwins[] = {
      "n = c * r\n   with dx = r * (dn - mean(dn, -1) - n * mean(dn * n, -1))\n"
      "s = given(weight, n * weight, n)\n y = given(bias, s + bias, s)"},
     {"softmax", "e/l", "e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1)"},
-    {"softmax", "y (g - sum g y)", "e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1) with dx = y * (dy - sum(dy * y, -1))"},
+    {"softmax", "y (g - sum g y)",
+     "e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1) with dx = y * (dy - sum(dy * y, -1))"},
     {"gelu", "erf", "y = 0.5 * x * (1 + erf(x * (1 / sqrt(2))))"},
     {"gelu", "erfc", "y = 0.5 * x * erfc(-(x * (1/sqrt(2))))"},
     {"swiglu", "x s", "y = gate * sigmoid(gate) * up"},
     {"swiglu", "x / (1 + exp(-x))",
-     "a = gate / (1 + exp(-gate)) with dgate = da * (sigmoid(gate) + gate * sigmoid(gate) * (1 - sigmoid(gate)))\ny = a * up"},
+     "a = gate / (1 + exp(-gate)) with dgate = da * (sigmoid(gate) + gate * sigmoid(gate) * (1 - sigmoid(gate)))\ny = "
+     "a * up"},
 };
 
 const Form& form_of(const checks::OpDef& op, const std::string& name) {
@@ -72,10 +76,12 @@ const Form& form_of(const checks::OpDef& op, const std::string& name) {
 }
 
 /// Values of a recording's nodes in fp64, leaves being normal numbers.
-std::vector<std::vector<double>> values(const Recording& recording, const CertificationCase& data, const std::vector<Expr>& nodes) {
+std::vector<std::vector<double>> values(const Recording& recording, const CertificationCase& data,
+                                        const std::vector<Expr>& nodes) {
   PlainEvaluator<Fp64Policy> plain(*recording.graph);
   for (const auto& [name, leaf] : recording.inputs) plain.set(leaf, data.values.at(name));
-  for (const auto& [name, leaf] : recording.cotangents) plain.set(leaf, certification_weights(name, leaf.shape().count(), 1));
+  for (const auto& [name, leaf] : recording.cotangents)
+    plain.set(leaf, certification_weights(name, leaf.shape().count(), 1));
   std::vector<std::vector<double>> out;
   for (const Expr& node : nodes) out.push_back(plain.value(node));
   return out;
@@ -96,7 +102,8 @@ TEST(FormulaText, RecordsTheGraphOfTheFormulaInCpp) {
         EXPECT_TRUE(same(got.outputs[i].second, want.outputs[i].second, seen)) << twin.op << ": " << twin.text;
       ASSERT_EQ(got.gradients.size(), want.gradients.size());
       for (std::size_t i = 0; i < want.gradients.size(); ++i, ++compared)
-        EXPECT_TRUE(same(got.gradients[i].second, want.gradients[i].second, seen)) << twin.op << ", " << want.gradients[i].first << ": " << twin.text;
+        EXPECT_TRUE(same(got.gradients[i].second, want.gradients[i].second, seen))
+            << twin.op << ", " << want.gradients[i].first << ": " << twin.text;
       EXPECT_EQ(values(got, data, got.output_nodes()), values(want, data, want.output_nodes()));
       EXPECT_EQ(values(got, data, got.gradient_nodes()), values(want, data, want.gradient_nodes())) << twin.text;
       EXPECT_EQ(got.stored.size(), op.signature.saved.size());
@@ -109,15 +116,15 @@ TEST(FormulaText, HasACertificateAsAnyFormula) {
   for (const Twin& twin : kTwins) {
     const checks::OpDef& op = *checks::find_op(twin.op);
     const std::vector<Form> forms = {op.forms.front(), form_from_text(op.signature, "text", twin.text)};
-    const FormulaCertificate certificate =
-        certify(op.signature, forms, formula_variants(op.signature), 3, 1);
+    const FormulaCertificate certificate = certify(op.signature, forms, formula_variants(op.signature), 3, 1);
     EXPECT_GE(certificate.digits, kWantedDigits) << twin.text;
     EXPECT_GT(certificate.points.size(), 0u);
   }
 }
 
 /// A signature of inputs with their dims, for outputs "y" or those given.
-OpSignature signature_of(const std::vector<std::pair<const char*, const char*>>& inputs, const std::vector<const char*>& outputs = {"y"}) {
+OpSignature signature_of(const std::vector<std::pair<const char*, const char*>>& inputs,
+                         const std::vector<const char*>& outputs = {"y"}) {
   OpSignature out;
   out.name = "text";
   for (const auto& [name, dims] : inputs) out.inputs.push_back({.name = name, .dims = dims});
@@ -129,7 +136,8 @@ OpSignature signature_of(const std::vector<std::pair<const char*, const char*>>&
 /// A formula at extents A = 2, B = 3, C = 4, x of each input 1, 2, 3, ...
 class Evaluated {
  public:
-  Evaluated(const OpSignature& signature, const std::string& text, const std::map<std::string, std::vector<std::int64_t>>& integers = {})
+  Evaluated(const OpSignature& signature, const std::string& text,
+            const std::map<std::string, std::vector<std::int64_t>>& integers = {})
       : recording_(made(signature, text, integers)), plain_(*recording_.graph) {
     for (const auto& [name, leaf] : recording_.inputs) {
       std::vector<double> values;
@@ -141,16 +149,20 @@ class Evaluated {
   Shape shape(std::size_t output = 0) const { return recording_.outputs.at(output).second.shape(); }
 
  private:
-  static Recording made(const OpSignature& signature, const std::string& text, const std::map<std::string, std::vector<std::int64_t>>& integers) {
+  static Recording made(const OpSignature& signature, const std::string& text,
+                        const std::map<std::string, std::vector<std::int64_t>>& integers) {
     CaseInputs inputs;
     const Dims dims = {{"A", 2}, {"B", 3}, {"C", 4}};
     for (const TensorSpec& spec : signature.inputs) {
       Shape shape;
       for (const std::string& symbol : OpSignature::symbols(spec)) shape[shape.rank++] = dims.at(symbol);
-      if (!integers.contains(spec.name)) inputs.shapes[spec.name] = shape;
-      else inputs.integers[spec.name] = integers.at(spec.name), inputs.integer_shapes[spec.name] = shape;
+      if (!integers.contains(spec.name))
+        inputs.shapes[spec.name] = shape;
+      else
+        inputs.integers[spec.name] = integers.at(spec.name), inputs.integer_shapes[spec.name] = shape;
     }
-    return record(signature, form_from_text(signature, "text", text), default_call(signature, Dtype::fp32).attributes, inputs);
+    return record(signature, form_from_text(signature, "text", text), default_call(signature, Dtype::fp32).attributes,
+                  inputs);
   }
   Recording recording_;
   PlainEvaluator<Fp64Policy> plain_;
@@ -191,8 +203,10 @@ TEST(FormulaText, MovesElements) {
   EXPECT_EQ(Evaluated(xs, "y = reshape(x, B, -1)").shape(), (Shape{3, 2}));
   EXPECT_EQ(Evaluated(xs, "y = slice(x, -1, 1, size(x, 1))")[0], (Values{2, 3, 5, 6}));
   EXPECT_EQ(Evaluated(xs, "y = slice(x, -1, -1, B)")[0], (Values{3, 6}));
-  EXPECT_EQ(Evaluated(xs, "h = B - 1; k = h / 2; y = slice(x, -1, k, h)")[0], (Values{2, 5})) << "extents may have names";
-  EXPECT_EQ(Evaluated(xs, "h = B - 1; y = slice(x, -1, 0, h) / h")[0], (Values{0.5, 1, 2, 2.5})) << "and be numbers too";
+  EXPECT_EQ(Evaluated(xs, "h = B - 1; k = h / 2; y = slice(x, -1, k, h)")[0], (Values{2, 5}))
+      << "extents may have names";
+  EXPECT_EQ(Evaluated(xs, "h = B - 1; y = slice(x, -1, 0, h) / h")[0], (Values{0.5, 1, 2, 2.5}))
+      << "and be numbers too";
   EXPECT_EQ(Evaluated(xs, "y = concat(-slice(x, -1, 1, 3), slice(x, -1, 0, 1))")[0], (Values{-2, -3, 1, -5, -6, 4}));
   EXPECT_EQ(Evaluated(xs, "y = squeeze(sum(x, 1), 1)").shape(), (Shape{2}));
   EXPECT_EQ(Evaluated(xs, "y = x @ transpose(x)")[0], (Values{14, 32, 32, 77}));
@@ -218,10 +232,25 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
   op.inputs[1].optional = true;
   op.inputs[2].role = Role::index, op.inputs[2].type = TypeRule::i64;
   op.saved = {{"name", TypeRule::fp32}};
-  const std::map<std::string, const char*> kArguments = {
-      {"maximum", "x, w"}, {"minimum", "x, w"}, {"where", "x < 2, x, w"}, {"max", "x, 0"}, {"min", "x, 0"}, {"first_max", "x, 1"}, {"matmul", "x, x, transpose_b=1"},
-      {"gather", "x, index"}, {"scatter_add", "gather(x, index), index, A"}, {"one_hot", "index, 2"}, {"arange", "3"}, {"reshape", "x, B, A"}, {"squeeze", "sum(x, 1), 1"},
-      {"slice", "x, 1, 0, 2"}, {"concat", "x, x, axis=0"}, {"unfold", "image, 2, 2, stride=1, padding=1"}, {"stored", "name, x"}, {"given", "w, w, x"}, {"size", "x, 1"}};
+  const std::map<std::string, const char*> kArguments = {{"maximum", "x, w"},
+                                                         {"minimum", "x, w"},
+                                                         {"where", "x < 2, x, w"},
+                                                         {"max", "x, 0"},
+                                                         {"min", "x, 0"},
+                                                         {"first_max", "x, 1"},
+                                                         {"matmul", "x, x, transpose_b=1"},
+                                                         {"gather", "x, index"},
+                                                         {"scatter_add", "gather(x, index), index, A"},
+                                                         {"one_hot", "index, 2"},
+                                                         {"arange", "3"},
+                                                         {"reshape", "x, B, A"},
+                                                         {"squeeze", "sum(x, 1), 1"},
+                                                         {"slice", "x, 1, 0, 2"},
+                                                         {"concat", "x, x, axis=0"},
+                                                         {"unfold", "image, 2, 2, stride=1, padding=1"},
+                                                         {"stored", "name, x"},
+                                                         {"given", "w, w, x"},
+                                                         {"size", "x, 1"}};
   for (const FormulaFunction& function : formula_functions()) {
     const auto found = kArguments.find(function.name);
     const std::string name = function.name, stored = name == "stored" ? "" : "kept = stored(name, x); ";
@@ -245,7 +274,8 @@ TEST(FormulaText, DecimalsAndFractionsAreExactInHundredDigits) {
     const Recording recording = record(one, form_from_text(one, "text", text), {}, inputs);
     std::vector<std::string> names;
     for (const Node& node : recording.graph->nodes())
-      if (node.primitive == Primitive::constant) names.push_back(node.name.empty() ? number_text(node.value) : node.name);
+      if (node.primitive == Primitive::constant)
+        names.push_back(node.name.empty() ? number_text(node.value) : node.name);
     return names;
   };
   using Names = std::vector<std::string>;
@@ -280,8 +310,12 @@ TEST(FormulaText, ErrorsPointAtTheirPlace) {
   op.inputs[1].optional = true;
   const auto error = [&](const std::string& text) { return error_of(op, text); };
   EXPECT_EQ(error("y = x * * w"), "[formula] line 1, column 9: got '*', want a value\n  y = x * * w\n          ^");
-  EXPECT_EQ(error("t = x\ny = t + ("), "[formula] line 2, column 10: got the end of the formula, want a value\n  y = t + (\n           ^");
-  const struct { const char* text; const char* part; } kWrong[] = {
+  EXPECT_EQ(error("t = x\ny = t + ("),
+            "[formula] line 2, column 10: got the end of the formula, want a value\n  y = t + (\n           ^");
+  const struct {
+    const char* text;
+    const char* part;
+  } kWrong[] = {
       {"", "got no statement"},
       {"x", "want '=' after 'x'"},
       {"y = x;; z", "column 10: got the end of the formula"},
@@ -318,7 +352,8 @@ TEST(FormulaText, ErrorsPointAtTheirPlace) {
       {"y = (x", "want ')' for the '(' before"},
       {"y = x < 1 < 2", "want an operator, ';' or the end of the line"},
   };
-  for (const auto& [text, part] : kWrong) EXPECT_NE(error(text).find(part), std::string::npos) << text << "\n" << error(text);
+  for (const auto& [text, part] : kWrong)
+    EXPECT_NE(error(text).find(part), std::string::npos) << text << "\n" << error(text);
 }
 
 TEST(FormulaText, AnAbsentOptionalInputIsTold) {
@@ -364,7 +399,10 @@ TEST(FormulaText, ListsAreBoundedTogether) {
     recorded(5);
     ADD_FAILURE() << "500 elements were taken";
   } catch (const EnvironmentError& error) {
-    EXPECT_NE(std::string(error.what()).find("got 500 elements that are listed or moved one by one so far, want at most 400"), std::string::npos) << error.what();
+    EXPECT_NE(
+        std::string(error.what()).find("got 500 elements that are listed or moved one by one so far, want at most 400"),
+        std::string::npos)
+        << error.what();
   }
 }
 
@@ -372,15 +410,73 @@ TEST(FormulaText, GarbageIsRefusedAndNothingElse) {
   OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}});
   op.inputs[1].optional = true;
   op.inputs[2].role = Role::index, op.inputs[2].type = TypeRule::i64;
-  const std::vector<std::string> words = {"x", "w", "index", "y", "t", "A", "B", "=", "=", ";", "\n", "(", ")", "(", ")", ",", "+", "-", "*", "/", "@", "^2", "<", "==",
-                                          "with", "dx", "dt", "dy", "0", "1", "-1", "2", "0.1", "1e308", "pi", "axis=", "#", "exp(", "sum(", "mean(", "max(x, -1)",
-                                          "slice(", "concat(", "reshape(", "transpose(", "gather(", "one_hot(index, 3)", "arange(", "size(x, 0)", "given(w, ", "where(",
-                                          "matmul(", "squeeze(", "scatter_add(", "unfold(", "stop_gradient(", "\xff", "$", "3x", "y = x", "t = x * x"};
+  const std::vector<std::string> words = {"x",
+                                          "w",
+                                          "index",
+                                          "y",
+                                          "t",
+                                          "A",
+                                          "B",
+                                          "=",
+                                          "=",
+                                          ";",
+                                          "\n",
+                                          "(",
+                                          ")",
+                                          "(",
+                                          ")",
+                                          ",",
+                                          "+",
+                                          "-",
+                                          "*",
+                                          "/",
+                                          "@",
+                                          "^2",
+                                          "<",
+                                          "==",
+                                          "with",
+                                          "dx",
+                                          "dt",
+                                          "dy",
+                                          "0",
+                                          "1",
+                                          "-1",
+                                          "2",
+                                          "0.1",
+                                          "1e308",
+                                          "pi",
+                                          "axis=",
+                                          "#",
+                                          "exp(",
+                                          "sum(",
+                                          "mean(",
+                                          "max(x, -1)",
+                                          "slice(",
+                                          "concat(",
+                                          "reshape(",
+                                          "transpose(",
+                                          "gather(",
+                                          "one_hot(index, 3)",
+                                          "arange(",
+                                          "size(x, 0)",
+                                          "given(w, ",
+                                          "where(",
+                                          "matmul(",
+                                          "squeeze(",
+                                          "scatter_add(",
+                                          "unfold(",
+                                          "stop_gradient(",
+                                          "\xff",
+                                          "$",
+                                          "3x",
+                                          "y = x",
+                                          "t = x * x"};
   std::size_t refused = 0, recorded = 0;
   for (std::uint64_t i = 0; i < 20'000; ++i) {
     const Random random(i, "garbage");
     std::string text = random.below(0, 2) == 0 ? "y = " : "t = x + 1; y = ";
-    for (std::uint64_t k = 1, n = 1 + random.below(1, 12); k <= n; ++k) text += words[random.below(k + 1, words.size())] + (random.below(k + 100, 3) == 0 ? "" : " ");
+    for (std::uint64_t k = 1, n = 1 + random.below(1, 12); k <= n; ++k)
+      text += words[random.below(k + 1, words.size())] + (random.below(k + 100, 3) == 0 ? "" : " ");
     try {
       const Evaluated value(op, text, {{"index", {0, 1, 0, 1}}});
       ++recorded;
@@ -394,9 +490,10 @@ TEST(FormulaText, GarbageIsRefusedAndNothingElse) {
 
 TEST(FormulaText, AWrongAdjointOfItsOwnLosesTheCertificate) {
   const checks::OpDef& op = *checks::find_op("rms_norm");
-  const Form wrong = form_from_text(op.signature, "text",
-                                    "inv = stored(inv_rms, rsqrt(mean(x^2, -1) + eps)); n = x * inv with dx = inv * dn\n"
-                                    "y = given(weight, n * weight, n)");
+  const Form wrong =
+      form_from_text(op.signature, "text",
+                     "inv = stored(inv_rms, rsqrt(mean(x^2, -1) + eps)); n = x * inv with dx = inv * dn\n"
+                     "y = given(weight, n * weight, n)");
   const FormulaCertificate certificate =
       certify(op.signature, {op.forms.front(), wrong}, formula_variants(op.signature), 3, 1);
   EXPECT_LT(certificate.digits, 3);

@@ -79,7 +79,8 @@ Case random_case(const OpSignature& signature, const Dims& dims, const Attribute
   return made;
 }
 
-/// Another type than Fp64Policy, for which PlainEvaluator has its vectorised loops (reference/replay/plain_loops.h): the general ones.
+/// Another type than Fp64Policy, for which PlainEvaluator has its vectorised loops (reference/replay/plain_loops.h):
+/// the general ones.
 struct GeneralPolicy : reference::Fp64Policy {};
 
 /// Evaluates nodes of a recording. Cotangents that the case has not get normal numbers, the same for every form.
@@ -102,7 +103,9 @@ std::vector<Evaluated> evaluate(const Recording& recording, const OpSignature& s
   balls.run(nodes);
   for (const Expr node : nodes) {
     const std::vector<double>&got = plain.value(node), &want = general.value(node);
-    EXPECT_TRUE(got.size() == want.size() && (got.empty() || std::memcmp(got.data(), want.data(), got.size() * sizeof(double)) == 0)) << signature.name << ": the vectorised loops have other bits";
+    EXPECT_TRUE(got.size() == want.size() &&
+                (got.empty() || std::memcmp(got.data(), want.data(), got.size() * sizeof(double)) == 0))
+        << signature.name << ": the vectorised loops have other bits";
   }
   std::vector<Evaluated> out;
   for (const Expr& node : nodes) {
@@ -194,9 +197,9 @@ TEST(Formulas, AWrongConstantIsSeen) {
   const OpDef* op = find_op("gelu");
   ASSERT_NE(op, nullptr);
   const reference::Form wrong{"1/sqrt(2) to nine digits", [](reference::FormulaCall& call) {
-    const Expr x = call["x"];
-    call.output("y", 0.5 * x * (1.0 + erf(x * 0.707106781)));
-  }};
+                                const Expr x = call["x"];
+                                call.output("y", 0.5 * x * (1.0 + erf(x * 0.707106781)));
+                              }};
   std::size_t seen = 0;
   for (const auto& entry : source_cases())
     if (entry.at("op") == "gelu") {
@@ -233,9 +236,11 @@ TEST(Formulas, EveryFormEqualsTheFirst) {
           ASSERT_EQ(y2.size(), y.size());
           ASSERT_EQ(dx2.size(), dx.size());
           for (std::size_t i = 0; i < y.size(); ++i)
-            EXPECT_EQ(disagreements(y2[i], y[i]), 0u) << op.signature.name << ", form '" << form.name << "', output " << i << at(y2[i], y[i]);
+            EXPECT_EQ(disagreements(y2[i], y[i]), 0u)
+                << op.signature.name << ", form '" << form.name << "', output " << i << at(y2[i], y[i]);
           for (std::size_t i = 0; i < dx.size(); ++i)
-            EXPECT_EQ(disagreements(dx2[i], dx[i]), 0u) << op.signature.name << ", form '" << form.name << "', gradient " << i << at(dx2[i], dx[i]);
+            EXPECT_EQ(disagreements(dx2[i], dx[i]), 0u)
+                << op.signature.name << ", form '" << form.name << "', gradient " << i << at(dx2[i], dx[i]);
         }
       }
     }
@@ -246,13 +251,16 @@ TEST(Formulas, EveryFormEqualsTheFirst) {
 TEST(Formulas, AWrongAdjointIsSeen) {
   const OpDef* op = find_op("layer_norm");
   ASSERT_NE(op, nullptr);
-  const reference::Form wrong{"mean(g) forgotten", [](reference::FormulaCall& call) {
-    const Expr x = call["x"], centred = x - mean(x, -1);
-    const Expr inv_std = rsqrt(mean(square(centred), -1) + call.attribute("eps")), n = centred * inv_std;
-    call.output("y", own_adjoint(n, {x}, [n, inv_std](Expr g) {
-      return std::vector<Expr>{inv_std * (g - n * mean(g * n, -1))};
-    }) * call["weight"] + call["bias"]);
-  }};
+  const reference::Form wrong{
+      "mean(g) forgotten", [](reference::FormulaCall& call) {
+        const Expr x = call["x"], centred = x - mean(x, -1);
+        const Expr inv_std = rsqrt(mean(square(centred), -1) + call.attribute("eps")), n = centred * inv_std;
+        call.output(
+            "y", own_adjoint(n, {x},
+                             [n, inv_std](Expr g) { return std::vector<Expr>{inv_std * (g - n * mean(g * n, -1))}; }) *
+                         call["weight"] +
+                     call["bias"]);
+      }};
   const Case in = random_case(op->signature, {{"N", 5}, {"D", 7}}, defaults(op->signature), 1);
   EXPECT_EQ(disagreements(forward(*op, wrong, in)[0], forward(*op, op->forms[0], in)[0]), 0u);
   EXPECT_GT(disagreements(gradients(*op, wrong, in)[0], gradients(*op, op->forms[0], in)[0]), 0u);
@@ -265,9 +273,11 @@ TEST(Formulas, StoredIntermediatesAreTheDeclaredOnes) {
     const Case in = random_case(op.signature, dims, defaults(op.signature), 1);
     for (const reference::Form& form : op.forms) {
       const Recording recording = record(op.signature, form, in.attributes, in.inputs);
-      EXPECT_EQ(recording.stored.size(), op.signature.saved.size()) << op.signature.name << ", form '" << form.name << "'";
+      EXPECT_EQ(recording.stored.size(), op.signature.saved.size())
+          << op.signature.name << ", form '" << form.name << "'";
       for (const OutputSpec& saved : op.signature.saved)
-        EXPECT_TRUE(recording.stored.contains(saved.name)) << op.signature.name << ", form '" << form.name << "', " << saved.name;
+        EXPECT_TRUE(recording.stored.contains(saved.name))
+            << op.signature.name << ", form '" << form.name << "', " << saved.name;
     }
   }
 }
@@ -286,8 +296,8 @@ TEST(Formulas, ReluHasSlopeZeroAtZeroAndKeepsNan) {
 TEST(Formulas, MaxPoolGivesTheGradientToTheFirstAmongEquals) {
   const OpDef* op = find_op("max_pool2d");
   ASSERT_NE(op, nullptr);
-  Case in{defaults(op->signature), {{{"x", Shape{1, 1, 2, 4}}}, {}},
-          {{"x", {5, 5, -7, -7, 5, 5, -7, -7}}, {"dy", {1, 2}}}};
+  Case in{
+      defaults(op->signature), {{{"x", Shape{1, 1, 2, 4}}}, {}}, {{"x", {5, 5, -7, -7, 5, 5, -7, -7}}, {"dy", {1, 2}}}};
   EXPECT_EQ(gradients(*op, op->forms[0], in)[0].value, (std::vector<double>{1, 0, 2, 0, 0, 0, 0, 0}));
   // With padding 1 each window has one cell inside, and padding never wins, however negative the image is.
   in.attributes.set("padding", 1.0);
@@ -323,7 +333,8 @@ TEST(Formulas, CrossEntropyRefusesATargetOutOfRange) {
 TEST(Formulas, ThePaddingRowOfAnEmbeddingHasNoGradient) {
   const OpDef* op = find_op("embedding");
   ASSERT_NE(op, nullptr);
-  Case in{defaults(op->signature), {{{"weight", Shape{3, 2}}}, {{"index", {1, 2, 1}}}},
+  Case in{defaults(op->signature),
+          {{{"weight", Shape{3, 2}}}, {{"index", {1, 2, 1}}}},
           {{"weight", {1, 2, 3, 4, 5, 6}}, {"dy", {1, 2, 4, 8, 16, 32}}}};
   EXPECT_EQ(gradients(*op, op->forms[0], in)[0].value, (std::vector<double>{0, 0, 17, 34, 4, 8}));
   in.attributes.set("padding_idx", 1.0);
@@ -335,7 +346,8 @@ TEST(Formulas, HiddenKeysCanStayOutOfAttention) {
   const OpDef* op = find_op("attention");
   ASSERT_NE(op, nullptr);
   const Shape shape{1, 1, 3, 1};
-  Case in{defaults(op->signature), {{{"q", shape}, {"k", shape}, {"v", shape}}, {}},
+  Case in{defaults(op->signature),
+          {{{"q", shape}, {"k", shape}, {"v", shape}}, {}},
           {{"q", {1, 2, 3}}, {"k", {0.5, 1, kNan}}, {"v", {1, 2, kInf}}, {"do", {1, 1, 0}}}};
   const Evaluated o = forward(*op, op->forms.back(), in)[0], multiplied = forward(*op, op->forms.front(), in)[0];
   EXPECT_TRUE(std::isfinite(o.value[0]) && std::isfinite(o.value[1]));
@@ -346,7 +358,8 @@ TEST(Formulas, HiddenKeysCanStayOutOfAttention) {
 TEST(Formulas, CellsOutsideTheImageCanStayOutOfAConvolution) {
   const OpDef* op = find_op("conv2d");
   ASSERT_NE(op, nullptr);
-  Case in{defaults(op->signature), {{{"x", Shape{1, 1, 1, 2}}, {"weight", Shape{1, 1, 1, 2}}}, {}},
+  Case in{defaults(op->signature),
+          {{{"x", Shape{1, 1, 1, 2}}, {"weight", Shape{1, 1, 1, 2}}}, {}},
           {{"x", {1, 2}}, {"weight", {kInf, 1}}}};
   in.attributes.set("padding", 1.0);
   // One row of padding above and below; along the row the windows are (0 1) (1 2) (2 0).
@@ -357,7 +370,8 @@ TEST(Formulas, CellsOutsideTheImageCanStayOutOfAConvolution) {
 
 /// Beyond one tile, one panel and one depth, whole and with edges, whatever the processor's vectors.
 TEST(Formulas, ProductsOfMatricesHaveTheBitsOfTheirSumsInOrder) {
-  for (const auto& [n, k, m] : {std::array<std::int64_t, 3>{13, 300, 71}, {6, 256, 32}, {1, 513, 33}, {7, 1, 8}, {64, 0, 5}})
+  for (const auto& [n, k, m] :
+       {std::array<std::int64_t, 3>{13, 300, 71}, {6, 256, 32}, {1, 513, 33}, {7, 1, 8}, {64, 0, 5}})
     for (const bool turned_a : {false, true})
       for (const bool turned_b : {false, true}) {
         const std::vector<double> a = normals(n * k, 1, "a"), b = normals(k * m, 2, "b");
@@ -367,10 +381,13 @@ TEST(Formulas, ProductsOfMatricesHaveTheBitsOfTheirSumsInOrder) {
           for (std::int64_t j = 0; j < m; ++j) {
             double sum = 0;
             for (std::int64_t p = 0; p < k; ++p) {
-              const double product = a[static_cast<std::size_t>(turned_a ? p * n + i : i * k + p)] * b[static_cast<std::size_t>(turned_b ? j * k + p : p * m + j)];
+              const double product = a[static_cast<std::size_t>(turned_a ? p * n + i : i * k + p)] *
+                                     b[static_cast<std::size_t>(turned_b ? j * k + p : p * m + j)];
               sum += product;
             }
-            ASSERT_EQ(got[static_cast<std::size_t>(i * m + j)], sum) << n << " x " << k << " x " << m << (turned_a ? ", a turned" : "") << (turned_b ? ", b turned" : "") << " at " << i << ", " << j;
+            ASSERT_EQ(got[static_cast<std::size_t>(i * m + j)], sum)
+                << n << " x " << k << " x " << m << (turned_a ? ", a turned" : "") << (turned_b ? ", b turned" : "")
+                << " at " << i << ", " << j;
           }
       }
 }

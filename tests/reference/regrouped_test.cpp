@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wider bound for kernels that regroup a formula: it holds what such kernels compute in fp32, exactly where nothing rounds, and grows no farther.
+// The wider bound for kernels that regroup a formula: it holds what such kernels compute in fp32, exactly where nothing
+// rounds, and grows no farther.
 #include "reference/replay/regrouped.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +56,8 @@ TEST(Regrouped, AFactorMayStandBeforeOrBehindItsSum) {
   }
 }
 
-/// Sums of small whole numbers are exact in any grouping: there is no room then, and with one non-integer factor there is.
+/// Sums of small whole numbers are exact in any grouping: there is no room then, and with one non-integer factor there
+/// is.
 TEST(Regrouped, WhatRoundsNothingHasNoRadius) {
   Values x(kTerms);
   for (std::size_t i = 0; i < kTerms; ++i) x[i] = static_cast<double>(i % 9) - 4;
@@ -63,25 +65,30 @@ TEST(Regrouped, WhatRoundsNothingHasNoRadius) {
     Written w;
     const Expr terms = w.leaf("x", Shape{1, kTerms}, x), by = w.leaf("s", Shape{1, 1}, {factor});
     const double r = w.bound(by * sum(terms + 1.0, 1)).radius[0];
-    if (factor == 3.0) EXPECT_EQ(r, 0);
-    else EXPECT_GT(r, 0);
+    if (factor == 3.0)
+      EXPECT_EQ(r, 0);
+    else
+      EXPECT_GT(r, 0);
   }
 }
 
 /// Two sums are multiplied as sums: their n^2 products in one sum would leave room for n times the rounding.
 TEST(Regrouped, TwoSumsAreNotExpanded) {
   Written w;
-  const Expr x = w.leaf("x", Shape{1, kTerms}, normals("x", kTerms)), y = w.leaf("y", Shape{1, kTerms}, normals("y", kTerms));
+  const Expr x = w.leaf("x", Shape{1, kTerms}, normals("x", kTerms)),
+             y = w.leaf("y", Shape{1, kTerms}, normals("y", kTerms));
   const Regrouped a = w.bound(sum(x, 1)), b = w.bound(sum(y, 1)), both = w.bound(sum(x, 1) * sum(y, 1));
   const double of_parts = std::fabs(a.value[0]) * b.radius[0] + std::fabs(b.value[0]) * a.radius[0];
   EXPECT_LE(both.radius[0], 1.01 * of_parts + 2 * 0x1p-24 * std::fabs(both.value[0]));
 }
 
-/// 2 x dy for x dy + x dy, a + t (b - a) for (1 - t) a + t b: their intermediates leave the range where the formula's do not.
+/// 2 x dy for x dy + x dy, a + t (b - a) for (1 - t) a + t b: their intermediates leave the range where the formula's
+/// do not.
 TEST(Regrouped, RangeIsThatOfTheLargestIntermediateOfAnyGrouping) {
   for (const double size : {1e38, 3e38}) {
     Written w;
-    const Expr x = w.leaf("x", Shape{1}, {size}), dy = w.leaf("dy", Shape{1}, {0.25}), t = w.leaf("t", Shape{1}, {0.5}), b = w.leaf("b", Shape{1}, {-size});
+    const Expr x = w.leaf("x", Shape{1}, {size}), dy = w.leaf("dy", Shape{1}, {0.25}), t = w.leaf("t", Shape{1}, {0.5}),
+               b = w.leaf("b", Shape{1}, {-size});
     const Regrouped twice = w.bound(x * dy + x * dy), lerp = w.bound((1 - t) * x + t * b);
     EXPECT_EQ(twice.overflows[0] != 0, size > 2e38);
     EXPECT_EQ(lerp.overflows[0] != 0, size > 2e38) << "three terms, if 1 - t is multiplied out";
@@ -90,13 +97,16 @@ TEST(Regrouped, RangeIsThatOfTheLargestIntermediateOfAnyGrouping) {
   Written w;
   const Expr x = w.leaf("x", Shape{1, 2}, {1e30, -1e30});
   EXPECT_FALSE(w.bound(x * 0.5).overflows[0]);
-  EXPECT_TRUE(w.bound(exp(square(x) * 1e-70)).overflows[0]) << "behind an intermediate that left the range nothing is sure";
+  EXPECT_TRUE(w.bound(exp(square(x) * 1e-70)).overflows[0])
+      << "behind an intermediate that left the range nothing is sure";
 }
 
-/// Against fp32 replays in every order: none leaves the bound, and the bound is no more than the one of any order allows.
+/// Against fp32 replays in every order: none leaves the bound, and the bound is no more than the one of any order
+/// allows.
 TEST(Regrouped, HoldsReplaysInEveryOrder) {
   Written w;
-  const Expr x = w.leaf("x", Shape{4, kTerms}, normals("x", 4 * kTerms)), s = w.leaf("s", Shape{1, kTerms}, normals("s", kTerms));
+  const Expr x = w.leaf("x", Shape{4, kTerms}, normals("x", 4 * kTerms)),
+             s = w.leaf("s", Shape{1, kTerms}, normals("s", kTerms));
   const Expr y = sum(x * s, 1) / sqrt(sum(square(x), 1) + 1e-6) * 0.125;
   const Regrouped bound = w.bound(y);
   for (const SumOrder order : {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed}) {

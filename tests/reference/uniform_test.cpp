@@ -7,40 +7,44 @@
 #include <map>
 
 #include "checks/case/case_run.h"
-#include "checks/define/op_def.h"
 #include "checks/data/regimes.h"
+#include "checks/define/op_def.h"
+#include "checks/judge/judge.h"
 #include "checks/run/runner.h"
 #include "reference/ball/ball.h"
 #include "reference/certify/certify.h"
 #include "src/rounding.h"
 #include "tests/support/cotangents_of.h"
 #include "tests/support/sanitized.h"
-#include "checks/judge/judge.h"
 
 namespace ampcheck::checks {
 namespace {
 
 /// Whether the parts of some tensors hold the values of the whole and bounds of its radii; counts the elements.
-std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass, const std::vector<std::string>& names, const std::string& where) {
+std::int64_t expect_bounds(CaseReference& reference, std::size_t form, Pass pass, const std::vector<std::string>& names,
+                           const std::string& where) {
   std::int64_t seen = 0, zero_radii = 0;
-  const bool bounded = reference.stream_uniform(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
-    const reference::Ball& want = reference.ball(form, pass, names[which]);
-    for (std::int64_t i = 0; i < part.count(); ++i) {
-      const double v = part.v[i], r = want.r ? want.r[first + i] : 0.0;
-      // Sums of chains are added up in another order.
-      ASSERT_NEAR(v, want.v[first + i], 1e-12 * part.range.largest) << where << " value of " << names[which] << " at " << first + i;
-      const double bound = part.all.relative * std::fabs(v) + (part.r ? part.r[i] : part.all.absolute);
-      ASSERT_LE(r, bound) << where << " radius of " << names[which] << " at " << first + i;
-      const double sharper = reference.radius_at(form, pass, names[which], i, {});
-      const double far_enough = reference.radius_at(form, pass, names[which], i, [&](double radius) { return radius < bound / 2; });
-      ASSERT_LE(sharper, far_enough) << where << " at " << first + i;
-      ASSERT_TRUE(far_enough < bound / 2 || far_enough == sharper) << where << " at " << first + i;
-      ASSERT_LE(r, sharper) << where << " radius at its own operands of " << names[which] << " at " << first + i;
-      ASSERT_LE(sharper, bound) << where << " at " << first + i;
-      zero_radii += bound == 0;
-    }
-    seen += part.count();
-  });
+  const bool bounded = reference.stream_uniform(
+      form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
+        const reference::Ball& want = reference.ball(form, pass, names[which]);
+        for (std::int64_t i = 0; i < part.count(); ++i) {
+          const double v = part.v[i], r = want.r ? want.r[first + i] : 0.0;
+          // Sums of chains are added up in another order.
+          ASSERT_NEAR(v, want.v[first + i], 1e-12 * part.range.largest)
+              << where << " value of " << names[which] << " at " << first + i;
+          const double bound = part.all.relative * std::fabs(v) + (part.r ? part.r[i] : part.all.absolute);
+          ASSERT_LE(r, bound) << where << " radius of " << names[which] << " at " << first + i;
+          const double sharper = reference.radius_at(form, pass, names[which], i, {});
+          const double far_enough =
+              reference.radius_at(form, pass, names[which], i, [&](double radius) { return radius < bound / 2; });
+          ASSERT_LE(sharper, far_enough) << where << " at " << first + i;
+          ASSERT_TRUE(far_enough < bound / 2 || far_enough == sharper) << where << " at " << first + i;
+          ASSERT_LE(r, sharper) << where << " radius at its own operands of " << names[which] << " at " << first + i;
+          ASSERT_LE(sharper, bound) << where << " at " << first + i;
+          zero_radii += bound == 0;
+        }
+        seen += part.count();
+      });
   return bounded ? seen : 0;
 }
 
@@ -48,7 +52,8 @@ TEST(Uniform, OneRadiusBoundsThoseOfAllElementsInEveryFormOfEveryOp) {
   std::map<std::string, std::int64_t> seen;
   for (const OpDef& op : all_ops())
     for (const std::size_t which : {std::size_t{1}, std::size_t{2}})
-      for (const char* range : testing::all_or_first({"normal", "near_max", "loguniform8", "mean30", "integers9", "specials"})) {
+      for (const char* range :
+           testing::all_or_first({"normal", "near_max", "loguniform8", "mean30", "integers9", "specials"})) {
         OpCall call = default_call(op.signature, Dtype::bf16);
         call.dims = reference::standard_dims(op.signature, which);
         call.range = range;
@@ -63,17 +68,20 @@ TEST(Uniform, OneRadiusBoundsThoseOfAllElementsInEveryFormOfEveryOp) {
           seen[op.signature.name] += expect_bounds(reference, form, Pass::forward, outputs, where);
           for (int probe = 0; probe < probe_count(call) && !gradients.empty(); ++probe) {
             reference.set_cotangents(cotangents_of(reference, probe));
-            seen[op.signature.name] += expect_bounds(reference, form, Pass::backward, gradients, where + " probe " + std::to_string(probe));
+            seen[op.signature.name] +=
+                expect_bounds(reference, form, Pass::backward, gradients, where + " probe " + std::to_string(probe));
           }
         }
       }
-  for (const char* name : {"add", "mul", "gelu", "gelu_tanh", "silu", "softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "conv2d", "cross_entropy"})
+  for (const char* name : {"add", "mul", "gelu", "gelu_tanh", "silu", "softmax", "log_softmax", "layer_norm",
+                           "rms_norm", "attention", "conv2d", "cross_entropy"})
     EXPECT_GT(seen[name], 0) << name << ": no part was bounded, nothing was compared";
 }
 
 /// What the comparison of the whole tensor with the first form says.
 Comparison whole(CaseRun& run, const Subject& subject, Pass pass) {
-  return compare(to_doubles(subject.got), run.reference.interval(run.reference.forms().front(), pass, subject.tensor->name, subject.tensor->dtype));
+  return compare(to_doubles(subject.got), run.reference.interval(run.reference.forms().front(), pass,
+                                                                 subject.tensor->name, subject.tensor->dtype));
 }
 
 void expect_same(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) {
@@ -90,23 +98,29 @@ void expect_same(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) 
 }
 
 TEST(Uniform, TheCountsAreThoseOfTheWholeComparison) {
-  for (const char* name : {"softmax(x=bf16[64,512],cotangent=full)", "layer_norm(x=fp16[64,512],cotangent=full)", "gelu(x=bf16[64,512],range=sweep20)",
-                           "rms_norm(x=bf16[32,1024],cotangent=full)", "linear(x=bf16[128,96],weight=bf16[160,96])", "attention(q=bf16[4,4,32,32])",
-                           "swiglu(gate=fp16[64,512])", "relu(x=bf16[64,512])", "log_softmax(x=bf16[64,512],cotangent=full)", "cross_entropy(x=bf16[64,512])"}) {
+  for (const char* name :
+       {"softmax(x=bf16[64,512],cotangent=full)", "layer_norm(x=fp16[64,512],cotangent=full)",
+        "gelu(x=bf16[64,512],range=sweep20)", "rms_norm(x=bf16[32,1024],cotangent=full)",
+        "linear(x=bf16[128,96],weight=bf16[160,96])", "attention(q=bf16[4,4,32,32])", "swiglu(gate=fp16[64,512])",
+        "relu(x=bf16[64,512])", "log_softmax(x=bf16[64,512],cotangent=full)", "cross_entropy(x=bf16[64,512])"}) {
     const OpDef& op = *find_op(op_of(name));
     const OpCall call = parse_call(name, op.signature);
     const RunOptions options;
     CaseRun run(op, call, options);
     const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
     std::vector<Subject> subjects;
-    for (const Written& output : run.outputs) subjects.push_back({std::string(name) + " forward " + output.name, &output, forward.written.at(output.name).view()});
+    for (const Written& output : run.outputs)
+      subjects.push_back(
+          {std::string(name) + " forward " + output.name, &output, forward.written.at(output.name).view()});
     expect_same(run, subjects, Pass::forward);
     for (int probe = 0; probe < probe_count(call); ++probe) {
       const NamedValues& cotangents = run.cotangents(probe);
-      const LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
+      const LaunchResult backward =
+          run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
       subjects.clear();
       for (const Written& gradient : run.gradients)
-        subjects.push_back({std::string(name) + " probe " + std::to_string(probe) + " " + gradient.name, &gradient, backward.written.at(gradient.name).view()});
+        subjects.push_back({std::string(name) + " probe " + std::to_string(probe) + " " + gradient.name, &gradient,
+                            backward.written.at(gradient.name).view()});
       expect_same(run, subjects, Pass::backward);
     }
   }
@@ -134,7 +148,8 @@ TEST(Uniform, OneElementOffByAnUlpIsFoundAmongManyThatAreSettled) {
 
 /// A case whose forward has run, so that its backward can start from what that saved.
 struct AtSaved {
-  explicit AtSaved(const char* name, const OpDef& op_of_name) : op(op_of_name), call(parse_call(name, op.signature)), run(op, call, options) {
+  explicit AtSaved(const char* name, const OpDef& op_of_name)
+      : op(op_of_name), call(parse_call(name, op.signature)), run(op, call, options) {
     forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
     NamedValues saved;
     for (const Written& output : run.outputs)
@@ -180,12 +195,15 @@ TEST(Uniform, SomeColumnsHaveTheBallsOfTheWhole) {
 TEST(Uniform, OneColumnOffByAnUlpIsFound) {
   AtSaved at("layer_norm(x=bf16[64,512],cotangent=full)", *find_op("layer_norm"));
   const NamedValues& cotangents = at.run.cotangents(1);
-  LaunchResult backward = at.run.run_backward(at.run.backward_tensors(at.run.reference.inputs(), at.forward, cotangents, 0));
-  const Written& dweight = *std::find_if(at.run.gradients.begin(), at.run.gradients.end(), [](const Written& w) { return w.name == "dweight"; });
+  LaunchResult backward =
+      at.run.run_backward(at.run.backward_tensors(at.run.reference.inputs(), at.forward, cotangents, 0));
+  const Written& dweight = *std::find_if(at.run.gradients.begin(), at.run.gradients.end(),
+                                         [](const Written& w) { return w.name == "dweight"; });
   const TensorView& view = backward.written.at("dweight").view();
   const std::vector<Subject> subjects{{"backward dweight", &dweight, view}};
   EXPECT_EQ(judge(at.run, subjects, Pass::backward_at_saved).front().failed, 0);
-  const Interval interval = at.run.reference.interval(at.run.reference.forms().front(), Pass::backward_at_saved, "dweight", Dtype::bf16);
+  const Interval interval =
+      at.run.reference.interval(at.run.reference.forms().front(), Pass::backward_at_saved, "dweight", Dtype::bf16);
   std::int64_t off = 300;
   while (interval.low[static_cast<std::size_t>(off)] != interval.high[static_cast<std::size_t>(off)]) ++off;
   view.as<std::uint16_t>()[off] ^= 1;
@@ -203,20 +221,25 @@ std::map<std::string, std::vector<double>> uniform_bits(const OpDef& op, const O
   for (const auto& [name, node] : reference.recording(0).gradients) names.push_back(name);
   reference.set_cotangents(cotangents_of(reference, 1));
   std::map<std::string, std::vector<double>> out;
-  const bool bounded = reference.stream_uniform(0, Pass::backward, names, [&](std::size_t which, std::int64_t, const reference::Ball& part) {
-    std::vector<double>& to = out[names[which]];
-    to.insert(to.end(), part.v.get(), part.v.get() + part.count());
-    if (part.r) to.insert(to.end(), part.r.get(), part.r.get() + part.count());
-    to.insert(to.end(), {part.all.relative, part.all.absolute, part.range.largest});
-  });
+  const bool bounded = reference.stream_uniform(
+      0, Pass::backward, names, [&](std::size_t which, std::int64_t, const reference::Ball& part) {
+        std::vector<double>& to = out[names[which]];
+        to.insert(to.end(), part.v.get(), part.v.get() + part.count());
+        if (part.r) to.insert(to.end(), part.r.get(), part.r.get() + part.count());
+        to.insert(to.end(), {part.all.relative, part.all.absolute, part.range.largest});
+      });
   if (!bounded) out = {{"not bounded", {}}};
   return out;
 }
 
 TEST(Uniform, EveryWidthGivesTheSameBits) {
   int bounded = 0, not_bounded = 0;
-  for (const char* name : {"rms_norm(x=fp32[65,257],range=near_max)", "layer_norm(x=bf16[33,130],range=infinities)", "gelu(x=bf16[64,129],range=specials)", "mul(x=fp32[33,257],y=fp32[33,257],range=scale+64)",
-                           "div(x=fp32[33,257],y=fp32[33,257],range=zeros)", "swiglu(gate=bf16[33,65],up=bf16[33,65],range=subnormal)", "softmax(x=bf16[33,129])", "layer_norm(x=bf16[33,130])", "rms_norm(x=bf16[65,257],range=loguniform8)", "gelu(x=bf16[64,129])", "swiglu(gate=fp16[33,65])"}) {
+  for (const char* name :
+       {"rms_norm(x=fp32[65,257],range=near_max)", "layer_norm(x=bf16[33,130],range=infinities)",
+        "gelu(x=bf16[64,129],range=specials)", "mul(x=fp32[33,257],y=fp32[33,257],range=scale+64)",
+        "div(x=fp32[33,257],y=fp32[33,257],range=zeros)", "swiglu(gate=bf16[33,65],up=bf16[33,65],range=subnormal)",
+        "softmax(x=bf16[33,129])", "layer_norm(x=bf16[33,130])", "rms_norm(x=bf16[65,257],range=loguniform8)",
+        "gelu(x=bf16[64,129])", "swiglu(gate=fp16[33,65])"}) {
     const OpDef& op = *find_op(op_of(name));
     const OpCall call = parse_call(name, op.signature);
     std::map<std::string, std::vector<double>> first;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No false alarm of the test for shared errors of rows, at many seeds that no rule was made on. AMPCHECK_SOAK_SEEDS sets how many (200).
+// No false alarm of the test for shared errors of rows, at many seeds that no rule was made on. AMPCHECK_SOAK_SEEDS
+// sets how many (200).
 #include <atomic>
 
 #include "src/parallel.h"
@@ -15,7 +16,8 @@ TEST(CorrelationSoak, NoneOfRightKernels) {
   const auto runs = static_cast<std::int64_t>(ops.size() * soak_seeds());
   parallel_for(runs, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      tested += expect_no_correlation(*ops[static_cast<std::size_t>(i) % ops.size()], 5000 + static_cast<std::uint64_t>(i) / ops.size());
+      tested += expect_no_correlation(*ops[static_cast<std::size_t>(i) % ops.size()],
+                                      5000 + static_cast<std::uint64_t>(i) / ops.size());
   });
   std::printf("%lld runs, %d tensors tested\n", static_cast<long long>(runs), tested.load());
   EXPECT_GT(tested, runs / 2);

@@ -14,7 +14,8 @@ std::vector<CustomOpCase> right_ops() {
 }
 
 class CustomOpSoak : public ::testing::TestWithParam<CustomOpCase> {};
-INSTANTIATE_TEST_SUITE_P(Right, CustomOpSoak, ::testing::ValuesIn(right_ops()), [](const auto& info) { return std::string(info.param.op); });
+INSTANTIATE_TEST_SUITE_P(Right, CustomOpSoak, ::testing::ValuesIn(right_ops()),
+                         [](const auto& info) { return std::string(info.param.op); });
 
 TEST_P(CustomOpSoak, NoFinding) {
   const OpDef& op = custom_op(GetParam());

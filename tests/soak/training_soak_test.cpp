@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four models in fp16 with a scaler, in bf16 and in fp32: over five seeds their loss curves stay within the spread of the fp64 runs, or the
-// trace names the op that takes them out of it. With fewer soak seeds than all, one seed and fewer steps.
+// The four models in fp16 with a scaler, in bf16 and in fp32: over five seeds their loss curves stay within the spread
+// of the fp64 runs, or the trace names the op that takes them out of it. With fewer soak seeds than all, one seed and
+// fewer steps.
 #include <algorithm>
 #include <cmath>
 
 #include "checks/train/diagnosis.h"
-#include "tests/support/soak.h"
 #include "src/freed_memory.h"
+#include "tests/support/soak.h"
 
 namespace ampcheck::checks::train {
 namespace {
@@ -28,7 +29,8 @@ TrainOptions options_of(const Curve& curve, std::uint64_t seed, bool local) {
   return options;
 }
 
-/// Mean fp64 loss of the first and the last quarter of the runs, added up over the seeds, and the furthest that a loss was apart, in spreads.
+/// Mean fp64 loss of the first and the last quarter of the runs, added up over the seeds, and the furthest that a loss
+/// was apart, in spreads.
 struct Course {
   double first = 0, last = 0, most = 0;
 };
@@ -63,15 +65,20 @@ TEST_P(TrainingSoak, StaysWithinTheSpreadOfFp64) {
     ++left;
     Course ignored;
     const Diagnosis traced = run(options_of(GetParam(), seed, true), *diagnosis.left_at + 1, ignored);
-    EXPECT_TRUE(traced.producer || traced.worst) << "left at step " << *diagnosis.left_at + 1 << ", seed " << seed << ", and no op is named";
-    std::printf("%s %s seed %d left at step %d: %s\n", GetParam().model, name(GetParam().dtype), static_cast<int>(seed), *diagnosis.left_at + 1,
-                traced.producer ? traced.producer->where.str().c_str() : traced.worst ? traced.worst->where.str().c_str() : "?");
+    EXPECT_TRUE(traced.producer || traced.worst)
+        << "left at step " << *diagnosis.left_at + 1 << ", seed " << seed << ", and no op is named";
+    std::printf("%s %s seed %d left at step %d: %s\n", GetParam().model, name(GetParam().dtype), static_cast<int>(seed),
+                *diagnosis.left_at + 1,
+                traced.producer ? traced.producer->where.str().c_str()
+                : traced.worst  ? traced.worst->where.str().c_str()
+                                : "?");
   }
   EXPECT_EQ(left, 0) << "these models stay";
   if (GetParam().model != std::string("tutorial")) {  // whose targets are noise
     EXPECT_LT(course.last, course.first) << "nothing was learned";
   }
-  std::printf("%s %s: %d seeds of %d steps, %d left, at most %.2g of the spread apart, %d steps skipped\n", GetParam().model, name(GetParam().dtype), static_cast<int>(seeds), steps, left, course.most,
+  std::printf("%s %s: %d seeds of %d steps, %d left, at most %.2g of the spread apart, %d steps skipped\n",
+              GetParam().model, name(GetParam().dtype), static_cast<int>(seeds), steps, left, course.most,
               static_cast<int>(skipped));
 }
 
@@ -82,9 +89,11 @@ std::vector<Curve> curves() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TrainingSoak, ::testing::ValuesIn(curves()), [](const auto& info) { return std::string(info.param.model) + "_" + name(info.param.dtype); });
+INSTANTIATE_TEST_SUITE_P(Models, TrainingSoak, ::testing::ValuesIn(curves()),
+                         [](const auto& info) { return std::string(info.param.model) + "_" + name(info.param.dtype); });
 
-/// The same test has an opposite: without a scaler and with gradients too small for fp16 the run leaves, and the cast that does it is named.
+/// The same test has an opposite: without a scaler and with gradients too small for fp16 the run leaves, and the cast
+/// that does it is named.
 TEST(TrainingSoak, ARunThatLeavesIsCaught) {
   TrainOptions options = options_of({"mlp", Dtype::fp16}, 1, true);
   options.scaler.enabled = false;
@@ -114,7 +123,8 @@ TEST(TrainingSoak, TutorialAtItsOwnSize) {
     for (int i = 0; i < 2; ++i) {
       const StepResult step = trainer.step();
       EXPECT_TRUE(step.stepped) << batch;
-      EXPECT_NEAR(step.loss, fp64.step(), kFp16.unit_roundoff() * step.loss) << batch << ": less than one rounding to fp16";
+      EXPECT_NEAR(step.loss, fp64.step(), kFp16.unit_roundoff() * step.loss)
+          << batch << ": less than one rounding to fp16";
     }
     std::int64_t elements = 0;
     for (const Parameter& p : trainer.parameters().all()) elements += p.value.count();

@@ -18,7 +18,8 @@ using op::Expr;
 using op::detail::formula_text;
 
 template <class F>
-std::string text(F formula, const std::vector<std::string>& inputs = {"x", "w"}, const std::vector<std::string>& attributes = {"eps"},
+std::string text(F formula, const std::vector<std::string>& inputs = {"x", "w"},
+                 const std::vector<std::string>& attributes = {"eps"},
                  const std::vector<std::string>& outputs = {"y"}) {
   return formula_text(formula, inputs, attributes, outputs);
 }
@@ -27,17 +28,32 @@ TEST(ApiExpr, WritesWhatWasWritten) {
   EXPECT_EQ(text([](Expr x, Expr w) { return x + w; }), "y = x + w\n");
   EXPECT_EQ(text([](Expr x, Expr w) { return x - (w - 1) * 2; }), "y = x - ((w - 1) * 2)\n");
   EXPECT_EQ(text([](Expr x, Expr) { return -x / -0.1; }), "y = (-x) / (-0.1)\n");
-  EXPECT_EQ(text([](Expr x, Expr, Expr eps) { return rsqrt(mean(square(x), -1) + eps); }), "y = rsqrt(mean(square(x), -1) + eps)\n");
-  EXPECT_EQ(text([](Expr x, Expr w) { return where(x < w, x, maximum(x, 0)); }), "y = where(x < w, x, maximum(x, 0))\n");
-  EXPECT_EQ(text([](Expr x, Expr w) { return given(w, matmul(x, w, false, true), op::concat({x, x}, 0)); }),
+  EXPECT_EQ(text([](Expr x, Expr, Expr eps) { return rsqrt(mean(square(x), -1) + eps); }),
+            "y = rsqrt(mean(square(x), -1) + eps)\n");
+  EXPECT_EQ(text([](Expr x, Expr w) { return where(x < w, x, maximum(x, 0)); }),
+            "y = where(x < w, x, maximum(x, 0))\n");
+  EXPECT_EQ(text([](Expr x, Expr w) {
+              return given(w, matmul(x, w, false, true), op::concat({x, x}, 0));
+            }),
             "y = given(w, matmul(x, w, transpose_b=1), concat(x, x, axis=0))\n");
-  EXPECT_EQ(text([](Expr x, Expr) { return reshape(slice(x, -1, 0, op::dim("D") / 2), {op::size(x, 0), -1}); }),
+  EXPECT_EQ(text([](Expr x, Expr) {
+              return reshape(slice(x, -1, 0, op::dim("D") / 2), {op::size(x, 0), -1});
+            }),
             "y = reshape(slice(x, -1, 0, D / 2), size(x, 0), -1)\n");
 }
 
 TEST(ApiExpr, NamesWhatIsUsedTwice) {
-  EXPECT_EQ(text([](Expr x, Expr) { const Expr e = exp(x); return e / sum(e, -1); }), "_1 = exp(x)\ny = _1 / sum(_1, -1)\n");
-  EXPECT_EQ(text([](Expr x, Expr w) { const Expr h = x + w; return std::vector<Expr>{h * h, h}; }, {"x", "w"}, {}, {"y", "h"}),
+  EXPECT_EQ(text([](Expr x, Expr) {
+              const Expr e = exp(x);
+              return e / sum(e, -1);
+            }),
+            "_1 = exp(x)\ny = _1 / sum(_1, -1)\n");
+  EXPECT_EQ(text(
+                [](Expr x, Expr w) {
+                  const Expr h = x + w;
+                  return std::vector<Expr>{h * h, h};
+                },
+                {"x", "w"}, {}, {"y", "h"}),
             "_1 = x + w\ny = _1 * _1\nh = _1\n");
 }
 
@@ -46,9 +62,19 @@ TEST(ApiExpr, LongChainsAreParsed) {  // beyond the depth that the text may have
   signature.inputs = {{.name = "x", .dims = "N"}};
   signature.outputs = {{.name = "y"}};
   signature.dims = {{"N", {2, 3, 4}}};
-  const std::string chain = text([](Expr x) { for (int i = 0; i < 1000; ++i) x = tanh(x) + 1; return x; }, {"x"}, {});
+  const std::string chain = text(
+      [](Expr x) {
+        for (int i = 0; i < 1000; ++i) x = tanh(x) + 1;
+        return x;
+      },
+      {"x"}, {});
   EXPECT_NO_THROW(reference::form_from_text(signature, "chain", chain));
-  const std::string wide = text([](Expr x) { for (int i = 0; i < 200; ++i) x = x * x + x; return x; }, {"x"}, {});
+  const std::string wide = text(
+      [](Expr x) {
+        for (int i = 0; i < 200; ++i) x = x * x + x;
+        return x;
+      },
+      {"x"}, {});
   EXPECT_LT(wide.size(), 20'000u) << "shared values are written once";
 }
 
@@ -62,8 +88,19 @@ TEST(ApiExpr, ExtentsMayBeShared) {
     inputs.shapes["x"] = Shape{2, 6};
     reference::record(signature, reference::form_from_text(signature, "gated", formula), {}, inputs);
   };
-  EXPECT_NO_THROW(recorded(text([](Expr x) { const Expr h = op::dim("E") / 2; return tanh(slice(x, 1, 0, h)) * slice(x, 1, h, op::dim("E")) / h; }, {"x"}, {})));
-  EXPECT_THROW(recorded(text([](Expr x) { const Expr h = sum(x); return slice(x, 1, 0, h) * slice(x, 1, h, op::dim("E")); }, {"x"}, {})), reference::FormulaError);
+  EXPECT_NO_THROW(recorded(text(
+      [](Expr x) {
+        const Expr h = op::dim("E") / 2;
+        return tanh(slice(x, 1, 0, h)) * slice(x, 1, h, op::dim("E")) / h;
+      },
+      {"x"}, {})));
+  EXPECT_THROW(recorded(text(
+                   [](Expr x) {
+                     const Expr h = sum(x);
+                     return slice(x, 1, 0, h) * slice(x, 1, h, op::dim("E"));
+                   },
+                   {"x"}, {})),
+               reference::FormulaError);
 }
 
 TEST(ApiExpr, AdjointsOfTheirOwnAreStatements) {
@@ -80,14 +117,21 @@ TEST(ApiExpr, MisuseIsTold) {
   EXPECT_THROW(text([](Expr x, Expr) { return std::vector<Expr>{x, x}; }), std::invalid_argument) << "one output";
   EXPECT_THROW(text([](Expr x, Expr) { return x * INFINITY; }), std::invalid_argument);
   EXPECT_THROW(text([](Expr x, Expr) {
-                 return with_adjoint(x, {x}, [](Expr g) { for (int i = 0; i < 100; ++i) g = g * g; return g; });
-               }), std::length_error);
+                 return with_adjoint(x, {x}, [](Expr g) {
+                   for (int i = 0; i < 100; ++i) g = g * g;
+                   return g;
+                 });
+               }),
+               std::length_error);
 }
 
 TEST(ApiCall, AnUnknownNameIsToldWithThoseThatAreThere) {
   std::int64_t shape[] = {1}, strides[] = {1};
   float value = 3;
-  const auto tensor = [&](const char* name) { return ac_tensor{sizeof(ac_tensor), AC_FP32, name, {&value, {AC_CPU, 0}, 1, {AC_DL_FLOAT, 32, 1}, shape, strides, 0}}; };
+  const auto tensor = [&](const char* name) {
+    return ac_tensor{
+        sizeof(ac_tensor), AC_FP32, name, {&value, {AC_CPU, 0}, 1, {AC_DL_FLOAT, 32, 1}, shape, strides, 0}};
+  };
   const ac_tensor x = tensor("x"), dy = tensor("dy"), dx = tensor("dx");
   const ac_tensor *inputs[] = {&x, nullptr}, *cotangents[] = {&dy}, *gradients[] = {&dx, nullptr};
   const ac_attribute_value eps = {sizeof(ac_attribute_value), 0, "eps", 0.5};
@@ -127,7 +171,8 @@ void expect_codes(const FloatFormat& format) {
     x.bits = static_cast<std::uint8_t>(bits);
     const float value = x;
     const double want = decode_scalar(format, bits);
-    EXPECT_TRUE(std::isnan(want) ? std::isnan(value) : static_cast<double>(value) == want && T(value).bits == bits) << format.name << " " << bits << " " << value;
+    EXPECT_TRUE(std::isnan(want) ? std::isnan(value) : static_cast<double>(value) == want && T(value).bits == bits)
+        << format.name << " " << bits << " " << value;
   }
 }
 
@@ -156,8 +201,10 @@ TEST(ApiStorageTypes, EveryPatternSurvives) {
 }
 
 TEST(ApiStorageTypes, RoundToNearestEven) {
-  std::vector<float> values = {0.0f, -0.0f, 65504.0f, 65519.99f, 65520.0f, -65536.0f, 1e38f, 3.3961775e38f, INFINITY, -INFINITY, NAN, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f,
-                               0x1.8p-24f, 0x1p-14f, 0x1.ffep-15f, 0x1.ffcp-15f, 0x1p-133f, 0x1p-134f, 0x1.8p-133f, 1e-45f};
+  std::vector<float> values = {0.0f,      -0.0f,           65504.0f,    65519.99f, 65520.0f,     -65536.0f,
+                               1e38f,     3.3961775e38f,   INFINITY,    -INFINITY, NAN,          0x1p-24f,
+                               0x1p-25f,  0x1.000002p-25f, 0x1.8p-24f,  0x1p-14f,  0x1.ffep-15f, 0x1.ffcp-15f,
+                               0x1p-133f, 0x1p-134f,       0x1.8p-133f, 1e-45f};
   const Random random(1, "storage types");
   for (std::uint64_t i = 0; i < 200'000; ++i) {  // any bits, and the ties of every exponent
     values.push_back(op::detail::bits_as<float>(static_cast<std::uint32_t>(random.below(i, std::uint64_t{1} << 32))));
@@ -166,9 +213,11 @@ TEST(ApiStorageTypes, RoundToNearestEven) {
   }
   expect_rounding<op::Half>(kFp16, values);
   expect_rounding<op::BFloat16>(kBf16, values);
-  // The ties of every exponent of 8 bits, and their neighbours: a tie of one is a number of the other, or is far from it.
+  // The ties of every exponent of 8 bits, and their neighbours: a tie of one is a number of the other, or is far from
+  // it.
   for (std::uint32_t high = 0; high < 1u << 13; ++high)
-    for (const std::uint32_t low : {0u, 1u, 0x7ffffu, 0x40000u}) values.push_back(op::detail::bits_as<float>((high << 19) | low));
+    for (const std::uint32_t low : {0u, 1u, 0x7ffffu, 0x40000u})
+      values.push_back(op::detail::bits_as<float>((high << 19) | low));
   expect_rounding<op::Float8E4M3>(kE4m3fn, values);
   expect_rounding<op::Float8E5M2>(kE5m2, values);
 }

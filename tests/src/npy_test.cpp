@@ -70,7 +70,8 @@ TEST(Npy, RefusesToWriteWhatIsNotExact) {
 
 TEST(Npy, RefusesDamagedFiles) {
   const std::string good = numpy_file();
-  for (std::size_t size = 0; size < good.size(); ++size) EXPECT_THROW(parse_npy(good.substr(0, size), "file"), Error) << size;
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_THROW(parse_npy(good.substr(0, size), "file"), Error) << size;
   EXPECT_THROW(parse_npy(good + "x", "file"), Error);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string bytes = good;
@@ -83,7 +84,8 @@ TEST(Npy, RefusesDamagedFiles) {
   EXPECT_THROW(parse_npy(with("(2,)", "(-2)"), "file"), Error);
   EXPECT_THROW(parse_npy(with("'shape'", "'other'"), "file"), Error);
   EXPECT_THROW(parse_npy(with("(2,), }                      ", "(99999999,99999999,9999999),}"), "file"), Error);
-  EXPECT_THROW(parse_npy(with(std::string("\x01\x00", 2), std::string("\x02\x00", 2)), "file"), Error);  // its length has 4 bytes
+  EXPECT_THROW(parse_npy(with(std::string("\x01\x00", 2), std::string("\x02\x00", 2)), "file"),
+               Error);  // its length has 4 bytes
   EXPECT_THROW(parse_npy(with(std::string("\x01\x00", 2), std::string("\x01\x01", 2)), "file"), Error);
   EXPECT_THROW(read_npy("/nonexistent.npy"), Error);
 }

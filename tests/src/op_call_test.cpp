@@ -45,8 +45,9 @@ TEST(OpCall, PrintsOnlyWhatIsNotDefault) {
   call.attributes.set("eps", 1e-3);
   call.attributes.set("reduction", std::string("sum"));
   call.range = "near_max.weights", call.cotangent = "one_hot", call.layout = "padded:dx", call.seed = 42;
-  EXPECT_EQ(call.str(s), "norm_like(x=bf16[5,7],weight=fp32,bias=none,eps=0.001,reduction=sum,range=near_max.weights,"
-                         "cotangent=one_hot,layout=padded:dx,seed=42)");
+  EXPECT_EQ(call.str(s),
+            "norm_like(x=bf16[5,7],weight=fp32,bias=none,eps=0.001,reduction=sum,range=near_max.weights,"
+            "cotangent=one_hot,layout=padded:dx,seed=42)");
 }
 
 TEST(OpCall, RoundTrips) {
@@ -89,7 +90,8 @@ TEST(OpCall, ShapesAndTypesFollowTheSignature) {
 TEST(OpCall, IndicesBeforeTheFirstStoredTensor) {
   OpSignature s;
   s.name = "lookup";
-  s.inputs = {{.name = "ids", .dims = "N", .role = Role::index, .type = TypeRule::i64, .index_dim = "V"}, {.name = "table", .dims = "V D"}};
+  s.inputs = {{.name = "ids", .dims = "N", .role = Role::index, .type = TypeRule::i64, .index_dim = "V"},
+              {.name = "table", .dims = "V D"}};
   s.dims = {{"N", {6, 6, 6}}, {"V", {5, 5, 5}}, {"D", {4, 4, 4}}};
   const OpCall call = default_call(s, Dtype::fp16);
   EXPECT_EQ(call.str(s), "lookup(ids=i64[6],table=fp16[5,4],seed=1)");
@@ -165,7 +167,8 @@ TEST(NumberText, ReadsBackShortest) {
   EXPECT_EQ(number_text(0.1), "0.1");
   EXPECT_EQ(number_text(1e-5), "1e-05");
   EXPECT_EQ(number_text(1e300), "1e+300");
-  for (const double v : {1.0 / 3, 5e-324, -2.5, 1e15, 123456789.125, std::nextafter(1.0, 2.0)}) EXPECT_EQ(std::strtod(number_text(v).c_str(), nullptr), v);
+  for (const double v : {1.0 / 3, 5e-324, -2.5, 1e15, 123456789.125, std::nextafter(1.0, 2.0)})
+    EXPECT_EQ(std::strtod(number_text(v).c_str(), nullptr), v);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ TEST(ParallelFor, Nests) {
       });
   });
   for (std::int64_t row = 0; row < kRows; ++row)
-    for (std::int64_t i = 0; i < kColumns; ++i) ASSERT_EQ(values[static_cast<std::size_t>(row * kColumns + i)], row + i);
+    for (std::int64_t i = 0; i < kColumns; ++i)
+      ASSERT_EQ(values[static_cast<std::size_t>(row * kColumns + i)], row + i);
 }
 
 TEST(ParallelFor, NothingToDoCallsNothing) {

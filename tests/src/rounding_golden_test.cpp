@@ -34,7 +34,9 @@ class FormatGoldens : public testing::Test {
  protected:
   void SetUp() override {
     const auto file = tests::shared_file("torch_goldens/formats.json");
-    if (!file) GTEST_SKIP() << "torch_goldens/formats.json is not on this machine (AMPCHECK_SHARED, or shared/ beside the source)";
+    if (!file)
+      GTEST_SKIP()
+          << "torch_goldens/formats.json is not on this machine (AMPCHECK_SHARED, or shared/ beside the source)";
     std::ifstream stream(*file);
     golden_ = json::parse(stream);
     ASSERT_EQ(golden_.at("formats").size(), 13u);
@@ -105,7 +107,8 @@ TEST_F(FormatGoldens, DecodingEveryCode) {
     for (std::size_t code = 0; code < section["decode_fp32"].size(); ++code, ++compared) {
       const auto want = static_cast<double>(float_of(section["decode_fp32"][code]));
       const double got = decode_scalar(*format, code);
-      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : std::bit_cast<std::uint64_t>(got) == std::bit_cast<std::uint64_t>(want))
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got)
+                                   : std::bit_cast<std::uint64_t>(got) == std::bit_cast<std::uint64_t>(want))
           << format->name << " code " << code << ": got " << got << ", want " << want;
     }
   }
@@ -137,8 +140,8 @@ TEST_F(FormatGoldens, FromFp64NumpyRoundsOnceAndTorchTwice) {
   for (const json& row : golden_["fp64_to_16bit"]) {
     const double x = number(row["fp64"]);
     SCOPED_TRACE(row["fp64"]["hex"].get<std::string>());
-    const auto through_fp32 = static_cast<double>(
-        std::bit_cast<float>(static_cast<std::uint32_t>(encode_scalar(kFp32, x))));
+    const auto through_fp32 =
+        static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(encode_scalar(kFp32, x))));
     EXPECT_EQ(encode_scalar(kFp32, x), hex(row["torch_float32"]));
     EXPECT_EQ(encode_scalar(kFp16, x), hex(row["numpy_float16"]));
     EXPECT_EQ(encode_scalar(kFp16, through_fp32), hex(row["torch_float16"]));

@@ -140,8 +140,8 @@ void add_with_neighbours(std::vector<double>& out, double x) {
 /// Numbers that are awkward for every format.
 std::vector<double> special_inputs() {
   std::vector<double> in;
-  for (const double x : {0.0, 0x1p-1074, 0x1p-1022, 0x1p-149, 0x1p-150, 0x1p-126, 0x1p-127, 1.0, 1.5, 3.0, 0x1.fffffep127,
-                         0x1.ffffffp127, 0x1p128, std::numeric_limits<double>::max(), HUGE_VAL})
+  for (const double x : {0.0, 0x1p-1074, 0x1p-1022, 0x1p-149, 0x1p-150, 0x1p-126, 0x1p-127, 1.0, 1.5, 3.0,
+                         0x1.fffffep127, 0x1.ffffffp127, 0x1p128, std::numeric_limits<double>::max(), HUGE_VAL})
     add_with_neighbours(in, x);
   for (const std::uint64_t bits : {0x7ff8000000000000u, 0x7ff0000000000001u, 0x7ff4000000000000u, 0x7fffffffffffffffu})
     for (const std::uint64_t sign : {std::uint64_t{0}, std::uint64_t{1} << 63})
@@ -227,8 +227,9 @@ TEST_P(OnEveryTarget, EveryOverflowAndSubnormalRule) {
 
 TEST_P(OnEveryTarget, UserGivenFormats) {
   Mismatches bad;
-  for (const char* name : {"e2m1", "e5m7", "e6m9", "e8m9", "e8m7b100", "e8m7b140", "e8m7b150", "e11m30", "e10m52", "e11m52",
-                           "e11m51", "e9m22", "e8m23b120", "e4m3f", "e5m7fnuz", "e5m10fn", "e7m16", "e10m40b1000"}) {
+  for (const char* name :
+       {"e2m1", "e5m7", "e6m9", "e8m9", "e8m7b100", "e8m7b140", "e8m7b150", "e11m30", "e10m52", "e11m52", "e11m51",
+        "e9m22", "e8m23b120", "e4m3f", "e5m7fnuz", "e5m10fn", "e7m16", "e10m40b1000"}) {
     const FloatFormat format = parse_format(name);
     std::vector<double> in = special_inputs();
     for (std::uint64_t i = 0; i < 400; ++i) {
@@ -314,8 +315,9 @@ TEST_P(OnEveryTarget, RandomPatterns) {
           const std::uint64_t bits = random_bits(i * formats.size() + f);
           // A third any double, a third any float, a third in and around the format's own range.
           const int span = formats[f].max_exponent() - formats[f].min_exponent() + formats[f].precision + 6;
-          const double spread = std::ldexp(static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-63,
-                                           formats[f].max_exponent() + 2 - static_cast<int>(bits % 1000003 % static_cast<unsigned>(span)));
+          const double spread = std::ldexp(
+              static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-63,
+              formats[f].max_exponent() + 2 - static_cast<int>(bits % 1000003 % static_cast<unsigned>(span)));
           in.push_back(i % 3 == 0   ? std::bit_cast<double>(bits)
                        : i % 3 == 1 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
                                     : spread);
@@ -397,7 +399,8 @@ TEST(Stochastic, SeedAndUpperIndexBitsMatter) {
     const RoundingMode a{Rounding::stochastic, Overflow::format_default, Subnormals::keep, 1};
     const RoundingMode b{Rounding::stochastic, Overflow::format_default, Subnormals::keep, 2};
     seeds += encode_scalar(kBf16, 1 + 0x1p-8, a, i) != encode_scalar(kBf16, 1 + 0x1p-8, b, i);
-    uppers += encode_scalar(kBf16, 1 + 0x1p-8, a, i) != encode_scalar(kBf16, 1 + 0x1p-8, a, i + (std::uint64_t{1} << 32));
+    uppers +=
+        encode_scalar(kBf16, 1 + 0x1p-8, a, i) != encode_scalar(kBf16, 1 + 0x1p-8, a, i + (std::uint64_t{1} << 32));
   }
   EXPECT_GT(seeds, 400u);
   EXPECT_GT(uppers, 400u);
@@ -434,8 +437,10 @@ TEST(CompilerFloat, AgreesOnDoubleToFloat) {
 TEST(Environment, RoundingDirectionAndFlushFlagsChangeNothing) {
   std::vector<double> in = special_inputs();
   for (std::uint64_t i = 0; i < 5000; ++i) in.push_back(std::bit_cast<double>(random_bits(i)));
-  for (std::uint64_t i = 0; i < 5000; ++i) in.push_back(std::ldexp(1.0 + static_cast<double>(i) * 0x1p-13, -150 + static_cast<int>(i % 30)));
-  for (std::uint64_t i = 0; i < 5000; ++i) in.push_back(std::ldexp(1.0 + static_cast<double>(i) * 0x1p-13, -30 + static_cast<int>(i % 50)));
+  for (std::uint64_t i = 0; i < 5000; ++i)
+    in.push_back(std::ldexp(1.0 + static_cast<double>(i) * 0x1p-13, -150 + static_cast<int>(i % 30)));
+  for (std::uint64_t i = 0; i < 5000; ++i)
+    in.push_back(std::ldexp(1.0 + static_cast<double>(i) * 0x1p-13, -30 + static_cast<int>(i % 50)));
   std::vector<float> floats;
   for (const double x : in) floats.push_back(static_cast<float>(x));
   for (const FloatFormat& format : all_formats()) {

@@ -39,9 +39,15 @@ Tensor tensor(Dtype dtype, const Shape& shape, const std::vector<double>& values
 /// What make_tensors.py wrote.
 void expect_common(const TensorFile& file) {
   const auto values = [&](const char* name) { return to_doubles(file.find(name)->view()); };
-  for (const auto& [name, dtype, shape] : {std::tuple{"f64", Dtype::fp64, Shape{3}}, {"f32", Dtype::fp32, Shape{2, 3}}, {"f16", Dtype::fp16, Shape{1, 2}},
-                                           {"i64", Dtype::i64, Shape{2}}, {"i32", Dtype::i32, Shape{2}}, {"u8", Dtype::u8, Shape{2}},
-                                           {"mask", Dtype::u8, Shape{2, 2}}, {"scalar", Dtype::fp32, Shape{}}, {"empty", Dtype::fp32, Shape{0, 4}}}) {
+  for (const auto& [name, dtype, shape] : {std::tuple{"f64", Dtype::fp64, Shape{3}},
+                                           {"f32", Dtype::fp32, Shape{2, 3}},
+                                           {"f16", Dtype::fp16, Shape{1, 2}},
+                                           {"i64", Dtype::i64, Shape{2}},
+                                           {"i32", Dtype::i32, Shape{2}},
+                                           {"u8", Dtype::u8, Shape{2}},
+                                           {"mask", Dtype::u8, Shape{2, 2}},
+                                           {"scalar", Dtype::fp32, Shape{}},
+                                           {"empty", Dtype::fp32, Shape{0, 4}}}) {
     ASSERT_NE(file.find(name), nullptr) << name;
     EXPECT_EQ(file.find(name)->dtype(), dtype) << name;
     EXPECT_EQ(file.find(name)->shape(), shape) << name;
@@ -82,7 +88,8 @@ TEST(TensorFile, ReadsWhatNumpyWrites) {
     for (std::size_t i = 0; i < 24; ++i) EXPECT_EQ(fortran[i], static_cast<double>(i));
   }
   EXPECT_EQ(read_tensors(kData + "fortran.npy").find("fortran")->shape(), Shape({2, 3, 4}));
-  EXPECT_EQ(to_doubles(read_tensors(kData + "version3.npy").find("version3")->view()), (std::vector<double>{65504, 0x1p-24}));
+  EXPECT_EQ(to_doubles(read_tensors(kData + "version3.npy").find("version3")->view()),
+            (std::vector<double>{65504, 0x1p-24}));
 }
 
 TEST(TensorFile, RefusesWhatItDoesNotHaveAndSaysSo) {
@@ -95,9 +102,12 @@ TEST(TensorFile, RefusesWhatItDoesNotHaveAndSaysSo) {
 }
 
 std::vector<NamedTensor> some_tensors() {
-  return {{"x", tensor(Dtype::fp64, {2, 1}, {0.1, -0.0})},      {"with blank \"and\" quote", tensor(Dtype::fp32, {3}, {1, 2, 3})},
-          {"h", tensor(Dtype::fp16, {}, {0.5})},               {"none", tensor(Dtype::fp32, {4, 0, 2}, {})},
-          {"n", tensor(Dtype::i64, {1}, {-9})},                {"m", tensor(Dtype::u8, {1, 1, 1, 1, 1, 1, 1, 2}, {1, 0})},
+  return {{"x", tensor(Dtype::fp64, {2, 1}, {0.1, -0.0})},
+          {"with blank \"and\" quote", tensor(Dtype::fp32, {3}, {1, 2, 3})},
+          {"h", tensor(Dtype::fp16, {}, {0.5})},
+          {"none", tensor(Dtype::fp32, {4, 0, 2}, {})},
+          {"n", tensor(Dtype::i64, {1}, {-9})},
+          {"m", tensor(Dtype::u8, {1, 1, 1, 1, 1, 1, 1, 2}, {1, 0})},
           {"k", tensor(Dtype::i32, {2}, {-1, 1})}};
 }
 
@@ -108,7 +118,8 @@ void expect_same(const std::vector<NamedTensor>& got, const std::vector<NamedTen
     ASSERT_NE(g, got.end()) << w.name;
     EXPECT_EQ(g->tensor.dtype(), w.tensor.dtype()) << w.name;
     EXPECT_EQ(g->tensor.shape(), w.tensor.shape()) << w.name;
-    for (std::int64_t i = 0; i < w.tensor.count(); ++i) EXPECT_EQ(bits_at(g->tensor.view(), i), bits_at(w.tensor.view(), i)) << w.name;
+    for (std::int64_t i = 0; i < w.tensor.count(); ++i)
+      EXPECT_EQ(bits_at(g->tensor.view(), i), bits_at(w.tensor.view(), i)) << w.name;
   }
 }
 
@@ -132,7 +143,9 @@ TEST(TensorFile, RoundTrips) {
 
 TEST(TensorFile, AFolderIsItsFiles) {
   const testing::TemporaryFolder folder;
-  const auto write = [&](const std::string& name, const std::string& bytes) { std::ofstream(folder.path() + "/" + name, std::ios::binary) << bytes; };
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder.path() + "/" + name, std::ios::binary) << bytes;
+  };
   write("x.npy", npy_bytes(tensor(Dtype::fp16, {1}, {2})));
   write("rest.safetensors", safetensors_bytes(std::vector<NamedTensor>{{"dx", tensor(Dtype::bf16, {1}, {3})}}));
   write("notes.txt", "no tensor");
@@ -186,8 +199,14 @@ TEST(Safetensors, RefusesHeadersThatLie) {
   refused(one("F32", "[[1]]", "[0,4]"), 4, "array out of place");
   refused(one("F32", "{}", "[0,4]"), 4, "object inside");
   refused("{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'dtype' twice");
-  refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'x' twice");
-  refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"y\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "begin at 4");
+  refused(
+      "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
+      "offsets\":[0,4]}}",
+      4, "'x' twice");
+  refused(
+      "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"y\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
+      "offsets\":[0,4]}}",
+      4, "begin at 4");
   refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"more\":1}}", 4, "'more'");
   refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "want dtype, shape");
   refused("{\"x\":7}", 0, "number out of place");
@@ -211,12 +230,15 @@ TEST(Safetensors, RefusesHeadersThatLie) {
   bytes[0] = 3;
   EXPECT_NE(message([&] { parse_safetensors(bytes, "file"); }).find("in a file of 10"), std::string::npos);
   EXPECT_NE(message([&] { parse_safetensors("short", "file"); }).find("got 5 bytes"), std::string::npos);
-  EXPECT_NE(message([&] { parse_safetensors(safetensors(one("BOOL", "[1]", "[0,1]"), 0) + "\x02", "file"); }).find("boolean"), std::string::npos);
+  EXPECT_NE(
+      message([&] { parse_safetensors(safetensors(one("BOOL", "[1]", "[0,1]"), 0) + "\x02", "file"); }).find("boolean"),
+      std::string::npos);
 }
 
 TEST(Safetensors, RefusesEveryCutFile) {
   const std::string good = safetensors_bytes(some_tensors());
-  for (std::size_t size = 0; size < good.size(); ++size) EXPECT_THROW(parse_safetensors(good.substr(0, size), "file"), Error) << size;
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_THROW(parse_safetensors(good.substr(0, size), "file"), Error) << size;
   EXPECT_THROW(parse_safetensors(good + "x", "file"), Error);
 }
 
@@ -228,7 +250,8 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& entri
   zip_source_keep(target);
   zip_t* const archive = zip_open_from_source(target, ZIP_TRUNCATE, &error);
   for (const auto& [name, bytes] : entries) {
-    const zip_int64_t at = zip_file_add(archive, name.c_str(), zip_source_buffer(archive, bytes.data(), bytes.size(), 0), ZIP_FL_ENC_UTF_8);
+    const zip_int64_t at = zip_file_add(archive, name.c_str(),
+                                        zip_source_buffer(archive, bytes.data(), bytes.size(), 0), ZIP_FL_ENC_UTF_8);
     zip_set_file_compression(archive, static_cast<zip_uint64_t>(at), method, 0);
   }
   EXPECT_EQ(zip_close(archive), 0);
@@ -281,7 +304,8 @@ TEST(Npz, NoChangedByteChangesAnArray) {
       }
     }
     EXPECT_GT(caught, good.size() / 2);
-    for (std::size_t size = 0; size < good.size(); ++size) EXPECT_THROW(parse_npz(good.substr(0, size), "file"), Error) << size;
+    for (std::size_t size = 0; size < good.size(); ++size)
+      EXPECT_THROW(parse_npz(good.substr(0, size), "file"), Error) << size;
   }
 }
 
@@ -291,31 +315,47 @@ TEST(Npz, RefusesABomb) {
   std::string size, large;
   put(size, std::uint32_t{4096 + 128}), put(large, std::uint32_t{1} << 31);
   for (std::size_t at; (at = bomb.find(size)) != std::string::npos;) bomb.replace(at, 4, large);  // in both headers
-  EXPECT_NE(message([&] { parse_npz(bomb, "file"); }).find("more than 1073741824 bytes unpacked in a file of"), std::string::npos);
+  EXPECT_NE(message([&] { parse_npz(bomb, "file"); }).find("more than 1073741824 bytes unpacked in a file of"),
+            std::string::npos);
   // A header alone that declares much: nothing of that size is allocated, the entry ends first.
   std::string array = npy_bytes(Tensor(Dtype::fp32, {1}));
   array.replace(array.find("(1,)"), 20, "(100000000000,), }  ");
-  EXPECT_NE(message([&] { parse_npz(zip_of({{"x.npy", array}}, ZIP_CM_STORE), "file"); }).find("want 400000000128"), std::string::npos);
+  EXPECT_NE(message([&] {
+              parse_npz(zip_of({{"x.npy", array}}, ZIP_CM_STORE), "file");
+            }).find("want 400000000128"),
+            std::string::npos);
 }
 
 TEST(Npy, ReadsEveryVersionOrderAndType) {
   const auto npy = [](int version, const std::string& header, const std::string& data) {
     std::string out("\x93NUMPY", 6);
     out += static_cast<char>(version), out += '\0';
-    if (version == 1) put(out, static_cast<std::uint16_t>(header.size()));
-    else put(out, static_cast<std::uint32_t>(header.size()));
+    if (version == 1)
+      put(out, static_cast<std::uint16_t>(header.size()));
+    else
+      put(out, static_cast<std::uint32_t>(header.size()));
     return out + header + data;
   };
   const std::string data = "\x01\x02\x03\x04\x05\x06";
   for (const int version : {1, 2, 3}) {
-    const Tensor f = parse_npy_tensor(npy(version, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", data), "file");
+    const Tensor f =
+        parse_npy_tensor(npy(version, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", data), "file");
     EXPECT_EQ(to_doubles(f.view()), (std::vector<double>{1, 3, 5, 2, 4, 6}));
   }
-  EXPECT_THROW(parse_npy_tensor(npy(4, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", data), "file"), Error);
-  EXPECT_THROW(parse_npy_tensor(npy(1, "{'descr': '|b1', 'fortran_order': True, 'shape': (2, 3)}", data), "file"), Error);
-  EXPECT_THROW(parse_npy_tensor(npy(1, "{'descr': '|u1', 'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", data), "file"), Error);
-  EXPECT_NE(message([&] { parse_npy_tensor(npy(2, std::string(10'001, ' '), ""), "file"); }).find("at most 10000"), std::string::npos);
-  EXPECT_NE(message([&] { parse_npy(npy(1, "{'descr': '<i8', 'fortran_order': False, 'shape': ()}", std::string(7, '\0') + "\x40"), "file"); }).find("2^53"), std::string::npos);
+  EXPECT_THROW(parse_npy_tensor(npy(4, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", data), "file"),
+               Error);
+  EXPECT_THROW(parse_npy_tensor(npy(1, "{'descr': '|b1', 'fortran_order': True, 'shape': (2, 3)}", data), "file"),
+               Error);
+  EXPECT_THROW(parse_npy_tensor(
+                   npy(1, "{'descr': '|u1', 'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", data), "file"),
+               Error);
+  EXPECT_NE(message([&] { parse_npy_tensor(npy(2, std::string(10'001, ' '), ""), "file"); }).find("at most 10000"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              parse_npy(npy(1, "{'descr': '<i8', 'fortran_order': False, 'shape': ()}", std::string(7, '\0') + "\x40"),
+                        "file");
+            }).find("2^53"),
+            std::string::npos);
 }
 
 }  // namespace

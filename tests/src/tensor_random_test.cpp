@@ -37,7 +37,7 @@ TEST(Random, IsAFunctionOfSeedStreamAndIndex) {
   }
   EXPECT_EQ(seen.size(), 3000u);
   EXPECT_EQ(Random(1, hash_name("dx")).bits(5), Random(1, "dx").bits(5));
-  EXPECT_EQ(hash_name(""), 0xcbf29ce484222325ull);   // FNV-1a of the empty word and of "a"
+  EXPECT_EQ(hash_name(""), 0xcbf29ce484222325ull);  // FNV-1a of the empty word and of "a"
   EXPECT_EQ(hash_name("a"), 0xaf63dc4c8601ec8cull);
 }
 
@@ -61,7 +61,7 @@ TEST(Random, NumbersStayInRangeAndHaveTheirMoments) {
   EXPECT_NEAR(uniform, 0.5, 5 * 0.2887 / std::sqrt(kCount));
   EXPECT_NEAR(mean, 0, 5 / std::sqrt(kCount));
   EXPECT_NEAR(square, 1, 5 * 1.4142 / std::sqrt(kCount));
-  EXPECT_LE(most, 6);   // Irwin-Hall of 12
+  EXPECT_LE(most, 6);  // Irwin-Hall of 12
   EXPECT_GT(most, 3.5);
   EXPECT_EQ(random.below(0, 1), 0u);
 }
@@ -100,7 +100,8 @@ TEST(Tensor, OwnsZeroedAlignedMemory) {
 }
 
 TEST(Values, RoundTripInEveryDtypeAndLayout) {
-  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2, Dtype::i32, Dtype::i64, Dtype::u8}) {
+  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2, Dtype::i32,
+                            Dtype::i64, Dtype::u8}) {
     const std::vector<double> values = {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
     for (const Shape& strides : {Shape{6, 2, 1}, Shape{12, 4, 2}, Shape{1, 4, 2}, Shape{7, 2, 1}}) {
       const Tensor memory(Dtype::u8, {64 * 8});
@@ -149,20 +150,20 @@ TEST(Random, ManyAtATimeAreTheSameNumbers) {
   const Random random(7, "many at a time");
   for (const std::string_view target : simd_targets())
     for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{1} << 32) - 70})
-    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{200}}) {
-      set_simd_target(target);
-      std::vector<std::uint64_t> bits(n);
-      std::vector<double> normals(n), full(n);
-      random.bits(first, bits);
-      random.normals(first, normals);
-      random.full_normals(first, full);
-      for (std::size_t i = 0; i < n; ++i) {
-        ASSERT_EQ(bits[i], random.bits(first + i));
-        ASSERT_EQ(normals[i], random.normal(first + i)) << target;
-        ASSERT_EQ(full[i], random.full_normal(first + i)) << target;
-        ASSERT_EQ(std::floor(full[i] * 0x1p16), normals[i] * 0x1p16) << target;
+      for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{200}}) {
+        set_simd_target(target);
+        std::vector<std::uint64_t> bits(n);
+        std::vector<double> normals(n), full(n);
+        random.bits(first, bits);
+        random.normals(first, normals);
+        random.full_normals(first, full);
+        for (std::size_t i = 0; i < n; ++i) {
+          ASSERT_EQ(bits[i], random.bits(first + i));
+          ASSERT_EQ(normals[i], random.normal(first + i)) << target;
+          ASSERT_EQ(full[i], random.full_normal(first + i)) << target;
+          ASSERT_EQ(std::floor(full[i] * 0x1p16), normals[i] * 0x1p16) << target;
+        }
       }
-    }
   set_simd_target("");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plays of torch's autocast facts (autocast_cpu.json) share: decisions, graphs that train under CPU's list, and their list.
+// What the plays of torch's autocast facts (autocast_cpu.json) share: decisions, graphs that train under CPU's list,
+// and their list.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -66,7 +67,8 @@ inline std::optional<Dtype> mm(const AutocastState& state, Dtype a, Dtype b) {
 }
 inline std::optional<Dtype> mm(Dtype a = Dtype::fp32, Dtype b = Dtype::fp32) { return mm(autocast_state(kCpu), a, b); }
 
-// Graphs ----------------------------------------------------------------------------------------------------------------------
+// Graphs
+// ----------------------------------------------------------------------------------------------------------------------
 
 /// The names of torch's nodes for what a graph ran that a gradient passes.
 class Nodes final : public train::Observer {
@@ -78,12 +80,15 @@ class Nodes final : public train::Observer {
     if (e.phase == train::Phase::forward && e.cast && weight) names.emplace_back("ToCopyBackward0");
     return {train::all_finite(e.got)};
   }
-  std::size_t casts() const { return static_cast<std::size_t>(std::count(names.begin(), names.end(), "ToCopyBackward0")); }
+  std::size_t casts() const {
+    return static_cast<std::size_t>(std::count(names.begin(), names.end(), "ToCopyBackward0"));
+  }
   std::vector<std::string> names;
 };
 
 inline constexpr int kSide = 4;
-/// The A of the facts: arange(16) / 7 + 0.1. Our linear takes the transposed of what mm takes, so that weights are put in transposed.
+/// The A of the facts: arange(16) / 7 + 0.1. Our linear takes the transposed of what mm takes, so that weights are put
+/// in transposed.
 inline std::vector<double> a_values() {
   std::vector<double> out;
   for (int i = 0; i < kSide * kSide; ++i) out.push_back(static_cast<double>(static_cast<float>(i) / 7.0f + 0.1f));
@@ -143,7 +148,8 @@ inline void scale(const Tensor& tensor, float factor) {
 struct Play {
   std::string begins;  ///< of the name of the fact
   std::function<std::string(const Golden&)> differences;
-  std::vector<std::string> unread = {};  ///< parts of the paths to what it need not read: texts of errors that kernels raise
+  std::vector<std::string> unread =
+      {};  ///< parts of the paths to what it need not read: texts of errors that kernels raise
 };
 /// Those of all files.
 inline std::vector<Play>& plays() {

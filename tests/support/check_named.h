@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "checks/define/op_def.h"
 #include "checks/data/regimes.h"
+#include "checks/define/op_def.h"
 #include "checks/run/runner.h"
 
 namespace ampcheck::checks {

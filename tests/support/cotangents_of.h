@@ -11,7 +11,8 @@ inline NamedValues cotangents_of(CaseReference& reference, int probe) {
   NamedValues out;
   for (const OutputSpec& spec : reference.op().signature.outputs)
     out[gradient_name(spec.name)] =
-        cotangent_values(reference.call(), spec.name, reference.recording().output(spec.name).shape(), dtype_of(spec.type, reference.call().storage), probe);
+        cotangent_values(reference.call(), spec.name, reference.recording().output(spec.name).shape(),
+                         dtype_of(spec.type, reference.call().storage), probe);
   return out;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without a GPU: what is launched runs only when somebody waits, and from the launch until then its memory can neither be read nor written
-// by the host: a touch ends in SIGSEGV, as would a race on a real device in wrong numbers.
+// A device without a GPU: what is launched runs only when somebody waits, and from the launch until then its memory can
+// neither be read nor written by the host: a touch ends in SIGSEGV, as would a race on a real device in wrong numbers.
 #pragma once
 
 #include <sys/mman.h>
@@ -33,7 +33,8 @@ class FakeStream final : public kernels::Stream {
       for (const Page& page : all) mprotect(page.data, page.bytes, on ? PROT_NONE : PROT_READ | PROT_WRITE);
     }
     std::shared_ptr<void> make(std::size_t bytes) {
-      void* const data = mmap(nullptr, bytes, closed ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void* const data =
+          mmap(nullptr, bytes, closed ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (data == MAP_FAILED) throw std::bad_alloc();
       all.push_back({data, bytes});
       return {data, [bytes](void* p) { munmap(p, bytes); }};
@@ -45,10 +46,12 @@ class FakeStream final : public kernels::Stream {
     Attributes attributes;
   };
 
-  explicit FakeStream(std::shared_ptr<Pages> pages) : Stream([pages](std::size_t bytes) { return pages->make(bytes); }), pages_(std::move(pages)) {}
+  explicit FakeStream(std::shared_ptr<Pages> pages)
+      : Stream([pages](std::size_t bytes) { return pages->make(bytes); }), pages_(std::move(pages)) {}
   void enqueue(const kernels::KernelFn& kernel, const kernels::KernelCall& call) override {
     pages_->close(true);
-    Launch& kept = queue_.emplace_back(Launch{kernel, call, call.attributes != nullptr ? *call.attributes : Attributes()});
+    Launch& kept =
+        queue_.emplace_back(Launch{kernel, call, call.attributes != nullptr ? *call.attributes : Attributes()});
     if (call.attributes != nullptr) kept.call.attributes = &kept.attributes;
   }
   void finish() override {

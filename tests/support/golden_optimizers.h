@@ -14,8 +14,8 @@
 
 namespace ampcheck::tests {
 
-/// torch's sqrt is MKL's, which is up to one ulp off; every later rounding may flip with it: quotient, sum with eps, product and quotient
-/// of the update. Everything before the root is bit-equal. u: the unit roundoff of the arithmetic.
+/// torch's sqrt is MKL's, which is up to one ulp off; every later rounding may flip with it: quotient, sum with eps,
+/// product and quotient of the update. Everything before the root is bit-equal. u: the unit roundoff of the arithmetic.
 inline double after_sqrt(double update, double weight, double u) {
   const double ulp = 2.0 * u * std::exp2(std::floor(std::log2(std::max(std::fabs(weight), 0x1p-126))));
   return std::fabs(update) * (2.0 * u + 4.0 * u) + ulp;
@@ -50,8 +50,9 @@ Options adam_options(const Golden& args, bool fused, SkipRule skip) {
 }
 
 /// The optimizer of torch's class name; arguments as the goldens write them.
-inline std::unique_ptr<BlockOptimizer> make_optimizer(const std::string& kind, const Golden& args, std::vector<Parameter*> parameters,
-                                                      bool fused = false, SkipRule skip = SkipRule::torch_exactly_one) {
+inline std::unique_ptr<BlockOptimizer> make_optimizer(const std::string& kind, const Golden& args,
+                                                      std::vector<Parameter*> parameters, bool fused = false,
+                                                      SkipRule skip = SkipRule::torch_exactly_one) {
   if (kind == "SGD") {
     auto options = common_options<SgdOptions>(args, fused, skip);
     options.momentum = argument(args, "momentum", 0.0);

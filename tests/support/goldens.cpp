@@ -72,8 +72,8 @@ double real(const Golden& golden) {
 
 Dtype dtype_of(const std::string& torch_name) {
   static const std::map<std::string, Dtype> names = {
-      {"float32", Dtype::fp32}, {"float64", Dtype::fp64},          {"float16", Dtype::fp16},     {"bfloat16", Dtype::bf16},
-      {"int32", Dtype::i32},    {"int64", Dtype::i64},             {"uint8", Dtype::u8},         {"float8_e4m3fn", Dtype::e4m3fn},
+      {"float32", Dtype::fp32},    {"float64", Dtype::fp64}, {"float16", Dtype::fp16}, {"bfloat16", Dtype::bf16},
+      {"int32", Dtype::i32},       {"int64", Dtype::i64},    {"uint8", Dtype::u8},     {"float8_e4m3fn", Dtype::e4m3fn},
       {"float8_e5m2", Dtype::e5m2}};
   const auto found = names.find(torch_name);
   if (found == names.end()) throw std::runtime_error("golden: dtype '" + torch_name + "'");
@@ -103,11 +103,12 @@ testing::AssertionResult same_tensor(const Tensor& got, const Golden& want) {
   const Tensor expected = tensor_of(want);
   if (!got.defined()) return testing::AssertionFailure() << "got no tensor";
   if (got.dtype() != expected.dtype() || !(got.shape() == expected.shape()))
-    return testing::AssertionFailure() << "got " << name(got.dtype()) << got.shape().str() << ", want " << name(expected.dtype())
-                                       << expected.shape().str();
+    return testing::AssertionFailure() << "got " << name(got.dtype()) << got.shape().str() << ", want "
+                                       << name(expected.dtype()) << expected.shape().str();
   const std::vector<double> a = to_doubles(got.view()), b = to_doubles(expected.view());
   for (std::size_t i = 0; i < a.size(); ++i)
-    if (const auto same = same_number(a[i], b[i]); !same) return testing::AssertionFailure() << "element " << i << ": " << same.message();
+    if (const auto same = same_number(a[i], b[i]); !same)
+      return testing::AssertionFailure() << "element " << i << ": " << same.message();
   return testing::AssertionSuccess();
 }
 

@@ -52,8 +52,9 @@ testing::AssertionResult same_number(double got, double want);
 }  // namespace ampcheck::tests
 
 /// Declares `name` as the golden file, or skips the test.
-#define AMPCHECK_GOLDEN_OR_SKIP(name, file)                                                                   \
-  const auto* const name##_or_null = ::ampcheck::tests::load_golden(file);                                    \
-  if (name##_or_null == nullptr)                                                                              \
-    GTEST_SKIP() << "torch_goldens/" << (file) << " is not on this machine (AMPCHECK_SHARED, or shared/ beside the source)"; \
+#define AMPCHECK_GOLDEN_OR_SKIP(name, file)                                                    \
+  const auto* const name##_or_null = ::ampcheck::tests::load_golden(file);                     \
+  if (name##_or_null == nullptr)                                                               \
+    GTEST_SKIP() << "torch_goldens/" << (file)                                                 \
+                 << " is not on this machine (AMPCHECK_SHARED, or shared/ beside the source)"; \
   const ::ampcheck::tests::Golden& name = *name##_or_null

@@ -104,13 +104,13 @@ inline double sigmoid_reference(double x) {
   return x < 0.0 ? std::exp(x) / (1.0 + std::exp(x)) : 1.0 / (1.0 + std::exp(-x));
 }
 
-#define AMPCHECK_MATH_ENTRY(name, want, bound, direction)            \
-  MathFunction {                                                     \
-    #name,                                                           \
+#define AMPCHECK_MATH_ENTRY(name, want, bound, direction)          \
+  MathFunction {                                                   \
+#name,                                                           \
         [](const float* x, float* y, std::size_t n) {                \
           for (std::size_t i = 0; i < n; ++i) y[i] = math::name(x[i]); \
         },                                                           \
-        [](double x) { return want; }, math::bound, direction        \
+        [](double x) { return want; }, math::bound, direction \
   }
 
 inline const std::vector<MathFunction>& math_functions() {

@@ -61,7 +61,8 @@ inline std::string compile(const std::string& source, const std::string& extra =
       std::filesystem::path(testing::TempDir()) / (std::filesystem::path(source).stem().string() + ".ptx");
   const std::string command = std::string(AMPCHECK_NVCC) +
                               " -std=c++20 -O3 -lineinfo --fmad=false --expt-relaxed-constexpr --extended-lambda"
-                              " -Wno-deprecated-gpu-targets -I" AMPCHECK_ROOT " -I" AMPCHECK_BINARY_DIR "/generated -ptx " +
+                              " -Wno-deprecated-gpu-targets -I" AMPCHECK_ROOT " -I" AMPCHECK_BINARY_DIR
+                              "/generated -ptx " +
                               extra + " " + source + " -o " + out.string();
   if (std::system(command.c_str()) != 0) return "";
   std::ostringstream text;

@@ -28,7 +28,9 @@ ProgramResult shell(const std::string& script) {
   return result;
 }
 
-ProgramResult ampcheck(const std::string& arguments, const std::string& before) { return shell(before + " $AMPCHECK " + arguments); }
+ProgramResult ampcheck(const std::string& arguments, const std::string& before) {
+  return shell(before + " $AMPCHECK " + arguments);
+}
 
 std::string refused_training(const std::string& arguments) {
   const ProgramResult run = ampcheck("train --steps 1 " + arguments);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test leaves out where its code is instrumented: many times slower, and it looks for other things along the same paths.
+// What a test leaves out where its code is instrumented: many times slower, and it looks for other things along the
+// same paths.
 #pragma once
 
 #include <initializer_list>

@@ -90,9 +90,11 @@ class Player {
       if (optimizer.at("class").text == "PassItselfOptimizer") return "the deprecated keyword grad_scaler= of step()";
     for (const Golden& call : scenario.at("calls")) {
       const Golden& what = call.at("do");
-      if (what.at("call").text == "scale_bad" && what.at("what").text != "none" && what.at("what").text != "list_of_none")
+      if (what.at("call").text == "scale_bad" && what.at("what").text != "none" &&
+          what.at("what").text != "list_of_none")
         return "no such argument compiles";
-      if (what.contains("form") && what.at("form").text == "int") return "an int converts to double here, torch raises AttributeError";
+      if (what.contains("form") && what.at("form").text == "int")
+        return "an int converts to double here, torch raises AttributeError";
     }
     return "";
   }
@@ -222,7 +224,8 @@ class Player {
       }
     } else if (call == "backward") {
       backward(what);
-    } else if (call == "penalty") {  // double backward is the training loop's: the scaler's part is played with its gradients
+    } else if (call ==
+               "penalty") {  // double backward is the training loop's: the scaler's part is played with its gradients
       penalty_ = true;
       const Tensor incoming = scaler_->loss_gradient(tensor(Dtype::fp32, {}, {1.0}));
       EXPECT_EQ(incoming.span<float>()[0], *scaler_->scale_value());
@@ -251,7 +254,8 @@ class Player {
       saved_ = scaler_->state_dict();
       const Golden& want = result_->at("state_dict");
       ASSERT_EQ(saved_.size(), want.size());
-      for (std::size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_number(saved_.at(want.keys[i]), real(want[i]))) << want.keys[i];
+      for (std::size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(same_number(saved_.at(want.keys[i]), real(want[i]))) << want.keys[i];
     } else if (call == "load_state_dict") {
       GradScaler::StateDict fields = saved_;
       if (const Golden* given = what.find("fields")) {
@@ -262,7 +266,8 @@ class Player {
     } else if (call == "pickle") {
       scaler_ = scaler_->pickled();
       const Golden* none = result_->find("scale_tensor_is_none");
-      EXPECT_TRUE(none == nullptr || none->truth == (scaler_->is_enabled() && !scaler_->scale_value())) << "a disabled one has no such attribute in torch";
+      EXPECT_TRUE(none == nullptr || none->truth == (scaler_->is_enabled() && !scaler_->scale_value()))
+          << "a disabled one has no such attribute in torch";
     } else if (call == "zero_grad") {
       optimizer(what).zero_grad();
     } else if (call == "new_optimizer") {
@@ -278,21 +283,25 @@ class Player {
       EXPECT_TRUE(same_number(schedule_->lr(), real(result_->at("lr"))));
       const Golden* warnings = call_->find("warnings");
       if (++schedule_steps_ == 1) {
-        EXPECT_EQ(schedule_->stepped_too_early(), warnings != nullptr && warnings->items[0].at("message").text.starts_with("Detected call"));
+        EXPECT_EQ(schedule_->stepped_too_early(),
+                  warnings != nullptr && warnings->items[0].at("message").text.starts_with("Detected call"));
       }
     } else {
       FAIL() << "unknown call " << call;
     }
   }
 
-  testing::AssertionResult same_or_threw(const Tensor& got, const char* field) { return same_tensor(got, result_->at(field)); }
+  testing::AssertionResult same_or_threw(const Tensor& got, const char* field) {
+    return same_tensor(got, result_->at(field));
+  }
   Optimizer& optimizer(const Golden& what) { return *optimizers_.at(what.at("opt").text); }
 
   void step(const Golden& what) {
     int closure_calls = 0;
     Closure closure;
     if (const Golden* form = what.find("closure")) {
-      if (form->text == "keyword" && scaler_->is_enabled()) {  // a keyword is a matter of Python; the positional form is ours
+      if (form->text == "keyword" &&
+          scaler_->is_enabled()) {  // a keyword is a matter of Python; the positional form is ours
         keyword_ = true;
         return;
       }
@@ -378,7 +387,8 @@ class Player {
     const Golden& calls = after.at("step_calls");
     for (std::size_t i = 0; i < calls.size(); ++i)
       EXPECT_EQ(optimizers_.at(calls.keys[i])->step_calls(), static_cast<std::int64_t>(calls[i].value));
-    for (const auto& [kind, prefix] : {std::pair("params", "param "), std::pair("grads", "grad "), std::pair("optimizer_state", "state ")})
+    for (const auto& [kind, prefix] :
+         {std::pair("params", "param "), std::pair("grads", "grad "), std::pair("optimizer_state", "state ")})
       if (const Golden* changed = after.find(kind))
         for (std::size_t i = 0; i < changed->size(); ++i) expected_[prefix + changed->keys[i]] = &(*changed)[i];
     if (penalty_) {
@@ -415,7 +425,8 @@ class Player {
     }
   }
 
-  static void compare_state(Optimizer& owner, std::size_t i, const std::string& field, const Golden& want, const std::string& key) {
+  static void compare_state(Optimizer& owner, std::size_t i, const std::string& field, const Golden& want,
+                            const std::string& key) {
     const auto held = owner.state(i).find(field);
     ASSERT_NE(held, owner.state(i).end()) << key;
     EXPECT_TRUE(same_tensor(held->second, want)) << key;

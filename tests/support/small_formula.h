@@ -24,7 +24,8 @@ class SmallFormula {
  public:
   using Body = std::function<Expr(FormulaCall&)>;
 
-  SmallFormula(const std::vector<Tensor1>& inputs, Body body) : SmallFormula(inputs, std::vector<Body>{std::move(body)}) {}
+  SmallFormula(const std::vector<Tensor1>& inputs, Body body)
+      : SmallFormula(inputs, std::vector<Body>{std::move(body)}) {}
   SmallFormula(const std::vector<Tensor1>& inputs, std::vector<Body> bodies) {
     signature.name = "small";
     signature.outputs = {{.name = "y"}};
@@ -38,7 +39,8 @@ class SmallFormula {
       signature.inputs.push_back(spec);
     }
     for (std::size_t i = 0; i < bodies.size(); ++i)
-      forms.push_back({"form " + std::to_string(i), [body = bodies[i]](FormulaCall& call) { call.output("y", body(call)); }});
+      forms.push_back(
+          {"form " + std::to_string(i), [body = bodies[i]](FormulaCall& call) { call.output("y", body(call)); }});
   }
 
   CertificationCase data(std::uint64_t seed = 1) const { return certification_case(signature, variant(), seed); }
@@ -50,9 +52,7 @@ class SmallFormula {
   FormulaCertificate certify_some(int samples, std::uint64_t seed = 1) const {
     return certify(signature, forms, std::vector<FormulaVariant>{variant()}, samples, seed);
   }
-  FormulaCertificate certify_all(std::uint64_t seed = 1) const {
-    return certify_at(data(seed), seed);
-  }
+  FormulaCertificate certify_all(std::uint64_t seed = 1) const { return certify_at(data(seed), seed); }
   FormulaCertificate certify_at(const CertificationCase& at, std::uint64_t seed = 1) const {
     SampleCounts all;
     for (const TensorSpec& spec : signature.inputs) all[spec.name] = kAllCoordinates;

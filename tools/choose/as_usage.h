@@ -8,8 +8,8 @@
 
 namespace ampcheck::tools {
 
-/// Runs `work`, which takes the user's choices: what it refuses becomes a UsageError. A kernel's failure and what the machine lacks pass
-/// through.
+/// Runs `work`, which takes the user's choices: what it refuses becomes a UsageError. A kernel's failure and what the
+/// machine lacks pass through.
 template <class F>
 auto as_usage(F work) {
   try {

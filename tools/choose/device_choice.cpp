@@ -14,7 +14,8 @@ std::string require_device(Device device) {
                               : "no CUDA device: kernels run with the CPU's bit-exact arithmetic";
   const CudaFacts facts = cuda_facts();
   if (!facts.usable)
-    throw EnvironmentError("[--device] got cuda, but " + facts.reason + "; want --device cpu (ampcheck doctor says more)");
+    throw EnvironmentError("[--device] got cuda, but " + facts.reason +
+                           "; want --device cpu (ampcheck doctor says more)");
   const CudaDevice& first = facts.devices.front();
   return fmt::format("{} (sm_{}{})", first.name, first.major, first.minor);
 }

@@ -7,7 +7,8 @@
 
 namespace ampcheck::tools {
 
-/// Throws EnvironmentError if this build or machine has no such device. Returns what a reader should know of the choice.
+/// Throws EnvironmentError if this build or machine has no such device. Returns what a reader should know of the
+/// choice.
 std::string require_device(Device device);
 
 }  // namespace ampcheck::tools

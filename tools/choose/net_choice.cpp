@@ -15,22 +15,34 @@ using namespace checks::train;
 
 ChosenNet choose_net(const Options& options, const std::string& model, const std::string& file) {
   const TrainChoices& chosen = options.train;
-  ChosenNet out{.options = {.model = model, .loss = chosen.loss, .batch = chosen.batch, .width = chosen.width, .seed = options.first_seed, .data = {}}, .own = {}};
+  ChosenNet out{.options = {.model = model,
+                            .loss = chosen.loss,
+                            .batch = chosen.batch,
+                            .width = chosen.width,
+                            .seed = options.first_seed,
+                            .data = {}},
+                .own = {}};
   const bool named = options.data == "digits" || options.data == "text" || options.data == "random";
   if (!file.empty()) {
-    if (named) throw UsageError("[--data] got '" + options.data + "' beside '" + file + "', which says it; want a folder or nothing");
+    if (named)
+      throw UsageError("[--data] got '" + options.data + "' beside '" + file +
+                       "', which says it; want a folder or nothing");
     require_readable(file);
     out.own = as_usage([&] { return read_net(TomlFile(read_bytes(file, "net"), file), out.options, options.data); });
     return out;
   }
   const auto info = std::find_if(nets().begin(), nets().end(), [&](const NetInfo& net) { return net.name == model; });
-  if (info == nets().end()) throw UsageError("[" + options.verb + "] got '" + model + "', want mlp, conv, transformer, tutorial or a net's FILE.toml");
+  if (info == nets().end())
+    throw UsageError("[" + options.verb + "] got '" + model +
+                     "', want mlp, conv, transformer, tutorial or a net's FILE.toml");
   const auto refuse = [&](bool when, const char* flag, const char* want) {
     if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it, want " + want);
   };
   refuse(chosen.width > 0 && model != "tutorial", "--width", "model tutorial");
   refuse(!chosen.loss.empty() && model != "mlp", "--loss", "model mlp: the others have a loss of their own");
-  if (named && options.data != info->data) throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + model + " is trained on");
+  if (named && options.data != info->data)
+    throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + model +
+                     " is trained on");
   if (info->data != "random") out.options.data = checks::models::find_data(named ? "" : options.data);
   return out;
 }

@@ -16,8 +16,9 @@ struct ChosenNet {
   checks::train::Net made() const { return own ? *own : checks::train::make_net(options); }
 };
 
-/// A TOML `file`, or if that is empty the model of that name, with the options' data, loss, batch, width and seed. Throws UsageError for an
-/// unknown model, a file that describes no net, and data that the net is not trained on; EnvironmentError where file or data are not there.
+/// A TOML `file`, or if that is empty the model of that name, with the options' data, loss, batch, width and seed.
+/// Throws UsageError for an unknown model, a file that describes no net, and data that the net is not trained on;
+/// EnvironmentError where file or data are not there.
 ChosenNet choose_net(const Options& options, const std::string& model, const std::string& file);
 
 }  // namespace ampcheck::tools

@@ -14,7 +14,8 @@ namespace ampcheck::tools {
 
 bool is_library(std::string_view word) {
   if (word.find('(') != std::string_view::npos) return false;
-  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") || word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
+  return word.find('/') != std::string_view::npos || word.ends_with(".so") || word.ends_with(".toml") ||
+         word.ends_with(".dylib") || word.find(".so.") != std::string_view::npos;
 }
 
 namespace {
@@ -22,10 +23,15 @@ namespace {
 /// Notes what is wrong with ops that were asked for and are none. Throws where nothing else was asked for.
 void refuse(const checks::Plugin& plugin, Options& options) {
   for (const checks::RefusedOp& refused : plugin.refused) {
-    const auto names_it = [&](const std::string& word) { return matches(word, refused.name) || op_of(word) == refused.name; };
+    const auto names_it = [&](const std::string& word) {
+      return matches(word, refused.name) || op_of(word) == refused.name;
+    };
     const auto others = std::span(options.words).subspan(1);  // the library is the first
     if (!others.empty() && std::none_of(others.begin(), others.end(), names_it)) continue;
-    if (!others.empty() && std::all_of(others.begin(), others.end(), [&](const std::string& word) { return word == refused.name || op_of(word) == refused.name; })) throw UsageError(refused.why);
+    if (!others.empty() && std::all_of(others.begin(), others.end(), [&](const std::string& word) {
+          return word == refused.name || op_of(word) == refused.name;
+        }))
+      throw UsageError(refused.why);
     options.refused.push_back(refused.why);
   }
 }
@@ -36,11 +42,13 @@ void open_plugin(Options& options) {
   const auto libraries = std::count_if(options.words.begin(), options.words.end(), is_library);
   if (libraries == 0) return;
   if (libraries > 1 || !is_library(options.words.front()))
-    throw UsageError("[" + options.verb + "] got " + std::to_string(libraries) + " librar" + (libraries == 1 ? "y or TOML file" : "ies or TOML files") +
+    throw UsageError("[" + options.verb + "] got " + std::to_string(libraries) + " librar" +
+                     (libraries == 1 ? "y or TOML file" : "ies or TOML files") +
                      " among other words, want one, before its selectors");
   const bool runs = options.verb != "list" && options.verb != "certify";
   try {
-    const checks::Plugin& plugin = checks::load_plugin(options.words.front(), runs ? checks::Opening::run : checks::Opening::describe);
+    const checks::Plugin& plugin =
+        checks::load_plugin(options.words.front(), runs ? checks::Opening::run : checks::Opening::describe);
     for (const checks::OpDef& op : plugin.ops) options.plugin_ops.push_back(&op);
     refuse(plugin, options);
   } catch (const checks::PluginError& error) {
@@ -60,15 +68,21 @@ void take_only_op(Options& options) {
 void require_certified(const checks::OpDef& op) {
   if (op.forms.empty()) return;  // nothing to certify, and nothing that judges by it
   const auto certificate = reference::certify(op.signature, op.forms, reference::formula_variants(op.signature), 4, 1);
-  const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ", why = " (ampcheck certify says more)";
+  const std::string where = "[" + op.plugin + ": op '" + op.signature.name + "'] ",
+                    why = " (ampcheck certify says more)";
   for (const reference::FormAgreement& form : certificate.forms)
     if (!(std::min(form.forward_digits, form.gradient_digits) >= reference::kCertifiedDigits))
-      throw UsageError(fmt::format("{}form '{}' is not the formula, got agreement with form '{}' to {:.1f} digits forward and {:.1f} in the gradients, want {:.0f}{}", where,
-                                   form.form, op.forms.front().name, form.forward_digits, form.gradient_digits, reference::kCertifiedDigits, why));
+      throw UsageError(
+          fmt::format("{}form '{}' is not the formula, got agreement with form '{}' to {:.1f} digits forward and "
+                      "{:.1f} in the gradients, want {:.0f}{}",
+                      where, form.form, op.forms.front().name, form.forward_digits, form.gradient_digits,
+                      reference::kCertifiedDigits, why));
   for (const reference::CertifiedPoint& point : certificate.points)
     if (!(point.digits >= reference::kCertifiedDigits))
-      throw UsageError(fmt::format("{}gradient of form '{}' with respect to '{}', got agreement with its difference to {:.1f} digits, want {:.0f}{}", where, point.form,
-                                   point.input, point.digits, reference::kCertifiedDigits, why));
+      throw UsageError(
+          fmt::format("{}gradient of form '{}' with respect to '{}', got agreement with its difference to {:.1f} "
+                      "digits, want {:.0f}{}",
+                      where, point.form, point.input, point.digits, reference::kCertifiedDigits, why));
 }
 
 }  // namespace ampcheck::tools

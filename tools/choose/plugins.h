@@ -15,11 +15,12 @@ bool is_library(std::string_view word);
 /// UsageError for a description that is none, EnvironmentError for a library that cannot be loaded.
 void open_plugin(Options& options);
 
-/// Where a library alone was given and has one op: that op is the selector. UsageError "[verb] got no op" with its ops if it has several.
+/// Where a library alone was given and has one op: that op is the selector. UsageError "[verb] got no op" with its ops
+/// if it has several.
 void take_only_op(Options& options);
 
-/// The formula of a user's op is certified before it judges: throws UsageError unless its adjoint agrees with differences
-/// in 100 digits, and every form with the first. An op without a formula passes: it is judged by itself.
+/// The formula of a user's op is certified before it judges: throws UsageError unless its adjoint agrees with
+/// differences in 100 digits, and every form with the first. An op without a formula passes: it is judged by itself.
 void require_certified(const checks::OpDef& op);
 
 }  // namespace ampcheck::tools

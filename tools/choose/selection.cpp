@@ -5,14 +5,14 @@
 #include <set>
 
 #include "checks/data/file_tensors.h"
-#include "checks/zoo/planted.h"
 #include "checks/data/real_tensors.h"
+#include "checks/data/regimes.h"
+#include "checks/zoo/planted.h"
 #include "src/error.h"
 #include "src/suggestion.h"
 #include "tools/choose/as_usage.h"
-#include "tools/report/numbers.h"
 #include "tools/choose/user_tensors.h"
-#include "checks/data/regimes.h"
+#include "tools/report/numbers.h"
 
 namespace ampcheck::tools {
 
@@ -68,7 +68,8 @@ bool admit_shape(const ShapeFilter& filter, const OpSignature& signature, OpCall
   using Kind = ShapeFilter::Kind;
   if (filter.kind == Kind::first) return at_standard_shape(signature, call, 0);
   if (filter.kind == Kind::standard)
-    return at_standard_shape(signature, call, 0) || at_standard_shape(signature, call, 1) || at_standard_shape(signature, call, 2);
+    return at_standard_shape(signature, call, 0) || at_standard_shape(signature, call, 1) ||
+           at_standard_shape(signature, call, 2);
   for (const auto& [symbol, extent] : filter.extents)
     if (const auto found = call.dims.find(symbol); found != call.dims.end()) found->second = extent;
   return !signature.valid || signature.valid(call.dims, call.attributes);
@@ -105,10 +106,12 @@ class Collector {
   void require_fitting(std::uint64_t cases) const {
     constexpr std::uint64_t kMost = 2'000'000;
     if (cases > kMost)
-      throw UsageError("[check] --seeds, got " + std::to_string(options_.seeds) + ", which makes more than " + grouped(kMost) + " cases, want fewer (a further run begins where --seed says)");
+      throw UsageError("[check] --seeds, got " + std::to_string(options_.seeds) + ", which makes more than " +
+                       grouped(kMost) + " cases, want fewer (a further run begins where --seed says)");
   }
   bool admits(Dtype storage) const {
-    return options_.dtypes.empty() || std::find(options_.dtypes.begin(), options_.dtypes.end(), storage) != options_.dtypes.end();
+    return options_.dtypes.empty() ||
+           std::find(options_.dtypes.begin(), options_.dtypes.end(), storage) != options_.dtypes.end();
   }
 
   const Options& options_;
@@ -132,7 +135,9 @@ checks::Case parse_case(const Options& options, const std::string& text) {
   return as_usage([&] {
     checks::Case out{op, parse_call(text, op->signature)};
     const bool real = checks::is_real_range(out.call.range);
-    if (real && !op->plugin.empty()) throw Error("[case name] got a range of a real run in '" + text + "', want one of the generator: the nets call built-in ops");
+    if (real && !op->plugin.empty())
+      throw Error("[case name] got a range of a real run in '" + text +
+                  "', want one of the generator: the nets call built-in ops");
     if (checks::is_file_range(out.call.range)) checks::require_file_call(*op, out.call);
     if (real) checks::require_real_call(op->signature, out.call);
     checks::require_regimes(op->signature, out.call);
@@ -153,7 +158,8 @@ std::vector<const checks::OpDef*> select_ops(const Options& options) {
   const std::vector<std::string> patterns = words.empty() ? std::vector<std::string>{"*"} : words;
   for (const std::string& word : patterns) {
     std::vector<const OpDef*> found;
-    if (const OpDef* exact = find_in_scope(options, word)) found.push_back(exact);
+    if (const OpDef* exact = find_in_scope(options, word))
+      found.push_back(exact);
     else
       for (const OpDef* op : ops_for(options, word))
         if (matches(word, op->signature.name)) found.push_back(op);
@@ -187,7 +193,8 @@ void add_real(const Options& options, const std::string& word, Collector& collec
   if (ops.empty()) return;
   constexpr Dtype kStorage[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
   for (checks::Case& item : checks::real_cases(ops, kStorage, steps_of(options.set)))
-    if (matches(word, item.op->signature.name) || matches(word, item.call.str(item.op->signature))) collector.add(std::move(item));
+    if (matches(word, item.op->signature.name) || matches(word, item.call.str(item.op->signature)))
+      collector.add(std::move(item));
 }
 
 /// The ops that a selector means by their names; all that it looks among for a pattern of case names.
@@ -201,7 +208,10 @@ std::vector<const OpDef*> meant_ops(const Options& options, const std::string& w
 
 /// Every letter is near to every other: of these, only one in the other case.
 std::string nearest_symbol(const std::string& symbol, std::vector<std::string> known) {
-  if (symbol.size() == 1) std::erase_if(known, [&](const std::string& other) { return other.size() != 1 || ((other.front() ^ symbol.front()) & ~0x20) != 0; });
+  if (symbol.size() == 1)
+    std::erase_if(known, [&](const std::string& other) {
+      return other.size() != 1 || ((other.front() ^ symbol.front()) & ~0x20) != 0;
+    });
   return did_you_mean(symbol, known);
 }
 
@@ -214,11 +224,13 @@ void require_symbols(const Options& options, const std::vector<std::string>& wor
     for (const OpDef* op : meant_ops(options, word)) {
       generated = true;
       for (const DimSpec& dim : op->signature.dims)
-        if (std::find(known.begin(), known.end(), dim.symbol) == known.end()) known.push_back(dim.symbol), list += (list.empty() ? "" : ", ") + dim.symbol;
+        if (std::find(known.begin(), known.end(), dim.symbol) == known.end())
+          known.push_back(dim.symbol), list += (list.empty() ? "" : ", ") + dim.symbol;
     }
   for (const auto& [symbol, extent] : options.shapes.extents)
     if (generated && std::find(known.begin(), known.end(), symbol) == known.end())
-      throw UsageError("[--shapes] got '" + symbol + "'" + nearest_symbol(symbol, known) + ", want a dimension of what is selected: " + list);
+      throw UsageError("[--shapes] got '" + symbol + "'" + nearest_symbol(symbol, known) +
+                       ", want a dimension of what is selected: " + list);
 }
 
 /// The extents nearest to one that an op refuses: "6 and 8"; empty if there are none in reach.
@@ -243,7 +255,8 @@ std::string refused_extents(const Options& options) {
   for (const std::string& word : words)
     for (const OpDef* op : meant_ops(options, word)) {
       const OpSignature& signature = op->signature;
-      const std::vector<OpCall> calls = checks::cases_of(signature, signature.precision.storage.front(), checks::CaseSet::quick, 1);
+      const std::vector<OpCall> calls =
+          checks::cases_of(signature, signature.precision.storage.front(), checks::CaseSet::quick, 1);
       if (!signature.valid || calls.empty()) continue;
       OpCall all = calls.front();
       if (admit_shape(options.shapes, signature, all)) continue;
@@ -254,9 +267,11 @@ std::string refused_extents(const Options& options) {
         one.dims[symbol] = extent;
         if (signature.valid(one.dims, one.attributes)) continue;
         const std::string nearest = nearest_extents(signature, one, symbol);
-        why += (why.empty() ? "" : "; ") + signature.name + " takes no " + symbol + " = " + std::to_string(extent) + (nearest.empty() ? "" : ", the nearest that it takes: " + nearest);
+        why += (why.empty() ? "" : "; ") + signature.name + " takes no " + symbol + " = " + std::to_string(extent) +
+               (nearest.empty() ? "" : ", the nearest that it takes: " + nearest);
       }
-      out += "ampcheck: [--shapes] " + (why.empty() ? signature.name + " does not take these extents together" : why) + "\n";
+      out += "ampcheck: [--shapes] " + (why.empty() ? signature.name + " does not take these extents together" : why) +
+             "\n";
     }
   return out;
 }
@@ -272,13 +287,15 @@ Selection select_cases(const Options& options) {
   require_symbols(options, words);
   for (const std::string& word : words) {
     const std::vector<const OpDef*> ops = ops_of(options, word);
-    if (ops.empty()) collector.add(parse_case(options, word));  // an unknown op is told from a bad case name there
+    if (ops.empty())
+      collector.add(parse_case(options, word));  // an unknown op is told from a bad case name there
     else if (options.real != RealTensors::only)
       for (const OpDef* op : ops) collector.add_generated(*op, word);
   }
   if (!options.plugin_ops.empty()) return selection;  // the nets call built-in ops alone
   // Their shapes are those of the nets.
-  if (options.real == RealTensors::off || (options.real == RealTensors::found && options.shapes.kind != ShapeFilter::Kind::all))
+  if (options.real == RealTensors::off ||
+      (options.real == RealTensors::found && options.shapes.kind != ShapeFilter::Kind::all))
     return selection;
   try {
     for (const std::string& word : words) add_real(options, word, collector);
@@ -293,7 +310,8 @@ std::string nothing_selected(const Options& options) {
   std::string words;
   for (const std::string& word : options.words) words += " '" + word + "'";
   return "ampcheck: nothing selected by" + (words.empty() ? std::string(" these options") : words) +
-         " (ampcheck list --cases shows all case names)\n" + (options.shapes.kind == ShapeFilter::Kind::extents ? refused_extents(options) : "");
+         " (ampcheck list --cases shows all case names)\n" +
+         (options.shapes.kind == ShapeFilter::Kind::extents ? refused_extents(options) : "");
 }
 
 }  // namespace ampcheck::tools

@@ -18,8 +18,8 @@ struct Selection {
 };
 
 /// The cases of options.words after the filters; all built-in ops without words; generated ones, then those at the
-/// tensors of real runs. Throws UsageError for an unknown op or a bad case name, EnvironmentError for data asked for that is
-/// not there.
+/// tensors of real runs. Throws UsageError for an unknown op or a bad case name, EnvironmentError for data asked for
+/// that is not there.
 Selection select_cases(const Options& options);
 
 /// The ops of options.words (names and patterns; none: all). Throws UsageError for an unknown op.

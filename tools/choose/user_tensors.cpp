@@ -21,7 +21,8 @@ void open_inputs(const Options& options) {
 }
 
 std::string dump_text() {
-  return "A dump is what somebody saved of one call: a safetensors or .npz file, or a folder of these and of .npy files.\n"
+  return "A dump is what somebody saved of one call: a safetensors or .npz file, or a folder of these and of .npy "
+         "files.\n"
          "\n"
          "  x, weight       inputs, by the names in the formula or of the op\n"
          "  y               outputs\n"
@@ -32,11 +33,16 @@ std::string dump_text() {
          "  ampcheck check --dump step.safetensors --formula 'layer_norm(eps=0.001)'\n"
          "  ampcheck check --dump step.npz --formula 'y = x / sqrt(mean(x^2, -1) + 1e-6) * weight'\n"
          "\n"
-         "Every output and gradient is held against the interval that the formula and the contract allow at the dumped inputs: storage as\n"
-         "the tensors have it, fp32 accumulation in any order (--accumulate), functions as accurate as CUDA's (--math). Without gradients only\n"
-         "the forward is judged. NumPy has no bf16: a dump that holds bf16 numbers in fp32 needs --dtype bf16. A chain of ops that rounds\n"
-         "between them says so: y = stored(s, x + r) * weight lets the sum be rounded to the storage type. Tensors that the formula does not\n"
-         "use are named. The formula's gradient is certified in 100 digits before it judges (ampcheck explain formula: the language).\n";
+         "Every output and gradient is held against the interval that the formula and the contract allow at the dumped "
+         "inputs: storage as\n"
+         "the tensors have it, fp32 accumulation in any order (--accumulate), functions as accurate as CUDA's "
+         "(--math). Without gradients only\n"
+         "the forward is judged. NumPy has no bf16: a dump that holds bf16 numbers in fp32 needs --dtype bf16. A chain "
+         "of ops that rounds\n"
+         "between them says so: y = stored(s, x + r) * weight lets the sum be rounded to the storage type. Tensors "
+         "that the formula does not\n"
+         "use are named. The formula's gradient is certified in 100 digits before it judges (ampcheck explain formula: "
+         "the language).\n";
 }
 
 std::string with_fields(const OpCall& call, const OpSignature& signature, const std::string& word) {
@@ -54,9 +60,12 @@ Selection cases_at_inputs(const Options& given) {
   Options options = given;
   take_only_op(options);
   if (options.words.size() != 1)
-    throw UsageError("[--inputs] got " + std::to_string(options.words.size()) + " selectors, want one op, as: ampcheck check softmax --inputs FILE");
-  if (options.shapes.kind != ShapeFilter::Kind::all || options.set != checks::CaseSet::standard || options.real == RealTensors::only || options.real == RealTensors::on)
-    throw UsageError("[--inputs] got --shapes, --regimes or --real too, want none of them: the file says shapes and values");
+    throw UsageError("[--inputs] got " + std::to_string(options.words.size()) +
+                     " selectors, want one op, as: ampcheck check softmax --inputs FILE");
+  if (options.shapes.kind != ShapeFilter::Kind::all || options.set != checks::CaseSet::standard ||
+      options.real == RealTensors::only || options.real == RealTensors::on)
+    throw UsageError(
+        "[--inputs] got --shapes, --regimes or --real too, want none of them: the file says shapes and values");
   open_inputs(options);
   const std::string& word = options.words.front();
   Options only = options;
@@ -65,8 +74,9 @@ Selection cases_at_inputs(const Options& given) {
   if (ops.size() != 1) throw UsageError("[--inputs] got '" + word + "', want one op");
   const checks::OpDef& op = *ops.front();
   Selection out;
-  const std::vector<std::optional<Dtype>> storages = options.dtypes.empty() ? std::vector<std::optional<Dtype>>{std::nullopt}
-                                                                           : std::vector<std::optional<Dtype>>(options.dtypes.begin(), options.dtypes.end());
+  const std::vector<std::optional<Dtype>> storages =
+      options.dtypes.empty() ? std::vector<std::optional<Dtype>>{std::nullopt}
+                             : std::vector<std::optional<Dtype>>(options.dtypes.begin(), options.dtypes.end());
   try {
     for (const auto& storage : storages)
       for (std::uint64_t i = 0; i < options.seeds; ++i) {
@@ -83,8 +93,10 @@ Selection cases_at_inputs(const Options& given) {
   for (const std::string& name : checks::unused_inputs(op)) unused += (unused.empty() ? "'" : ", '") + name + "'";
   if (!unused.empty()) out.notes.push_back("not used of '" + options.inputs + "': " + unused);
   for (const OutputSpec& output : op.signature.outputs)
-    if (!checks::file_cotangent(out.cases.front().call, output.name)) missing += (missing.empty() ? "'" : ", '") + gradient_name(output.name) + "'";
-  if (!missing.empty()) out.notes.push_back("no cotangent " + missing + " in '" + options.inputs + "': generated ones are used");
+    if (!checks::file_cotangent(out.cases.front().call, output.name))
+      missing += (missing.empty() ? "'" : ", '") + gradient_name(output.name) + "'";
+  if (!missing.empty())
+    out.notes.push_back("no cotangent " + missing + " in '" + options.inputs + "': generated ones are used");
   return out;
 }
 

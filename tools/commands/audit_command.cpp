@@ -8,13 +8,13 @@
 #include <set>
 
 #include "checks/audit/audit.h"
+#include "tools/choose/plugins.h"
 #include "tools/commands/commands.h"
-#include "tools/workers/interrupt.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
-#include "tools/choose/plugins.h"
 #include "tools/report/progress.h"
+#include "tools/workers/interrupt.h"
 
 namespace ampcheck::tools {
 
@@ -22,14 +22,18 @@ namespace {
 
 using namespace checks::zoo;
 
-std::string share(const Score& score, std::int64_t of) { return score.trials == 0 ? "-" : fmt::format("{:.1f} %", 100 * score.share(of)); }
+std::string share(const Score& score, std::int64_t of) {
+  return score.trials == 0 ? "-" : fmt::format("{:.1f} %", 100 * score.share(of));
+}
 
 std::string score_line(const std::string& what, const Score& s) {
-  return fmt::format("  {:<58}{:>6}{:>9}{:>9}{:>9}{:>9}\n", what, s.trials, share(s, s.found), share(s, s.right_class), share(s, s.exact_class), share(s, s.right_cause));
+  return fmt::format("  {:<58}{:>6}{:>9}{:>9}{:>9}{:>9}\n", what, s.trials, share(s, s.found), share(s, s.right_class),
+                     share(s, s.exact_class), share(s, s.right_cause));
 }
 
 std::string class_table(const Scores& scores, const Style& style) {
-  std::string out = fmt::format("  {}{:<58}{:>6}{:>9}{:>9}{:>9}{:>9}{}\n", style.bold, "defect", "runs", "found", "class", "exact", "cause", style.reset);
+  std::string out = fmt::format("  {}{:<58}{:>6}{:>9}{:>9}{:>9}{:>9}{}\n", style.bold, "defect", "runs", "found",
+                                "class", "exact", "cause", style.reset);
   for (const DefectClass& known : defect_classes()) {
     const Score& s = scores.by_class[static_cast<std::size_t>(known.number)];
     if (s.trials > 0) out += score_line(fmt::format("{:>2} {}", known.number, known.what), s);
@@ -39,26 +43,36 @@ std::string class_table(const Scores& scores, const Style& style) {
 }
 
 std::string alarm_text(std::int64_t alarms, std::int64_t cases) {
-  return cases == 0 ? "-" : fmt::format("{} of {} ({})", grouped(alarms), grouped(cases), percent(static_cast<double>(alarms) / static_cast<double>(cases)));
+  return cases == 0 ? "-"
+                    : fmt::format("{} of {} ({})", grouped(alarms), grouped(cases),
+                                  percent(static_cast<double>(alarms) / static_cast<double>(cases)));
 }
 
 std::string gate_table(const Scores& scores, const Style& style) {
-  std::string out = fmt::format("  {}{:<18}{:>9}{:>11}   {}{}\n", style.bold, "rule", "finds", "of unseen", "rejects of the correct kernels' cases", style.reset);
-  const auto line = [&](const char* name, const std::string& finds, const std::string& unseen, const std::string& alarms) {
+  std::string out = fmt::format("  {}{:<18}{:>9}{:>11}   {}{}\n", style.bold, "rule", "finds", "of unseen",
+                                "rejects of the correct kernels' cases", style.reset);
+  const auto line = [&](const char* name, const std::string& finds, const std::string& unseen,
+                        const std::string& alarms) {
     out += fmt::format("  {:<18}{:>9}{:>11}   {}\n", name, finds, unseen, alarms);
   };
-  line("ampcheck", share(scores.all, scores.all.found), share(scores.unseen, scores.unseen.found), alarm_text(scores.clean.alarms, scores.clean.cases));
+  line("ampcheck", share(scores.all, scores.all.found), share(scores.unseen, scores.unseen.found),
+       alarm_text(scores.clean.alarms, scores.clean.cases));
   const auto gates = usual_gates();
   for (std::size_t g = 0; g < gates.size(); ++g) {
     const auto of = [&](const Score& s) { return share(s, s.gates.empty() ? 0 : s.gates[g]); };
-    line(gates[g].name, of(scores.all), of(scores.unseen), alarm_text(scores.clean.gate_alarms.empty() ? 0 : scores.clean.gate_alarms[g], scores.clean.gate_cases));
+    line(gates[g].name, of(scores.all), of(scores.unseen),
+         alarm_text(scores.clean.gate_alarms.empty() ? 0 : scores.clean.gate_alarms[g], scores.clean.gate_cases));
   }
-  const auto of_fp32 = [](std::int64_t rejected, std::int64_t asked) { return asked == 0 ? "-" : fmt::format("{:.1f} %", 100.0 * static_cast<double>(rejected) / static_cast<double>(asked)); };
+  const auto of_fp32 = [](std::int64_t rejected, std::int64_t asked) {
+    return asked == 0 ? "-"
+                      : fmt::format("{:.1f} %", 100.0 * static_cast<double>(rejected) / static_cast<double>(asked));
+  };
   const auto rules = gradcheck_rules();
   for (std::size_t r = 0; r < rules.size(); ++r) {
     const auto of = [&](const Score& s) { return of_fp32(s.gradcheck.empty() ? 0 : s.gradcheck[r], s.fp32); };
     const std::int64_t alarms = scores.clean.gradcheck_alarms.empty() ? 0 : scores.clean.gradcheck_alarms[r];
-    line(rules[r].name, of(scores.all), of(scores.unseen), scores.clean.fp32 == 0 ? "-" : fmt::format("{} of {} kernels in fp32", alarms, scores.clean.fp32));
+    line(rules[r].name, of(scores.all), of(scores.unseen),
+         scores.clean.fp32 == 0 ? "-" : fmt::format("{} of {} kernels in fp32", alarms, scores.clean.fp32));
   }
   return out;
 }
@@ -66,9 +80,15 @@ std::string gate_table(const Scores& scores, const Style& style) {
 std::string trial_line(const Trial& t) {
   const Specimen& s = *t.specimen;
   const std::string due = s.correct() ? "correct" : fmt::format("{:>2} {}", s.defect_class, name(s.due));
-  if (!t.found()) return fmt::format("{:<36} {:<5} {:<22} {}\n", s.name(), name(t.dtype), due, s.correct() ? "not convicted" : "NOT FOUND: visible with " + s.regime);
-  const char* mark = t.right_class && t.right_cause ? "" : t.right_class ? " cause?" : t.right_cause ? " class?" : " class? cause?";
-  return fmt::format("{:<36} {:<5} {:<22} {} {}{}  {}\n  {:<42} {}\n", s.name(), name(t.dtype), due, name(t.verdict), t.code, mark, t.cause, "", t.case_name);
+  if (!t.found())
+    return fmt::format("{:<36} {:<5} {:<22} {}\n", s.name(), name(t.dtype), due,
+                       s.correct() ? "not convicted" : "NOT FOUND: visible with " + s.regime);
+  const char* mark = t.right_class && t.right_cause ? ""
+                     : t.right_class                ? " cause?"
+                     : t.right_cause                ? " class?"
+                                                    : " class? cause?";
+  return fmt::format("{:<36} {:<5} {:<22} {} {}{}  {}\n  {:<42} {}\n", s.name(), name(t.dtype), due, name(t.verdict),
+                     t.code, mark, t.cause, "", t.case_name);
 }
 
 /// What needs a person's eye: defects that were missed, correct kernels that were convicted.
@@ -76,8 +96,11 @@ std::string failures(const std::vector<Trial>& trials, const Style& style) {
   std::string out;
   for (const Trial& t : trials) {
     if (t.specimen->correct() == !t.found()) continue;
-    const std::string what = t.specimen->correct() ? fmt::format("convicted though correct: {} '{}'", t.code, t.case_name) : "not found; visible with " + t.specimen->regime;
-    out += fmt::format("  {}{} {}{}: {}; {}\n", style.red, t.specimen->name(), name(t.dtype), style.reset, t.specimen->what, what);
+    const std::string what = t.specimen->correct()
+                                 ? fmt::format("convicted though correct: {} '{}'", t.code, t.case_name)
+                                 : "not found; visible with " + t.specimen->regime;
+    out += fmt::format("  {}{} {}{}: {}; {}\n", style.red, t.specimen->name(), name(t.dtype), style.reset,
+                       t.specimen->what, what);
   }
   return out;
 }
@@ -90,7 +113,8 @@ std::string equivalents() {
 }
 
 bool all_well(const Scores& scores) {
-  return scores.clean.alarms == 0 && (scores.all.trials == 0 || goals_met(scores.all)) && (scores.unseen.trials == 0 || goals_met(scores.unseen));
+  return scores.clean.alarms == 0 && (scores.all.trials == 0 || goals_met(scores.all)) &&
+         (scores.unseen.trials == 0 || goals_met(scores.unseen));
 }
 
 std::string text_of(const std::vector<Trial>& trials, const Scores& scores, const Options& options, double seconds) {
@@ -100,7 +124,9 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& scores, cons
     (t.specimen->correct() ? variants : defects).insert(t.specimen->name());
     ops.insert(t.specimen->name().substr(0, t.specimen->name().find('.')));
   }
-  std::string out = fmt::format("{}{} defects and {} correct kernels of {} ops{}; a run is one of them in one storage type\n\n", style.bold, defects.size(), variants.size(), ops.size(), style.reset);
+  std::string out =
+      fmt::format("{}{} defects and {} correct kernels of {} ops{}; a run is one of them in one storage type\n\n",
+                  style.bold, defects.size(), variants.size(), ops.size(), style.reset);
   if (options.verbose) {
     for (const Trial& t : trials) out += trial_line(t);
     out += "\n";
@@ -109,14 +135,22 @@ std::string text_of(const std::vector<Trial>& trials, const Scores& scores, cons
   const std::string failed = failures(trials, style);
   if (!failed.empty()) out += "\nWrong:\n" + failed;
   out += equivalents();
-  const std::string goals = fmt::format("want {:.0f} % found, {:.0f} % of right class, {:.0f} % of right cause, on the unseen third too, and no correct kernel convicted", 100 * kFoundGoal,
-                                        100 * kClassGoal, 100 * kCauseGoal);
-  out += fmt::format("\n{}{}{} ({}), in {}.\n", all_well(scores) ? style.green : style.red, all_well(scores) ? "The goals are met" : "The goals are not met", style.reset, goals, duration(seconds));
+  const std::string goals = fmt::format(
+      "want {:.0f} % found, {:.0f} % of right class, {:.0f} % of right cause, on the unseen third too, and no correct "
+      "kernel convicted",
+      100 * kFoundGoal, 100 * kClassGoal, 100 * kCauseGoal);
+  out += fmt::format("\n{}{}{} ({}), in {}.\n", all_well(scores) ? style.green : style.red,
+                     all_well(scores) ? "The goals are met" : "The goals are not met", style.reset, goals,
+                     duration(seconds));
   return out;
 }
 
 Json score_json(const Score& s) {
-  Json out = {{"runs", s.trials}, {"found", s.found}, {"right_class", s.right_class}, {"exact_class", s.exact_class}, {"right_cause", s.right_cause}};
+  Json out = {{"runs", s.trials},
+              {"found", s.found},
+              {"right_class", s.right_class},
+              {"exact_class", s.exact_class},
+              {"right_cause", s.right_cause}};
   for (std::size_t g = 0; g < s.gates.size(); ++g) out["rules"][usual_gates()[g].name] = s.gates[g];
   out["fp32_runs"] = s.fp32;
   for (std::size_t r = 0; r < s.gradcheck.size(); ++r) out["gradcheck"][gradcheck_rules()[r].name] = s.gradcheck[r];
@@ -127,13 +161,22 @@ Json clean_json(const Clean& c) {
   Json out = {{"runs", c.variants}, {"cases", c.cases}, {"alarms", c.alarms}, {"rule_cases", c.gate_cases}};
   for (std::size_t g = 0; g < c.gate_alarms.size(); ++g) out["rule_alarms"][usual_gates()[g].name] = c.gate_alarms[g];
   out["fp32_runs"] = c.fp32;
-  for (std::size_t r = 0; r < c.gradcheck_alarms.size(); ++r) out["gradcheck_alarms"][gradcheck_rules()[r].name] = c.gradcheck_alarms[r];
+  for (std::size_t r = 0; r < c.gradcheck_alarms.size(); ++r)
+    out["gradcheck_alarms"][gradcheck_rules()[r].name] = c.gradcheck_alarms[r];
   return out;
 }
 
 Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seconds) {
-  Json out = {{"schema", "ampcheck.audit_zoo/1"}, {"goals_met", all_well(scores)}, {"seconds", seconds}, {"all", score_json(scores.all)}, {"unseen", score_json(scores.unseen)},
-              {"correct", clean_json(scores.clean)}, {"correct_unseen", clean_json(scores.clean_unseen)}, {"rules", Json::array()}, {"classes", Json::array()}, {"runs", Json::array()}};
+  Json out = {{"schema", "ampcheck.audit_zoo/1"},
+              {"goals_met", all_well(scores)},
+              {"seconds", seconds},
+              {"all", score_json(scores.all)},
+              {"unseen", score_json(scores.unseen)},
+              {"correct", clean_json(scores.clean)},
+              {"correct_unseen", clean_json(scores.clean_unseen)},
+              {"rules", Json::array()},
+              {"classes", Json::array()},
+              {"runs", Json::array()}};
   for (const Gate& rule : gradcheck_rules()) out["gradcheck"].push_back({{"name", rule.name}, {"rule", rule.rule}});
   for (const Gate& gate : usual_gates()) out["rules"].push_back({{"name", gate.name}, {"rule", gate.rule}});
   for (const DefectClass& known : defect_classes()) {
@@ -143,10 +186,26 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
   }
   for (const Trial& t : trials) {
     const Specimen& s = *t.specimen;
-    out["runs"].push_back({{"name", s.name()}, {"dtype", name(t.dtype)}, {"class", s.defect_class}, {"what", s.what}, {"regime", s.regime}, {"unseen", s.unseen()},
-                           {"due", name(s.due)}, {"also", name(s.also)}, {"cause_words", s.cause}, {"found", t.found()}, {"verdict", name(t.verdict)}, {"code", t.code},
-                           {"cause", t.cause}, {"right_class", t.right_class}, {"exact_class", t.exact_class}, {"right_cause", t.right_cause}, {"case", t.case_name}, {"cases", t.cases},
-                           {"convicted", t.convicted}, {"seconds", t.seconds}});
+    out["runs"].push_back({{"name", s.name()},
+                           {"dtype", name(t.dtype)},
+                           {"class", s.defect_class},
+                           {"what", s.what},
+                           {"regime", s.regime},
+                           {"unseen", s.unseen()},
+                           {"due", name(s.due)},
+                           {"also", name(s.also)},
+                           {"cause_words", s.cause},
+                           {"found", t.found()},
+                           {"verdict", name(t.verdict)},
+                           {"code", t.code},
+                           {"cause", t.cause},
+                           {"right_class", t.right_class},
+                           {"exact_class", t.exact_class},
+                           {"right_cause", t.right_cause},
+                           {"case", t.case_name},
+                           {"cases", t.cases},
+                           {"convicted", t.convicted},
+                           {"seconds", t.seconds}});
   }
   return out;
 }
@@ -162,7 +221,8 @@ ExitCode audit_command(const Options& options) {
   if (options.words.empty() || options.words.front() != "zoo")
     throw UsageError("[audit] got '" + (options.words.empty() ? "" : options.words.front()) + "', want zoo or gate");
   AuditOptions run;
-  run.set = options.set, run.seeds = options.seeds, run.first_seed = options.first_seed, run.dtypes = options.dtypes, run.jobs = options.jobs;
+  run.set = options.set, run.seeds = options.seeds, run.first_seed = options.first_seed, run.dtypes = options.dtypes,
+  run.jobs = options.jobs;
   run.patterns.assign(options.words.begin() + 1, options.words.end());
   ProgressLine progress;
   run.progress = [&](std::size_t done, std::size_t all, const std::string& last) { progress.show(done, all, 0, last); };
@@ -173,10 +233,15 @@ ExitCode audit_command(const Options& options) {
     const std::lock_guard lock(mutex);
     complete.push_back(trial);
   };
-  const auto seconds = [start] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const auto seconds = [start] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   const auto say = [&](const std::vector<Trial>& trials) {
-    write_stderr(fmt::format("ampcheck: interrupted after {} runs{}\n", trials.size(), trials.empty() ? "" : "; the score is of these"));
-    if (!trials.empty()) write_stdout(options.json ? json_text(json_of(trials, score(trials), seconds())) : text_of(trials, score(trials), options, seconds()));
+    write_stderr(fmt::format("ampcheck: interrupted after {} runs{}\n", trials.size(),
+                             trials.empty() ? "" : "; the score is of these"));
+    if (!trials.empty())
+      write_stdout(options.json ? json_text(json_of(trials, score(trials), seconds()))
+                                : text_of(trials, score(trials), options, seconds()));
   };
   InterruptGuard guard([&] {  // a long case holds up the end
     const std::lock_guard lock(mutex);
@@ -195,7 +260,8 @@ ExitCode audit_command(const Options& options) {
     return ExitCode::nothing_ran;
   }
   const Scores scores = score(trials);
-  write_stdout(options.json ? json_text(json_of(trials, scores, seconds())) : text_of(trials, scores, options, seconds()));
+  write_stdout(options.json ? json_text(json_of(trials, scores, seconds()))
+                            : text_of(trials, scores, options, seconds()));
   return all_well(scores) ? ExitCode::passed : ExitCode::findings;
 }
 

@@ -12,16 +12,16 @@
 #include "checks/run/sampled.h"
 #include "src/error.h"
 #include "src/parallel.h"
-#include "tools/commands/commands.h"
 #include "tools/choose/device_choice.h"
-#include "tools/workers/interrupt.h"
-#include "tools/workers/isolation.h"
-#include "tools/report/left_out.h"
 #include "tools/choose/plugins.h"
+#include "tools/choose/selection.h"
+#include "tools/commands/commands.h"
+#include "tools/report/left_out.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
 #include "tools/report/run_journal.h"
-#include "tools/choose/selection.h"
+#include "tools/workers/interrupt.h"
+#include "tools/workers/isolation.h"
 
 namespace ampcheck::tools {
 
@@ -38,11 +38,14 @@ ExitCode write_results(const Options& options, const Report& report, const RunFa
       code = ExitCode::not_written;
     }
   };
-  attempt([&] { write_stdout(options.json ? json_report(report, facts) : console_report(report, facts, stdout_style())); });
+  attempt(
+      [&] { write_stdout(options.json ? json_report(report, facts) : console_report(report, facts, stdout_style())); });
   for (const ReportFile& file : options.reports)
     attempt([&] {
       using Format = ReportFile::Format;
-      write_file(file.path, file.format == Format::json ? json_report(report, facts) : file.format == Format::junit ? junit_report(report, facts) : lines_report(report, facts));
+      write_file(file.path, file.format == Format::json    ? json_report(report, facts)
+                            : file.format == Format::junit ? junit_report(report, facts)
+                                                           : lines_report(report, facts));
     });
   return code;
 }
@@ -76,8 +79,10 @@ class Journal {
 
 /// Whether the cases are all that an op has: then what they leave unseen is nobody's choice.
 bool takes_whole_ops(const Options& options) {
-  const bool named = std::any_of(options.words.begin(), options.words.end(), [](const std::string& word) { return word.find('(') != std::string::npos; });
-  return !named && options.inputs.empty() && options.shapes.kind == ShapeFilter::Kind::all && options.real != RealTensors::only;
+  const bool named = std::any_of(options.words.begin(), options.words.end(),
+                                 [](const std::string& word) { return word.find('(') != std::string::npos; });
+  return !named && options.inputs.empty() && options.shapes.kind == ShapeFilter::Kind::all &&
+         options.real != RealTensors::only;
 }
 
 Report run(const Options& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
@@ -116,8 +121,8 @@ Report run(const Options& options, const Selection& selection, const std::atomic
   return report;
 }
 
-/// Drops the cases of a library's ops whose definitions are refused, each with a note; false if there are some. The last one's error, where
-/// nothing is left.
+/// Drops the cases of a library's ops whose definitions are refused, each with a note; false if there are some. The
+/// last one's error, where nothing is left.
 bool drop_uncertified(Selection& selection) {
   std::map<const checks::OpDef*, std::string> refused;  // "" : certified
   for (const checks::Case& item : selection.cases) {
@@ -144,7 +149,8 @@ bool drop_uncertified(Selection& selection) {
 /// Of the quick set always, of the standard one on request; nothing where cases are named or have a file's tensors.
 void say_what_is_left_out(const Options& options, Selection& selection) {
   if (!takes_whole_ops(options) || !(options.verbose || options.set == checks::CaseSet::quick)) return;
-  if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty()) selection.notes.push_back(std::move(text));
+  if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty())
+    selection.notes.push_back(std::move(text));
 }
 
 }  // namespace
@@ -152,13 +158,20 @@ void say_what_is_left_out(const Options& options, Selection& selection) {
 ExitCode check_command(const Options& options) {
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
   for (const ReportFile& file : options.reports) require_writable(file.path);
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = {}, .verbose = options.verbose, .data = options.data, .inputs = options.inputs};
+  RunFacts facts{.build = build_facts(),
+                 .machine = {},
+                 .device = options.device,
+                 .device_text = {},
+                 .verbose = options.verbose,
+                 .data = options.data,
+                 .inputs = options.inputs};
   facts.device_text = require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
   if (options.words.empty() && options.plugin_ops.empty())
-    facts.hint = "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
-                 "      why trust the reference  ampcheck certify softmax\n";
+    facts.hint =
+        "Next: see it catch a bug       ampcheck check softmax.dropped_tail\n"
+        "      why trust the reference  ampcheck certify softmax\n";
 
   Journal journal;
   std::atomic<std::size_t> planned = 0;
@@ -171,7 +184,8 @@ ExitCode check_command(const Options& options) {
   planned = facts.planned = selection.cases.size();
   if (selection.cases.empty()) {
     write_stderr(nothing_selected(options));
-    const ExitCode written = options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
+    const ExitCode written =
+        options.json || !options.reports.empty() ? write_results(options, Report{}, facts) : ExitCode::passed;
     return worse(ExitCode::nothing_ran, written);
   }
   const bool all_certified = drop_uncertified(selection);

@@ -2,8 +2,8 @@
 // One function per verb. Results go to standard output, messages and progress to standard error.
 #pragma once
 
-#include "tools/report/exit_code.h"
 #include "tools/choose/options.h"
+#include "tools/report/exit_code.h"
 
 namespace ampcheck::tools {
 

@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <cctype>
 
+#include "checks/data/file_tensors.h"
 #include "checks/reach/coverage.h"
 #include "checks/run/dump.h"
-#include "checks/data/file_tensors.h"
 #include "reference/certify/certify.h"
 #include "reference/text/formula_parse.h"
 #include "src/error.h"
 #include "src/parallel.h"
 #include "tools/choose/as_usage.h"
-#include "tools/commands/commands.h"
 #include "tools/choose/plugins.h"
-#include "tools/report/reports.h"
 #include "tools/choose/user_tensors.h"
+#include "tools/commands/commands.h"
+#include "tools/report/reports.h"
 #include "tools/report/shell_word.h"
 
 namespace ampcheck::tools {
@@ -27,7 +27,8 @@ namespace {
 bool is_op(const std::string& formula) {
   const std::string_view name = op_of(formula);
   return !name.empty() && (formula.back() == ')' || name.size() == formula.size()) &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
 }
 
 const checks::OpDef& named_op(const Options& options) {
@@ -42,12 +43,19 @@ const checks::OpDef& named_op(const Options& options) {
 
 DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<std::string>& notes) {
   checks::DumpContract contract{.storage = std::nullopt, .accumulate = options.accumulate, .math = {}};
-  if (options.dtypes.size() > 1) throw UsageError("[--dump] got --dtype more than once, want the one type that is stored");
+  if (options.dtypes.size() > 1)
+    throw UsageError("[--dump] got --dtype more than once, want the one type that is stored");
   if (!options.dtypes.empty()) contract.storage = options.dtypes.front();
-  contract.math = options.math == "cuda" ? checks::cuda_math() : options.math == "glibc" ? checks::glibc_math() : checks::own_math();
+  contract.math = options.math == "cuda"    ? checks::cuda_math()
+                  : options.math == "glibc" ? checks::glibc_math()
+                                            : checks::own_math();
   const bool known = is_op(options.formula);
-  DumpedOp out{known ? checks::op_with_contract(named_op(options), contract) : checks::op_of_formula(dump, options.formula, contract), {}, {}};
-  out.call = checks::file_call(out.op, known ? contract.storage : std::optional<Dtype>(out.op.signature.precision.storage.front()));
+  DumpedOp out{known ? checks::op_with_contract(named_op(options), contract)
+                     : checks::op_of_formula(dump, options.formula, contract),
+               {},
+               {}};
+  out.call = checks::file_call(
+      out.op, known ? contract.storage : std::optional<Dtype>(out.op.signature.precision.storage.front()));
   if (known) out.call = parse_call(with_fields(out.call, out.op.signature, options.formula), out.op.signature);
   checks::require_file_call(out.op, out.call, true);
   if (known) {
@@ -56,10 +64,14 @@ DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<s
   }
   std::string why;
   out.certificate = checks::certify_formula(out.op, out.call, why);
-  if (!why.empty()) notes.push_back("the formula's gradient is not certified: " + why);
+  if (!why.empty())
+    notes.push_back("the formula's gradient is not certified: " + why);
   else if (!(out.certificate.digits >= reference::kCertifiedDigits))
-    throw UsageError(fmt::format("[--formula] got a formula whose gradient agrees with its difference in 100 digits to {:.1f} digits, want {:.0f} "
-                                 "(a wrong 'with', or a kink everywhere?)", out.certificate.digits, reference::kCertifiedDigits));
+    throw UsageError(
+        fmt::format("[--formula] got a formula whose gradient agrees with its difference in 100 digits to {:.1f} "
+                    "digits, want {:.0f} "
+                    "(a wrong 'with', or a kink everywhere?)",
+                    out.certificate.digits, reference::kCertifiedDigits));
   return out;
 }
 
@@ -92,20 +104,30 @@ Report judged_report(const Options& options) {
 
 ExitCode check_dump_command(const Options& options) {
   if (options.dump.empty()) throw UsageError("[--formula] got no --dump, want the tensors too: --dump FILE");
-  if (options.formula.empty()) throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
-  if (!options.words.empty()) throw UsageError("[--dump] got the selector '" + options.words.front() + "', want none: --formula says what is judged");
+  if (options.formula.empty())
+    throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
+  if (!options.words.empty())
+    throw UsageError("[--dump] got the selector '" + options.words.front() +
+                     "', want none: --formula says what is judged");
   if (!options.inputs.empty()) throw UsageError("[--dump] got --inputs too, want one of them");
   if (options.device != Device::cpu) throw UsageError("[--dump] got --device cuda, want none: no kernel runs");
   for (const ReportFile& file : options.reports) require_writable(file.path);
   if (options.jobs != 0) set_threads(options.jobs);
-  RunFacts facts{.build = build_facts(), .machine = machine_facts(), .device = Device::cpu, .device_text = "saved tensors: no kernel runs", .planned = 1,
-                 .verbose = options.verbose, .again = again_line(options)};
+  RunFacts facts{.build = build_facts(),
+                 .machine = machine_facts(),
+                 .device = Device::cpu,
+                 .device_text = "saved tensors: no kernel runs",
+                 .planned = 1,
+                 .verbose = options.verbose,
+                 .again = again_line(options)};
   const Report report = as_usage([&] { return judged_report(options); });
   const std::string text = options.json ? json_report(report, facts)
-                                        : console_report(report, facts, stdout_style()) + console_checks(report.cases.front(), stdout_style());
+                                        : console_report(report, facts, stdout_style()) +
+                                              console_checks(report.cases.front(), stdout_style());
   write_stdout(text);
   for (const ReportFile& file : options.reports)
-    write_file(file.path, file.format == ReportFile::Format::json ? json_report(report, facts) : junit_report(report, facts));
+    write_file(file.path,
+               file.format == ReportFile::Format::json ? json_report(report, facts) : junit_report(report, facts));
   return exit_code_of(report, facts.planned);
 }
 

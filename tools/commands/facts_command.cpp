@@ -35,15 +35,22 @@ std::string wrapped(const std::string& first, const std::string& text) {
 
 /// Times of products, and per multiplication against that of kTimesMiddle.
 std::string times_table(const std::vector<ProductTime>& times) {
-  const ProductTime& base = *std::find_if(times.begin(), times.end(), [](const ProductTime& t) { return t.n == kTimesMiddle; });
+  const ProductTime& base =
+      *std::find_if(times.begin(), times.end(), [](const ProductTime& t) { return t.n == kTimesMiddle; });
   const Style style = stdout_style();
-  std::string out = fmt::format("y = x weight^T on the CPU, x [{}, n], weight [n, n]; the fastest of {}; share: per multiplication, of n = {}\n\n  {}{:>5}{:>18}{:>12}{:>8}{:>12}{:>8}{}\n", kProductRows, kProductRounds, kTimesMiddle, style.bold, "n", "multiple of 8",
-                                "fp16", "share", "fp32", "share", style.reset);
+  std::string out = fmt::format(
+      "y = x weight^T on the CPU, x [{}, n], weight [n, n]; the fastest of {}; share: per multiplication, of n = "
+      "{}\n\n  {}{:>5}{:>18}{:>12}{:>8}{:>12}{:>8}{}\n",
+      kProductRows, kProductRounds, kTimesMiddle, style.bold, "n", "multiple of 8", "fp16", "share", "fp32", "share",
+      style.reset);
   const auto cells = [](double seconds, const ProductTime& t, double of, const ProductTime& middle) {
-    const double share = seconds / static_cast<double>(t.multiplications()) / (of / static_cast<double>(middle.multiplications()));
+    const double share =
+        seconds / static_cast<double>(t.multiplications()) / (of / static_cast<double>(middle.multiplications()));
     return fmt::format("{:>12}{:>8.2f}", fmt::format("{:.3g} ms", 1e3 * seconds), share);
   };
-  for (const ProductTime& t : times) out += fmt::format("  {:>5}{:>18}{}{}\n", t.n, t.n % 8 == 0 ? "yes" : "no", cells(t.fp16, t, base.fp16, base), cells(t.fp32, t, base.fp32, base));
+  for (const ProductTime& t : times)
+    out += fmt::format("  {:>5}{:>18}{}{}\n", t.n, t.n % 8 == 0 ? "yes" : "no", cells(t.fp16, t, base.fp16, base),
+                       cells(t.fp32, t, base.fp32, base));
   return out;
 }
 
@@ -54,7 +61,8 @@ ExitCode show_times(bool json) {
     return ExitCode::passed;
   }
   Json out = {{"schema", "ampcheck.facts/1"}, {"times", Json::array()}};
-  for (const ProductTime& t : times) out["times"].push_back({{"n", t.n}, {"rows", kProductRows}, {"fp16_seconds", t.fp16}, {"fp32_seconds", t.fp32}});
+  for (const ProductTime& t : times)
+    out["times"].push_back({{"n", t.n}, {"rows", kProductRows}, {"fp16_seconds", t.fp16}, {"fp32_seconds", t.fp32}});
   write_stdout(json_text(out));
   return ExitCode::passed;
 }
@@ -66,14 +74,18 @@ ExitCode facts_command(const Options& options) {
   const std::vector<Fact> facts = measured_facts(checks::models::find_data(options.data));
   if (options.json) {
     Json out = {{"schema", "ampcheck.facts/1"}, {"facts", Json::array()}};
-    for (const Fact& f : facts) out["facts"].push_back({{"claim", f.claim}, {"holds", f.holds}, {"measured", f.measured}, {"command", f.command}});
+    for (const Fact& f : facts)
+      out["facts"].push_back(
+          {{"claim", f.claim}, {"holds", f.holds}, {"measured", f.measured}, {"command", f.command}});
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
   const Style style = stdout_style();
   std::string out;
   for (const Fact& f : facts)
-    out += fmt::format("{}{}{}\"{}\"{}\n", f.holds ? style.green : style.red, f.holds ? "holds  " : "wrong  ", style.bold, f.claim, style.reset) + wrapped("       ", f.measured) + "       see    " + f.command + "\n";
+    out += fmt::format("{}{}{}\"{}\"{}\n", f.holds ? style.green : style.red, f.holds ? "holds  " : "wrong  ",
+                       style.bold, f.claim, style.reset) +
+           wrapped("       ", f.measured) + "       see    " + f.command + "\n";
   write_stdout(out);
   return ExitCode::passed;
 }

@@ -51,23 +51,36 @@ const char* specials_text(const FloatFormat& format) {
 
 Json facts_json(const NamedFormat& named) {
   const FloatFormat& f = named.format;
-  return {{"name", named.name}, {"bits", f.bits()}, {"exponent_bits", f.exponent_bits}, {"precision", f.precision}, {"bias", f.bias},
-          {"max_finite", hex_float(f.max_finite())}, {"min_normal", hex_float(f.min_normal())},
-          {"min_subnormal", hex_float(f.min_subnormal())}, {"unit_roundoff", hex_float(f.unit_roundoff())},
-          {"infinity", f.has_infinity()}, {"nan", f.has_nan()}, {"zero", f.has_zero()}, {"negative_zero", f.has_negative_zero()},
+  return {{"name", named.name},
+          {"bits", f.bits()},
+          {"exponent_bits", f.exponent_bits},
+          {"precision", f.precision},
+          {"bias", f.bias},
+          {"max_finite", hex_float(f.max_finite())},
+          {"min_normal", hex_float(f.min_normal())},
+          {"min_subnormal", hex_float(f.min_subnormal())},
+          {"unit_roundoff", hex_float(f.unit_roundoff())},
+          {"infinity", f.has_infinity()},
+          {"nan", f.has_nan()},
+          {"zero", f.has_zero()},
+          {"negative_zero", f.has_negative_zero()},
           {"subnormals", f.has_subnormals()}};
 }
 
 std::string facts_table(const std::vector<NamedFormat>& formats) {
   const Style style = stdout_style();
-  std::string out = fmt::format("{}{:<12}{:>5}{:>10}{:>6}{:>14}{:>12}{:>15}{:>8}  {}{}\n", style.bold, "format", "bits", "exp+frac", "bias",
-                                "max_finite", "min_normal", "min_subnormal", "u", "specials", style.reset);
+  std::string out =
+      fmt::format("{}{:<12}{:>5}{:>10}{:>6}{:>14}{:>12}{:>15}{:>8}  {}{}\n", style.bold, "format", "bits", "exp+frac",
+                  "bias", "max_finite", "min_normal", "min_subnormal", "u", "specials", style.reset);
   for (const auto& [name, f] : formats)
     out += fmt::format("{:<12}{:>5}{:>10}{:>6}{:>14}{:>12}{:>15}{:>8}  {}\n", name, f.bits(),
-                       fmt::format("{}+{}", f.exponent_bits, f.fraction_bits()), f.bias, rounded_decimal(f.max_finite(), 6),
-                       rounded_decimal(f.min_normal(), 4), f.has_subnormals() ? rounded_decimal(f.min_subnormal(), 4) : "-",
+                       fmt::format("{}+{}", f.exponent_bits, f.fraction_bits()), f.bias,
+                       rounded_decimal(f.max_finite(), 6), rounded_decimal(f.min_normal(), 4),
+                       f.has_subnormals() ? rounded_decimal(f.min_subnormal(), 4) : "-",
                        fmt::format("2^{}", -f.precision), specials_text(f));
-  return out + "\nu: unit roundoff, half the distance from 1 to the next number. ampcheck formats VALUE shows what each makes of a number.\n";
+  return out +
+         "\nu: unit roundoff, half the distance from 1 to the next number. ampcheck formats VALUE shows what each "
+         "makes of a number.\n";
 }
 
 /// What a format makes of one number.
@@ -99,18 +112,21 @@ std::string error_text(const Made& made, double number) {
 
 double number_of(const std::string& word) {
   const std::optional<double> value = parse_number(word);
-  if (!value) throw UsageError("[formats] got '" + word + "', want a number inside fp64: decimal, hexadecimal as 0x1.8p-3, inf or nan");
+  if (!value)
+    throw UsageError("[formats] got '" + word +
+                     "', want a number inside fp64: decimal, hexadecimal as 0x1.8p-3, inf or nan");
   return *value;
 }
 
 std::string value_table(const std::vector<NamedFormat>& formats, const Options& options, const std::string& word) {
   const Style style = stdout_style();
   const double number = number_of(word);
-  std::string out = fmt::format("{}{}{}  =  {} = {} in fp64\n", style.bold, word, style.reset, rounded_decimal(number, 17), hex_float(number));
+  std::string out = fmt::format("{}{}{}  =  {} = {} in fp64\n", style.bold, word, style.reset,
+                                rounded_decimal(number, 17), hex_float(number));
   for (const auto& [name, format] : formats) {
     const Made made = made_of(format, options.rounding, number);
-    out += fmt::format("  {:<12}{:<20}{:<24}{:<24}{}\n", name, hex_bits(format, made.bits), short_decimal(format, made.value),
-                       hex_float(made.value), error_text(made, number));
+    out += fmt::format("  {:<12}{:<20}{:<24}{:<24}{}\n", name, hex_bits(format, made.bits),
+                       short_decimal(format, made.value), hex_float(made.value), error_text(made, number));
   }
   return out;
 }
@@ -120,8 +136,11 @@ Json value_json(const std::vector<NamedFormat>& formats, const Options& options,
   Json out = {{"input", word}, {"value", hex_float(number)}, {"formats", Json::array()}};
   for (const auto& [name, format] : formats) {
     const Made made = made_of(format, options.rounding, number);
-    out["formats"].push_back({{"format", name}, {"bits", hex_bits(format, made.bits)}, {"value", hex_float(made.value)},
-                              {"decimal", short_decimal(format, made.value)}, {"ulp", json_number(made.ulp)},
+    out["formats"].push_back({{"format", name},
+                              {"bits", hex_bits(format, made.bits)},
+                              {"value", hex_float(made.value)},
+                              {"decimal", short_decimal(format, made.value)},
+                              {"ulp", json_number(made.ulp)},
                               {"relative", json_number(made.relative)}});
   }
   return out;

@@ -7,22 +7,22 @@
 #include <cmath>
 #include <map>
 
-#include "checks/run/dump.h"
-#include "checks/data/file_tensors.h"
-#include "checks/audit/gate_rules.h"
 #include "checks/audit/gate_audit.h"
+#include "checks/audit/gate_rules.h"
+#include "checks/data/file_tensors.h"
+#include "checks/data/regimes.h"
+#include "checks/run/dump.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
 #include "src/toml_file.h"
-#include "tools/workers/child.h"
+#include "tools/choose/plugins.h"
+#include "tools/choose/selection.h"
+#include "tools/choose/user_tensors.h"
 #include "tools/commands/commands.h"
 #include "tools/report/json.h"
 #include "tools/report/numbers.h"
 #include "tools/report/output.h"
-#include "tools/choose/plugins.h"
-#include "tools/choose/selection.h"
-#include "tools/choose/user_tensors.h"
-#include "checks/data/regimes.h"
+#include "tools/workers/child.h"
 
 namespace ampcheck::tools {
 
@@ -47,19 +47,25 @@ std::string wanted_of(GateRule::Kind kind, double limit) {
 }
 
 GateRule rule_of_flags(const GateFlags& flags, Dtype dtype) {
-  const std::pair<GateRule::Kind, std::optional<double>> limits[] = {
-      {GateRule::Kind::matched, flags.matched}, {GateRule::Kind::mean, flags.mean},     {GateRule::Kind::nmse, flags.nmse},
-      {GateRule::Kind::cosine, flags.cosine},   {GateRule::Kind::factor, flags.factor}};
+  const std::pair<GateRule::Kind, std::optional<double>> limits[] = {{GateRule::Kind::matched, flags.matched},
+                                                                     {GateRule::Kind::mean, flags.mean},
+                                                                     {GateRule::Kind::nmse, flags.nmse},
+                                                                     {GateRule::Kind::cosine, flags.cosine},
+                                                                     {GateRule::Kind::factor, flags.factor}};
   GateRule rule;
   int given = 0;
   for (const auto& [kind, limit] : limits)
     if (limit) {
-      if (const std::string wanted = wanted_of(kind, *limit); !wanted.empty()) throw UsageError(fmt::format("[--{}] got {}, want {}", checks::gate_kinds()[static_cast<std::size_t>(kind)], *limit, wanted));
+      if (const std::string wanted = wanted_of(kind, *limit); !wanted.empty())
+        throw UsageError(fmt::format("[--{}] got {}, want {}", checks::gate_kinds()[static_cast<std::size_t>(kind)],
+                                     *limit, wanted));
       rule.kind = kind, rule.limit = *limit, ++given;
     }
   const bool close = flags.atol || flags.rtol;
   if (given > 1 || (given == 1 && close && !flags.matched))
-    throw UsageError("[audit gate] got more than one rule, want --atol and --rtol (with --matched or without), or one of --mean, --nmse, --cosine, --factor");
+    throw UsageError(
+        "[audit gate] got more than one rule, want --atol and --rtol (with --matched or without), or one of --mean, "
+        "--nmse, --cosine, --factor");
   if (given == 0 && !close) return checks::torch_default(dtype);
   if (flags.matched && !close) throw UsageError("[--matched] got no --atol and no --rtol, want what it counts");
   rule.atol = flags.atol.value_or(0), rule.rtol = flags.rtol.value_or(0);
@@ -71,13 +77,19 @@ GateRule rule_of_section(const TomlFile& file, const TomlEntry& entry) {
   GateRule rule;
   rule.kind = static_cast<GateRule::Kind>(section.choice("rule", checks::gate_kinds()).value_or(0));
   const bool close = rule.kind == GateRule::Kind::close;
-  if (close && section.number("limit")) section.fail("limit", "got a limit, want none: of close, atol and rtol are the limits");
-  if (!close && !section.number("limit")) section.fail("rule", "got no limit, want the number that '" + *section.text("rule") + "' asks for");
-  if (close && !section.number("atol") && !section.number("rtol")) section.fail("", "got neither atol nor rtol, want one of them at least");
-  rule.atol = section.number("atol").value_or(0), rule.rtol = section.number("rtol").value_or(0), rule.limit = section.number("limit").value_or(0);
-  for (const auto& [key, value] : {std::pair("atol", rule.atol), std::pair("rtol", rule.rtol), std::pair("limit", rule.limit)})
+  if (close && section.number("limit"))
+    section.fail("limit", "got a limit, want none: of close, atol and rtol are the limits");
+  if (!close && !section.number("limit"))
+    section.fail("rule", "got no limit, want the number that '" + *section.text("rule") + "' asks for");
+  if (close && !section.number("atol") && !section.number("rtol"))
+    section.fail("", "got neither atol nor rtol, want one of them at least");
+  rule.atol = section.number("atol").value_or(0), rule.rtol = section.number("rtol").value_or(0),
+  rule.limit = section.number("limit").value_or(0);
+  for (const auto& [key, value] :
+       {std::pair("atol", rule.atol), std::pair("rtol", rule.rtol), std::pair("limit", rule.limit)})
     if (!non_negative(value)) section.fail(key, fmt::format("got {}, want a number that is not negative", value));
-  if (const std::string wanted = close ? "" : wanted_of(rule.kind, rule.limit); !wanted.empty()) section.fail("limit", fmt::format("got {}, want {}", rule.limit, wanted));
+  if (const std::string wanted = close ? "" : wanted_of(rule.kind, rule.limit); !wanted.empty())
+    section.fail("limit", fmt::format("got {}, want {}", rule.limit, wanted));
   return rule;
 }
 
@@ -94,13 +106,17 @@ Rules rules_of_file(const std::string& path) {
     const TomlFile file(text, path);
     const TomlSection known(file, file.root(), "a rule", {"fp32", "fp16", "bf16", "e4m3fn", "e5m2"});
     for (const TomlEntry& entry : file.root().entries) {
-      if (entry.value.kind != TomlNode::Kind::table) file.fail(entry.place, entry.key + ", got " + kind_name(entry.value.kind) + ", want a table with atol and rtol");
+      if (entry.value.kind != TomlNode::Kind::table)
+        file.fail(entry.place,
+                  entry.key + ", got " + kind_name(entry.value.kind) + ", want a table with atol and rtol");
       out[find_dtype(entry.key)->dtype] = rule_of_section(file, entry);
     }
   } catch (const TomlError& error) {
     throw UsageError(error.what());
   }
-  if (out.empty()) throw UsageError("[--rules] got no rule in '" + path + "', want a table [fp32], [fp16], [bf16], [e4m3fn] or [e5m2]");
+  if (out.empty())
+    throw UsageError("[--rules] got no rule in '" + path +
+                     "', want a table [fp32], [fp16], [bf16], [e4m3fn] or [e5m2]");
   return out;
 }
 
@@ -114,8 +130,11 @@ struct Asked {
 std::vector<Asked> asked_for(const Options& options) {
   std::vector<Asked> out;
   const auto add = [&](const checks::OpDef* op, OpCall call) {
-    if (!options.dtypes.empty() && std::find(options.dtypes.begin(), options.dtypes.end(), call.storage) == options.dtypes.end()) return;
-    auto at = std::find_if(out.begin(), out.end(), [&](const Asked& a) { return a.op == op && a.dtype == call.storage; });
+    if (!options.dtypes.empty() &&
+        std::find(options.dtypes.begin(), options.dtypes.end(), call.storage) == options.dtypes.end())
+      return;
+    auto at =
+        std::find_if(out.begin(), out.end(), [&](const Asked& a) { return a.op == op && a.dtype == call.storage; });
     if (at == out.end()) at = out.insert(out.end(), {op, call.storage, {}});
     at->calls.push_back(std::move(call));
   };
@@ -157,14 +176,19 @@ KernelCounts count(const std::vector<GatedKernel>& kernels, bool defects) {
   KernelCounts out;
   for (const GatedKernel& k : kernels) {
     if (k.defect != defects) continue;
-    if (defects && !k.visible) ++out.hidden;
-    else (k.accepted ? out.accepted : out.rejected).push_back(k.name);
+    if (defects && !k.visible)
+      ++out.hidden;
+    else
+      (k.accepted ? out.accepted : out.rejected).push_back(k.name);
   }
   return out;
 }
 
 const char* verdict_of(const GateAudit& audit) {
-  return audit.vacuous() && audit.too_tight() ? "VACUOUS AND TOO TIGHT" : audit.vacuous() ? "VACUOUS" : audit.too_tight() ? "TOO TIGHT" : "GATES";
+  return audit.vacuous() && audit.too_tight() ? "VACUOUS AND TOO TIGHT"
+         : audit.vacuous()                    ? "VACUOUS"
+         : audit.too_tight()                  ? "TOO TIGHT"
+                                              : "GATES";
 }
 
 /// What passes although it knows nothing: "zeros, shuffled pass for y, dx; mean passes for dx".
@@ -174,7 +198,9 @@ std::string vacuous_words(const GateAudit& audit) {
     std::string names;
     for (const GatedTensor& t : audit.tensors) {
       const SurrogateScore& s = t.surrogates[k];
-      if (s.says_nothing()) names += fmt::format("{}{}{}", names.empty() ? "" : ", ", t.name, s.accepted < s.wrong ? fmt::format(" in {} of {} cases", s.accepted, s.wrong) : "");
+      if (s.says_nothing())
+        names += fmt::format("{}{}{}", names.empty() ? "" : ", ", t.name,
+                             s.accepted < s.wrong ? fmt::format(" in {} of {} cases", s.accepted, s.wrong) : "");
     }
     if (names.empty()) continue;
     auto at = std::find_if(passing.begin(), passing.end(), [&](const auto& p) { return p.first == names; });
@@ -183,7 +209,8 @@ std::string vacuous_words(const GateAudit& audit) {
   }
   std::string out;
   for (const auto& [names, surrogates] : passing)
-    out += fmt::format("{}{} pass{} for {}", out.empty() ? "" : "; ", fmt::join(surrogates, ", "), surrogates.size() > 1 ? "" : "es", names);
+    out += fmt::format("{}{} pass{} for {}", out.empty() ? "" : "; ", fmt::join(surrogates, ", "),
+                       surrogates.size() > 1 ? "" : "es", names);
   return out;
 }
 
@@ -207,10 +234,12 @@ std::string kernel_lines(const GateAudit& audit) {
   const KernelCounts defects = count(audit.kernels, true), right = count(audit.kernels, false);
   const std::size_t shown = defects.accepted.size() + defects.rejected.size();
   if (shown > 0)
-    out += fmt::format("  planted defects: {} of {} pass{}{}{}\n", defects.accepted.size(), shown, defects.accepted.empty() ? "" : ", as ", list_of(defects.accepted),
+    out += fmt::format("  planted defects: {} of {} pass{}{}{}\n", defects.accepted.size(), shown,
+                       defects.accepted.empty() ? "" : ", as ", list_of(defects.accepted),
                        defects.hidden > 0 ? fmt::format(" ({} more do not show at this data)", defects.hidden) : "");
   if (!right.accepted.empty() || !right.rejected.empty())
-    out += fmt::format("  correct kernels: {} of {} are rejected{}{}\n", right.rejected.size(), right.accepted.size() + right.rejected.size(), right.rejected.empty() ? "" : ", as ",
+    out += fmt::format("  correct kernels: {} of {} are rejected{}{}\n", right.rejected.size(),
+                       right.accepted.size() + right.rejected.size(), right.rejected.empty() ? "" : ", as ",
                        list_of(right.rejected));
   return out;
 }
@@ -226,36 +255,64 @@ std::string times_text(double value) {
 std::string own_bound(const GateAudit& audit) {
   double ulps = 0, widest = 0;
   for (const GatedTensor& t : audit.tensors) ulps = std::max(ulps, t.widest_ulp), widest = std::max(widest, t.widest);
-  std::string out = fmt::format("The intervals of this op at these shapes are at most {} ulp wide; a right answer is at most {} from the reference", rounded_decimal(ulps, 2), rounded_decimal(widest, 2));
+  std::string out = fmt::format(
+      "The intervals of this op at these shapes are at most {} ulp wide; a right answer is at most {} from the "
+      "reference",
+      rounded_decimal(ulps, 2), rounded_decimal(widest, 2));
   const bool close = audit.rule.kind == GateRule::Kind::close || audit.rule.kind == GateRule::Kind::matched;
-  if (close && widest > 0 && audit.rule.atol > 0) out += fmt::format(": atol = {:g} is {} times that", audit.rule.atol, times_text(audit.rule.atol / widest));
+  if (close && widest > 0 && audit.rule.atol > 0)
+    out += fmt::format(": atol = {:g} is {} times that", audit.rule.atol, times_text(audit.rule.atol / widest));
   return out + ".\n";
 }
 
 std::string text_of(const GateAudit& audit, const Style& style) {
   const bool bad = audit.vacuous() || audit.too_tight();
-  std::string out = fmt::format("{}{}{}  {} in {}: {}; {} cases\n", bad ? style.red : style.green, verdict_of(audit), style.reset, audit.op, name(audit.dtype), audit.rule.str(), audit.cases);
+  std::string out = fmt::format("{}{}{}  {} in {}: {}; {} cases\n", bad ? style.red : style.green, verdict_of(audit),
+                                style.reset, audit.op, name(audit.dtype), audit.rule.str(), audit.cases);
   if (audit.vacuous()) out += fmt::format("  says nothing: {}\n", vacuous_words(audit));
   for (const GatedTensor& t : audit.tensors)
     if (t.right_rejected > 0)
-      out += fmt::format("  rejects the correctly rounded {} in {} of {} cases: {} for {} at element {} of '{}'\n", t.name, t.right_rejected, t.tensors, rounded_decimal(t.right, 6),
-                         rounded_decimal(t.want, 6), t.index, t.rejected_case);
+      out += fmt::format("  rejects the correctly rounded {} in {} of {} cases: {} for {} at element {} of '{}'\n",
+                         t.name, t.right_rejected, t.tensors, rounded_decimal(t.right, 6), rounded_decimal(t.want, 6),
+                         t.index, t.rejected_case);
   return out + surrogate_table(audit, style) + kernel_lines(audit) + "  " + own_bound(audit);
 }
 
 Json json_of(const GateAudit& audit) {
-  Json out = {{"op", audit.op}, {"dtype", name(audit.dtype)}, {"rule", audit.rule.str()}, {"kind", checks::gate_kinds()[static_cast<std::size_t>(audit.rule.kind)]}, {"atol", audit.rule.atol},
-              {"rtol", audit.rule.rtol}, {"limit", audit.rule.limit}, {"cases", audit.cases}, {"vacuous", audit.vacuous()}, {"too_tight", audit.too_tight()}, {"tensors", Json::array()}, {"kernels", Json::array()}};
+  Json out = {{"op", audit.op},
+              {"dtype", name(audit.dtype)},
+              {"rule", audit.rule.str()},
+              {"kind", checks::gate_kinds()[static_cast<std::size_t>(audit.rule.kind)]},
+              {"atol", audit.rule.atol},
+              {"rtol", audit.rule.rtol},
+              {"limit", audit.rule.limit},
+              {"cases", audit.cases},
+              {"vacuous", audit.vacuous()},
+              {"too_tight", audit.too_tight()},
+              {"tensors", Json::array()},
+              {"kernels", Json::array()}};
   for (const GatedTensor& t : audit.tensors) {
-    Json entry = {{"name", t.name}, {"cases", t.tensors}, {"vacuous", t.vacuous()}, {"right_rejected", t.right_rejected}, {"widest_ulp", json_number(t.widest_ulp)}, {"widest", json_number(t.widest)},
+    Json entry = {{"name", t.name},
+                  {"cases", t.tensors},
+                  {"vacuous", t.vacuous()},
+                  {"right_rejected", t.right_rejected},
+                  {"widest_ulp", json_number(t.widest_ulp)},
+                  {"widest", json_number(t.widest)},
                   {"surrogates", Json::array()}};
-    if (t.right_rejected > 0) entry["rejected"] = {{"case", t.rejected_case}, {"index", t.index}, {"right", hex_float(t.right)}, {"want", hex_float(t.want)}};
+    if (t.right_rejected > 0)
+      entry["rejected"] = {
+          {"case", t.rejected_case}, {"index", t.index}, {"right", hex_float(t.right)}, {"want", hex_float(t.want)}};
     for (const SurrogateScore& s : t.surrogates)
-      entry["surrogates"].push_back({{"name", s.name}, {"what", s.what}, {"uninformed", s.uninformed}, {"wrong", s.wrong}, {"accepted", s.accepted}});
+      entry["surrogates"].push_back({{"name", s.name},
+                                     {"what", s.what},
+                                     {"uninformed", s.uninformed},
+                                     {"wrong", s.wrong},
+                                     {"accepted", s.accepted}});
     out["tensors"].push_back(std::move(entry));
   }
   for (const GatedKernel& k : audit.kernels)
-    out["kernels"].push_back({{"name", k.name}, {"what", k.what}, {"defect", k.defect}, {"visible", k.visible}, {"accepted", k.accepted}});
+    out["kernels"].push_back(
+        {{"name", k.name}, {"what", k.what}, {"defect", k.defect}, {"visible", k.visible}, {"accepted", k.accepted}});
   return out;
 }
 
@@ -275,7 +332,8 @@ ExitCode report(const std::vector<GateAudit>& audits, const Options& options) {
 
 /// The rule on the tensors of a dump: the formula's own answers there.
 std::vector<GateAudit> audit_dump(const Options& options) {
-  if (options.formula.empty()) throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
+  if (options.formula.empty())
+    throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
   const TensorFile dump = read_tensors(options.dump);
   checks::set_inputs(dump);
   std::vector<std::string> notes;
@@ -284,7 +342,8 @@ std::vector<GateAudit> audit_dump(const Options& options) {
   checks::OpDef op = dumped.op;
   op.kernel = {};
   const GateRule rule = rule_of_flags(options.gate, dumped.call.storage);
-  if (rule.kind == GateRule::Kind::factor) throw UsageError("[--factor] got --dump, want an op with a kernel: the rule compares with its error");
+  if (rule.kind == GateRule::Kind::factor)
+    throw UsageError("[--factor] got --dump, want an op with a kernel: the rule compares with its error");
   return {checks::zoo::audit_gate(op, {dumped.call}, {rule, options.gate.rounded_reference})};
 }
 
@@ -295,18 +354,23 @@ ExitCode audit_gate_command(Options options) {
   if (const auto code = run_in_child(options)) return *code;
   const GateFlags& flags = options.gate;
   for (const auto& limit : {flags.atol, flags.rtol, flags.matched, flags.mean, flags.nmse, flags.cosine, flags.factor})
-    if (limit && !non_negative(*limit)) throw UsageError(fmt::format("[audit gate] got the limit {}, want a number that is not negative", *limit));
+    if (limit && !non_negative(*limit))
+      throw UsageError(fmt::format("[audit gate] got the limit {}, want a number that is not negative", *limit));
   if (!options.dump.empty()) {
-    if (!options.words.empty()) throw UsageError("[--dump] got '" + options.words.front() + "' too, want none: --formula says what is audited");
+    if (!options.words.empty())
+      throw UsageError("[--dump] got '" + options.words.front() + "' too, want none: --formula says what is audited");
     return report(audit_dump(options), options);
   }
-  if (options.words.empty()) throw UsageError("[audit gate] got no op, want one, a case name, or --dump FILE --formula F");
+  if (options.words.empty())
+    throw UsageError("[audit gate] got no op, want one, a case name, or --dump FILE --formula F");
   const Rules rules = flags.rules.empty() ? Rules{} : rules_of_file(flags.rules);
   std::vector<GateAudit> audits;
   for (const Asked& asked : asked_for(options)) {
     if (!rules.empty() && !rules.contains(asked.dtype)) continue;
     const GateRule rule = rules.empty() ? rule_of_flags(flags, asked.dtype) : rules.at(asked.dtype);
-    if (asked.op->forms.empty()) throw UsageError("[audit gate] got '" + asked.op->signature.name + "', which has no formula, want an op with one");
+    if (asked.op->forms.empty())
+      throw UsageError("[audit gate] got '" + asked.op->signature.name +
+                       "', which has no formula, want an op with one");
     if (!asked.op->plugin.empty()) require_certified(*asked.op);
     audits.push_back(checks::zoo::audit_gate(*asked.op, asked.calls, {rule, flags.rounded_reference}));
   }

@@ -6,25 +6,27 @@
 #include <cctype>
 
 #include "checks/define/op_def.h"
-#include "checks/run/runner.h"
 #include "checks/reach/visible.h"
+#include "checks/run/runner.h"
 #include "reference/text/formula_text.h"
 #include "src/finding.h"
 #include "src/suggestion.h"
+#include "tools/choose/user_tensors.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/torch_differences.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
-#include "tools/commands/torch_differences.h"
 #include "tools/trace/trace_explain.h"
-#include "tools/choose/user_tensors.h"
 
 namespace ampcheck::tools {
 
 namespace {
 
 Json code_json(const CodeText& text) {
-  return {{"code", text.code}, {"verdict", name(text.verdict)}, {"title", text.title}, {"meaning", text.meaning}, {"remedy", text.remedy}, {"example", text.example == nullptr ? "" : text.example}};
+  return {{"code", text.code},     {"verdict", name(text.verdict)},
+          {"title", text.title},   {"meaning", text.meaning},
+          {"remedy", text.remedy}, {"example", text.example == nullptr ? "" : text.example}};
 }
 
 std::string indented(const char* text) {
@@ -41,10 +43,13 @@ struct Topic {
   std::string (*text)();
   Json (*json)() = nullptr;  ///< else schema and text
 };
-constexpr Topic kTopics[] = {{"formula", "the language of formulas in text", "ampcheck.formula/1", [] { return std::string(reference::formula_language()); }},
+constexpr Topic kTopics[] = {{"formula", "the language of formulas in text", "ampcheck.formula/1",
+                              [] { return std::string(reference::formula_language()); }},
                              {"dump", "what check --dump reads", "ampcheck.dump/1", dump_text},
-                             {"trace", "the file that train --record writes, field by field", "ampcheck.trace_format/1", trace_format_text, trace_format_json},
-                             {"torch", "what of PyTorch's recorded behaviour is not repeated, and why", "ampcheck.torch_differences/1", torch_text, torch_json}};
+                             {"trace", "the file that train --record writes, field by field", "ampcheck.trace_format/1",
+                              trace_format_text, trace_format_json},
+                             {"torch", "what of PyTorch's recorded behaviour is not repeated, and why",
+                              "ampcheck.torch_differences/1", torch_text, torch_json}};
 
 std::vector<std::string> topic_names() {
   std::vector<std::string> out;
@@ -54,7 +59,8 @@ std::vector<std::string> topic_names() {
 
 const CodeText& require_code(const std::string& word) {
   std::string upper = word;
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   if (const CodeText* text = find_code(upper)) return *text;
   std::vector<std::string> codes;
   for (const CodeText& text : code_texts()) codes.push_back(text.code);
@@ -69,13 +75,15 @@ std::string lines_of(const CaseResult& result, const std::string& code) {
   const std::string checks = console_checks(result, Style{});
   for (std::size_t begin = 0, line = 0; begin < checks.size(); ++line) {
     const std::size_t end = checks.find('\n', begin);
-    if (line < 2 || checks.substr(begin, end - begin).find(" " + code) != std::string::npos) out += checks.substr(begin, end - begin) + "\n";
+    if (line < 2 || checks.substr(begin, end - begin).find(" " + code) != std::string::npos)
+      out += checks.substr(begin, end - begin) + "\n";
     begin = end + 1;
   }
   return out;
 }
 
-/// The example of a code as `check` shows it, or where no case fails by it `replay`: run now, where a kernel in the program shows it.
+/// The example of a code as `check` shows it, or where no case fails by it `replay`: run now, where a kernel in the
+/// program shows it.
 std::string example_text(const CodeText& text) {
   if (text.transcript != nullptr) return std::string("  Example, of a library\n") + indented(text.transcript);
   if (text.example == nullptr) return "";
@@ -90,7 +98,9 @@ std::string example_text(const CodeText& text) {
   std::string shown = fails ? console_failure(result, facts, Style{}) : lines_of(result, text.code);
   if (fails) shown.erase(shown.rfind("  why "));
   while (!shown.empty() && shown.back() == '\n') shown.pop_back();
-  return (fails ? std::string("  Example, run just now\n") : fmt::format("  Example, run just now: of ampcheck replay '{}'\n", text.example)) + indented(shown.c_str());
+  return (fails ? std::string("  Example, run just now\n")
+                : fmt::format("  Example, run just now: of ampcheck replay '{}'\n", text.example)) +
+         indented(shown.c_str());
 }
 
 /// A thing that this build or machine leaves out, and why.
@@ -114,7 +124,8 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
   out += fmt::format("  CUDA        build {}, driver {}\n", build.cuda ? build.cuda_version : "none",
                      cuda.driver.empty() ? "none" : "up to " + cuda.driver);
   for (const CudaDevice& device : cuda.devices)
-    out += fmt::format("  device      {}, sm_{}{}, {:.0f} GiB\n", device.name, device.major, device.minor, device.memory_gib);
+    out += fmt::format("  device      {}, sm_{}{}, {:.0f} GiB\n", device.name, device.major, device.minor,
+                       device.memory_gib);
   out += fmt::format("  ops         {}\n", checks::all_ops().size());
   for (const Skipped& item : skipped_things(cuda)) out += fmt::format("  skipped     {}: {}\n", item.what, item.why);
   return out + "  verdict     ready; kernels run on the CPU with bit-exact low-precision arithmetic" +
@@ -126,8 +137,11 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
 ExitCode explain_command(const Options& options) {
   for (const Topic& topic : kTopics) {
     if (options.words.size() != 1 || options.words.front() != topic.name) continue;
-    if (options.json) write_stdout(json_text(topic.json != nullptr ? topic.json() : Json{{"schema", topic.schema}, {"text", topic.text()}}));
-    else write_stdout(topic.text());
+    if (options.json)
+      write_stdout(
+          json_text(topic.json != nullptr ? topic.json() : Json{{"schema", topic.schema}, {"text", topic.text()}}));
+    else
+      write_stdout(topic.text());
     return ExitCode::passed;
   }
   std::vector<const CodeText*> texts;
@@ -144,9 +158,12 @@ ExitCode explain_command(const Options& options) {
   }
   std::string out;
   for (const CodeText* text : texts) {
-    if (options.words.empty()) out += fmt::format("{}  {:<18}  {}\n", text->code, name(text->verdict), text->title);
-    else out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->code, name(text->verdict), text->title,
-                            indented(text->meaning), indented(text->remedy)) + example_text(*text);
+    if (options.words.empty())
+      out += fmt::format("{}  {:<18}  {}\n", text->code, name(text->verdict), text->title);
+    else
+      out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->code, name(text->verdict),
+                         text->title, indented(text->meaning), indented(text->remedy)) +
+             example_text(*text);
   }
   if (options.words.empty())
     for (const Topic& topic : kTopics) out += fmt::format("{:<27}{}\n", topic.name, topic.title);
@@ -165,7 +182,8 @@ ExitCode doctor_command(const Options& options) {
   Json out = {{"schema", "ampcheck.doctor/1"}, {"environment", environment_json(build, machine)}};
   out["cuda"] = {{"usable", cuda.usable}, {"reason", cuda.reason}, {"driver", cuda.driver}, {"devices", Json::array()}};
   for (const CudaDevice& d : cuda.devices)
-    out["cuda"]["devices"].push_back({{"name", d.name}, {"major", d.major}, {"minor", d.minor}, {"memory_gib", d.memory_gib}});
+    out["cuda"]["devices"].push_back(
+        {{"name", d.name}, {"major", d.major}, {"minor", d.minor}, {"memory_gib", d.memory_gib}});
   out["ops"] = checks::all_ops().size();
   out["skipped"] = Json::array();
   for (const Skipped& item : skipped_things(cuda)) out["skipped"].push_back({{"what", item.what}, {"why", item.why}});
@@ -176,8 +194,11 @@ ExitCode doctor_command(const Options& options) {
 ExitCode version_command(const Options& options) {
   const BuildFacts build = build_facts();
   if (options.json) {
-    write_stdout(json_text({{"schema", "ampcheck.version/1"}, {"version", build.version}, {"compiler", build.compiler},
-                            {"cuda_build", build.cuda}, {"cuda_version", build.cuda_version}}));
+    write_stdout(json_text({{"schema", "ampcheck.version/1"},
+                            {"version", build.version},
+                            {"compiler", build.compiler},
+                            {"cuda_build", build.cuda},
+                            {"cuda_version", build.cuda_version}}));
   } else {
     write_stdout(fmt::format("ampcheck {} ({}, {})\n", build.version, build.compiler,
                              build.cuda ? "CUDA " + build.cuda_version : std::string("without CUDA")));

@@ -6,10 +6,10 @@
 
 #include "checks/zoo/planted.h"
 #include "checks/zoo/zoo.h"
+#include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
-#include "tools/choose/selection.h"
 
 namespace ampcheck::tools {
 
@@ -28,13 +28,17 @@ std::string inputs_text(const OpSignature& signature) {
 }
 
 Json tensor_json(const TensorSpec& spec) {
-  return {{"name", spec.name}, {"dims", OpSignature::symbols(spec)}, {"optional", spec.optional}, {"gradient", spec.has_gradient()}};
+  return {{"name", spec.name},
+          {"dims", OpSignature::symbols(spec)},
+          {"optional", spec.optional},
+          {"gradient", spec.has_gradient()}};
 }
 
 Json op_json(const checks::OpDef& op) {
   const OpSignature& signature = op.signature;
-  Json out = {{"op", signature.name}, {"summary", signature.summary}, {"inputs", Json::array()}, {"outputs", Json::array()},
-              {"attributes", Json::object()}, {"dtypes", Json::array()}, {"forms", Json::array()}};
+  Json out = {{"op", signature.name},     {"summary", signature.summary}, {"inputs", Json::array()},
+              {"outputs", Json::array()}, {"attributes", Json::object()}, {"dtypes", Json::array()},
+              {"forms", Json::array()}};
   for (const TensorSpec& spec : signature.inputs) out["inputs"].push_back(tensor_json(spec));
   for (const OutputSpec& spec : signature.outputs) out["outputs"].push_back(spec.name);
   for (const AttributeSpec& spec : signature.attributes)
@@ -51,9 +55,11 @@ std::string ops_table(const std::vector<const checks::OpDef*>& ops) {
     input_width = std::max(input_width, inputs_text(op->signature).size());
   }
   const Style style = stdout_style();
-  std::string out = fmt::format("{}{:<{}}  {:<{}}  what it computes{}\n", style.bold, "op", op_width, "inputs", input_width, style.reset);
+  std::string out = fmt::format("{}{:<{}}  {:<{}}  what it computes{}\n", style.bold, "op", op_width, "inputs",
+                                input_width, style.reset);
   for (const checks::OpDef* op : ops)
-    out += fmt::format("{:<{}}  {:<{}}  {}\n", op->signature.name, op_width, inputs_text(op->signature), input_width, op->signature.summary);
+    out += fmt::format("{:<{}}  {:<{}}  {}\n", op->signature.name, op_width, inputs_text(op->signature), input_width,
+                       op->signature.summary);
   return out;
 }
 
@@ -75,19 +81,25 @@ ExitCode list_planted(const Options& options) {
   Json out = {{"schema", "ampcheck.planted/1"}, {"ops", Json::array()}};
   std::string text;
   const auto wanted = [&](const std::string& name) {  // by its own name or by its op's
-    return options.words.empty() || std::any_of(options.words.begin(), options.words.end(), [&](const std::string& word) {
-      return matches(word, name) || matches(word, name.substr(0, name.find('.')));
-    });
+    return options.words.empty() ||
+           std::any_of(options.words.begin(), options.words.end(), [&](const std::string& word) {
+             return matches(word, name) || matches(word, name.substr(0, name.find('.')));
+           });
   };
   for (const checks::PlantedOp& planted : checks::planted_ops()) {
     if (!wanted(planted.op.signature.name)) continue;
     out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", planted.code}});
-    text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name, planted.code.empty() ? "correct" : planted.code, planted.what);
+    text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name,
+                        planted.code.empty() ? "correct" : planted.code, planted.what);
   }
   for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) {
     if (!wanted(specimen.name())) continue;
-    out["ops"].push_back({{"op", specimen.name()}, {"what", specimen.what}, {"defect_class", specimen.defect_class}, {"due", specimen.correct() ? "" : name(specimen.due)}});
-    text += fmt::format("{:<28}  {:<7}  {}\n", specimen.name(), specimen.correct() ? "correct" : name(specimen.due), specimen.what);
+    out["ops"].push_back({{"op", specimen.name()},
+                          {"what", specimen.what},
+                          {"defect_class", specimen.defect_class},
+                          {"due", specimen.correct() ? "" : name(specimen.due)}});
+    text += fmt::format("{:<28}  {:<7}  {}\n", specimen.name(), specimen.correct() ? "correct" : name(specimen.due),
+                        specimen.what);
   }
   if (text.empty()) {
     write_stderr(nothing_selected(options));

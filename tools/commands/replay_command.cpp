@@ -3,25 +3,25 @@
 
 #include <filesystem>
 
-#include "checks/run/budget.h"
 #include "checks/data/real_tensors.h"
-#include "checks/run/sampled.h"
+#include "checks/data/regimes.h"
 #include "checks/reach/visible.h"
+#include "checks/run/budget.h"
+#include "checks/run/sampled.h"
 #include "src/error.h"
 #include "src/npy.h"
 #include "src/npz.h"
 #include "src/parallel.h"
-#include "tools/commands/commands.h"
 #include "tools/choose/device_choice.h"
-#include "tools/workers/interrupt.h"
-#include "tools/workers/isolation.h"
-#include "tools/report/json.h"
-#include "tools/report/output.h"
 #include "tools/choose/plugins.h"
-#include "tools/report/reports.h"
 #include "tools/choose/selection.h"
 #include "tools/choose/user_tensors.h"
-#include "checks/data/regimes.h"
+#include "tools/commands/commands.h"
+#include "tools/report/json.h"
+#include "tools/report/output.h"
+#include "tools/report/reports.h"
+#include "tools/workers/interrupt.h"
+#include "tools/workers/isolation.h"
 
 namespace ampcheck::tools {
 
@@ -75,7 +75,9 @@ checks::Dump inputs_of(const checks::Case& item) {
   checks::Dump out;
   const OpSignature& signature = item.op->signature;
   for (const TensorSpec& spec : signature.inputs)
-    if (item.call.has(spec)) out.entries.push_back({spec.name, item.call.shape(spec), item.call.dtype(spec), checks::input_values(signature, item.call, spec)});
+    if (item.call.has(spec))
+      out.entries.push_back(
+          {spec.name, item.call.shape(spec), item.call.dtype(spec), checks::input_values(signature, item.call, spec)});
   return out;
 }
 
@@ -86,12 +88,19 @@ std::string saved_text(const std::string& where, const std::vector<std::string>&
 }  // namespace
 
 ExitCode replay_command(const Options& options) {
-  if (options.words.size() != 1) throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
+  if (options.words.size() != 1)
+    throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   checks::set_data_directory(options.data);
   open_inputs(options);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
-  RunFacts facts{.build = build_facts(), .machine = {}, .device = options.device, .device_text = require_device(options.device), .planned = 1, .data = options.data, .inputs = options.inputs};
+  RunFacts facts{.build = build_facts(),
+                 .machine = {},
+                 .device = options.device,
+                 .device_text = require_device(options.device),
+                 .planned = 1,
+                 .data = options.data,
+                 .inputs = options.inputs};
   if (options.jobs != 0) set_threads(options.jobs);
   facts.machine = machine_facts();
   if (!options.save.empty() && !is_file(options.save)) make_folder(options.save);
@@ -101,20 +110,27 @@ ExitCode replay_command(const Options& options) {
   run.jobs = options.jobs;
   run.relations = options.relations;
   run.power = true;
-  const auto stopped = [&] { write_stderr(fmt::format("ampcheck: interrupted before the case was judged{}\n", options.save.empty() ? "" : "; its inputs alone are saved")); };
+  const auto stopped = [&] {
+    write_stderr(fmt::format("ampcheck: interrupted before the case was judged{}\n",
+                             options.save.empty() ? "" : "; its inputs alone are saved"));
+  };
   InterruptGuard guard(stopped);
   run.cancel = guard.flag();
   checks::Dump dump;
   Report report;
   const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
-  const auto isolated = options.save.empty() ? isolated_run(options, run.cancel) : nullptr;  // tensors are saved from this process
-  const bool sampled = checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
-  if (sampled && !options.save.empty()) throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
+  const auto isolated =
+      options.save.empty() ? isolated_run(options, run.cancel) : nullptr;  // tensors are saved from this process
+  const bool sampled =
+      checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
+  if (sampled && !options.save.empty())
+    throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
   if (!options.save.empty()) save_as(options.save, item.call.str(item.op->signature), inputs_of(item));
   try {
     report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled, .power = true})
-                           : sampled ? checks::run_sampled(*item.op, item.call, run)
-                                     : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+                           : sampled
+                               ? checks::run_sampled(*item.op, item.call, run)
+                               : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
   } catch (const checks::Interrupted&) {
   }
   guard.finish();
@@ -129,8 +145,9 @@ ExitCode replay_command(const Options& options) {
     write_stdout(json_report(report, facts));
   } else {
     const Style style = stdout_style();
-    std::string out = convicts(result.verdict) ? console_failure(result, facts, style)
-                                               : fmt::format("{}{}{}  '{}'\n", style.green, name(result.verdict), style.reset, result.name);
+    std::string out = convicts(result.verdict)
+                          ? console_failure(result, facts, style)
+                          : fmt::format("{}{}{}  '{}'\n", style.green, name(result.verdict), style.reset, result.name);
     if (!convicts(result.verdict) && !result.note.empty()) out += "  note    " + result.note + "\n";
     out += console_checks(result, style);
     if (!files.empty()) out += saved_text(options.save, files);

@@ -10,8 +10,8 @@
 namespace ampcheck::tools {
 
 struct TorchDifference {
-  const char* file;    ///< record of torch's, as "optimizers.json"; "*": any
-  const char* where;   ///< path in it, "*" for any one part; or "/list[name]" of one entry. What lies below it, too
+  const char* file;   ///< record of torch's, as "optimizers.json"; "*": any
+  const char* where;  ///< path in it, "*" for any one part; or "/list[name]" of one entry. What lies below it, too
   const char* reason;
 };
 std::span<const TorchDifference> torch_differences();

@@ -35,7 +35,9 @@ std::string common_name(std::string_view target) {
 }
 
 #ifdef AMPCHECK_HAS_CUDA
-std::string cuda_version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+std::string cuda_version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 #endif
 
 }  // namespace
@@ -79,9 +81,12 @@ CudaFacts cuda_facts() {
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver != 0) facts.driver = cuda_version_text(driver);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (facts.driver.empty()) facts.reason = "no NVIDIA driver on this machine";
-  else if (status != cudaSuccess) facts.reason = std::string("the CUDA runtime says: ") + cudaGetErrorString(status);
-  else if (count == 0) facts.reason = "no CUDA device on this machine";
+  if (facts.driver.empty())
+    facts.reason = "no NVIDIA driver on this machine";
+  else if (status != cudaSuccess)
+    facts.reason = std::string("the CUDA runtime says: ") + cudaGetErrorString(status);
+  else if (count == 0)
+    facts.reason = "no CUDA device on this machine";
   for (int i = 0; status == cudaSuccess && i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;

@@ -8,16 +8,16 @@
 namespace ampcheck::tools {
 
 struct BuildFacts {
-  std::string version;   ///< "0.1.0"
+  std::string version;  ///< "0.1.0"
   std::string compiler;
-  bool cuda = false;     ///< kernels were compiled by nvcc
+  bool cuda = false;         ///< kernels were compiled by nvcc
   std::string cuda_version;  ///< of the runtime compiled in, "13.0"
 };
 BuildFacts build_facts();
 
 struct MachineFacts {
-  std::string cpu;       ///< model name, or the architecture
-  std::string simd;      ///< target of the bulk conversions, as people call it: "AVX2", "AVX-512"
+  std::string cpu;   ///< model name, or the architecture
+  std::string simd;  ///< target of the bulk conversions, as people call it: "AVX2", "AVX-512"
   std::vector<std::string> simd_targets;
   int threads = 1;
 };
@@ -30,8 +30,8 @@ struct CudaDevice {
 };
 struct CudaFacts {
   bool usable = false;
-  std::string reason;    ///< why not; empty if usable
-  std::string driver;    ///< highest CUDA version of the driver, empty if there is none
+  std::string reason;  ///< why not; empty if usable
+  std::string driver;  ///< highest CUDA version of the driver, empty if there is none
   std::vector<CudaDevice> devices;
 };
 /// Initialises the CUDA runtime: up to a second.

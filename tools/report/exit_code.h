@@ -8,13 +8,13 @@ namespace ampcheck::tools {
 
 enum class ExitCode : int {
   passed = 0,
-  findings = 1,      ///< a verdict that convicts
-  usage = 2,         ///< unknown op, flag or value, or a file of data that is not there
-  internal = 3,      ///< an error of ampcheck itself
-  nothing_ran = 4,   ///< nothing selected, or everything skipped
-  incomplete = 5,    ///< not all selected cases ran
-  environment = 6,   ///< the requested device or plug-in is not there, or cannot be loaded
-  not_written = 8,   ///< an output could not be written or flushed
+  findings = 1,     ///< a verdict that convicts
+  usage = 2,        ///< unknown op, flag or value, or a file of data that is not there
+  internal = 3,     ///< an error of ampcheck itself
+  nothing_ran = 4,  ///< nothing selected, or everything skipped
+  incomplete = 5,   ///< not all selected cases ran
+  environment = 6,  ///< the requested device or plug-in is not there, or cannot be loaded
+  not_written = 8,  ///< an output could not be written or flushed
 };
 
 /// The code that stands when both hold: 3 > 8 > 2 > 1 > 6 > 5 > 4 > 0.

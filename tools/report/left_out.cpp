@@ -28,7 +28,8 @@ struct Contents {
     cotangents.insert(call.cotangent);
     layouts.insert(call.layout.substr(0, call.layout.find(':')));
     for (const AttributeSpec& spec : signature.attributes)
-      if (const auto value = call.attributes.all().find(spec.name); value != call.attributes.all().end() && value->second != spec.default_value)
+      if (const auto value = call.attributes.all().find(spec.name);
+          value != call.attributes.all().end() && value->second != spec.default_value)
         attributes.insert(signature.name + "." + spec.name);
     for (const TensorSpec& spec : signature.inputs)
       if (call.has(spec)) largest = std::max(largest, call.shape(spec).count());
@@ -57,14 +58,19 @@ std::string left_out(const std::vector<checks::Case>& cases, checks::CaseSet set
     const OpSignature& signature = item.op->signature;
     if (!seen.emplace(item.op, item.call.storage).second) continue;
     for (const OpCall& call : checks::cases_of(signature, item.call.storage, set, seed)) has.add(signature, call);
-    for (const OpCall& call : checks::cases_of(signature, item.call.storage, quick ? checks::CaseSet::standard : checks::CaseSet::all, seed)) larger.add(signature, call);
+    for (const OpCall& call :
+         checks::cases_of(signature, item.call.storage, quick ? checks::CaseSet::standard : checks::CaseSet::all, seed))
+      larger.add(signature, call);
   }
   if (larger.cases <= has.cases) return "";
-  std::string what = missing("data", has.data, larger.data) + missing("cotangents", has.cotangents, larger.cotangents) + missing("layouts", has.layouts, larger.layouts) +
+  std::string what = missing("data", has.data, larger.data) + missing("cotangents", has.cotangents, larger.cotangents) +
+                     missing("layouts", has.layouts, larger.layouts) +
                      missing("other values of", has.attributes, larger.attributes);
   if (larger.largest > has.largest) what += fmt::format("; tensors of more than {} elements", grouped(has.largest));
-  return fmt::format("--regimes {0} runs {1} of the {2} cases of --regimes {3} and may miss what only the rest shows{4}", quick ? "quick" : "standard", grouped(has.cases), grouped(larger.cases),
-                     quick ? "standard" : "all", what.empty() ? ": further combinations of the same" : ":" + what.substr(1));
+  return fmt::format(
+      "--regimes {0} runs {1} of the {2} cases of --regimes {3} and may miss what only the rest shows{4}",
+      quick ? "quick" : "standard", grouped(has.cases), grouped(larger.cases), quick ? "standard" : "all",
+      what.empty() ? ": further combinations of the same" : ":" + what.substr(1));
 }
 
 }  // namespace ampcheck::tools

@@ -30,7 +30,8 @@ std::optional<double> parse_number(std::string_view text) {
   if (text.empty() || text.starts_with('-') || text.starts_with('+')) return std::nullopt;
   const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
   if (hexadecimal) text.remove_prefix(2);
-  const auto value = hexadecimal ? parse_all<double>(text, std::chars_format::hex) : parse_all<double>(text, std::chars_format::general);
+  const auto value = hexadecimal ? parse_all<double>(text, std::chars_format::hex)
+                                 : parse_all<double>(text, std::chars_format::general);
   if (!value || (hexadecimal && !std::isfinite(*value))) return std::nullopt;
   return negative ? -*value : *value;
 }
@@ -56,9 +57,11 @@ std::string rounded_decimal(double value, int digits) {
 
 std::string short_decimal(const FloatFormat& format, double value) {
   if (std::isnan(value)) return "nan";
-  if (value == std::rint(value) && std::fabs(value) < 1e6) return fmt::format("{:.0f}", value);  // exact: -10 and 1024, not -1e+01 and 1.02e+03
+  if (value == std::rint(value) && std::fabs(value) < 1e6)
+    return fmt::format("{:.0f}", value);  // exact: -10 and 1024, not -1e+01 and 1.02e+03
   const std::uint64_t code = encode_scalar(format, value);
-  for (int digits = format.precision <= 4 ? 3 : 1; digits < 17; ++digits) {  // 448 in 8 bits reads better than 4.5e+02, of the same code
+  for (int digits = format.precision <= 4 ? 3 : 1; digits < 17;
+       ++digits) {  // 448 in 8 bits reads better than 4.5e+02, of the same code
     std::string text = rounded_decimal(value, digits);
     const auto back = parse_number(text);
     if (back && encode_scalar(format, *back) == code) return text;
@@ -68,7 +71,8 @@ std::string short_decimal(const FloatFormat& format, double value) {
 
 std::string grouped(std::int64_t value) {
   std::string text = std::to_string(value);
-  for (std::ptrdiff_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3) text.insert(static_cast<std::size_t>(at), ",");
+  for (std::ptrdiff_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    text.insert(static_cast<std::size_t>(at), ",");
   return text;
 }
 

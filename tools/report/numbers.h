@@ -32,7 +32,8 @@ std::string percent(double ratio, const char* zero = "0 %");
 /// "0.4 s", "38 s", "2 min 5 s"
 std::string duration(double seconds);
 
-/// Distance of a and b in ulps of the format at the larger of both; infinite if one of them is not finite and they differ.
+/// Distance of a and b in ulps of the format at the larger of both; infinite if one of them is not finite and they
+/// differ.
 double ulps_between(const FloatFormat& format, double a, double b);
 
 }  // namespace ampcheck::tools

@@ -45,7 +45,7 @@ std::string directory_of(const std::string& path) {
 }
 
 bool written_directly(const std::string& path) {
-  struct stat facts{};
+  struct stat facts {};
   return ::stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);
 }
 
@@ -66,7 +66,8 @@ std::string behind_links(const std::filesystem::path& path) {
   constexpr int kMost = 40;  // as the system follows
   std::filesystem::path out = path;
   std::error_code none;
-  for (int i = 0; i < kMost && std::filesystem::is_symlink(out, none); ++i) out = out.parent_path() / std::filesystem::read_symlink(out, none);
+  for (int i = 0; i < kMost && std::filesystem::is_symlink(out, none); ++i)
+    out = out.parent_path() / std::filesystem::read_symlink(out, none);
   return out.string();
 }
 
@@ -99,21 +100,23 @@ void write_file(const std::string& name, std::string_view text) {
 
 void require_writable(const std::string& path) {
   const std::string place = written_directly(path) ? path : directory_of(path);
-  struct stat facts{};
+  struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) fail("'" + path + "'", EISDIR);
   if (::access(place.c_str(), W_OK) != 0) fail("'" + path + "'", errno);
 }
 
 void require_readable(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::exists(path, none)) throw MissingFileError("[file] got no '" + path + "', want a file of that name");
+  if (!std::filesystem::exists(path, none))
+    throw MissingFileError("[file] got no '" + path + "', want a file of that name");
   if (std::filesystem::is_directory(path, none)) throw UsageError("[file] got the folder '" + path + "', want a file");
 }
 
 Style stdout_style() {
   const char* const no_color = std::getenv("NO_COLOR");
   const char* const terminal = std::getenv("TERM");
-  const bool off = (no_color != nullptr && *no_color != '\0') || terminal == nullptr || std::strcmp(terminal, "dumb") == 0;
+  const bool off =
+      (no_color != nullptr && *no_color != '\0') || terminal == nullptr || std::strcmp(terminal, "dumb") == 0;
   if (off || ::isatty(STDOUT_FILENO) == 0) return {};
   return {"\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"};
 }

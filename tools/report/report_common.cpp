@@ -6,8 +6,8 @@
 
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
-#include "tools/report/shell_word.h"
 #include "tools/report/reports.h"
+#include "tools/report/shell_word.h"
 
 namespace ampcheck::tools {
 
@@ -26,10 +26,12 @@ std::string range_of(const std::string& case_name) {
 
 std::string replay_line(const CaseResult& result, const RunFacts& facts) {
   if (!facts.again.empty()) return facts.again;
-  std::string out = "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
+  std::string out =
+      "ampcheck replay " + (result.plugin.empty() ? "" : shell_word(result.plugin) + " ") + "'" + result.name + "'";
   if (facts.device != Device::cpu) out += std::string(" --device ") + name(facts.device);
   if (!facts.data.empty() && checks::is_real_range(range_of(result.name))) out += " --data " + shell_word(facts.data);
-  if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name))) out += " --inputs " + shell_word(facts.inputs);
+  if (!facts.inputs.empty() && checks::is_file_range(range_of(result.name)))
+    out += " --inputs " + shell_word(facts.inputs);
   return out;
 }
 
@@ -43,9 +45,12 @@ Totals totals_of(const Report& report) {
   Totals totals;
   for (const CaseResult& result : report.cases) {
     ++totals.cases;
-    if (convicts(result.verdict)) ++totals.failed;
-    else if (result.verdict == Verdict::skipped) ++totals.skipped;
-    else ++totals.passed;
+    if (convicts(result.verdict))
+      ++totals.failed;
+    else if (result.verdict == Verdict::skipped)
+      ++totals.skipped;
+    else
+      ++totals.passed;
     totals.elements += result.elements();
     totals.blind += result.blind();
     totals.unusual += result.unusual();
@@ -58,7 +63,8 @@ ExitCode exit_code_of(const Report& report, std::size_t planned) {
   const Totals totals = totals_of(report);
   ExitCode code = ExitCode::passed;
   if (totals.passed + totals.failed == 0 && !report.interrupted) return ExitCode::nothing_ran;
-  if (report.interrupted || report.refused > 0 || report.cases.size() < planned) code = worse(code, ExitCode::incomplete);
+  if (report.interrupted || report.refused > 0 || report.cases.size() < planned)
+    code = worse(code, ExitCode::incomplete);
   if (totals.failed != 0) code = worse(code, ExitCode::findings);
   return code;
 }

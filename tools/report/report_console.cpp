@@ -16,9 +16,9 @@ namespace ampcheck::tools {
 
 namespace {
 
-constexpr std::size_t kMostFailures = 10;     ///< shown, but for
-constexpr std::size_t kMostFailingOps = 25;   ///< the first failure of each of so many ops
-constexpr std::size_t kFewOps = 4;  ///< up to here the radius of every op is shown in full
+constexpr std::size_t kMostFailures = 10;    ///< shown, but for
+constexpr std::size_t kMostFailingOps = 25;  ///< the first failure of each of so many ops
+constexpr std::size_t kFewOps = 4;           ///< up to here the radius of every op is shown in full
 
 /// One row of the table.
 struct OpRow {
@@ -26,7 +26,7 @@ struct OpRow {
   std::vector<std::string> dtypes = {};
   std::int64_t cases = 0, ran = 0, elements = 0, blind = 0, convicted = 0;
   bool sampled = false;
-  double max_ratio = 0, visible = 0;  ///< visible: largest of the checks without a formula
+  double max_ratio = 0, visible = 0;               ///< visible: largest of the checks without a formula
   std::map<std::string, std::int64_t> found = {};  ///< "BUG AC101" -> cases
 
   void add(const CaseResult& result) {
@@ -38,7 +38,8 @@ struct OpRow {
     blind += result.blind();
     convicted += convicts(result.verdict);
     sampled |= result.unjudged() > 0;
-    for (const CheckResult& check : result.checks) max_ratio = std::max(max_ratio, check.max_ratio), visible = std::max(visible, check.visible);
+    for (const CheckResult& check : result.checks)
+      max_ratio = std::max(max_ratio, check.max_ratio), visible = std::max(visible, check.visible);
     // RANGE and EMPTY cases are no news.
     if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), result.code)];
   }
@@ -69,22 +70,31 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
   std::string out = fmt::format("ampcheck {} · {} ({}, {} thread{}) · {}\n", short_version,
                                 facts.device == Device::cpu ? "CPU" : "CUDA", facts.machine.simd, facts.machine.threads,
                                 plural(facts.machine.threads), facts.device_text);
-  out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval, no tolerance typed\n", rows.size(),
-                     plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases), grouped(totals.elements));
+  out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval, no tolerance typed\n",
+                     rows.size(), plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases),
+                     grouped(totals.elements));
   return out;
 }
 
 std::string verdict_text(const OpRow& row, const Style& style) {
   if (row.ran == 0) return fmt::format("{}SKIPPED{}", style.yellow, style.reset);
-  if (row.convicted == 0) return fmt::format("{}ROUNDING{}{}", style.green, style.reset, row.visible > 0 ? " (weak mode)" : row.sampled ? " (rows sampled)" : "");
-  const auto usual = std::max_element(row.found.begin(), row.found.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const std::string others = row.found.size() == 1 ? "" : fmt::format(" and {} other kind{}", row.found.size() - 1, plural(std::ssize(row.found) - 1));
+  if (row.convicted == 0)
+    return fmt::format("{}ROUNDING{}{}", style.green, style.reset,
+                       row.visible > 0 ? " (weak mode)"
+                       : row.sampled   ? " (rows sampled)"
+                                       : "");
+  const auto usual = std::max_element(row.found.begin(), row.found.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::string others = row.found.size() == 1 ? ""
+                                                   : fmt::format(" and {} other kind{}", row.found.size() - 1,
+                                                                 plural(std::ssize(row.found) - 1));
   return fmt::format("{}{}{}{} in {} of {}", style.red, usual->first, style.reset, others, row.convicted, row.cases);
 }
 
 /// "exp 61 %, sum 30 %": what made the radius, largest first.
 std::string shares(std::vector<Contribution> contributions, std::size_t most) {
-  std::stable_sort(contributions.begin(), contributions.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+  std::stable_sort(contributions.begin(), contributions.end(),
+                   [](const auto& a, const auto& b) { return a.share > b.share; });
   std::string out;
   for (std::size_t i = 0; i < std::min(most, contributions.size()) && contributions[i].share >= kVisibleShare; ++i)
     out += fmt::format("{}{} {}", i == 0 ? "" : ", ", contributions[i].primitive,
@@ -101,13 +111,16 @@ const std::vector<Contribution>* coverage_of(const Report& report, const std::st
 std::string table(const std::vector<OpRow>& rows, const Style& style) {
   std::size_t widest = 14;
   for (const OpRow& row : rows) widest = std::max(widest, row.op.size());
-  std::string out = fmt::format("\n  {}{:<{}}  {:<15}{:>7}{:>11}{:>9}    verdict{}\n", style.bold, "op", widest, "dtypes", "cases",
-                                "headroom", "blind", style.reset);
+  std::string out = fmt::format("\n  {}{:<{}}  {:<15}{:>7}{:>11}{:>9}    verdict{}\n", style.bold, "op", widest,
+                                "dtypes", "cases", "headroom", "blind", style.reset);
   for (const OpRow& row : rows) {
     const double blind = row.elements == 0 ? 0 : static_cast<double>(row.blind) / static_cast<double>(row.elements);
-    out += fmt::format("  {:<{}}  {:<15}{:>7}{:>11}{:>9}    {}\n", row.op, widest, joined(row.dtypes), grouped(row.cases),
-                       row.ran == 0 ? "-" : row.convicted != 0 ? "outside" : percent(row.max_ratio, "exact"), row.ran == 0 ? "-" : percent(blind),
-                       verdict_text(row, style));
+    out +=
+        fmt::format("  {:<{}}  {:<15}{:>7}{:>11}{:>9}    {}\n", row.op, widest, joined(row.dtypes), grouped(row.cases),
+                    row.ran == 0         ? "-"
+                    : row.convicted != 0 ? "outside"
+                                         : percent(row.max_ratio, "exact"),
+                    row.ran == 0 ? "-" : percent(blind), verdict_text(row, style));
   }
   return out;
 }
@@ -126,7 +139,8 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
       continue;
     }
     const std::string seen = shares(*contributions, all ? 8 : 3);
-    out += fmt::format("  {}: {}{}\n", row.op, seen, invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
+    out += fmt::format("  {}: {}{}\n", row.op, seen,
+                       invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
   }
   return out.empty() ? "" : "\nLargest share of an interval's radius by primitive\n" + out;
 }
@@ -134,9 +148,11 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
 std::string certificate_text(const Report& report) {
   double digits = HUGE_VAL;
   for (const Certificate& certificate : report.certificates)
-    if (certificate.points > 0) digits = std::min(digits, certificate.digits);  // otherwise there is nothing to differentiate
+    if (certificate.points > 0)
+      digits = std::min(digits, certificate.digits);  // otherwise there is nothing to differentiate
   if (std::isinf(digits)) return "";
-  return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.", std::floor(digits));
+  return fmt::format(" Reference certified to >= {:.0f} digits by centred differences in 100-digit arithmetic.",
+                     std::floor(digits));
 }
 
 /// How many cases did not run, and the reason that most of them have.
@@ -144,9 +160,13 @@ std::string skipped_text(const Report& report, std::int64_t skipped) {
   std::map<std::string, std::int64_t> reasons;
   for (const CaseResult& result : report.cases)
     if (result.verdict == Verdict::skipped) ++reasons[result.note];
-  const auto most = std::max_element(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const std::string rest = reasons.size() > 1 ? fmt::format(", {} of them: {} (all reasons with --json)", grouped(most->second), most->first) : ": " + most->first;
-  return fmt::format("{} of {} cases skipped{}.\n", grouped(skipped), grouped(static_cast<std::int64_t>(report.cases.size())), rest);
+  const auto most = std::max_element(reasons.begin(), reasons.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::string rest =
+      reasons.size() > 1 ? fmt::format(", {} of them: {} (all reasons with --json)", grouped(most->second), most->first)
+                         : ": " + most->first;
+  return fmt::format("{} of {} cases skipped{}.\n", grouped(skipped),
+                     grouped(static_cast<std::int64_t>(report.cases.size())), rest);
 }
 
 std::string closing(const Report& report, const RunFacts& facts, const Style& style) {
@@ -154,31 +174,40 @@ std::string closing(const Report& report, const RunFacts& facts, const Style& st
   std::string out = "\n";
   if (report.interrupted || report.cases.size() < facts.planned) {
     const std::string all = facts.planned == 0 ? "" : " of " + grouped(static_cast<std::int64_t>(facts.planned));
-    out += fmt::format("{}Interrupted{} after {}{} cases, {}; {} failed.\n", style.yellow, style.reset, grouped(totals.cases), all,
-                       duration(report.seconds), grouped(totals.failed));
+    out += fmt::format("{}Interrupted{} after {}{} cases, {}; {} failed.\n", style.yellow, style.reset,
+                       grouped(totals.cases), all, duration(report.seconds), grouped(totals.failed));
   } else if (totals.failed != 0) {
-    out += fmt::format("{}{} of {} cases failed{} in {}.{}\n", style.red, grouped(totals.failed), grouped(totals.cases), style.reset,
-                       duration(report.seconds), certificate_text(report));
+    out += fmt::format("{}{} of {} cases failed{} in {}.{}\n", style.red, grouped(totals.failed), grouped(totals.cases),
+                       style.reset, duration(report.seconds), certificate_text(report));
   } else if (totals.passed == 0) {
-    out += fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
+    out +=
+        fmt::format("{}Nothing ran{}: {} selected, all skipped.\n", style.yellow, style.reset, grouped(totals.cases));
   } else if (totals.elements == 0) {
-    out += fmt::format("{}Nothing to judge{}: {} case{} without an element, right in guards, inputs and return codes.\n", style.yellow, style.reset, grouped(totals.passed), plural(totals.passed));
+    out +=
+        fmt::format("{}Nothing to judge{}: {} case{} without an element, right in guards, inputs and return codes.\n",
+                    style.yellow, style.reset, grouped(totals.passed), plural(totals.passed));
   } else {
-    const std::string which = totals.skipped == 0 ? "" : fmt::format(": the {} case{} that ran,", grouped(totals.passed), plural(totals.passed));
-    out += fmt::format("{}All clear{}{} in {}.{}\n", style.green, style.reset, which, duration(report.seconds), certificate_text(report));
+    const std::string which =
+        totals.skipped == 0 ? ""
+                            : fmt::format(": the {} case{} that ran,", grouped(totals.passed), plural(totals.passed));
+    out += fmt::format("{}All clear{}{} in {}.{}\n", style.green, style.reset, which, duration(report.seconds),
+                       certificate_text(report));
     if (!facts.hint.empty()) out += facts.hint;
   }
   if (totals.sampled != 0) {
     std::int64_t judged = 0;
     for (const CaseResult& result : report.cases)
       if (result.unjudged() > 0) judged += result.elements();
-    out += fmt::format("{}Sampled{}: {} case{} too large to judge whole; {} of the elements there ({}) were not judged.\n", style.yellow, style.reset, grouped(totals.sampled),
-                       totals.sampled == 1 ? " was" : "s were", unjudged_share(totals.unjudged, judged), grouped(totals.unjudged));
+    out +=
+        fmt::format("{}Sampled{}: {} case{} too large to judge whole; {} of the elements there ({}) were not judged.\n",
+                    style.yellow, style.reset, grouped(totals.sampled), totals.sampled == 1 ? " was" : "s were",
+                    unjudged_share(totals.unjudged, judged), grouped(totals.unjudged));
   }
   if (totals.skipped != 0) out += skipped_text(report, totals.skipped);
   if (totals.unusual != 0)
-    out += fmt::format("{} unusual element{}: allowed by the derived interval, outside the one calibrated by replays.\n",
-                       grouped(totals.unusual), plural(totals.unusual));
+    out +=
+        fmt::format("{} unusual element{}: allowed by the derived interval, outside the one calibrated by replays.\n",
+                    grouped(totals.unusual), plural(totals.unusual));
   return out;
 }
 
@@ -196,8 +225,10 @@ std::vector<FailureGroup> failures_of(const Report& report) {
     const CheckResult* const check = deciding_check(result);
     const std::string what = check == nullptr ? "" : subject_of(*check);
     const auto [at, fresh] = where.try_emplace(result.op + " " + result.code + " " + what, groups.size());
-    if (fresh) groups.push_back({&result});
-    else ++groups[at->second].more;
+    if (fresh)
+      groups.push_back({&result});
+    else
+      ++groups[at->second].more;
   }
   return groups;
 }
@@ -233,14 +264,18 @@ std::string first_failures(const Report& report, const RunFacts& facts, const St
     if (groups[i].more != 0) out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
   }
   if (hidden != 0)
-    out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", hidden, plural(hidden));
+    out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", hidden,
+                       plural(hidden));
   return out;
 }
 
 std::string first_line(const CaseResult& result, const CheckResult* check, const Style& style) {
   const CodeText* const text = find_code(result.code);
-  const std::string left = fmt::format("{}  {}  {} {}", name(result.verdict), result.code, result.op, check == nullptr ? "" : check->name);
-  const std::string right = result.code == "AC101" ? "certified: no order of evaluation gives this" : text == nullptr ? "" : text->title;
+  const std::string left =
+      fmt::format("{}  {}  {} {}", name(result.verdict), result.code, result.op, check == nullptr ? "" : check->name);
+  const std::string right = result.code == "AC101" ? "certified: no order of evaluation gives this"
+                            : text == nullptr      ? ""
+                                                   : text->title;
   return fmt::format("{}{:<68}{}  {}\n", style.red, left, style.reset, right);
 }
 
@@ -251,18 +286,22 @@ std::string element_lines(const CheckResult& check) {
   const auto number = [&](double value, std::uint64_t bits) {
     return fmt::format("{} ({})", short_decimal(format, value), hex_bits(format, bits));
   };
-  const auto off = std::isfinite(worst.ulp) ? fmt::format("off by {} ulp", rounded_decimal(worst.ulp, 3)) : std::string("not comparable in ulps");
-  std::string out = fmt::format("  worst   {}   got {}   want {}   {}\n", indices(worst.index), number(worst.got, worst.got_bits),
-                                number(worst.want, worst.want_bits), off);
+  const auto off = std::isfinite(worst.ulp) ? fmt::format("off by {} ulp", rounded_decimal(worst.ulp, 3))
+                                            : std::string("not comparable in ulps");
+  std::string out = fmt::format("  worst   {}   got {}   want {}   {}\n", indices(worst.index),
+                                number(worst.got, worst.got_bits), number(worst.want, worst.want_bits), off);
   if (worst.interval_from.empty() && worst.low == 0 && worst.high == 0) return out;
   const std::string low = short_decimal(format, worst.low), high = short_decimal(format, worst.high);
-  out += fmt::format("  right   {}   {}\n", low == high ? "only " + low : fmt::format("[{}, {}]", low, high), worst.interval_from);
+  out += fmt::format("  right   {}   {}\n", low == high ? "only " + low : fmt::format("[{}, {}]", low, high),
+                     worst.interval_from);
   return out;
 }
 
 std::string where_line(const CheckResult& check) {
   if (check.failed == 0) return "";
-  if (check.code == "AC402" || check.code == "AC403") return fmt::format("  where   {} launch{}\n", grouped(check.failed), check.failed == 1 ? "" : "es");  // counted where it happened
+  if (check.code == "AC402" || check.code == "AC403")
+    return fmt::format("  where   {} launch{}\n", grouped(check.failed),
+                       check.failed == 1 ? "" : "es");  // counted where it happened
   std::string out = fmt::format("  where   {} of {} elements", grouped(check.failed), grouped(check.compared));
   const std::size_t listed = std::min<std::size_t>(check.worst.size(), 4);
   if (listed > 1) out += ", among them";
@@ -276,8 +315,10 @@ std::string also_line(const CaseResult& result, const CheckResult* shown) {
   std::size_t more = 0;
   for (const CheckResult& check : result.checks) {
     if (&check == shown || !convicts(check.verdict)) continue;
-    if (names.size() < 3) names.push_back(fmt::format("{} ({})", check.name, check.code));
-    else ++more;
+    if (names.size() < 3)
+      names.push_back(fmt::format("{} ({})", check.name, check.code));
+    else
+      ++more;
   }
   if (names.empty()) return "";
   return fmt::format("  also    {}{}\n", joined(names, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
@@ -323,19 +364,25 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
 std::string console_checks(const CaseResult& result, const Style& style) {
   std::size_t widest = 5;
   for (const CheckResult& check : result.checks) widest = std::max(widest, check.name.size());
-  const bool measured = std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return !c.power.empty(); });
-  std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}{}    verdict{}\n", style.bold, "check", widest, "compared", "headroom",
-                                "blind", "unusual", measured ? curve({"0.1 %", "1 %", "10 %", "100 %"}) : "", style.reset);
+  const bool measured =
+      std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return !c.power.empty(); });
+  std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}{}    verdict{}\n", style.bold, "check", widest,
+                                "compared", "headroom", "blind", "unusual",
+                                measured ? curve({"0.1 %", "1 %", "10 %", "100 %"}) : "", style.reset);
   for (const CheckResult& check : result.checks) {
-    const double blind = check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
+    const double blind =
+        check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
     const bool bad = convicts(check.verdict);
-    out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
-                       bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual), measured ? curve(shares(check.power)) : "", bad ? style.red : "", name(check.verdict),
-                       bad ? style.reset : "",
-                       (check.code.empty() ? "" : " " + check.code) + (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
+    out += fmt::format(
+        "  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
+        bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual),
+        measured ? curve(shares(check.power)) : "", bad ? style.red : "", name(check.verdict), bad ? style.reset : "",
+        (check.code.empty() ? "" : " " + check.code) + (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
-  if (measured) out += "  0.1 % to 100 %: share of the non-zero elements at which an error of that share of the value would be seen\n";
+  if (measured)
+    out +=
+        "  0.1 % to 100 %: share of the non-zero elements at which an error of that share of the value would be seen\n";
   return out;
 }
 

@@ -25,23 +25,32 @@ Json element_json(const Element& element, const FloatFormat* format) {
 Json check_json(const CheckResult& check) {
   Json worst = Json::array();
   for (const Element& element : check.worst) worst.push_back(element_json(element, info(check.dtype).format));
-  return {{"name", check.name},           {"verdict", name(check.verdict)},
-          {"code", check.code},           {"dtype", name(check.dtype)},
-          {"compared", check.compared},   {"blind", check.blind},
-          {"visible", json_number(check.visible)}, {"power", check.power},
-          {"unusual", check.unusual},     {"range", check.range},
+  return {{"name", check.name},
+          {"verdict", name(check.verdict)},
+          {"code", check.code},
+          {"dtype", name(check.dtype)},
+          {"compared", check.compared},
+          {"blind", check.blind},
+          {"visible", json_number(check.visible)},
+          {"power", check.power},
+          {"unusual", check.unusual},
+          {"range", check.range},
           {"unjudged", check.unjudged},
-          {"failed", check.failed},       {"max_ratio", json_number(check.max_ratio)},
-          {"cause", check.cause},         {"note", check.note},
+          {"failed", check.failed},
+          {"max_ratio", json_number(check.max_ratio)},
+          {"cause", check.cause},
+          {"note", check.note},
           {"worst", std::move(worst)}};
 }
 
 Json case_json(const CaseResult& result) {
   Json checks = Json::array();
   for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
-  Json out = {{"case", result.name},       {"op", result.op},     {"dtype", result.dtype},
-              {"verdict", name(result.verdict)}, {"code", result.code}, {"note", result.note},
-              {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)}, {"checks", std::move(checks)}};
+  Json out = {{"case", result.name},           {"op", result.op},
+              {"dtype", result.dtype},         {"verdict", name(result.verdict)},
+              {"code", result.code},           {"note", result.note},
+              {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)},
+              {"checks", std::move(checks)}};
   if (!result.plugin.empty()) out["plugin"] = result.plugin;
   if (!result.smallest.empty()) out["smallest"] = result.smallest;
   if (!result.values.empty()) out["values"] = result.values;
@@ -50,23 +59,26 @@ Json case_json(const CaseResult& result) {
 
 Json summary_json(const Report& report, const RunFacts& facts) {
   const Totals totals = totals_of(report);
-  return {{"cases", totals.cases},       {"passed", totals.passed}, {"failed", totals.failed},
-          {"skipped", totals.skipped},   {"elements", totals.elements}, {"blind", totals.blind},
-          {"unusual", totals.unusual},   {"planned", facts.planned}, {"interrupted", report.interrupted},
-          {"sampled", totals.sampled},   {"unjudged", totals.unjudged}};
+  return {{"cases", totals.cases},     {"passed", totals.passed},     {"failed", totals.failed},
+          {"skipped", totals.skipped}, {"elements", totals.elements}, {"blind", totals.blind},
+          {"unusual", totals.unusual}, {"planned", facts.planned},    {"interrupted", report.interrupted},
+          {"sampled", totals.sampled}, {"unjudged", totals.unjudged}};
 }
 
 }  // namespace
 
 Json environment_json(const BuildFacts& build, const MachineFacts& machine) {
-  return {{"version", build.version}, {"compiler", build.compiler}, {"cuda_build", build.cuda},
-          {"cuda_version", build.cuda_version}, {"cpu", machine.cpu}, {"simd", machine.simd},
-          {"simd_targets", machine.simd_targets}, {"threads", machine.threads}};
+  return {{"version", build.version},
+          {"compiler", build.compiler},
+          {"cuda_build", build.cuda},
+          {"cuda_version", build.cuda_version},
+          {"cpu", machine.cpu},
+          {"simd", machine.simd},
+          {"simd_targets", machine.simd_targets},
+          {"threads", machine.threads}};
 }
 
-std::string json_text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string json_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::string json_report(const Report& report, const RunFacts& facts) {
   Json out = {{"schema", "ampcheck.check/1"}, {"summary", summary_json(report, facts)}};
@@ -76,14 +88,19 @@ std::string json_report(const Report& report, const RunFacts& facts) {
   out["environment"]["device_text"] = facts.device_text;
   out["certificates"] = Json::array();
   for (const Certificate& c : report.certificates)
-    out["certificates"].push_back({{"op", c.op}, {"digits", json_number(c.digits)}, {"error_ratio", json_number(c.error_ratio)},
-                                   {"points", c.points}, {"kinks", c.kinks}, {"variants", c.variants},
+    out["certificates"].push_back({{"op", c.op},
+                                   {"digits", json_number(c.digits)},
+                                   {"error_ratio", json_number(c.error_ratio)},
+                                   {"points", c.points},
+                                   {"kinks", c.kinks},
+                                   {"variants", c.variants},
                                    {"conventions", c.conventions}});
   out["coverage"] = Json::array();
   for (const auto& [op, contributions] : report.coverage) {
     Json primitives = Json::array();
     for (const Contribution& c : contributions)
-      primitives.push_back({{"primitive", c.primitive}, {"share", json_number(c.share)}, {"visible", c.share >= kVisibleShare}});
+      primitives.push_back(
+          {{"primitive", c.primitive}, {"share", json_number(c.share)}, {"visible", c.share >= kVisibleShare}});
     out["coverage"].push_back({{"op", op}, {"primitives", std::move(primitives)}});
   }
   out["notes"] = report.notes;

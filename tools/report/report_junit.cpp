@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JUnit XML as Jenkins and GitLab read it: testsuites > testsuite (an op) > testcase > failure, error or skipped.
-// GitLab keeps the first of equal names and stops at 500,000 tests, so names are unique and checks are rolled up in time.
+// GitLab keeps the first of equal names and stops at 500,000 tests, so names are unique and checks are rolled up in
+// time.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -21,7 +22,10 @@ std::size_t xml_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return lead >= 0x20 || lead == '\t' || lead == '\n' || lead == '\r' ? 1 : 0;
-  const std::size_t length = lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+  const std::size_t length = lead >= 0xc2 && lead < 0xe0   ? 2
+                             : lead >= 0xe0 && lead < 0xf0 ? 3
+                             : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                           : 0;
   if (length == 0 || length > text.size()) return 0;
   char32_t code = static_cast<char32_t>(lead & (0x7f >> length));
   for (std::size_t i = 1; i < length; ++i) {
@@ -56,15 +60,19 @@ std::string outcome(Verdict verdict, const std::string& code, const std::string&
   if (verdict == Verdict::skipped) return fmt::format("      <skipped message=\"{}\"/>\n", escaped(message));
   if (!convicts(verdict)) return "";
   const char* const tag = verdict == Verdict::crash || verdict == Verdict::timeout ? "error" : "failure";
-  return fmt::format("      <{0} type=\"{1} {2}\" message=\"{3}\">{4}</{0}>\n", tag, name(verdict), escaped(code), escaped(message),
-                     escaped(details));
+  return fmt::format("      <{0} type=\"{1} {2}\" message=\"{3}\">{4}</{0}>\n", tag, name(verdict), escaped(code),
+                     escaped(message), escaped(details));
 }
 
-void add_case(std::string& out, const std::string& op, const std::string& title, double seconds, const std::string& inside) {
+void add_case(std::string& out, const std::string& op, const std::string& title, double seconds,
+              const std::string& inside) {
   auto end = std::back_inserter(out);
-  fmt::format_to(end, "    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", escaped(op), escaped(title), seconds);
-  if (inside.empty()) out += "/>\n";
-  else fmt::format_to(end, ">\n{}    </testcase>\n", inside);
+  fmt::format_to(end, "    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", escaped(op), escaped(title),
+                 seconds);
+  if (inside.empty())
+    out += "/>\n";
+  else
+    fmt::format_to(end, ">\n{}    </testcase>\n", inside);
 }
 
 struct Suite {
@@ -74,13 +82,16 @@ struct Suite {
 
   void count(Verdict verdict) {
     ++tests;
-    if (verdict == Verdict::skipped) ++skipped;
-    else if (verdict == Verdict::crash || verdict == Verdict::timeout) ++errors;
-    else if (convicts(verdict)) ++failures;
+    if (verdict == Verdict::skipped)
+      ++skipped;
+    else if (verdict == Verdict::crash || verdict == Verdict::timeout)
+      ++errors;
+    else if (convicts(verdict))
+      ++failures;
   }
   std::string counts() const {
-    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\"", tests, failures, errors, skipped,
-                       seconds);
+    return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\"", tests, failures,
+                       errors, skipped, seconds);
   }
 };
 
@@ -97,16 +108,16 @@ void add_result(Suite& suite, const CaseResult& result, const RunFacts& facts, b
     const std::string message = !result.note.empty() || check == nullptr ? result.note : message_of(*check);
     suite.count(result.verdict);
     add_case(suite.body, result.op, result.name, result.seconds,
-             outcome(result.verdict, result.code, message, convicts(result.verdict) ? console_failure(result, facts, {}) : ""));
+             outcome(result.verdict, result.code, message,
+                     convicts(result.verdict) ? console_failure(result, facts, {}) : ""));
     return;
   }
   std::map<std::string, int> seen;
   for (const CheckResult& check : result.checks) {
     const int again = ++seen[check.name];
     const std::string title = result.name + " " + check.name + (again > 1 ? fmt::format(" #{}", again) : "");
-    const std::string details = &check == deciding_check(result)
-                                    ? console_failure(result, facts, {})
-                                    : replay_line(result, facts);
+    const std::string details =
+        &check == deciding_check(result) ? console_failure(result, facts, {}) : replay_line(result, facts);
     suite.count(check.verdict);
     add_case(suite.body, result.op, title, &check == &result.checks.front() ? result.seconds : 0,
              outcome(check.verdict, check.code, message_of(check), details));
@@ -131,7 +142,8 @@ std::string junit_report(const Report& report, const RunFacts& facts) {
     all.skipped += suite.skipped;
     all.seconds += suite.seconds;
   }
-  std::string out = fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"ampcheck\" {}>\n", all.counts());
+  std::string out =
+      fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"ampcheck\" {}>\n", all.counts());
   for (const auto& [op, suite] : suites)
     out += fmt::format("  <testsuite name=\"{}\" {}>\n{}  </testsuite>\n", escaped(op), suite.counts(), suite.body);
   return out + "</testsuites>\n";

@@ -18,19 +18,20 @@ struct RunFacts {
   BuildFacts build;
   MachineFacts machine;
   Device device = Device::cpu;
-  std::string device_text;   ///< "no CUDA device: ..." or the device's name
-  std::size_t planned = 0;   ///< cases selected
+  std::string device_text;  ///< "no CUDA device: ..." or the device's name
+  std::size_t planned = 0;  ///< cases selected
   bool verbose = false;
-  std::string hint = {};     ///< lines after "All clear": what to do next
-  std::string data = {};     ///< --data as given: folder of the real runs' data; empty: the installed one
-  std::string inputs = {};   ///< --inputs as given: file of the user's tensors
-  std::string again = {};    ///< the line that re-runs what is no case of its own; empty: `replay`
+  std::string hint = {};    ///< lines after "All clear": what to do next
+  std::string data = {};    ///< --data as given: folder of the real runs' data; empty: the installed one
+  std::string inputs = {};  ///< --inputs as given: file of the user's tensors
+  std::string again = {};   ///< the line that re-runs what is no case of its own; empty: `replay`
 };
 
 struct Totals {
   std::int64_t cases = 0, passed = 0, failed = 0, skipped = 0;
   std::int64_t elements = 0, blind = 0, unusual = 0;
-  std::int64_t sampled = 0, unjudged = 0;  ///< cases of which rows were sampled, and the elements that were not judged there
+  std::int64_t sampled = 0,
+               unjudged = 0;  ///< cases of which rows were sampled, and the elements that were not judged there
 };
 Totals totals_of(const Report& report);
 
@@ -52,9 +53,8 @@ std::string console_checks(const CaseResult& result, const Style& style);
 std::string json_report(const Report& report, const RunFacts& facts);
 /// The dialect that Jenkins and GitLab read: a test case per check of a case, or per case where there are too many.
 std::string junit_report(const Report& report, const RunFacts& facts);
-/// A line per case for programs that read lines: pass, fail or skip; verdict; code; case name; what a person is told. Fields are
-/// separated by tabs, and hold \\, \n and \t for a backslash, an end of line and a tab.
+/// A line per case for programs that read lines: pass, fail or skip; verdict; code; case name; what a person is told.
+/// Fields are separated by tabs, and hold \\, \n and \t for a backslash, an end of line and a tab.
 std::string lines_report(const Report& report, const RunFacts& facts);
-
 
 }  // namespace ampcheck::tools

@@ -23,9 +23,14 @@ std::string line(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 
 }  // namespace
 
-RunJournal::RunJournal(const std::string& path, std::size_t cases) : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666)) {
+RunJournal::RunJournal(const std::string& path, std::size_t cases)
+    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666)) {
   if (fd_ < 0) throw WriteError(fmt::format("[--journal] cannot open '{}': {}", path, std::strerror(errno)));
-  write(line({{"schema", "ampcheck.journal/1"}, {"event", "begin"}, {"time", now()}, {"process", getpid()}, {"cases", cases}}));
+  write(line({{"schema", "ampcheck.journal/1"},
+              {"event", "begin"},
+              {"time", now()},
+              {"process", getpid()},
+              {"cases", cases}}));
 }
 
 RunJournal::~RunJournal() { close(fd_); }
@@ -39,12 +44,18 @@ void RunJournal::start(std::string_view case_name, std::string_view plugin, cons
 }
 
 void RunJournal::done(const CaseResult& result) {
-  write(line({{"event", "done"}, {"time", now()}, {"case", result.name}, {"verdict", name(result.verdict)}, {"code", result.code}, {"seconds", result.seconds}}));
+  write(line({{"event", "done"},
+              {"time", now()},
+              {"case", result.name},
+              {"verdict", name(result.verdict)},
+              {"code", result.code},
+              {"seconds", result.seconds}}));
 }
 
 void RunJournal::end() {
   write(line({{"event", "end"}, {"time", now()}}));
-  if (const int error = error_.load()) throw WriteError(fmt::format("[--journal] cannot write '{}': {}", path_, std::strerror(error)));
+  if (const int error = error_.load())
+    throw WriteError(fmt::format("[--journal] cannot write '{}': {}", path_, std::strerror(error)));
 }
 
 /// One write: lines of several threads do not mix, and the page cache keeps them when this process is killed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `check --journal FILE`: a line before and after each case, written at once, so that whatever ends the program (the kernel of
-// the system included) leaves behind which cases were running.
+// `check --journal FILE`: a line before and after each case, written at once, so that whatever ends the program (the
+// kernel of the system included) leaves behind which cases were running.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace ampcheck::tools {
 
-/// A file of JSON lines (ampcheck.journal/1): {"event": "start" | "done" | "end", ...}; a last line without its end was torn and
-/// counts as not written. Lines are appended whole, from any thread.
+/// A file of JSON lines (ampcheck.journal/1): {"event": "start" | "done" | "end", ...}; a last line without its end was
+/// torn and counts as not written. Lines are appended whole, from any thread.
 class RunJournal {
  public:
   /// Opens for appending and writes the line that begins a run. Throws WriteError.

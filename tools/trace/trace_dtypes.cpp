@@ -30,7 +30,8 @@ const checks::OpDef* op_of_call(const std::string& name) { return checks::find_o
 std::vector<const TracedTensor*> forward_pass(const Trace& trace) {
   std::vector<const TracedTensor*> out;
   for (const TracedTensor& t : trace.tensors) {
-    if (t.step != trace.tensors.front().step || t.phase != "forward") break;  // each runs backward before the next begins
+    if (t.step != trace.tensors.front().step || t.phase != "forward")
+      break;  // each runs backward before the next begins
     out.push_back(&t);
   }
   return out;
@@ -48,7 +49,8 @@ CastNotes cast_notes(const Trace& trace) {
   }
   for (const auto& [source, casts] : by_source) {
     if (casts.size() < 2) continue;
-    CastNotes::Repeated& repeated = out.repeated.emplace_back(CastNotes::Repeated{source.second, casts.front()->tensor, {}});
+    CastNotes::Repeated& repeated =
+        out.repeated.emplace_back(CastNotes::Repeated{source.second, casts.front()->tensor, {}});
     for (const TracedTensor* t : casts) repeated.ops.push_back(t->op);
   }
   return out;
@@ -78,15 +80,23 @@ std::vector<DtypeNote> dtype_notes(const Trace& trace) {
     const checks::OpDef* const op = op_of_call(y.op);
     const auto reader = narrowed.find(y.source);
     if (y.dtype != Dtype::fp32) continue;
-    const CastPolicy policy = op != nullptr ? cast_policy(list, op->signature) : CastPolicy::promote;  // a library's op has no list to stand in
-    const std::string back = reader == narrowed.end() ? "" : reader->second->op + " reads it in " + name(reader->second->dtype);
+    const CastPolicy policy = op != nullptr ? cast_policy(list, op->signature)
+                                            : CastPolicy::promote;  // a library's op has no list to stand in
+    const std::string back =
+        reader == narrowed.end() ? "" : reader->second->op + " reads it in " + name(reader->second->dtype);
     if (policy == CastPolicy::promote || policy == CastPolicy::unlisted) {  // by its inputs alone
-      if (!call.widened.empty()) out.push_back({"widened", y.op, "runs in fp32 and widens " + inputs_text(call.widened) + ", because another input is fp32"});
-      else if (y.elements > 1) out.push_back({"fp32", y.op, "runs in fp32: nothing casts what it reads back"});
+      if (!call.widened.empty())
+        out.push_back({"widened", y.op,
+                       "runs in fp32 and widens " + inputs_text(call.widened) + ", because another input is fp32"});
+      else if (y.elements > 1)
+        out.push_back({"fp32", y.op, "runs in fp32: nothing casts what it reads back"});
       if (!back.empty()) out.push_back({"narrowed", y.op, "has a result in fp32; " + back});
     } else if (!back.empty()) {
-      if (call.widened.empty()) out.push_back({"narrowed", y.op, "has a result in fp32; " + back});
-      else out.push_back({"island", y.op, "runs in fp32 between ops of 16 bits: " + inputs_text(call.widened) + " widened, " + back});
+      if (call.widened.empty())
+        out.push_back({"narrowed", y.op, "has a result in fp32; " + back});
+      else
+        out.push_back({"island", y.op,
+                       "runs in fp32 between ops of 16 bits: " + inputs_text(call.widened) + " widened, " + back});
     }
   }
   return out;

@@ -17,7 +17,8 @@ namespace {
 
 using namespace checks::train;
 
-constexpr const char* kHow = R"(A trace is what `ampcheck train --record run.trace` writes, two files, to which each step is appended when it ends: run.trace, the index, a text
+constexpr const char* kHow =
+    R"(A trace is what `ampcheck train --record run.trace` writes, two files, to which each step is appended when it ends: run.trace, the index, a text
 of JSON lines, one object to a line, and run.trace.bin, the statistics of the tensors as binary records, each named by a line. `ampcheck trace
 run.trace` makes tables, CSV, JSON or a page of them; this is for programs of your own.
 
@@ -96,7 +97,11 @@ const char* type_name(RecordType type) {
 std::string fields_for_script() {
   std::string out, line;
   for (const RecordField& f : record_fields()) {
-    const std::string word = fmt::format("{}:{}", f.key, f.type == RecordType::count ? 'n' : f.type == RecordType::value ? 'x' : f.type == RecordType::counts ? 'c' : 'h');
+    const std::string word = fmt::format("{}:{}", f.key,
+                                         f.type == RecordType::count    ? 'n'
+                                         : f.type == RecordType::value  ? 'x'
+                                         : f.type == RecordType::counts ? 'c'
+                                                                        : 'h');
     if (line.size() + word.size() > 110) out += line + " \" \\\n      \"", line.clear();
     line += (line.empty() ? "" : " ") + word;
   }
@@ -109,7 +114,8 @@ std::string how_text() {
   return out.replace(out.find(mark), mark.size(), fields_for_script());
 }
 
-constexpr const char* kKindBy[] = {"schema", "seq", "moved_late", "parameter", "loss"};  // the field that lines of a kind alone have
+constexpr const char* kKindBy[] = {"schema", "seq", "moved_late", "parameter",
+                                   "loss"};  // the field that lines of a kind alone have
 
 std::string_view first_word_of(const TraceLine& line) { return kKindBy[&line - trace_lines().data()]; }
 
@@ -153,7 +159,8 @@ Examples examples() {
   Trainer trainer(options);
   trainer.prepare();
   TraceWriter trace(trainer, 1);
-  trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace.tensor(e, key, tally, role, stats); });
+  trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role,
+                              const TensorStats& stats) { trace.tensor(e, key, tally, role, stats); });
   trace.moved_late({.what = "data", .after = "linear_3", .launched = 9, .bytes = 64});  // as of this net on a device
   trace.step(trainer.step());
   Examples out{.lines = std::vector<std::string>(trace_lines().size()), .record = {}};
@@ -202,12 +209,16 @@ Json trace_format_json() {
   const Examples shown = examples();
   for (const TraceLine& line : trace_lines()) {
     Json entry = {{"kind", line.kind}, {"has", first_word_of(line)}, {"when", line.when}, {"fields", Json::array()}};
-    for (const TraceField& f : line.fields) entry["fields"].push_back({{"key", f.key}, {"unit", f.unit}, {"meaning", f.meaning}, {"always", f.always}});
+    for (const TraceField& f : line.fields)
+      entry["fields"].push_back({{"key", f.key}, {"unit", f.unit}, {"meaning", f.meaning}, {"always", f.always}});
     entry["example"] = Json::parse(shown.lines[static_cast<std::size_t>(&line - trace_lines().data())]);
     out["lines"].push_back(std::move(entry));
   }
-  out["record"] = {{"text", kRecordHow}, {"version", kRecordVersion}, {"fields", Json::array()}, {"example", shown.record}};
-  for (const RecordField& f : record_fields()) out["record"]["fields"].push_back({{"key", f.key}, {"type", type_name(f.type)}, {"unit", f.unit}, {"meaning", f.meaning}});
+  out["record"] = {
+      {"text", kRecordHow}, {"version", kRecordVersion}, {"fields", Json::array()}, {"example", shown.record}};
+  for (const RecordField& f : record_fields())
+    out["record"]["fields"].push_back(
+        {{"key", f.key}, {"type", type_name(f.type)}, {"unit", f.unit}, {"meaning", f.meaning}});
   return out;
 }
 

@@ -11,8 +11,10 @@
 
 namespace ampcheck::tools {
 
-std::string net_in(const std::string& model, const std::string& dtype, const std::string& autocast, const std::string& tables) {
-  return model + " in " + dtype + (autocast == "none" ? ", no autocast" : ", autocast " + autocast + " (" + tables + ")");
+std::string net_in(const std::string& model, const std::string& dtype, const std::string& autocast,
+                   const std::string& tables) {
+  return model + " in " + dtype +
+         (autocast == "none" ? ", no autocast" : ", autocast " + autocast + " (" + tables + ")");
 }
 
 std::string TracedTensor::name() const {
@@ -41,7 +43,11 @@ std::optional<double> TracedTensor::footroom() const {
 std::vector<TracedSum> summed(const Trace& trace) {
   std::vector<TracedSum> out;
   std::map<std::string, std::size_t> known;
-  struct Squares { double local = 0, carried = 0, bias = 0, variance = 0; int locals = 0, carrieds = 0; std::int64_t judged = 0; };
+  struct Squares {
+    double local = 0, carried = 0, bias = 0, variance = 0;
+    int locals = 0, carrieds = 0;
+    std::int64_t judged = 0;
+  };
   const auto least = [](std::optional<double>& of, const std::optional<double>& value) {
     if (value) of = of ? std::min(*of, *value) : *value;
   };
@@ -62,9 +68,12 @@ std::vector<TracedSum> summed(const Trace& trace) {
     least(s.least_headroom, t.headroom()), least(s.least_footroom, t.footroom());
     s.ranks = std::max(s.ranks, t.rank + 1);
     if (t.role != "none") ++s.roles[t.role];
-    if (t.bias && t.bias_z && std::isfinite(*t.bias)) {  // of the mean over all elements: sums, and variances of sums, add up
-      constexpr std::size_t kBuckets = 18;               // up to 2^15 ulps, what lies beyond has no part in the bias
-      const std::int64_t judged = std::accumulate(t.ulps.begin(), t.ulps.begin() + static_cast<std::ptrdiff_t>(std::min(kBuckets, t.ulps.size())), std::int64_t{0});
+    if (t.bias && t.bias_z &&
+        std::isfinite(*t.bias)) {           // of the mean over all elements: sums, and variances of sums, add up
+      constexpr std::size_t kBuckets = 18;  // up to 2^15 ulps, what lies beyond has no part in the bias
+      const std::int64_t judged = std::accumulate(
+          t.ulps.begin(), t.ulps.begin() + static_cast<std::ptrdiff_t>(std::min(kBuckets, t.ulps.size())),
+          std::int64_t{0});
       const double sum = *t.bias * static_cast<double>(judged), deviation = *t.bias_z != 0 ? sum / *t.bias_z : 0;
       squared.bias += sum, squared.variance += deviation * deviation, squared.judged += judged;
     }
@@ -75,18 +84,21 @@ std::vector<TracedSum> summed(const Trace& trace) {
       sum.cancelled = sum.cancelled.value_or(0) + (*t.cancelled - sum.cancelled.value_or(0)) / s.cancellations;
       sum.most_cancelled = std::max(sum.most_cancelled.value_or(0), *t.most_cancelled);
     }
-    sum.copy_stagnant += t.copy_stagnant, sum.second_moment_zero += t.second_moment_zero, sum.epsilon_zero += t.epsilon_zero;
+    sum.copy_stagnant += t.copy_stagnant, sum.second_moment_zero += t.second_moment_zero,
+        sum.epsilon_zero += t.epsilon_zero;
     sum.elements += t.elements, sum.zero += t.zero, sum.subnormal += t.subnormal, sum.inf += t.inf, sum.nan += t.nan;
     sum.subnormal_loss += t.subnormal_loss, sum.saturated += t.saturated;
     sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
     for (std::size_t i = 0; i < t.ulps.size(); ++i) sum.ulps[i] += t.ulps[i];
-    sum.nonzero += t.nonzero, sum.flushed += t.flushed, sum.overflowed += t.overflowed, sum.intended += t.intended, sum.stagnant += t.stagnant;
+    sum.nonzero += t.nonzero, sum.flushed += t.flushed, sum.overflowed += t.overflowed, sum.intended += t.intended,
+        sum.stagnant += t.stagnant;
     sum.loss_error2 += t.loss_error2, sum.norm_error2 += t.norm_error2;
     if (t.norm_error) sum.norm_error = sum.norm_error.value_or(0) + *t.norm_error;
     if (t.loss_error) sum.loss_error = sum.loss_error.value_or(0) + *t.loss_error;
     if (t.decisions > 0) {
       sum.least_margin = sum.decisions > 0 ? std::min(sum.least_margin, t.least_margin) : t.least_margin;
-      sum.decisions += t.decisions, sum.flipped += t.flipped, sum.undecided += t.undecided, sum.margins += t.margins, sum.radii += t.radii;
+      sum.decisions += t.decisions, sum.flipped += t.flipped, sum.undecided += t.undecided, sum.margins += t.margins,
+          sum.radii += t.radii;
     }
     sum.amax = std::max(sum.amax, t.amax);
     if (t.amin > 0) sum.amin = sum.amin > 0 ? std::min(sum.amin, t.amin) : t.amin;
@@ -107,7 +119,9 @@ std::vector<TracedSum> summed(const Trace& trace) {
     if (squares[i].locals > 0) out[i].sum.local_error = std::sqrt(squares[i].local / squares[i].locals);
     if (squares[i].carrieds > 0) out[i].sum.carried_error = std::sqrt(squares[i].carried / squares[i].carrieds);
     const auto& [local, carried, bias, variance, locals, carrieds, judged] = squares[i];
-    if (judged > 0) out[i].sum.bias = bias / static_cast<double>(judged), out[i].sum.bias_z = bias == 0 ? 0 : bias / std::sqrt(variance);
+    if (judged > 0)
+      out[i].sum.bias = bias / static_cast<double>(judged),
+      out[i].sum.bias_z = bias == 0 ? 0 : bias / std::sqrt(variance);
   }
   return out;
 }
@@ -115,9 +129,13 @@ std::vector<TracedSum> summed(const Trace& trace) {
 std::vector<const TracedSum*> worst_first(const std::vector<TracedSum>& sums) {
   std::vector<const TracedSum*> out;
   for (const TracedSum& s : sums)
-    if (s.sum.phase_number() <= checks::train::Phase::backward || s.sum.local_error || s.sum.carried_error || s.sum.overflowed > 0) out.push_back(&s);
+    if (s.sum.phase_number() <= checks::train::Phase::backward || s.sum.local_error || s.sum.carried_error ||
+        s.sum.overflowed > 0)
+      out.push_back(&s);
   const auto noise = [](const TracedSum& s) { return s.sum.noise && s.sum.overflowed == 0; };
-  const auto flushed = [](const TracedSum& s) { return checks::train::is_gradient(s.sum.phase_number()) ? s.sum.flushed_share() : 0; };
+  const auto flushed = [](const TracedSum& s) {
+    return checks::train::is_gradient(s.sum.phase_number()) ? s.sum.flushed_share() : 0;
+  };
   std::stable_sort(out.begin(), out.end(), [&](const TracedSum* a, const TracedSum* b) {
     if (noise(*a) != noise(*b)) return noise(*b);
     if (a->sum.overflowed != b->sum.overflowed) return a->sum.overflowed > b->sum.overflowed;
@@ -140,8 +158,10 @@ std::set<int> steps_looked_at(const Trace& trace) {
 void finish(std::vector<LossShare>& shares, std::size_t steps, std::ptrdiff_t first) {
   double all = 0;
   for (const LossShare& share : shares) all += share.moves;
-  for (LossShare& share : shares) share.share = all > 0 ? share.moves / all : 0, share.moves = std::sqrt(share.moves / static_cast<double>(steps));
-  std::stable_sort(shares.begin() + first, shares.end(), [](const LossShare& a, const LossShare& b) { return a.share > b.share; });
+  for (LossShare& share : shares)
+    share.share = all > 0 ? share.moves / all : 0, share.moves = std::sqrt(share.moves / static_cast<double>(steps));
+  std::stable_sort(shares.begin() + first, shares.end(),
+                   [](const LossShare& a, const LossShare& b) { return a.share > b.share; });
 }
 
 }  // namespace
@@ -175,7 +195,8 @@ std::vector<ParameterShares> gradient_shares(const Trace& trace) {
   for (const TracedGradient& g : trace.gradients) {
     const bool fresh = ++steps[g.parameter] == 1;
     if (fresh) out.emplace_back().parameter = g.parameter;
-    ParameterShares& own = *std::find_if(out.begin(), out.end(), [&](const ParameterShares& p) { return p.parameter == g.parameter; });
+    ParameterShares& own =
+        *std::find_if(out.begin(), out.end(), [&](const ParameterShares& p) { return p.parameter == g.parameter; });
     own.error += g.error * g.error, own.size += g.size * g.size;
     errors[g.parameter] += g.error, own.explained += g.apart;
     auto& of = sums[g.parameter];
@@ -184,7 +205,8 @@ std::vector<ParameterShares> gradient_shares(const Trace& trace) {
       own.explained += part.moves;
       ParameterShares::Share& share = of[part.tensor];
       share.moves += part.moves * part.moves;
-      if (part.moves != 0) share.beyond = std::max(share.beyond, part.rounding > 0 ? std::fabs(part.moves) / part.rounding : INFINITY);
+      if (part.moves != 0)
+        share.beyond = std::max(share.beyond, part.rounding > 0 ? std::fabs(part.moves) / part.rounding : INFINITY);
     }
   }
   for (ParameterShares& p : out) {
@@ -193,7 +215,8 @@ std::vector<ParameterShares> gradient_shares(const Trace& trace) {
     p.explained = errors[p.parameter] > 0 ? p.explained / errors[p.parameter] : 0;
     double all = 0;
     for (const auto& [tensor, share] : sums[p.parameter]) all += share.moves;
-    for (auto& [tensor, share] : sums[p.parameter]) p.shares.push_back({tensor, std::sqrt(share.moves / n), all > 0 ? share.moves / all : 0, share.beyond});
+    for (auto& [tensor, share] : sums[p.parameter])
+      p.shares.push_back({tensor, std::sqrt(share.moves / n), all > 0 ? share.moves / all : 0, share.beyond});
     std::stable_sort(p.shares.begin(), p.shares.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
   }
   for (ParameterShares& p : out) p.noise = p.size <= kFp32.unit_roundoff() * largest;

@@ -30,11 +30,16 @@ svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--so
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }
@@ -45,7 +50,8 @@ struct Line {
   std::vector<double> values;
 };
 
-std::string plot(const std::vector<Line>& lines, const std::function<std::string(double)>& label, const std::vector<std::size_t>& marks) {
+std::string plot(const std::vector<Line>& lines, const std::function<std::string(double)>& label,
+                 const std::vector<std::size_t>& marks) {
   double low = INFINITY, high = -INFINITY;
   std::size_t n = 1;
   for (const Line& line : lines)
@@ -54,24 +60,37 @@ std::string plot(const std::vector<Line>& lines, const std::function<std::string
   for (const Line& line : lines) n = std::max(n, line.values.size());
   if (low > high) return "<p>No finite value.</p>";
   if (low == high) low -= 2, high += 2;
-  const auto x = [&](std::size_t i) { return kLeft + (kWidth - kLeft - 10) * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(n - 1, 1)); };
+  const auto x = [&](std::size_t i) {
+    return kLeft +
+           (kWidth - kLeft - 10) * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(n - 1, 1));
+  };
   const auto y = [&](double v) { return 10 + (kHeight - 40) * (high - v) / (high - low); };
   std::string out = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">", kWidth, kHeight);
   for (int i = 0; i <= 4; ++i) {
     const double v = low + (high - low) * i / 4;
-    out += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft, kWidth - 10, y(v), y(v), kLeft - 6, y(v) + 4, label(v));
+    out += fmt::format(
+        "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
+        "text-anchor=\"end\">{}</text>",
+        kLeft, kWidth - 10, y(v), y(v), kLeft - 6, y(v) + 4, label(v));
   }
-  for (const std::size_t at : marks) out += fmt::format("<line class=\"skip\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"><title>step {3} skipped</title></line>", x(at), kHeight - 30, kHeight - 18, at + 1);
+  for (const std::size_t at : marks)
+    out += fmt::format(
+        "<line class=\"skip\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"><title>step {3} "
+        "skipped</title></line>",
+        x(at), kHeight - 30, kHeight - 18, at + 1);
   for (const Line& line : lines) {
     std::string path;
     bool pen = false;
     for (std::size_t i = 0; i < line.values.size(); ++i) {
-      if (std::isfinite(line.values[i])) path += fmt::format("{}{:.1f} {:.1f}", pen ? "L" : "M", x(i), y(line.values[i]));
+      if (std::isfinite(line.values[i]))
+        path += fmt::format("{}{:.1f} {:.1f}", pen ? "L" : "M", x(i), y(line.values[i]));
       pen = std::isfinite(line.values[i]);
     }
     out += fmt::format("<path class=\"{}\" d=\"{}\"/>", line.style, path);
   }
-  return out + fmt::format("<text x=\"{}\" y=\"{}\">step 1</text><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>", kLeft, kHeight - 4, kWidth - 10, kHeight - 4, n);
+  return out +
+         fmt::format("<text x=\"{}\" y=\"{}\">step 1</text><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text></svg>",
+                     kLeft, kHeight - 4, kWidth - 10, kHeight - 4, n);
 }
 
 /// One cell of a heat map: what it shows, how strongly from 0 to 1, and its words.
@@ -87,7 +106,8 @@ struct HeatMap {
   std::size_t per_column = 1;
 };
 
-HeatMap heat_map(const Trace& trace, const std::vector<std::string>& rows, const std::function<std::optional<double>(const TracedTensor&)>& value, bool largest) {
+HeatMap heat_map(const Trace& trace, const std::vector<std::string>& rows,
+                 const std::function<std::optional<double>(const TracedTensor&)>& value, bool largest) {
   HeatMap out;
   out.rows = rows;
   const std::size_t steps = static_cast<std::size_t>(trace.steps.back().step) + 1;
@@ -106,10 +126,12 @@ HeatMap heat_map(const Trace& trace, const std::vector<std::string>& rows, const
   return out;
 }
 
-std::string heat_svg(const HeatMap& map, const std::function<double(double)>& strength, const std::function<std::string(double)>& words) {
+std::string heat_svg(const HeatMap& map, const std::function<double(double)>& strength,
+                     const std::function<std::string(double)>& words) {
   const double left = 330, row_height = 14;
   const std::size_t columns = map.cells.empty() ? 1 : map.cells.front().size();
-  const double cell = (1080 - left) / static_cast<double>(columns), height = row_height * static_cast<double>(map.rows.size()) + 22;
+  const double cell = (1080 - left) / static_cast<double>(columns),
+               height = row_height * static_cast<double>(map.rows.size()) + 22;
   std::string out = fmt::format("<svg viewBox=\"0 0 1080 {}\" role=\"img\">", height);
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
     const double y = row_height * static_cast<double>(r);
@@ -118,39 +140,58 @@ std::string heat_svg(const HeatMap& map, const std::function<double(double)>& st
       const Cell& value = map.cells[r][c];
       if (!value.known) continue;
       const double s = std::clamp(strength(value.value), 0.0, 1.0);
-      out += fmt::format("<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({:.0f} 75% {:.0f}%)\"><title>{}, step {}: {}</title></rect>", left + cell * static_cast<double>(c), y + 1,
-                         std::max(cell - 0.5, 0.5), row_height - 1.5, 140 - 140 * s, 82 - 37 * s, escaped(map.rows[r]), c * map.per_column + 1, words(value.value));
+      out += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({:.0f} 75% {:.0f}%)\"><title>{}, step "
+          "{}: {}</title></rect>",
+          left + cell * static_cast<double>(c), y + 1, std::max(cell - 0.5, 0.5), row_height - 1.5, 140 - 140 * s,
+          82 - 37 * s, escaped(map.rows[r]), c * map.per_column + 1, words(value.value));
     }
   }
-  return out + fmt::format("<text x=\"{}\" y=\"{}\">step 1</text><text x=\"1080\" y=\"{}\" text-anchor=\"end\">{}</text></svg>", left, height - 6, height - 6, columns * map.per_column);
+  return out + fmt::format(
+                   "<text x=\"{}\" y=\"{}\">step 1</text><text x=\"1080\" y=\"{}\" text-anchor=\"end\">{}</text></svg>",
+                   left, height - 6, height - 6, columns * map.per_column);
 }
 
 /// Exponents of one tensor over the run, with the ends of its format: overflow, smallest normal, smallest subnormal.
 std::string histogram(const TracedSum& s) {
   const FloatFormat& f = format(s.sum.dtype);
   const int low = std::min(s.sum.first_exponent, std::ilogb(f.min_subnormal())) - 1;
-  const int high = std::max(s.sum.first_exponent + static_cast<int>(s.sum.exponents.size()), s.sum.dtype == Dtype::fp16 ? f.max_exponent() + 1 : 0) + 1;
+  const int high = std::max(s.sum.first_exponent + static_cast<int>(s.sum.exponents.size()),
+                            s.sum.dtype == Dtype::fp16 ? f.max_exponent() + 1 : 0) +
+                   1;
   std::int64_t most = 1;
   for (const std::int64_t n : s.sum.exponents) most = std::max(most, n);
   const double width = 320, height = 90, step = width / (high - low);
   const auto x = [&](int e) { return (e - low) * step; };
-  std::string out = fmt::format("<div>{}<svg viewBox=\"0 0 {} {}\" role=\"img\">", escaped(s.sum.name()), width, height);
+  std::string out =
+      fmt::format("<div>{}<svg viewBox=\"0 0 {} {}\" role=\"img\">", escaped(s.sum.name()), width, height);
   for (std::size_t i = 0; i < s.sum.exponents.size(); ++i) {
     const double h = 66 * static_cast<double>(s.sum.exponents[i]) / static_cast<double>(most);
     const int e = s.sum.first_exponent + static_cast<int>(i);
-    out += fmt::format("<rect class=\"bar\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>2^{}: {}</title></rect>", x(e), 70 - h, std::max(step - 0.5, 0.5), h, e, grouped(s.sum.exponents[i]));
+    out += fmt::format(
+        "<rect class=\"bar\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>2^{}: "
+        "{}</title></rect>",
+        x(e), 70 - h, std::max(step - 0.5, 0.5), h, e, grouped(s.sum.exponents[i]));
   }
   const auto edge = [&](int e, const char* what) {
-    if (e > low && e < high) out += fmt::format("<line class=\"edge\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"2\" y2=\"72\"/><text x=\"{0:.1f}\" y=\"84\" text-anchor=\"middle\">{1}</text>", x(e), what);
+    if (e > low && e < high)
+      out += fmt::format(
+          "<line class=\"edge\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"2\" y2=\"72\"/><text x=\"{0:.1f}\" y=\"84\" "
+          "text-anchor=\"middle\">{1}</text>",
+          x(e), what);
   };
   edge(std::ilogb(f.min_subnormal()), "0");
   edge(f.min_exponent(), "normal");
   edge(f.max_exponent() + 1, "inf");
-  return out + fmt::format("</svg>{} zero, {} flushed</div>", percent(static_cast<double>(s.sum.zero) / static_cast<double>(std::max<std::int64_t>(s.sum.elements, 1))), percent(s.sum.flushed_share()));
+  return out + fmt::format("</svg>{} zero, {} flushed</div>",
+                           percent(static_cast<double>(s.sum.zero) /
+                                   static_cast<double>(std::max<std::int64_t>(s.sum.elements, 1))),
+                           percent(s.sum.flushed_share()));
 }
 
 /// The first kMostRows of those wanted, in the order of their use.
-std::vector<std::string> rows_of(const std::vector<const TracedSum*>& worst, const std::function<bool(const TracedSum&)>& wanted) {
+std::vector<std::string> rows_of(const std::vector<const TracedSum*>& worst,
+                                 const std::function<bool(const TracedSum&)>& wanted) {
   std::vector<const TracedSum*> rows;
   for (const TracedSum* s : worst)
     if (rows.size() < kMostRows && wanted(*s)) rows.push_back(s);
@@ -167,47 +208,82 @@ std::string loss_section(const Trace& trace) {
   std::vector<std::size_t> skips;
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const TracedStep& s = trace.steps[i];
-    low.values.push_back(s.loss), fp64.values.push_back(s.fp64_loss.value_or(NAN)), scale.values.push_back(std::log2(s.scale));
+    low.values.push_back(s.loss), fp64.values.push_back(s.fp64_loss.value_or(NAN)),
+        scale.values.push_back(std::log2(s.scale));
     if (!s.stepped) skips.push_back(i);
     const auto of = windows.by_step.find(s.step);  // of a step not looked at: the last one that was
     const bool held = of == windows.by_step.end() && i > 0, some = of != windows.by_step.end() && !of->second.none();
     from.values.push_back(held ? from.values.back() : some ? static_cast<double>(*of->second.low) : NAN);
     to.values.push_back(held ? to.values.back() : some ? static_cast<double>(*of->second.high) : NAN);
   }
-  return "<h2>Loss</h2><p class=\"key\"><span><i style=\"border-color:var(--low)\"></i>" + trace.dtype + "</span><span><i style=\"border-color:var(--ref);border-top-style:dashed\"></i>fp64</span></p>" +
+  return "<h2>Loss</h2><p class=\"key\"><span><i style=\"border-color:var(--low)\"></i>" + trace.dtype +
+         "</span><span><i style=\"border-color:var(--ref);border-top-style:dashed\"></i>fp64</span></p>" +
          plot({low, fp64}, [](double v) { return rounded_decimal(v, 3); }, {}) +
-         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>", skips.size(), trace.steps.size(), windows.by_step.empty() ? "" : " Between the dashed lines no gradient loses anything, in the steps looked at.") +
-         plot({from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
+         fmt::format("<h2>Loss scale and skipped steps</h2><p>{} of {} steps skipped (marks at the foot).{}</p>",
+                     skips.size(), trace.steps.size(),
+                     windows.by_step.empty()
+                         ? ""
+                         : " Between the dashed lines no gradient loses anything, in the steps looked at.") +
+         plot(
+             {from, to, scale}, [](double v) { return fmt::format("2^{:.1f}", v); }, skips);
 }
 
 }  // namespace
 
 std::string trace_html(const Trace& trace) {
   const std::vector<TracedSum> sums = summed(trace);
-  std::string out = fmt::format("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>ampcheck trace: {} in {}</title><style>{}</style></head><body>",
-                                escaped(trace.model), trace.dtype, kStyle);
-  out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>", escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)), escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
+  std::string out = fmt::format(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width\"><title>ampcheck trace: {} in {}</title><style>{}</style></head><body>",
+      escaped(trace.model), trace.dtype, kStyle);
+  out += fmt::format("<h1>{}, scaler {}</h1><p>seed {}, {} steps, {} tensors{}</p>",
+                     escaped(net_in(trace.model, trace.dtype, trace.autocast, trace.autocast_tables)),
+                     escaped(trace.scaler), trace.seed, trace.steps.size(), grouped(std::ssize(trace.tensors)),
                      trace.torn ? "; the run was cut off" : "");
   if (trace.missing) out += "<p>" + escaped(missing_text(*trace.missing)) + "</p>";
   if (trace.steps.empty()) return out + "<p>No whole step.</p></body></html>\n";
   out += loss_section(trace);
   const std::vector<const TracedSum*> worst = worst_first(sums);
-  const auto gradients = rows_of(worst, [](const TracedSum& s) { return checks::train::is_gradient(s.sum.phase_number()) && s.sum.dtype != Dtype::fp32 && s.sum.nonzero > 0 && !s.sum.noise; });
+  const auto gradients = rows_of(worst, [](const TracedSum& s) {
+    return checks::train::is_gradient(s.sum.phase_number()) && s.sum.dtype != Dtype::fp32 && s.sum.nonzero > 0 &&
+           !s.sum.noise;
+  });
   if (!gradients.empty())
-    out += "<h2>Gradients flushed to zero</h2><p>Share of the elements that are zero although the exact value is not; green: none, red: 10 % and more.</p>" +
-           heat_svg(heat_map(trace, gradients, [](const TracedTensor& t) { return t.nonzero > 0 ? std::optional(t.flushed_share()) : std::nullopt; }, true),
-                    [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; }, [](double share) { return percent(share); });
+    out +=
+        "<h2>Gradients flushed to zero</h2><p>Share of the elements that are zero although the exact value is not; "
+        "green: none, red: 10 % and more.</p>" +
+        heat_svg(
+            heat_map(
+                trace, gradients,
+                [](const TracedTensor& t) { return t.nonzero > 0 ? std::optional(t.flushed_share()) : std::nullopt; },
+                true),
+            [](double share) { return share == 0 ? 0 : 0.25 + share * 7.5; },
+            [](double share) { return percent(share); });
   std::vector<const TracedSum*> tightest;
   for (const TracedSum& s : sums) tightest.push_back(&s);
-  std::stable_sort(tightest.begin(), tightest.end(), [](const TracedSum* a, const TracedSum* b) { return a->least_headroom.value_or(INFINITY) < b->least_headroom.value_or(INFINITY); });
-  const auto low = rows_of(tightest, [](const TracedSum& s) { return s.sum.dtype != Dtype::fp32 && s.least_headroom && !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos); });
+  std::stable_sort(tightest.begin(), tightest.end(), [](const TracedSum* a, const TracedSum* b) {
+    return a->least_headroom.value_or(INFINITY) < b->least_headroom.value_or(INFINITY);
+  });
+  const auto low = rows_of(tightest, [](const TracedSum& s) {
+    return s.sum.dtype != Dtype::fp32 && s.least_headroom &&
+           !(s.sum.cast && s.sum.tensor.find("weight") != std::string::npos);
+  });
   if (!low.empty())
-    out += "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and more, red: none.</p>" +
-           heat_svg(heat_map(trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); }, false), [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
+    out +=
+        "<h2>Headroom</h2><p>Powers of two between the largest element and the largest finite number; green: 2^16 and "
+        "more, red: none.</p>" +
+        heat_svg(
+            heat_map(
+                trace, low, [](const TracedTensor& t) { return t.inf + t.nan > 0 ? std::optional(0.0) : t.headroom(); },
+                false),
+            [](double room) { return 1 - room / 16; }, [](double room) { return fmt::format("2^{:.1f}", room); });
   std::vector<const TracedSum*> shown;
   for (const TracedSum* s : worst)
     if (shown.size() < kHistograms && s->sum.dtype != Dtype::fp32 && !s->sum.exponents.empty()) shown.push_back(s);
-  if (!shown.empty()) out += "<h2>Exponents</h2><p>Magnitudes over the whole run, by power of two, with the ends of the format; the tensors that lose most first.</p><div class=\"grid\">";
+  if (!shown.empty())
+    out +=
+        "<h2>Exponents</h2><p>Magnitudes over the whole run, by power of two, with the ends of the format; the tensors "
+        "that lose most first.</p><div class=\"grid\">";
   for (const TracedSum* s : shown) out += histogram(*s);
   if (!shown.empty()) out += "</div>";
   return out + "</body></html>\n";

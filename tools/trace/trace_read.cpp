@@ -33,16 +33,23 @@ double number(const Json& j) {
 }
 
 std::optional<double> maybe(const Json& j) { return j.is_null() ? std::nullopt : std::optional(number(j)); }
-std::optional<double> maybe(const Json& j, const char* key) { return j.contains(key) ? maybe(j.at(key)) : std::nullopt; }
+std::optional<double> maybe(const Json& j, const char* key) {
+  return j.contains(key) ? maybe(j.at(key)) : std::nullopt;
+}
 
 /// A whole number from `least` to `most`.
-std::int64_t whole(const Json& j, std::int64_t least = 0, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
-  if (!j.is_number_integer() || (j.is_number_unsigned() && j.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) || j.get<std::int64_t>() < least || j.get<std::int64_t>() > most) throw Error(j.dump());
+std::int64_t whole(const Json& j, std::int64_t least = 0,
+                   std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  if (!j.is_number_integer() || (j.is_number_unsigned() && j.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) ||
+      j.get<std::int64_t>() < least || j.get<std::int64_t>() > most)
+    throw Error(j.dump());
   return j.get<std::int64_t>();
 }
 std::int64_t count(const Json& j) { return whole(j, 0, checks::train::kMostElements); }
 std::int64_t count(const Json& j, const char* key) { return j.contains(key) ? count(j.at(key)) : 0; }
-int small(const Json& j, int least = 0, int most = std::numeric_limits<int>::max() - 1) { return static_cast<int>(whole(j, least, most)); }
+int small(const Json& j, int least = 0, int most = std::numeric_limits<int>::max() - 1) {
+  return static_cast<int>(whole(j, least, most));
+}
 
 std::vector<std::int64_t> counts_of(const Json& j) {
   std::vector<std::int64_t> out;
@@ -50,7 +57,9 @@ std::vector<std::int64_t> counts_of(const Json& j) {
   if (!j.is_array() || out.size() > checks::train::kMostCounts) throw Error("counts " + j.dump().substr(0, 80));
   return out;
 }
-Histogram histogram_of(const Json& first, const Json& counts) { return {small(first, -checks::train::kMostExponent, checks::train::kMostExponent), counts_of(counts)}; }
+Histogram histogram_of(const Json& first, const Json& counts) {
+  return {small(first, -checks::train::kMostExponent, checks::train::kMostExponent), counts_of(counts)};
+}
 
 Dtype dtype_of(const Json& j) {
   const DtypeInfo* dtype = find_dtype(j.at("dtype").get<std::string>());
@@ -61,10 +70,12 @@ Dtype dtype_of(const Json& j) {
 /// The statistics in a line of ampcheck.trace/1.
 TraceRecord record_of_line(const Json& j) {
   TraceRecord r;
-  r.elements = count(j.at("elements")), r.zero = count(j.at("zero")), r.subnormal = count(j.at("subnormal")), r.inf = count(j.at("inf")), r.nan = count(j.at("nan"));
+  r.elements = count(j.at("elements")), r.zero = count(j.at("zero")), r.subnormal = count(j.at("subnormal")),
+  r.inf = count(j.at("inf")), r.nan = count(j.at("nan"));
   r.amax = number(j.at("amax")), r.amin = number(j.at("amin"));
   r.exponents = histogram_of(j.at("exponents").at(0), j.at("exponents").at(1));
-  r.nonzero = count(j.at("nonzero")), r.flushed = count(j.at("flushed")), r.overflowed = count(j.at("overflowed")), r.intended = count(j.at("intended")), r.stagnant = count(j.at("stagnant"));
+  r.nonzero = count(j.at("nonzero")), r.flushed = count(j.at("flushed")), r.overflowed = count(j.at("overflowed")),
+  r.intended = count(j.at("intended")), r.stagnant = count(j.at("stagnant"));
   r.subnormal_loss = count(j.at("subnormal_loss")), r.saturated = count(j.at("saturated"));
   r.bias = maybe(j.at("bias")), r.bias_z = maybe(j.at("bias_z"));
   r.ulps = counts_of(j.at("ulps"));
@@ -77,27 +88,36 @@ TraceRecord record_of_line(const Json& j) {
     if (range.size() > 4) r.range_powers = counts_of(range.at(4));
   }
   r.exact_rms = maybe(j, "exact_rms"), r.fp64_rms = maybe(j, "fp64_rms");
-  if (j.contains("cancelled")) r.cancelled = number(j.at("cancelled").at(0)), r.most_cancelled = number(j.at("cancelled").at(1));
-  r.copy_stagnant = count(j, "copy_stagnant"), r.second_moment_zero = count(j, "second_moment_zero"), r.epsilon_zero = count(j, "epsilon_zero");
+  if (j.contains("cancelled"))
+    r.cancelled = number(j.at("cancelled").at(0)), r.most_cancelled = number(j.at("cancelled").at(1));
+  r.copy_stagnant = count(j, "copy_stagnant"), r.second_moment_zero = count(j, "second_moment_zero"),
+  r.epsilon_zero = count(j, "epsilon_zero");
   if (j.contains("decisions")) {
     const Json& d = j.at("decisions");
-    r.decisions = count(d.at(0)), r.flipped = count(d.at(1)), r.undecided = count(d.at(2)), r.least_margin = number(d.at(3)), r.margins = number(d.at(4)), r.radii = number(d.at(5));
+    r.decisions = count(d.at(0)), r.flipped = count(d.at(1)), r.undecided = count(d.at(2)),
+    r.least_margin = number(d.at(3)), r.margins = number(d.at(4)), r.radii = number(d.at(5));
   }
   return r;
 }
 
 void take_record(TracedTensor& t, TraceRecord&& r) {
-  t.elements = r.elements, t.zero = r.zero, t.subnormal = r.subnormal, t.inf = r.inf, t.nan = r.nan, t.amax = r.amax, t.amin = r.amin;
+  t.elements = r.elements, t.zero = r.zero, t.subnormal = r.subnormal, t.inf = r.inf, t.nan = r.nan, t.amax = r.amax,
+  t.amin = r.amin;
   t.first_exponent = r.exponents.first, t.exponents = std::move(r.exponents.counts);
-  t.nonzero = r.nonzero, t.flushed = r.flushed, t.overflowed = r.overflowed, t.intended = r.intended, t.stagnant = r.stagnant;
-  t.subnormal_loss = r.subnormal_loss, t.saturated = r.saturated, t.bias = r.bias, t.bias_z = r.bias_z, t.ulps = std::move(r.ulps);
+  t.nonzero = r.nonzero, t.flushed = r.flushed, t.overflowed = r.overflowed, t.intended = r.intended,
+  t.stagnant = r.stagnant;
+  t.subnormal_loss = r.subnormal_loss, t.saturated = r.saturated, t.bias = r.bias, t.bias_z = r.bias_z,
+  t.ulps = std::move(r.ulps);
   t.local_error = r.local_error, t.carried_error = r.carried_error, t.sizes = {r.exact_rms, r.fp64_rms};
   if (r.loss_error) t.loss_error = r.loss_error, t.loss_error2 = *r.loss_error * *r.loss_error;
   if (r.norm_error) t.norm_error = r.norm_error, t.norm_error2 = *r.norm_error * *r.norm_error;
-  if (!r.range_exponents.counts.empty()) t.range = TracedTensor::Range{r.range_least, r.range_most, r.range_exponents.first, std::move(r.range_exponents.counts), std::move(r.range_powers)};
+  if (!r.range_exponents.counts.empty())
+    t.range = TracedTensor::Range{r.range_least, r.range_most, r.range_exponents.first,
+                                  std::move(r.range_exponents.counts), std::move(r.range_powers)};
   t.cancelled = r.cancelled, t.most_cancelled = r.most_cancelled;
   t.copy_stagnant = r.copy_stagnant, t.second_moment_zero = r.second_moment_zero, t.epsilon_zero = r.epsilon_zero;
-  t.decisions = r.decisions, t.flipped = r.flipped, t.undecided = r.undecided, t.least_margin = r.least_margin, t.margins = r.margins, t.radii = r.radii;
+  t.decisions = r.decisions, t.flipped = r.flipped, t.undecided = r.undecided, t.least_margin = r.least_margin,
+  t.margins = r.margins, t.radii = r.radii;
 }
 
 /// What lies in a step's records and is not there.
@@ -111,7 +131,8 @@ struct Lost {
 /// Reads the lines of a trace.
 class Reader {
  public:
-  Reader(std::string_view text, std::optional<std::string_view> statistics, const std::string& path) : text_(text), statistics_(statistics), path_(path) {}
+  Reader(std::string_view text, std::optional<std::string_view> statistics, const std::string& path)
+      : text_(text), statistics_(statistics), path_(path) {}
   Trace read();
 
  private:
@@ -133,24 +154,34 @@ class Reader {
 
 TracedTensor Reader::tensor(const Json& j) {
   TracedTensor t;
-  t.step = small(j.at("step")), t.seq = small(j.at("seq")), t.source = small(j.at("source"), -1), t.rank = j.contains("rank") ? small(j.at("rank")) : 0;
-  t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"), t.from = j.at("from");
+  t.step = small(j.at("step")), t.seq = small(j.at("seq")), t.source = small(j.at("source"), -1),
+  t.rank = j.contains("rank") ? small(j.at("rank")) : 0;
+  t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"),
+  t.from = j.at("from");
   t.phase_number();  // there is one of that name
   t.cast = j.at("cast");
   t.dtype = dtype_of(j);
   t.scale = number(j.at("scale"));
   t.by_gradient = j.value("by_gradient", false);
-  if (j.contains("at")) find_record(t, j.at("at"));
-  else take_record(t, j.contains("record") ? checks::train::read_record(bytes_of_hex(j.at("record").get_ref<const std::string&>())) : record_of_line(j));
+  if (j.contains("at"))
+    find_record(t, j.at("at"));
+  else
+    take_record(t, j.contains("record")
+                       ? checks::train::read_record(bytes_of_hex(j.at("record").get_ref<const std::string&>()))
+                       : record_of_line(j));
   return t;
 }
 
 /// A record that is not there, or not as its line has it, is lost; a line that cannot be is an Error.
 void Reader::find_record(TracedTensor& t, const Json& at) {
-  const std::int64_t offset = whole(at.at(0)), length = whole(at.at(1), static_cast<std::int64_t>(checks::train::kRecordHeader)), checksum = whole(at.at(2));
+  const std::int64_t offset = whole(at.at(0)),
+                     length = whole(at.at(1), static_cast<std::int64_t>(checks::train::kRecordHeader)),
+                     checksum = whole(at.at(2));
   const std::int64_t size = statistics_ ? std::ssize(*statistics_) : 0;
-  if (offset > size || length > size - offset) return lost_.push_back({trace_.tensors.size(), t.step, std::min(offset, size), true});
-  const std::string_view bytes = statistics_->substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(length));
+  if (offset > size || length > size - offset)
+    return lost_.push_back({trace_.tensors.size(), t.step, std::min(offset, size), true});
+  const std::string_view bytes =
+      statistics_->substr(static_cast<std::size_t>(offset), static_cast<std::size_t>(length));
   try {
     if (checks::train::record_checksum(bytes) != checksum) throw Error("another record");
     TraceRecord record = checks::train::read_record(bytes);
@@ -165,11 +196,13 @@ void Reader::find_record(TracedTensor& t, const Json& at) {
 TracedStep step_of(const Json& j) {
   TracedStep s;
   s.step = small(j.at("step"));
-  s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")), s.stagnant_share = number(j.at("stagnant_share"));
+  s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")),
+  s.stagnant_share = number(j.at("stagnant_share"));
   s.fp64_loss = maybe(j.at("fp64_loss")), s.spread = maybe(j.at("spread"));
   if (j.contains("apart")) s.apart = maybe(j.at("apart")), s.rounding = maybe(j.at("rounding"));
   s.loss_drift = maybe(j, "loss_drift");
-  s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped"), s.tracker = j.contains("tracker") ? small(j.at("tracker")) : 0;
+  s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped"),
+  s.tracker = j.contains("tracker") ? small(j.at("tracker")) : 0;
   return s;
 }
 
@@ -188,11 +221,14 @@ TracedGradient Reader::gradient(const Json& j) const {
 }
 
 void Reader::run(const Json& j) {
-  if (j.at("schema") != "ampcheck.trace/2" && j.at("schema") != "ampcheck.trace/1") throw Error("schema " + j.at("schema").dump());
+  if (j.at("schema") != "ampcheck.trace/2" && j.at("schema") != "ampcheck.trace/1")
+    throw Error("schema " + j.at("schema").dump());
   trace_.model = j.at("model"), trace_.dtype = name(dtype_of(j)), trace_.scaler = j.at("scaler");
-  trace_.autocast = j.value("autocast", trace_.dtype == "fp32" ? "none" : "cuda");  // traces that do not say it are of that list
+  trace_.autocast =
+      j.value("autocast", trace_.dtype == "fp32" ? "none" : "cuda");  // traces that do not say it are of that list
   trace_.autocast_tables = j.value("autocast_tables", kAutocastTablesVersion);
-  trace_.seed = static_cast<std::uint64_t>(whole(j.at("seed"), std::numeric_limits<std::int64_t>::min())), trace_.steps_wanted = small(j.at("steps"));
+  trace_.seed = static_cast<std::uint64_t>(whole(j.at("seed"), std::numeric_limits<std::int64_t>::min())),
+  trace_.steps_wanted = small(j.at("steps"));
   trace_.local = j.at("local"), trace_.carried = j.at("carried");
 }
 
@@ -200,12 +236,14 @@ void Reader::take_line(const Json& j) {
   if (j.contains("seq")) {
     trace_.tensors.push_back(tensor(j));
   } else if (j.contains("moved_late")) {
-    trace_.moves.push_back({small(j.at("step")), j.at("moved_late"), j.at("after"), whole(j.at("launched")), whole(j.at("bytes"))});
+    trace_.moves.push_back(
+        {small(j.at("step")), j.at("moved_late"), j.at("after"), whole(j.at("launched")), whole(j.at("bytes"))});
   } else if (j.contains("parameter")) {
     trace_.gradients.push_back(gradient(j));
   } else if (j.contains("loss")) {
     const TracedStep step = step_of(j);
-    if (trace_.steps.empty() || step.step > trace_.steps.back().step) trace_.steps.push_back(step);  // else one before a fault, which is known
+    if (trace_.steps.empty() || step.step > trace_.steps.back().step)
+      trace_.steps.push_back(step);  // else one before a fault, which is known
     tensors_ = trace_.tensors.size(), gradients_ = trace_.gradients.size();
   } else {
     run(j);
@@ -215,14 +253,18 @@ void Reader::take_line(const Json& j) {
 /// Steps whose statistics are not whole lose all of them: sums over a part would be taken for those of the step.
 void Reader::leave_out() {
   const std::string beside = checks::train::statistics_path(path_);
-  if (!statistics_) throw Error("[trace] got no '" + beside + "', want the statistics that '" + path_ + "' names (ampcheck train --record writes both)");
+  if (!statistics_)
+    throw Error("[trace] got no '" + beside + "', want the statistics that '" + path_ +
+                "' names (ampcheck train --record writes both)");
   std::set<int> steps;
   Trace::Missing missing{.path = beside, .from = std::numeric_limits<std::int64_t>::max()};
   for (const Lost& lost : lost_) {
     steps.insert(lost.step);
     missing.from = std::min(missing.from, lost.offset), missing.cut_off &= lost.cut_off;
   }
-  if (found_ == 0 && !missing.cut_off) throw Error("[trace] got '" + beside + "', in which none of the records is that '" + path_ + "' names, want the file that was written with it");
+  if (found_ == 0 && !missing.cut_off)
+    throw Error("[trace] got '" + beside + "', in which none of the records is that '" + path_ +
+                "' names, want the file that was written with it");
   missing.first_step = *steps.begin(), missing.last_step = *steps.rbegin(), missing.steps = std::ssize(steps);
   missing.tensors = std::erase_if(trace_.tensors, [&](const TracedTensor& t) { return steps.contains(t.step); });
   std::erase_if(trace_.gradients, [&](const TracedGradient& g) { return steps.contains(g.step); });
@@ -236,7 +278,8 @@ void mark_noise(Trace& trace) {
     double exact = 0, fp64 = 0, elements = 0;
     bool has_exact = false, has_fp64 = false;
     checks::train::Sizes sizes() const {
-      return {has_exact ? std::optional(std::sqrt(exact / elements)) : std::nullopt, has_fp64 ? std::optional(std::sqrt(fp64 / elements)) : std::nullopt};
+      return {has_exact ? std::optional(std::sqrt(exact / elements)) : std::nullopt,
+              has_fp64 ? std::optional(std::sqrt(fp64 / elements)) : std::nullopt};
     }
   };
   std::map<std::string, Squares> all;
@@ -271,14 +314,22 @@ Trace Reader::read() {
     } catch (const std::exception& error) {
       throw Error("[trace] " + path_ + " line " + std::to_string(number) + ", got " + error.what() + kWant);
     }
-    if (number == 1 && trace_.model.empty()) throw Error("[trace] " + path_ + " line 1, got another line, want the schema ampcheck.trace/2");
+    if (number == 1 && trace_.model.empty())
+      throw Error("[trace] " + path_ + " line 1, got another line, want the schema ampcheck.trace/2");
   }
-  if (trace_.model.empty()) throw Error("[trace] " + path_ + ", got an empty file, want an ampcheck.trace/2 (ampcheck train --record writes it)");
-  if (!trace_.steps.empty()) trace_.steps_wanted = std::max(trace_.steps_wanted, trace_.steps.back().step + 1);  // earlier versions kept the first line of a run that went on
-  trace_.tensors.resize(tensors_), trace_.gradients.resize(gradients_);  // what was written after the last whole step belongs to none
+  if (trace_.model.empty())
+    throw Error("[trace] " + path_ +
+                ", got an empty file, want an ampcheck.trace/2 (ampcheck train --record writes it)");
+  if (!trace_.steps.empty())
+    trace_.steps_wanted =
+        std::max(trace_.steps_wanted,
+                 trace_.steps.back().step + 1);  // earlier versions kept the first line of a run that went on
+  trace_.tensors.resize(tensors_),
+      trace_.gradients.resize(gradients_);  // what was written after the last whole step belongs to none
   std::erase_if(lost_, [&](const Lost& lost) { return lost.tensor >= tensors_; });
   if (!lost_.empty()) leave_out();
-  std::stable_sort(trace_.tensors.begin(), trace_.tensors.end(), [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
+  std::stable_sort(trace_.tensors.begin(), trace_.tensors.end(),
+                   [](const TracedTensor& a, const TracedTensor& b) { return a.step < b.step; });
   mark_noise(trace_);
   return std::move(trace_);
 }
@@ -298,11 +349,17 @@ std::string bytes_of_hex(const std::string& text) {
 }
 
 std::string missing_text(const Trace::Missing& m) {
-  return fmt::format("statistics of {} ({} tensors) are missing: '{}' {} byte {}", m.first_step == m.last_step ? fmt::format("step {}", m.first_step + 1) : fmt::format("{} steps from {} to {}", grouped(m.steps), m.first_step + 1, m.last_step + 1),
-                     grouped(m.tensors), m.path, m.cut_off ? "ends at" : "is damaged, or another trace's, from", grouped(m.from));
+  return fmt::format("statistics of {} ({} tensors) are missing: '{}' {} byte {}",
+                     m.first_step == m.last_step
+                         ? fmt::format("step {}", m.first_step + 1)
+                         : fmt::format("{} steps from {} to {}", grouped(m.steps), m.first_step + 1, m.last_step + 1),
+                     grouped(m.tensors), m.path, m.cut_off ? "ends at" : "is damaged, or another trace's, from",
+                     grouped(m.from));
 }
 
-Trace parse_trace(std::string_view text, std::optional<std::string_view> statistics, const std::string& path) { return Reader(text, statistics, path).read(); }
+Trace parse_trace(std::string_view text, std::optional<std::string_view> statistics, const std::string& path) {
+  return Reader(text, statistics, path).read();
+}
 
 Trace read_trace(const std::string& path) {
   const std::string text = read_bytes(path, "trace"), beside = checks::train::statistics_path(path);

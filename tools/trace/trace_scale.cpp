@@ -23,7 +23,8 @@ std::optional<GradientRange> range_of(const TracedTensor& t) {
   if (t.range) {
     out.add_counts(t.range->amin, t.range->amax, t.range->first_exponent, t.range->counts, t.range->powers);
   } else {
-    const bool gradient = checks::train::is_gradient(t.phase_number()) && (t.dtype == Dtype::fp16 || t.dtype == Dtype::bf16) && !t.by_gradient;
+    const bool gradient = checks::train::is_gradient(t.phase_number()) &&
+                          (t.dtype == Dtype::fp16 || t.dtype == Dtype::bf16) && !t.by_gradient;
     const double kept[] = {t.amin, t.amax};
     if (gradient && t.amax > 0) out.add(kept, t.scale);
   }
@@ -54,7 +55,8 @@ ScaleWindows scale_windows(const Trace& trace) {
     (t.range ? exact : kept).try_emplace(t.name(), GradientRange(t.dtype)).first->second.merge(*range);
   }
   checks::train::KnownOverflow overflow;
-  for (const TracedStep& step : trace.steps) overflow.add(step.step, step.scale, step.loss, step.found_inf, step.stepped);
+  for (const TracedStep& step : trace.steps)
+    overflow.add(step.step, step.scale, step.loss, step.found_inf, step.stepped);
   out.run = checks::train::advise(exact, overflow);
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
     const TracedTensor& t = trace.tensors[i];
@@ -73,7 +75,9 @@ ScaleWindows scale_windows(const Trace& trace) {
     }
     ordered.emplace_back(of.order, std::move(t));
   }
-  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return std::pair(width(a.second.run), a.first) < std::pair(width(b.second.run), b.first); });
+  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return std::pair(width(a.second.run), a.first) < std::pair(width(b.second.run), b.first);
+  });
   for (auto& [order, t] : ordered) out.tensors.push_back(std::move(t));
   return out;
 }
@@ -89,12 +93,16 @@ std::string scale_advice(const ScaleAdvice& a) {
   std::string out;
   if (a.overflows_at <= 0) return "none from 1 on: " + a.overflows + " overflows without one";
   if (a.low <= a.high) {
-    out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low)) : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
+    out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low))
+                          : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
     if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
   } else {
-    out = fmt::format("each loses something; {} least, {} of the elements{} (scale 1: {})", power(a.best), percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes, percent(a.unscaled_share));
+    out = fmt::format("each loses something; {} least, {} of the elements{} (scale 1: {})", power(a.best),
+                      percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes,
+                      percent(a.unscaled_share));
   }
-  if (a.overflows_at <= checks::train::kMostScale) out += fmt::format("; {} overflows {}", power(a.overflows_at), a.overflows);
+  if (a.overflows_at <= checks::train::kMostScale)
+    out += fmt::format("; {} overflows {}", power(a.overflows_at), a.overflows);
   return out;
 }
 

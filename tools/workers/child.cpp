@@ -22,8 +22,8 @@
 
 #include "checks/case/launch.h"
 #include "src/error.h"
-#include "tools/workers/limits.h"
 #include "tools/report/output.h"
+#include "tools/workers/limits.h"
 
 extern char** environ;
 
@@ -123,11 +123,13 @@ std::optional<ExitCode> run_in_child(const Options& options, const std::vector<c
   }
   const std::string library = ops.front()->plugin, pinned = "; 'ampcheck check " + library + "' pins it to a case\n";
   if (said == kStuck) {
-    write_stderr(fmt::format("ampcheck: TIMEOUT (AC502): a kernel of '{}' did not return in {:g} s (--timeout){}", library, options.timeout, pinned));
+    write_stderr(fmt::format("ampcheck: TIMEOUT (AC502): a kernel of '{}' did not return in {:g} s (--timeout){}",
+                             library, options.timeout, pinned));
     return ExitCode::findings;
   }
-  const std::string how = WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")"
-                                              : "by itself with exit code " + std::to_string(WEXITSTATUS(status));
+  const std::string how =
+      WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")"
+                          : "by itself with exit code " + std::to_string(WEXITSTATUS(status));
   write_stderr("ampcheck: CRASH (AC501): a kernel of '" + library + "' ended its process " + how + pinned);
   return ExitCode::findings;
 }

@@ -40,11 +40,13 @@ struct InterruptGuard::State {
   std::mutex mutex;  // held by whoever ends the program: the normal way or the emergency
   std::condition_variable changed;
   bool finished = false;
-  struct sigaction old_int{}, old_term{};
+  struct sigaction old_int {
+  }, old_term{};
   std::thread watchdog;
 
   void watch() {
-    while (::sem_wait(&wake) != 0) {}
+    while (::sem_wait(&wake) != 0) {
+    }
     if (caught.load() == 0) return;  // the guard's end, not a signal
     std::unique_lock lock(mutex);
     if (changed.wait_for(lock, kPatience, [&] { return finished; })) return;
@@ -61,7 +63,7 @@ InterruptGuard::InterruptGuard(std::function<void()> emergency) : state_(new Sta
   state_->emergency = std::move(emergency);
   ::sem_init(&wake, 0, 0);
   state_->watchdog = std::thread([this] { state_->watch(); });
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, &state_->old_int);
@@ -96,7 +98,8 @@ void end_by_signal() {
   sigemptyset(&only);
   sigaddset(&only, number);
   ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
-  ::kill(::getpid(), number);  // to the process: raise() would only reach this thread, which is as good, but may be pid 1
+  ::kill(::getpid(),
+         number);  // to the process: raise() would only reach this thread, which is as good, but may be pid 1
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ::_exit(128 + number);
 }

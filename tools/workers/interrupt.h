@@ -7,8 +7,8 @@
 
 namespace ampcheck::tools {
 
-/// While it lives, SIGINT and SIGTERM set `flag()`. If the program still runs `kPatience` later, `emergency` is called on
-/// a thread of its own, and the program ends by the signal without unwinding. One at a time.
+/// While it lives, SIGINT and SIGTERM set `flag()`. If the program still runs `kPatience` later, `emergency` is called
+/// on a thread of its own, and the program ends by the signal without unwinding. One at a time.
 class InterruptGuard {
  public:
   explicit InterruptGuard(std::function<void()> emergency);

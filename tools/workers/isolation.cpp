@@ -29,8 +29,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSlow = std::chrono::seconds(10);       ///< after which a case is called slow
-constexpr auto kMercy = std::chrono::seconds(2);       ///< between SIGTERM and SIGKILL
+constexpr auto kSlow = std::chrono::seconds(10);  ///< after which a case is called slow
+constexpr auto kMercy = std::chrono::seconds(2);  ///< between SIGTERM and SIGKILL
 constexpr std::size_t kMostReply = 256 << 20;
 constexpr std::size_t kShownOutput = 600;
 constexpr int kMostAttempts = 100;
@@ -42,7 +42,9 @@ class Descriptor {
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept { return std::swap(fd_, other.fd_), *this; }
-  ~Descriptor() { if (fd_ >= 0) close(fd_); }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
   int get() const { return fd_; }
 
  private:
@@ -51,27 +53,35 @@ class Descriptor {
 
 std::pair<Descriptor, Descriptor> make_pipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw EnvironmentError(std::string("[worker] cannot make a pipe: ") + std::strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw EnvironmentError(std::string("[worker] cannot make a pipe: ") + std::strerror(errno));
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 std::string end_text(int status) {
-  if (WIFSIGNALED(status)) return "its process was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
-  return "its process ended by itself with exit code " + std::to_string(WEXITSTATUS(status)) + " before the case was done";
+  if (WIFSIGNALED(status))
+    return "its process was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
+           ")";
+  return "its process ended by itself with exit code " + std::to_string(WEXITSTATUS(status)) +
+         " before the case was done";
 }
 
 /// Where the inputs of a case are, after the process that held them is gone.
 std::string inputs_text(const OpCall& call, const Options& options) {
-  if (checks::is_file_range(call.range)) return "its inputs are those of '" + options.inputs + "', whose contents the case name states";
-  return "its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before the call";
+  if (checks::is_file_range(call.range))
+    return "its inputs are those of '" + options.inputs + "', whose contents the case name states";
+  return "its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before "
+         "the call";
 }
 
-CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, const char* code, const std::string& cause, double seconds) {
+CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, const char* code,
+                       const std::string& cause, double seconds) {
   CaseResult out;
   out.name = call.str(op.signature), out.op = op.signature.name, out.plugin = op.plugin, out.dtype = name(call.storage);
   out.verdict = find_code(code)->verdict, out.code = code, out.seconds = seconds;
   CheckResult check;
-  check.name = "call", check.verdict = out.verdict, check.code = code, check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, options);
+  check.name = "call", check.verdict = out.verdict, check.code = code, check.compared = check.failed = 1,
+  check.cause = cause, check.note = inputs_text(call, options);
   out.checks.push_back(std::move(check));
   return out;
 }
@@ -103,8 +113,14 @@ class WorkerPool::Worker {
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    std::string words[] = {"ampcheck", "--worker", options.plugin_ops.front()->plugin, name(options.device), options.relations ? "1" : "0", options.inputs};
-    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), words[5].data(), nullptr};
+    std::string words[] = {"ampcheck",
+                           "--worker",
+                           options.plugin_ops.front()->plugin,
+                           name(options.device),
+                           options.relations ? "1" : "0",
+                           options.inputs};
+    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
+                    words[4].data(), words[5].data(), nullptr};
     const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
@@ -116,26 +132,37 @@ class WorkerPool::Worker {
 
   ~Worker() { end(SIGKILL); }
 
-  Answer ask(const std::string& case_name, const checks::How& how, double timeout, const std::atomic<bool>* cancel, std::string& reply) {
-    const std::string line = std::string{how.sampled ? kSampled : kWhole, how.values ? kReduced : how.power ? kMeasured : how.explain ? kExplained : how.first ? kFirst : kJudged} + case_name + "\n";
+  Answer ask(const std::string& case_name, const checks::How& how, double timeout, const std::atomic<bool>* cancel,
+             std::string& reply) {
+    const std::string line = std::string{how.sampled ? kSampled : kWhole, how.values    ? kReduced
+                                                                          : how.power   ? kMeasured
+                                                                          : how.explain ? kExplained
+                                                                          : how.first   ? kFirst
+                                                                                        : kJudged} +
+                             case_name + "\n";
     printed_before_ = output_size();
     if (write(requests_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) return Answer::gone;
-    const auto start = Clock::now(), deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
+    const auto start = Clock::now(),
+               deadline = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout));
     bool told = false;
     for (;;) {
       pollfd at = {replies_.get(), POLLIN, 0};
       poll(&at, 1, 100);  // in slices: a fork of the kernel's may hold the pipe open
       if (read_some(reply)) return Answer::reply;
       if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) return reap(), Answer::died;
-      if (!told && Clock::now() - start > kSlow) write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n"), told = true;
+      if (!told && Clock::now() - start > kSlow)
+        write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n"), told = true;
       if (cancel != nullptr && cancel->load()) return end(SIGTERM), Answer::cancelled;
       if (Clock::now() > deadline) return end(SIGTERM), Answer::timeout;
     }
   }
 
-  /// How it took the end of its time. A worker ends by SIGTERM once its kernel returned; what does not return is killed.
+  /// How it took the end of its time. A worker ends by SIGTERM once its kernel returned; what does not return is
+  /// killed.
   const char* last_words() const {
-    return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGTERM ? "its kernel returned when asked to (should_cancel)" : "asked to end (should_cancel), it did not within 2 s and was killed";
+    return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGTERM
+               ? "its kernel returned when asked to (should_cancel)"
+               : "asked to end (should_cancel), it did not within 2 s and was killed";
   }
 
   /// Why it is no more; what it printed last.
@@ -160,7 +187,7 @@ class WorkerPool::Worker {
 
  private:
   off_t output_size() const {
-    struct stat at{};
+    struct stat at {};
     return fstat(output_.get(), &at) == 0 ? at.st_size : 0;
   }
 
@@ -199,8 +226,10 @@ class WorkerPool::Worker {
   void end(int signal) {
     if (pid_ <= 0) return;
     kill(-pid_, signal);
-    if (signal != SIGKILL && !wait_until(Clock::now() + kMercy)) kill(-pid_, SIGKILL), waitpid(pid_, &status_, 0);
-    else if (signal == SIGKILL) waitpid(pid_, &status_, 0);
+    if (signal != SIGKILL && !wait_until(Clock::now() + kMercy))
+      kill(-pid_, SIGKILL), waitpid(pid_, &status_, 0);
+    else if (signal == SIGKILL)
+      waitpid(pid_, &status_, 0);
     kill(-pid_, SIGKILL);  // its children
     pid_ = 0;
   }
@@ -254,9 +283,13 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
       continue;
     }
     if (answer == Worker::Answer::timeout)
-      return broken_case(op, call, state_->options, "AC502", "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) + " s (--timeout); " + worker->last_words(), seconds);
+      return broken_case(op, call, state_->options, "AC502",
+                         "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) +
+                             " s (--timeout); " + worker->last_words(),
+                         seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
-    if (answer != Worker::Answer::reply) return broken_case(op, call, state_->options, "AC501", worker->obituary(), seconds);
+    if (answer != Worker::Answer::reply)
+      return broken_case(op, call, state_->options, "AC501", worker->obituary(), seconds);
     try {
       CaseResult result = from_wire(reply);
       if (result.name != case_name) throw Error("[worker] got the result of another case");
@@ -268,15 +301,18 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
       give(std::move(worker));
       return result;
     } catch (const Error& error) {
-      return broken_case(op, call, state_->options, "AC501", std::string("its process sent no result: ") + error.what(), seconds);
+      return broken_case(op, call, state_->options, "AC501", std::string("its process sent no result: ") + error.what(),
+                         seconds);
     }
   }
 }
 
-std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(const Options& options, const std::atomic<bool>* cancel) {
+std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(
+    const Options& options, const std::atomic<bool>* cancel) {
   if (options.plugin_ops.empty() || !options.isolation) return nullptr;
   const auto pool = std::make_shared<WorkerPool>(options, cancel);
-  return [pool](const checks::OpDef& op, const OpCall& call, const checks::How& how) { return pool->run(op, call, how); };
+  return
+      [pool](const checks::OpDef& op, const OpCall& call, const checks::How& how) { return pool->run(op, call, how); };
 }
 
 }  // namespace ampcheck::tools

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of a plug-in run in worker processes: what they do to their process is a finding of their case, and the run
-// goes on. A worker is this program again (posix_spawn, never fork), keeps its library loaded, and takes one case at a time.
+// goes on. A worker is this program again (posix_spawn, never fork), keeps its library loaded, and takes one case at a
+// time.
 #pragma once
 
 #include <atomic>
@@ -8,8 +9,8 @@
 #include <string>
 
 #include "checks/run/runner.h"
-#include "tools/report/exit_code.h"
 #include "tools/choose/options.h"
+#include "tools/report/exit_code.h"
 
 namespace ampcheck::tools {
 
@@ -22,9 +23,9 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in options.timeout seconds a TIMEOUT; either is
-  /// replaced. Before a worker is killed, its kernel is asked to return (should_cancel). EnvironmentError if no worker can be started,
-  /// checks::Interrupted once cancelled.
+  /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in options.timeout seconds a
+  /// TIMEOUT; either is replaced. Before a worker is killed, its kernel is asked to return (should_cancel).
+  /// EnvironmentError if no worker can be started, checks::Interrupted once cancelled.
   CaseResult run(const checks::OpDef& op, const OpCall& call, const checks::How& how = {});
 
  private:
@@ -37,10 +38,11 @@ class WorkerPool {
 };
 
 /// The hook of checks::RunOptions for a library; none for built-in ops and with --isolation none.
-std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(const Options& options, const std::atomic<bool>* cancel = nullptr);
+std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(
+    const Options& options, const std::atomic<bool>* cancel = nullptr);
 
-/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3, each behind
-/// two letters of worker_channel.h, and answers on 4.
+/// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3, each
+/// behind two letters of worker_channel.h, and answers on 4.
 ExitCode worker_main(int argc, char** argv);
 
 }  // namespace ampcheck::tools

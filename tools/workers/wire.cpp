@@ -10,12 +10,14 @@ namespace ampcheck::tools {
 
 namespace {
 
-// Fields in the order of the struct's; numbers as 8 bytes, texts and lists behind their length. A new field of these structs
-// must be added here: the sizes say so.
+// Fields in the order of the struct's; numbers as 8 bytes, texts and lists behind their length. A new field of these
+// structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
 static_assert(sizeof(CheckResult) == 256, "teach wire_text and from_wire the new field of CheckResult");
-static_assert(sizeof(CaseResult) == 304, "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which the supervisor knows
+static_assert(sizeof(CaseResult) == 304,
+              "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
+                                                                             // the supervisor knows
 #endif
 
 class Writer {
@@ -84,13 +86,15 @@ class Reader {
 void put(Writer& w, const Element& e) {
   w.put(std::uint64_t{e.index.size()});
   for (const std::int64_t i : e.index) w.put(i);
-  w.put(e.got), w.put(e.want), w.put(e.got_bits), w.put(e.want_bits), w.put(e.ulp), w.put(e.low), w.put(e.high), w.put(e.interval_from);
+  w.put(e.got), w.put(e.want), w.put(e.got_bits), w.put(e.want_bits), w.put(e.ulp), w.put(e.low), w.put(e.high),
+      w.put(e.interval_from);
 }
 
 void get(Reader& r, Element& e) {
   e.index.resize(r.count(8));
   for (std::int64_t& i : e.index) r.get(i);
-  r.get(e.got), r.get(e.want), r.get(e.got_bits), r.get(e.want_bits), r.get(e.ulp), r.get(e.low), r.get(e.high), r.get(e.interval_from);
+  r.get(e.got), r.get(e.want), r.get(e.got_bits), r.get(e.want_bits), r.get(e.ulp), r.get(e.low), r.get(e.high),
+      r.get(e.interval_from);
 }
 
 void put(Writer& w, const CheckResult& c) {
@@ -118,7 +122,8 @@ void get(Reader& r, CheckResult& c) {
 
 std::string wire_text(const CaseResult& result) {
   Writer w;
-  w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype), w.put(static_cast<std::uint64_t>(result.verdict));
+  w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype),
+      w.put(static_cast<std::uint64_t>(result.verdict));
   w.put(result.code), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
   for (const CheckResult& check : result.checks) put(w, check);
   w.put(result.seconds), w.put(result.values);
@@ -128,7 +133,8 @@ std::string wire_text(const CaseResult& result) {
 CaseResult from_wire(std::string_view text) {
   Reader r(text);
   CaseResult out;
-  r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code), r.get(out.note);
+  r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code),
+      r.get(out.note);
   out.checks.resize(r.count(15 * 8));
   for (CheckResult& check : out.checks) get(r, check);
   r.get(out.seconds), r.get(out.values), r.end();

@@ -15,12 +15,12 @@
 
 #include "checks/run/sampled.h"
 #include "src/parallel.h"
-#include "tools/workers/isolation.h"
 #include "tools/choose/plugins.h"
 #include "tools/choose/selection.h"
 #include "tools/choose/user_tensors.h"
-#include "tools/workers/wire.h"
+#include "tools/workers/isolation.h"
 #include "tools/workers/limits.h"
+#include "tools/workers/wire.h"
 #include "tools/workers/worker_channel.h"
 
 namespace ampcheck::tools {
@@ -79,12 +79,16 @@ ExitCode worker_main(int argc, char** argv) {
   open_plugin(options);
   open_inputs(options);
   const pid_t self = getpid();
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends
   sigaction(SIGTERM, &action, nullptr);
   for (std::string line; read_line(line);) {
     const char what = line.size() > 1 ? line[1] : kExplained;
-    const checks::How how{.sampled = line.starts_with(kSampled), .explain = what == kExplained || what == kMeasured, .power = what == kMeasured, .values = what == kReduced, .first = what == kReduced || what == kFirst};
+    const checks::How how{.sampled = line.starts_with(kSampled),
+                          .explain = what == kExplained || what == kMeasured,
+                          .power = what == kMeasured,
+                          .values = what == kReduced,
+                          .first = what == kReduced || what == kFirst};
     const checks::Case item = parse_case(options, line.substr(std::min<std::size_t>(2, line.size())));
     std::optional<CaseResult> result;
     try {
@@ -92,7 +96,7 @@ ExitCode worker_main(int argc, char** argv) {
     } catch (const checks::Interrupted&) {
     }
     if (getpid() != self) _exit(0);  // a fork of the kernel's, come this far: it is not the worker
-    std::fflush(nullptr);  // what the kernel printed belongs to this case
+    std::fflush(nullptr);            // what the kernel printed belongs to this case
     if (!result) end_by_terminate();
     std::string reply(sizeof(std::uint64_t), '\0');
     reply += wire_text(*result);

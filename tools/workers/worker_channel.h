@@ -6,9 +6,13 @@
 
 namespace ampcheck::tools {
 
-inline constexpr int kRequests = 3, kReplies = 4;         ///< descriptors of the worker
-inline constexpr char kWhole = 'w', kSampled = 's';        ///< first character of a request: how the case is to be judged
-inline constexpr char kExplained = 'e', kJudged = 'j', kMeasured = 'm', kReduced = 'v', kFirst = 'f';  ///< the second: what is wrong explained, or not; explained, and the judge's power measured; not explained, and its values reduced; not explained, and ended by the first wrong value
-inline constexpr std::size_t kMostOutput = 64 << 20;      ///< bytes that a worker may write to standard output and error
+inline constexpr int kRequests = 3, kReplies = 4;    ///< descriptors of the worker
+inline constexpr char kWhole = 'w', kSampled = 's';  ///< first character of a request: how the case is to be judged
+inline constexpr char
+    kExplained = 'e',
+    kJudged = 'j', kMeasured = 'm', kReduced = 'v',
+    kFirst = 'f';  ///< the second: what is wrong explained, or not; explained, and the judge's power measured; not
+                   ///< explained, and its values reduced; not explained, and ended by the first wrong value
+inline constexpr std::size_t kMostOutput = 64 << 20;  ///< bytes that a worker may write to standard output and error
 
 }  // namespace ampcheck::tools

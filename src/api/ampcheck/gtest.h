@@ -9,12 +9,13 @@
 // or by hand, beside a library that is built already:
 //
 //   #include <ampcheck/gtest.h>                              // c++ -std=c++17 my_op_test.cpp -lgtest -pthread
-//   AMPCHECK_GTEST_MAIN("./libmy_op.so")                     // a TOML file does as well; tests of your own may stand beside
+//   AMPCHECK_GTEST_MAIN("./libmy_op.so")                     // a TOML file does as well; tests of your own may stand
+//   beside
 //
-// The cases are judged by the program `ampcheck` in one go before the first test runs: only those that the filter and the shard
-// select. Test names are case names in which everything but letters, digits and '.' is '_'; a failure prints the case itself and
-// the line that runs it again. The program is, in this order: the environment variable AMPCHECK, the macro AMPCHECK_PROGRAM, the
-// word ampcheck.
+// The cases are judged by the program `ampcheck` in one go before the first test runs: only those that the filter and
+// the shard select. Test names are case names in which everything but letters, digits and '.' is '_'; a failure prints
+// the case itself and the line that runs it again. The program is, in this order: the environment variable AMPCHECK,
+// the macro AMPCHECK_PROGRAM, the word ampcheck.
 #pragma once
 
 #include <fcntl.h>
@@ -97,7 +98,8 @@ inline Output run(const std::vector<std::string>& words) {
     return result;
   }
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   result.out = out.text(), result.err = err.text();
   return result;
@@ -110,7 +112,8 @@ struct Result {
 /// The cases of one library, and what became of those that run.
 class Cases {
  public:
-  Cases(std::string library, std::vector<std::string> arguments) : library_(std::move(library)), arguments_(std::move(arguments)) {}
+  Cases(std::string library, std::vector<std::string> arguments)
+      : library_(std::move(library)), arguments_(std::move(arguments)) {}
 
   /// Registers a test per case; false, with a message on standard error, if the library cannot be listed.
   bool add_tests() {
@@ -138,16 +141,21 @@ class Cases {
     results_.clear();
     for (std::size_t first = 0; first < selected.size(); first += kAtATime) {
       const std::size_t end = std::min(selected.size(), first + kAtATime);
-      judge_some({selected.begin() + static_cast<std::ptrdiff_t>(first), selected.begin() + static_cast<std::ptrdiff_t>(end)});
+      judge_some(
+          {selected.begin() + static_cast<std::ptrdiff_t>(first), selected.begin() + static_cast<std::ptrdiff_t>(end)});
     }
   }
 
   void expect(const std::string& name) const {
     const auto found = results_.find(name);
-    if (found == results_.end()) ADD_FAILURE() << "'" << name << "' was not judged\n" << errors_;
-    else if (found->second.outcome == "fail") ADD_FAILURE() << found->second.text;
-    else if (found->second.outcome == "skip") GTEST_SKIP() << found->second.text;
-    else SUCCEED();
+    if (found == results_.end())
+      ADD_FAILURE() << "'" << name << "' was not judged\n" << errors_;
+    else if (found->second.outcome == "fail")
+      ADD_FAILURE() << found->second.text;
+    else if (found->second.outcome == "skip")
+      GTEST_SKIP() << found->second.text;
+    else
+      SUCCEED();
   }
 
  private:
@@ -175,7 +183,8 @@ class Cases {
     const std::string suite = plain(name.substr(0, open));
     std::string test = plain(open + 2 <= name.size() ? name.substr(open + 1, name.size() - open - 2) : "");
     for (int copy = 2; !names_.emplace(suite + "." + test, name).second; ++copy) test += "_" + std::to_string(copy);
-    ::testing::RegisterTest(suite.c_str(), test.c_str(), nullptr, nullptr, __FILE__, __LINE__, [this, name]() -> ::testing::Test* { return new Test(*this, name); });
+    ::testing::RegisterTest(suite.c_str(), test.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+                            [this, name]() -> ::testing::Test* { return new Test(*this, name); });
   }
 
   static std::string plain(const std::string& text) {
@@ -199,9 +208,12 @@ class Cases {
     for (std::string line; std::getline(in, line);) {
       std::vector<std::string> fields(1);
       for (std::size_t i = 0; i < line.size(); ++i) {
-        if (line[i] == '\t') fields.emplace_back();
-        else if (line[i] == '\\' && i + 1 < line.size()) ++i, fields.back() += line[i] == 'n' ? '\n' : line[i] == 't' ? '\t' : line[i];
-        else fields.back() += line[i];
+        if (line[i] == '\t')
+          fields.emplace_back();
+        else if (line[i] == '\\' && i + 1 < line.size())
+          ++i, fields.back() += line[i] == 'n' ? '\n' : line[i] == 't' ? '\t' : line[i];
+        else
+          fields.back() += line[i];
       }
       if (fields.size() == 5) results_[fields[3]] = {fields[0], fields[4]};
     }
@@ -213,7 +225,8 @@ class Cases {
   std::map<std::string, Result> results_;
 };
 
-/// InitGoogleTest, a test per case of the library, RUN_ALL_TESTS. `arguments` go to `ampcheck list` and choose the cases.
+/// InitGoogleTest, a test per case of the library, RUN_ALL_TESTS. `arguments` go to `ampcheck list` and choose the
+/// cases.
 inline int main_of(int argc, char** argv, const char* library, std::vector<std::string> arguments) {
   ::testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) arguments.push_back(argv[i]);
@@ -226,8 +239,8 @@ inline int main_of(int argc, char** argv, const char* library, std::vector<std::
 }  // namespace ampcheck
 
 /// main of a test program: AMPCHECK_GTEST_MAIN("./libmy_op.so", "--regimes", "quick")
-#define AMPCHECK_GTEST_MAIN(...)                                                        \
-  int main(int argc, char** argv) {                                                     \
-    const std::vector<std::string> words = {__VA_ARGS__};                               \
+#define AMPCHECK_GTEST_MAIN(...)                                                                            \
+  int main(int argc, char** argv) {                                                                         \
+    const std::vector<std::string> words = {__VA_ARGS__};                                                   \
     return ::ampcheck::gtest::main_of(argc, argv, words.front().c_str(), {words.begin() + 1, words.end()}); \
   }

@@ -15,8 +15,8 @@
 //   }
 //   c++ -std=c++20 -O2 -shared -fPIC my_scale.cpp -o libmy_scale.so && ampcheck check ./libmy_scale.so
 //
-// C++17 or later, no library: it fills the C structures of ampcheck/ampcheck_op.h. Everything here is hidden in the plug-in, so that
-// two plug-ins in one process share nothing.
+// C++17 or later, no library: it fills the C structures of ampcheck/ampcheck_op.h. Everything here is hidden in the
+// plug-in, so that two plug-ins in one process share nothing.
 #pragma once
 
 #include <algorithm>
@@ -32,429 +32,500 @@
 namespace ampcheck {
 namespace op __attribute__((visibility("hidden"))) {
 
-// Which dtype a C++ type has; specialise it for types of your own.
-template <class T> struct DtypeOf;
-template <> struct DtypeOf<double> { static constexpr int value = AC_FP64; };
-template <> struct DtypeOf<float> { static constexpr int value = AC_FP32; };
-template <> struct DtypeOf<Half> { static constexpr int value = AC_FP16; };
-template <> struct DtypeOf<BFloat16> { static constexpr int value = AC_BF16; };
-template <> struct DtypeOf<Float8E4M3> { static constexpr int value = AC_E4M3FN; };
-template <> struct DtypeOf<Float8E5M2> { static constexpr int value = AC_E5M2; };
-template <> struct DtypeOf<std::int32_t> { static constexpr int value = AC_I32; };
-template <> struct DtypeOf<std::int64_t> { static constexpr int value = AC_I64; };
-template <> struct DtypeOf<std::uint8_t> { static constexpr int value = AC_U8; };
-
-// ---- What a kernel sees. ----
-
-/// A borrowed tensor; false if it is absent. Strides in elements.
-template <class T>
-class View {
- public:
-  View() = default;
-  explicit View(const ac_tensor& tensor) : dl_(&tensor.dl), data_(static_cast<T*>(tensor.dl.data)) {
-    for (int i = rank() - 1; i >= 0; --i) {
-      dense_ = dense_ && (extent(i) == 1 || stride(i) == size_);
-      size_ *= extent(i);
-    }
-  }
-
-  explicit operator bool() const { return dl_ != nullptr; }
-  T* data() const { return data_; }
-  int rank() const { return dl_->ndim; }
-  std::int64_t extent(int axis) const { return dl_->shape[axis]; }
-  std::int64_t stride(int axis) const { return dl_->strides[axis]; }
-  std::int64_t size() const { return size_; }
-  /// Extent of the last axis, and the number of rows along it.
-  std::int64_t columns() const { return rank() == 0 ? 1 : extent(rank() - 1); }
-  std::int64_t rows() const {
-    std::int64_t count = 1;
-    for (int i = 0; i + 1 < rank(); ++i) count *= extent(i);
-    return count;
-  }
-  /// By row-major index, through the strides.
-  T& operator[](std::int64_t index) const {
-    if (dense_) return data_[index];
-    std::int64_t at = 0;
-    for (int i = rank() - 1; i >= 0; --i) at += index % extent(i) * stride(i), index /= extent(i);
-    return data_[at];
-  }
-  template <class... I>
-  T& operator()(I... index) const {
-    int axis = 0;
-    std::int64_t at = 0;
-    ((at += static_cast<std::int64_t>(index) * stride(axis++)), ...);
-    return data_[at];
-  }
-
- private:
-  const ac_dltensor* dl_ = nullptr;
-  T* data_ = nullptr;
-  std::int64_t size_ = 1;
-  bool dense_ = true;
-};
-
-class Call {
- public:
-  explicit Call(const ac_call* call) : call_(call) {}
-
-  /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), in forward mode
-  /// "x.tangent" and "y.tangent", in a double backward "dgrad_x" and "ddy". Throws if it is absent or of another dtype.
+  // Which dtype a C++ type has; specialise it for types of your own.
   template <class T>
-  View<T> view(const std::string& name) const {
-    if (View<T> found = find<T>(name)) return found;
-    throw std::runtime_error(detail::joined({"no tensor '", name, "' in this call, which has ", names()}));
-  }
-  /// The same; false if it is absent (an optional input, a gradient that nobody wants).
+  struct DtypeOf;
+  template <>
+  struct DtypeOf<double> {
+    static constexpr int value = AC_FP64;
+  };
+  template <>
+  struct DtypeOf<float> {
+    static constexpr int value = AC_FP32;
+  };
+  template <>
+  struct DtypeOf<Half> {
+    static constexpr int value = AC_FP16;
+  };
+  template <>
+  struct DtypeOf<BFloat16> {
+    static constexpr int value = AC_BF16;
+  };
+  template <>
+  struct DtypeOf<Float8E4M3> {
+    static constexpr int value = AC_E4M3FN;
+  };
+  template <>
+  struct DtypeOf<Float8E5M2> {
+    static constexpr int value = AC_E5M2;
+  };
+  template <>
+  struct DtypeOf<std::int32_t> {
+    static constexpr int value = AC_I32;
+  };
+  template <>
+  struct DtypeOf<std::int64_t> {
+    static constexpr int value = AC_I64;
+  };
+  template <>
+  struct DtypeOf<std::uint8_t> {
+    static constexpr int value = AC_U8;
+  };
+
+  // ---- What a kernel sees. ----
+
+  /// A borrowed tensor; false if it is absent. Strides in elements.
   template <class T>
-  View<T> find(const std::string& name) const {
-    const ac_tensor* tensor = find(name);
-    if (tensor == nullptr) return {};
-    if (tensor->dtype != DtypeOf<std::remove_const_t<T>>::value) throw std::runtime_error(detail::joined({"tensor '", name, "' has another dtype than the view"}));
-    return View<T>(*tensor);
-  }
-  double number(const std::string& attribute) const {
-    for (std::int32_t i = 0; i < call_->attribute_count; ++i)
-      if (attribute == call_->attributes[i].name) return call_->attributes[i].value;
-    std::string known;
-    for (std::int32_t i = 0; i < call_->attribute_count; ++i) known.append(i == 0 ? "" : ", ").append(call_->attributes[i].name);
-    throw std::runtime_error(detail::joined({"no attribute '", attribute, "', the op has ", known.empty() ? "none" : known}));
-  }
-  int storage() const { return call_->storage; }
-  void* stream() const { return call_->stream; }
-  /// Zeroed scratch memory until the call returns.
-  template <class T>
-  T* scratch(std::int64_t count) const {
-    void* memory = call_->host->alloc(call_->host->context, static_cast<std::size_t>(count) * sizeof(T), alignof(T));
-    if (memory == nullptr) throw std::bad_alloc();
-    std::memset(memory, 0, static_cast<std::size_t>(count) * sizeof(T));
-    return static_cast<T*>(memory);
-  }
-  void log(const std::string& message) const { call_->host->log(call_->host->context, AC_LOG_INFO, message.c_str()); }
-  bool should_cancel() const { return call_->host->should_cancel(call_->host->context) != 0; }
-  const ac_call& raw() const { return *call_; }
-
- private:
-  /// Calls take(tensor) for every tensor that is there, until it returns true.
-  template <class F>
-  void each(F take) const {
-    bool done = false;
-    const auto in = [&](const ac_tensor* const* list, std::int32_t count) {
-      for (std::int32_t i = 0; list != nullptr && i < count && !done; ++i)
-        if (list[i] != nullptr) done = take(*list[i]);
-    };
-    const ac_call& c = *call_;
-    in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count), in(c.cotangents, c.output_count), in(c.gradients, c.input_count);
-    in(c.tangents, c.input_count), in(c.output_tangents, c.output_count);
-    if (c.struct_size < offsetof(ac_call, cotangent_gradients) + sizeof c.cotangent_gradients) return;  // a host that knows of none
-    in(c.gradient_cotangents, c.input_count), in(c.cotangent_gradients, c.output_count);
-  }
-  const ac_tensor* find(const std::string& name) const {
-    const ac_tensor* found = nullptr;
-    each([&](const ac_tensor& tensor) { return name == tensor.name && (found = &tensor) != nullptr; });
-    return found;
-  }
-  std::string names() const {
-    std::string out;
-    each([&](const ac_tensor& tensor) { return out.append(out.empty() ? "" : ", ").append(tensor.name), false; });
-    return out;
-  }
-
-  const ac_call* call_;
-};
-
-/// The first argument of a kernel that is written once for every storage type.
-template <class T>
-struct Type {
-  using type = T;
-};
-
-// ---- What an op is. ----
-
-class Op;
-
-class Input {
- public:
-  explicit Input(ac_input& at) : at_(at) {}
-  Input& optional() { return at_.flags |= AC_OPTIONAL, *this; }
-  Input& no_gradient() { return at_.flags |= AC_NO_GRADIENT, *this; }
-  /// A weight (about 1) or bias; `parameter`: may also be fp32 beside 16-bit data.
-  Input& weight() { return at_.role = AC_WEIGHT, *this; }
-  Input& bias() { return at_.role = AC_BIAS, *this; }
-  Input& parameter() { return at_.type = AC_TYPE_PARAMETER, *this; }
-  /// 0 or 1, one byte.
-  Input& mask() { return at_.role = AC_MASK, at_.type = AC_TYPE_U8, *this; }
-  /// Whole numbers from 0 to 255, one byte, from which the formula takes a zero point and makes values.
-  Input& quantized() { return at_.role = AC_QUANTIZED, at_.type = AC_TYPE_U8, *this; }
-  /// Row numbers of another tensor, or classes; int64 below the extent of that symbol.
-  Input& index(const char* dim) { return at_.role = AC_INDEX, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
-  Input& target(const char* dim) { return at_.role = AC_TARGET, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
-  Input& role(int role) { return at_.role = role, *this; }
-  Input& type(int type) { return at_.type = type, *this; }
-  Input& positive() { return at_.domain = AC_POSITIVE, *this; }
-  Input& unit_interval() { return at_.domain = AC_UNIT_INTERVAL, *this; }
-
- private:
-  ac_input& at_;
-};
-
-class Output {
- public:
-  explicit Output(ac_output& at) : at_(at) {}
-  Output& type(int type) { return at_.type = type, *this; }
-  Output& in_place(const char* input) { return at_.in_place = input, *this; }
-  /// Its symbols; needed where the op has no formula.
-  Output& dims(const char* dims) { return at_.dims = dims, *this; }
-
- private:
-  ac_output& at_;
-};
-
-class Dim {
- public:
-  explicit Dim(ac_dim& at) : at_(at) {}
-  Dim& multiple_of(int n) { return at_.multiple_of = n, *this; }
-  Dim& least(std::int64_t n) { return at_.least = n, *this; }
-  Dim& most(std::int64_t n) { return at_.most = n, *this; }
-
- private:
-  ac_dim& at_;
-};
-
-/// The description of one op. Texts given as const char* must be literals.
-class Op {
- public:
-  explicit Op(const char* name) {
-    op_.struct_size = sizeof op_, op_.name = name, op_.user = this;
-    contract_.struct_size = sizeof contract_, math_.struct_size = sizeof math_;
-  }
-  Op(const Op&) = delete;
-  Op& operator=(const Op&) = delete;
-
-  Op& summary(const char* text) { return op_.summary = text, *this; }
-  /// dims: one symbol a dimension, "N D".
-  Input input(const char* name, const char* dims) {
-    inputs_.push_back({});
-    inputs_.back().struct_size = sizeof(ac_input), inputs_.back().name = name, inputs_.back().dims = dims;
-    return Input(inputs_.back());
-  }
-  /// Its shape follows from the formula.
-  Output output(const char* name) { return added(outputs_, name, AC_TYPE_STORAGE); }
-  /// Written by forward, read by backward, named by stored() in the formula.
-  Output saved(const char* name) { return added(saved_, name, AC_TYPE_FP32); }
-  /// A number with its default and other values to try.
-  Op& attribute(const char* name, double value, std::vector<double> others = {}) {
-    others_.push_back(std::move(others));
-    attributes_.push_back({sizeof(ac_attribute), static_cast<std::int32_t>(others_.back().size()), name, value, others_.back().data()});
-    return *this;
-  }
-  /// A dimension symbol with its extents in three sample shapes.
-  Dim dim(const char* symbol, std::int64_t first, std::int64_t second, std::int64_t third) {
-    dims_.push_back({sizeof(ac_dim), 1, symbol, {first, second, third}, 0, 0});
-    return Dim(dims_.back());
-  }
-  /// Row i of these outputs and gradients depends on row i of the inputs alone; rows lie along the leading axes: "N", "B H".
-  Op& rows(const char* symbols, std::vector<std::string> of) { return op_.row_dim = symbols, rows_ = std::move(of), *this; }
-  /// The bits of these rows depend neither on how many rows there are nor on where a row stands: their sums have one order.
-  Op& batch_invariant() { return op_.flags |= AC_OP_BATCH_INVARIANT, *this; }
-  /// These outputs or gradients are added to what their buffers hold.
-  Op& accumulates(std::vector<std::string> of) { return accumulates_ = std::move(of), *this; }
-
-  /// The mathematics of the op: a lambda over Expr, or text.
-  template <class F>
-  Op& formula(F formula) { return form("formula", std::move(formula)); }
-  /// A further algebra that the kernel may follow; proved equal to the first in 100 digits.
-  template <class F>
-  Op& form(const char* name, F formula, bool one_pass = false) {
-    forms_.push_back({sizeof(ac_form), one_pass ? static_cast<std::uint32_t>(AC_FORM_ONE_PASS) : 0u, name, nullptr});
-    if constexpr (std::is_convertible_v<F, std::string>) texts_.push_back([text = std::string(formula)](const Op&) { return text; });
-    else texts_.push_back([formula](const Op& op) { return detail::formula_text(formula, op.names(op.inputs_), op.names(op.attributes_), op.names(op.outputs_)); });
-    return *this;
-  }
-
-  /// A kernel takes (const Call&), or (Type<T>, const Call&) for any T, to be called with that of the storage type: float, Half or
-  /// BFloat16, or one of those named here, forward<Float8E4M3, Float8E5M2>(kernel).
-  template <class... Types, class F>
-  Op& forward(F kernel) { return op_.forward = &run_forward, forward_ = by_storage<Types...>(std::move(kernel)), *this; }
-  template <class... Types, class F>
-  Op& backward(F kernel) { return op_.backward = &run_backward, backward_ = by_storage<Types...>(std::move(kernel)), *this; }
-
-  /// Forward mode: reads "x.tangent" of each input that has a gradient, writes "y.tangent" of each output.
-  template <class... Types, class F>
-  Op& jvp(F kernel) { return op_.jvp = &run_jvp, jvp_ = by_storage<Types...>(std::move(kernel)), *this; }
-
-  /// The backward of the backward, checked as an op "<name>_backward": reads inputs, saved, "dy" of each output and "dgrad_x" of each gradient,
-  /// writes "dx" of each input that has a gradient and "ddy" of each cotangent.
-  template <class... Types, class F>
-  Op& double_backward(F kernel) {
-    second_ = {sizeof second_, 0, &run_double_backward}, double_backward_ = by_storage<Types...>(std::move(kernel));
-    return extension(AC_DOUBLE_BACKWARD, &second_);
-  }
-
-  /// A value at which the op has no derivative, where data is drawn; the formula's gradient there is the convention, `words` its name.
-  Op& kink(const char* input, double at, const char* words = nullptr) { return kinks_.push_back({sizeof(ac_kink), 0, input, at, words}), *this; }
-  /// What a later version or another tool knows of: "vendor.what/1".
-  Op& extension(const char* name, const void* data, bool required = false) {
-    return extensions_.push_back({sizeof(ac_extension), required ? static_cast<std::uint32_t>(AC_EXTENSION_REQUIRED) : 0u, name, data}), *this;
-  }
-
-  // What the kernel promises. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any order, glibc's
-  // functions, dense tensors, CPU.
-  /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result beyond the range of e4m3fn, which has no
-  /// infinity, may be NaN or its largest number.
-  Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
-  Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
-  Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
-  Op& flushes_subnormals() { return contract_.flushes_subnormals = 1, *this; }
-  Op& atomics() { return contract_.atomics = 1, *this; }
-  /// No number is lost on the way (AC203) at inputs up to this size, or at loss scales from `smallest` to `largest`, powers of two.
-  Op& largest_input(double size) { return contract_.largest_input = size, *this; }
-  Op& loss_scales(double smallest, double largest) { return contract_.smallest_scale = smallest, contract_.largest_scale = largest, *this; }
-  ac_math& math() { return contract_.math = &math_, math_; }
-  Op& strided() { return op_.flags |= AC_OP_STRIDED, *this; }
-  Op& serial() { return op_.flags |= AC_OP_SERIAL, *this; }
-  Op& devices(std::uint32_t devices) { return op_.devices = devices, *this; }
-
-  /// The description, once everything was said. Throws std::exception on what can be seen here.
-  const ac_op& finish() {
-    mark(rows_, AC_ROW_INDEPENDENT, "rows"), mark(accumulates_, AC_ACCUMULATES, "accumulates");
-    for (std::size_t i = 0; i < forms_.size(); ++i) formulas_.push_back(texts_[i](*this)), forms_[i].formula = formulas_.back().c_str();
-    // The C structures want arrays.
-    op_.inputs = array(input_array_, inputs_, op_.input_count), op_.outputs = array(output_array_, outputs_, op_.output_count);
-    op_.saved = array(saved_array_, saved_, op_.saved_count), op_.dims = array(dim_array_, dims_, op_.dim_count);
-    op_.attributes = attributes_.data(), op_.attribute_count = static_cast<std::int32_t>(attributes_.size());
-    op_.forms = forms_.data(), op_.form_count = static_cast<std::int32_t>(forms_.size());
-    contract_.storage = storage_.data(), contract_.storage_count = static_cast<std::int32_t>(storage_.size());
-    op_.contract = &contract_;
-    op_.kinks = kinks_.data(), op_.kink_count = static_cast<std::int32_t>(kinks_.size());
-    op_.extensions = extensions_.data(), op_.extension_count = static_cast<std::int32_t>(extensions_.size());
-    return op_;
-  }
-
- private:
-  using KernelFn = std::function<void(const Call&)>;
-
-  template <class... Types, class F>
-  static KernelFn by_storage(F kernel) {
-    if constexpr (sizeof...(Types) > 0)
-      return [kernel](const Call& call) {
-        const bool found = ((call.storage() == DtypeOf<Types>::value && (kernel(Type<Types>{}, call), true)) || ...);
-        if (!found) throw std::runtime_error("no kernel for this storage type");
-      };
-    else if constexpr (std::is_invocable_v<F, Type<float>, const Call&>) return by_storage<float, Half, BFloat16>(std::move(kernel));
-    else return kernel;
-  }
-
-  /// No exception may cross the C interface.
-  static std::int32_t guarded(const KernelFn& kernel, const ac_call* call) {
-    const char* unknown = "threw something that is no std::exception";
-    try {
-      return kernel(Call(call)), 0;
-    } catch (const std::exception& error) {
-      call->host->set_error(call->host->context, error.what());
-    } catch (...) {
-      call->host->set_error(call->host->context, unknown);
-    }
-    return 1;
-  }
-  static std::int32_t run_forward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->forward_, call); }
-  static std::int32_t run_backward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->backward_, call); }
-
-  static std::int32_t run_double_backward(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->double_backward_, call); }
-  static std::int32_t run_jvp(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->jvp_, call); }
-
-  static Output added(std::deque<ac_output>& list, const char* name, int type) {
-    list.push_back({});
-    list.back().struct_size = sizeof(ac_output), list.back().name = name, list.back().type = type;
-    return Output(list.back());
-  }
-
-  template <class List>
-  static std::vector<std::string> names(const List& list) {
-    std::vector<std::string> out;
-    for (const auto& entry : list) out.push_back(entry.name);
-    return out;
-  }
-
-  void mark(const std::vector<std::string>& list, std::uint32_t flag, const char* what) {
-    for (const std::string& wanted : list) {
-      bool found = false;
-      for (ac_output& output : outputs_)
-        if (wanted == output.name) output.flags |= flag, found = true;
-      for (ac_input& input : inputs_)
-        if (wanted == detail::joined({"d", input.name})) input.flags |= flag, found = true;
-      if (!found) throw std::invalid_argument(detail::joined({what, " names '", wanted, "', want an output or the gradient of an input"}));
-    }
-  }
-
-  template <class T>
-  static const T* array(std::vector<T>& out, const std::deque<T>& list, std::int32_t& count) {
-    out.assign(list.begin(), list.end());
-    count = static_cast<std::int32_t>(out.size());
-    return out.data();
-  }
-
-  ac_op op_ = {};
-  ac_contract contract_ = {};
-  ac_math math_ = {};
-  std::deque<ac_input> inputs_;  // deques: what Input, Output and Dim refer to stays
-  std::deque<ac_output> outputs_, saved_;
-  std::deque<ac_dim> dims_;
-  std::vector<ac_input> input_array_;
-  std::vector<ac_output> output_array_, saved_array_;
-  std::vector<ac_dim> dim_array_;
-  std::vector<ac_attribute> attributes_;
-  std::deque<std::vector<double>> others_;
-  std::vector<ac_form> forms_;
-  std::vector<std::function<std::string(const Op&)>> texts_;
-  std::deque<std::string> formulas_;
-  std::vector<std::int32_t> storage_;
-  std::vector<std::string> rows_, accumulates_;
-  std::vector<ac_kink> kinks_;
-  std::vector<ac_extension> extensions_;
-  ac_double_backward second_ = {};
-  KernelFn forward_, backward_, jvp_, double_backward_;
-};
-
-namespace detail {
-
-struct Registered {
-  const char* name;
-  void (*describe)(Op&);
-};
-inline std::vector<Registered>& registered() {
-  static std::vector<Registered> list;
-  return list;
-}
-inline bool add(const char* name, void (*describe)(Op&)) { return registered().push_back({name, describe}), true; }
-
-struct Description {
-  ac_plugin plugin = {};
-  std::deque<Op> ops;
-  std::vector<ac_op> array;
-  std::string error;
-};
-
-inline const ac_plugin* description() {
-  static Description* const made = [] {
-    auto* out = new Description;  // lives as long as the library
-    out->plugin.struct_size = sizeof(ac_plugin), out->plugin.abi = AMPCHECK_OP_ABI;
-    for (const Registered& entry : registered()) try {
-        entry.describe(out->ops.emplace_back(entry.name));
-        out->array.push_back(out->ops.back().finish());
-      } catch (const std::exception& error) {
-        out->error = joined({"op '", entry.name, "': ", error.what()});
-        out->plugin.error = out->error.c_str();
-        break;
+  class View {
+   public:
+    View() = default;
+    explicit View(const ac_tensor& tensor) : dl_(&tensor.dl), data_(static_cast<T*>(tensor.dl.data)) {
+      for (int i = rank() - 1; i >= 0; --i) {
+        dense_ = dense_ && (extent(i) == 1 || stride(i) == size_);
+        size_ *= extent(i);
       }
-    out->plugin.ops = out->array.data(), out->plugin.op_count = static_cast<std::int32_t>(out->array.size());
-    return out;
-  }();
-  return &made->plugin;
-}
+    }
 
-}  // namespace detail
+    explicit operator bool() const { return dl_ != nullptr; }
+    T* data() const { return data_; }
+    int rank() const { return dl_->ndim; }
+    std::int64_t extent(int axis) const { return dl_->shape[axis]; }
+    std::int64_t stride(int axis) const { return dl_->strides[axis]; }
+    std::int64_t size() const { return size_; }
+    /// Extent of the last axis, and the number of rows along it.
+    std::int64_t columns() const { return rank() == 0 ? 1 : extent(rank() - 1); }
+    std::int64_t rows() const {
+      std::int64_t count = 1;
+      for (int i = 0; i + 1 < rank(); ++i) count *= extent(i);
+      return count;
+    }
+    /// By row-major index, through the strides.
+    T& operator[](std::int64_t index) const {
+      if (dense_) return data_[index];
+      std::int64_t at = 0;
+      for (int i = rank() - 1; i >= 0; --i) at += index % extent(i) * stride(i), index /= extent(i);
+      return data_[at];
+    }
+    template <class... I>
+    T& operator()(I... index) const {
+      int axis = 0;
+      std::int64_t at = 0;
+      ((at += static_cast<std::int64_t>(index) * stride(axis++)), ...);
+      return data_[at];
+    }
 
-}  // namespace op
+   private:
+    const ac_dltensor* dl_ = nullptr;
+    T* data_ = nullptr;
+    std::int64_t size_ = 1;
+    bool dense_ = true;
+  };
+
+  class Call {
+   public:
+    explicit Call(const ac_call* call) : call_(call) {}
+
+    /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), in
+    /// forward mode "x.tangent" and "y.tangent", in a double backward "dgrad_x" and "ddy". Throws if it is absent or of
+    /// another dtype.
+    template <class T>
+    View<T> view(const std::string& name) const {
+      if (View<T> found = find<T>(name)) return found;
+      throw std::runtime_error(detail::joined({"no tensor '", name, "' in this call, which has ", names()}));
+    }
+    /// The same; false if it is absent (an optional input, a gradient that nobody wants).
+    template <class T>
+    View<T> find(const std::string& name) const {
+      const ac_tensor* tensor = find(name);
+      if (tensor == nullptr) return {};
+      if (tensor->dtype != DtypeOf<std::remove_const_t<T>>::value)
+        throw std::runtime_error(detail::joined({"tensor '", name, "' has another dtype than the view"}));
+      return View<T>(*tensor);
+    }
+    double number(const std::string& attribute) const {
+      for (std::int32_t i = 0; i < call_->attribute_count; ++i)
+        if (attribute == call_->attributes[i].name) return call_->attributes[i].value;
+      std::string known;
+      for (std::int32_t i = 0; i < call_->attribute_count; ++i)
+        known.append(i == 0 ? "" : ", ").append(call_->attributes[i].name);
+      throw std::runtime_error(
+          detail::joined({"no attribute '", attribute, "', the op has ", known.empty() ? "none" : known}));
+    }
+    int storage() const { return call_->storage; }
+    void* stream() const { return call_->stream; }
+    /// Zeroed scratch memory until the call returns.
+    template <class T>
+    T* scratch(std::int64_t count) const {
+      void* memory = call_->host->alloc(call_->host->context, static_cast<std::size_t>(count) * sizeof(T), alignof(T));
+      if (memory == nullptr) throw std::bad_alloc();
+      std::memset(memory, 0, static_cast<std::size_t>(count) * sizeof(T));
+      return static_cast<T*>(memory);
+    }
+    void log(const std::string& message) const { call_->host->log(call_->host->context, AC_LOG_INFO, message.c_str()); }
+    bool should_cancel() const { return call_->host->should_cancel(call_->host->context) != 0; }
+    const ac_call& raw() const { return *call_; }
+
+   private:
+    /// Calls take(tensor) for every tensor that is there, until it returns true.
+    template <class F>
+    void each(F take) const {
+      bool done = false;
+      const auto in = [&](const ac_tensor* const* list, std::int32_t count) {
+        for (std::int32_t i = 0; list != nullptr && i < count && !done; ++i)
+          if (list[i] != nullptr) done = take(*list[i]);
+      };
+      const ac_call& c = *call_;
+      in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count),
+          in(c.cotangents, c.output_count), in(c.gradients, c.input_count);
+      in(c.tangents, c.input_count), in(c.output_tangents, c.output_count);
+      if (c.struct_size < offsetof(ac_call, cotangent_gradients) + sizeof c.cotangent_gradients)
+        return;  // a host that knows of none
+      in(c.gradient_cotangents, c.input_count), in(c.cotangent_gradients, c.output_count);
+    }
+    const ac_tensor* find(const std::string& name) const {
+      const ac_tensor* found = nullptr;
+      each([&](const ac_tensor& tensor) { return name == tensor.name && (found = &tensor) != nullptr; });
+      return found;
+    }
+    std::string names() const {
+      std::string out;
+      each([&](const ac_tensor& tensor) { return out.append(out.empty() ? "" : ", ").append(tensor.name), false; });
+      return out;
+    }
+
+    const ac_call* call_;
+  };
+
+  /// The first argument of a kernel that is written once for every storage type.
+  template <class T>
+  struct Type {
+    using type = T;
+  };
+
+  // ---- What an op is. ----
+
+  class Op;
+
+  class Input {
+   public:
+    explicit Input(ac_input& at) : at_(at) {}
+    Input& optional() { return at_.flags |= AC_OPTIONAL, *this; }
+    Input& no_gradient() { return at_.flags |= AC_NO_GRADIENT, *this; }
+    /// A weight (about 1) or bias; `parameter`: may also be fp32 beside 16-bit data.
+    Input& weight() { return at_.role = AC_WEIGHT, *this; }
+    Input& bias() { return at_.role = AC_BIAS, *this; }
+    Input& parameter() { return at_.type = AC_TYPE_PARAMETER, *this; }
+    /// 0 or 1, one byte.
+    Input& mask() { return at_.role = AC_MASK, at_.type = AC_TYPE_U8, *this; }
+    /// Whole numbers from 0 to 255, one byte, from which the formula takes a zero point and makes values.
+    Input& quantized() { return at_.role = AC_QUANTIZED, at_.type = AC_TYPE_U8, *this; }
+    /// Row numbers of another tensor, or classes; int64 below the extent of that symbol.
+    Input& index(const char* dim) { return at_.role = AC_INDEX, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
+    Input& target(const char* dim) { return at_.role = AC_TARGET, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
+    Input& role(int role) { return at_.role = role, *this; }
+    Input& type(int type) { return at_.type = type, *this; }
+    Input& positive() { return at_.domain = AC_POSITIVE, *this; }
+    Input& unit_interval() { return at_.domain = AC_UNIT_INTERVAL, *this; }
+
+   private:
+    ac_input& at_;
+  };
+
+  class Output {
+   public:
+    explicit Output(ac_output& at) : at_(at) {}
+    Output& type(int type) { return at_.type = type, *this; }
+    Output& in_place(const char* input) { return at_.in_place = input, *this; }
+    /// Its symbols; needed where the op has no formula.
+    Output& dims(const char* dims) { return at_.dims = dims, *this; }
+
+   private:
+    ac_output& at_;
+  };
+
+  class Dim {
+   public:
+    explicit Dim(ac_dim& at) : at_(at) {}
+    Dim& multiple_of(int n) { return at_.multiple_of = n, *this; }
+    Dim& least(std::int64_t n) { return at_.least = n, *this; }
+    Dim& most(std::int64_t n) { return at_.most = n, *this; }
+
+   private:
+    ac_dim& at_;
+  };
+
+  /// The description of one op. Texts given as const char* must be literals.
+  class Op {
+   public:
+    explicit Op(const char* name) {
+      op_.struct_size = sizeof op_, op_.name = name, op_.user = this;
+      contract_.struct_size = sizeof contract_, math_.struct_size = sizeof math_;
+    }
+    Op(const Op&) = delete;
+    Op& operator=(const Op&) = delete;
+
+    Op& summary(const char* text) { return op_.summary = text, *this; }
+    /// dims: one symbol a dimension, "N D".
+    Input input(const char* name, const char* dims) {
+      inputs_.push_back({});
+      inputs_.back().struct_size = sizeof(ac_input), inputs_.back().name = name, inputs_.back().dims = dims;
+      return Input(inputs_.back());
+    }
+    /// Its shape follows from the formula.
+    Output output(const char* name) { return added(outputs_, name, AC_TYPE_STORAGE); }
+    /// Written by forward, read by backward, named by stored() in the formula.
+    Output saved(const char* name) { return added(saved_, name, AC_TYPE_FP32); }
+    /// A number with its default and other values to try.
+    Op& attribute(const char* name, double value, std::vector<double> others = {}) {
+      others_.push_back(std::move(others));
+      attributes_.push_back(
+          {sizeof(ac_attribute), static_cast<std::int32_t>(others_.back().size()), name, value, others_.back().data()});
+      return *this;
+    }
+    /// A dimension symbol with its extents in three sample shapes.
+    Dim dim(const char* symbol, std::int64_t first, std::int64_t second, std::int64_t third) {
+      dims_.push_back({sizeof(ac_dim), 1, symbol, {first, second, third}, 0, 0});
+      return Dim(dims_.back());
+    }
+    /// Row i of these outputs and gradients depends on row i of the inputs alone; rows lie along the leading axes: "N",
+    /// "B H".
+    Op& rows(const char* symbols, std::vector<std::string> of) {
+      return op_.row_dim = symbols, rows_ = std::move(of), *this;
+    }
+    /// The bits of these rows depend neither on how many rows there are nor on where a row stands: their sums have one
+    /// order.
+    Op& batch_invariant() { return op_.flags |= AC_OP_BATCH_INVARIANT, *this; }
+    /// These outputs or gradients are added to what their buffers hold.
+    Op& accumulates(std::vector<std::string> of) { return accumulates_ = std::move(of), *this; }
+
+    /// The mathematics of the op: a lambda over Expr, or text.
+    template <class F>
+    Op& formula(F formula) {
+      return form("formula", std::move(formula));
+    }
+    /// A further algebra that the kernel may follow; proved equal to the first in 100 digits.
+    template <class F>
+    Op& form(const char* name, F formula, bool one_pass = false) {
+      forms_.push_back({sizeof(ac_form), one_pass ? static_cast<std::uint32_t>(AC_FORM_ONE_PASS) : 0u, name, nullptr});
+      if constexpr (std::is_convertible_v<F, std::string>)
+        texts_.push_back([text = std::string(formula)](const Op&) { return text; });
+      else
+        texts_.push_back([formula](const Op& op) {
+          return detail::formula_text(formula, op.names(op.inputs_), op.names(op.attributes_), op.names(op.outputs_));
+        });
+      return *this;
+    }
+
+    /// A kernel takes (const Call&), or (Type<T>, const Call&) for any T, to be called with that of the storage type:
+    /// float, Half or BFloat16, or one of those named here, forward<Float8E4M3, Float8E5M2>(kernel).
+    template <class... Types, class F>
+    Op& forward(F kernel) {
+      return op_.forward = &run_forward, forward_ = by_storage<Types...>(std::move(kernel)), *this;
+    }
+    template <class... Types, class F>
+    Op& backward(F kernel) {
+      return op_.backward = &run_backward, backward_ = by_storage<Types...>(std::move(kernel)), *this;
+    }
+
+    /// Forward mode: reads "x.tangent" of each input that has a gradient, writes "y.tangent" of each output.
+    template <class... Types, class F>
+    Op& jvp(F kernel) {
+      return op_.jvp = &run_jvp, jvp_ = by_storage<Types...>(std::move(kernel)), *this;
+    }
+
+    /// The backward of the backward, checked as an op "<name>_backward": reads inputs, saved, "dy" of each output and
+    /// "dgrad_x" of each gradient, writes "dx" of each input that has a gradient and "ddy" of each cotangent.
+    template <class... Types, class F>
+    Op& double_backward(F kernel) {
+      second_ = {sizeof second_, 0, &run_double_backward}, double_backward_ = by_storage<Types...>(std::move(kernel));
+      return extension(AC_DOUBLE_BACKWARD, &second_);
+    }
+
+    /// A value at which the op has no derivative, where data is drawn; the formula's gradient there is the convention,
+    /// `words` its name.
+    Op& kink(const char* input, double at, const char* words = nullptr) {
+      return kinks_.push_back({sizeof(ac_kink), 0, input, at, words}), *this;
+    }
+    /// What a later version or another tool knows of: "vendor.what/1".
+    Op& extension(const char* name, const void* data, bool required = false) {
+      return extensions_.push_back(
+                 {sizeof(ac_extension), required ? static_cast<std::uint32_t>(AC_EXTENSION_REQUIRED) : 0u, name, data}),
+             *this;
+    }
+
+    // What the kernel promises. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any order,
+    // glibc's functions, dense tensors, CPU.
+    /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result
+    /// beyond the range of e4m3fn, which has no infinity, may be NaN or its largest number.
+    Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
+    Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
+    Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
+    Op& flushes_subnormals() { return contract_.flushes_subnormals = 1, *this; }
+    Op& atomics() { return contract_.atomics = 1, *this; }
+    /// No number is lost on the way (AC203) at inputs up to this size, or at loss scales from `smallest` to `largest`,
+    /// powers of two.
+    Op& largest_input(double size) { return contract_.largest_input = size, *this; }
+    Op& loss_scales(double smallest, double largest) {
+      return contract_.smallest_scale = smallest, contract_.largest_scale = largest, *this;
+    }
+    ac_math& math() { return contract_.math = &math_, math_; }
+    Op& strided() { return op_.flags |= AC_OP_STRIDED, *this; }
+    Op& serial() { return op_.flags |= AC_OP_SERIAL, *this; }
+    Op& devices(std::uint32_t devices) { return op_.devices = devices, *this; }
+
+    /// The description, once everything was said. Throws std::exception on what can be seen here.
+    const ac_op& finish() {
+      mark(rows_, AC_ROW_INDEPENDENT, "rows"), mark(accumulates_, AC_ACCUMULATES, "accumulates");
+      for (std::size_t i = 0; i < forms_.size(); ++i)
+        formulas_.push_back(texts_[i](*this)), forms_[i].formula = formulas_.back().c_str();
+      // The C structures want arrays.
+      op_.inputs = array(input_array_, inputs_, op_.input_count),
+      op_.outputs = array(output_array_, outputs_, op_.output_count);
+      op_.saved = array(saved_array_, saved_, op_.saved_count), op_.dims = array(dim_array_, dims_, op_.dim_count);
+      op_.attributes = attributes_.data(), op_.attribute_count = static_cast<std::int32_t>(attributes_.size());
+      op_.forms = forms_.data(), op_.form_count = static_cast<std::int32_t>(forms_.size());
+      contract_.storage = storage_.data(), contract_.storage_count = static_cast<std::int32_t>(storage_.size());
+      op_.contract = &contract_;
+      op_.kinks = kinks_.data(), op_.kink_count = static_cast<std::int32_t>(kinks_.size());
+      op_.extensions = extensions_.data(), op_.extension_count = static_cast<std::int32_t>(extensions_.size());
+      return op_;
+    }
+
+   private:
+    using KernelFn = std::function<void(const Call&)>;
+
+    template <class... Types, class F>
+    static KernelFn by_storage(F kernel) {
+      if constexpr (sizeof...(Types) > 0)
+        return [kernel](const Call& call) {
+          const bool found = ((call.storage() == DtypeOf<Types>::value && (kernel(Type<Types>{}, call), true)) || ...);
+          if (!found) throw std::runtime_error("no kernel for this storage type");
+        };
+      else if constexpr (std::is_invocable_v<F, Type<float>, const Call&>)
+        return by_storage<float, Half, BFloat16>(std::move(kernel));
+      else
+        return kernel;
+    }
+
+    /// No exception may cross the C interface.
+    static std::int32_t guarded(const KernelFn& kernel, const ac_call* call) {
+      const char* unknown = "threw something that is no std::exception";
+      try {
+        return kernel(Call(call)), 0;
+      } catch (const std::exception& error) {
+        call->host->set_error(call->host->context, error.what());
+      } catch (...) {
+        call->host->set_error(call->host->context, unknown);
+      }
+      return 1;
+    }
+    static std::int32_t run_forward(const ac_call* call) {
+      return guarded(static_cast<const Op*>(call->user)->forward_, call);
+    }
+    static std::int32_t run_backward(const ac_call* call) {
+      return guarded(static_cast<const Op*>(call->user)->backward_, call);
+    }
+
+    static std::int32_t run_double_backward(const ac_call* call) {
+      return guarded(static_cast<const Op*>(call->user)->double_backward_, call);
+    }
+    static std::int32_t run_jvp(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->jvp_, call); }
+
+    static Output added(std::deque<ac_output>& list, const char* name, int type) {
+      list.push_back({});
+      list.back().struct_size = sizeof(ac_output), list.back().name = name, list.back().type = type;
+      return Output(list.back());
+    }
+
+    template <class List>
+    static std::vector<std::string> names(const List& list) {
+      std::vector<std::string> out;
+      for (const auto& entry : list) out.push_back(entry.name);
+      return out;
+    }
+
+    void mark(const std::vector<std::string>& list, std::uint32_t flag, const char* what) {
+      for (const std::string& wanted : list) {
+        bool found = false;
+        for (ac_output& output : outputs_)
+          if (wanted == output.name) output.flags |= flag, found = true;
+        for (ac_input& input : inputs_)
+          if (wanted == detail::joined({"d", input.name})) input.flags |= flag, found = true;
+        if (!found)
+          throw std::invalid_argument(
+              detail::joined({what, " names '", wanted, "', want an output or the gradient of an input"}));
+      }
+    }
+
+    template <class T>
+    static const T* array(std::vector<T>& out, const std::deque<T>& list, std::int32_t& count) {
+      out.assign(list.begin(), list.end());
+      count = static_cast<std::int32_t>(out.size());
+      return out.data();
+    }
+
+    ac_op op_ = {};
+    ac_contract contract_ = {};
+    ac_math math_ = {};
+    std::deque<ac_input> inputs_;  // deques: what Input, Output and Dim refer to stays
+    std::deque<ac_output> outputs_, saved_;
+    std::deque<ac_dim> dims_;
+    std::vector<ac_input> input_array_;
+    std::vector<ac_output> output_array_, saved_array_;
+    std::vector<ac_dim> dim_array_;
+    std::vector<ac_attribute> attributes_;
+    std::deque<std::vector<double>> others_;
+    std::vector<ac_form> forms_;
+    std::vector<std::function<std::string(const Op&)>> texts_;
+    std::deque<std::string> formulas_;
+    std::vector<std::int32_t> storage_;
+    std::vector<std::string> rows_, accumulates_;
+    std::vector<ac_kink> kinks_;
+    std::vector<ac_extension> extensions_;
+    ac_double_backward second_ = {};
+    KernelFn forward_, backward_, jvp_, double_backward_;
+  };
+
+  namespace detail {
+
+  struct Registered {
+    const char* name;
+    void (*describe)(Op&);
+  };
+  inline std::vector<Registered>& registered() {
+    static std::vector<Registered> list;
+    return list;
+  }
+  inline bool add(const char* name, void (*describe)(Op&)) { return registered().push_back({name, describe}), true; }
+
+  struct Description {
+    ac_plugin plugin = {};
+    std::deque<Op> ops;
+    std::vector<ac_op> array;
+    std::string error;
+  };
+
+  inline const ac_plugin* description() {
+    static Description* const made = [] {
+      auto* out = new Description;  // lives as long as the library
+      out->plugin.struct_size = sizeof(ac_plugin), out->plugin.abi = AMPCHECK_OP_ABI;
+      for (const Registered& entry : registered()) try {
+          entry.describe(out->ops.emplace_back(entry.name));
+          out->array.push_back(out->ops.back().finish());
+        } catch (const std::exception& error) {
+          out->error = joined({"op '", entry.name, "': ", error.what()});
+          out->plugin.error = out->error.c_str();
+          break;
+        }
+      out->plugin.ops = out->array.data(), out->plugin.op_count = static_cast<std::int32_t>(out->array.size());
+      return out;
+    }();
+    return &made->plugin;
+  }
+
+  }  // namespace detail
+
+}  // namespace )
 }  // namespace ampcheck
 
 // Every file that includes this defines the exported function; the linker keeps one.
@@ -463,7 +534,8 @@ extern "C" AMPCHECK_EXPORT inline __attribute__((used)) const ac_plugin* ampchec
 }
 
 /// AMPCHECK_OP(my_op, op) { op.input(...); ... }
-#define AMPCHECK_OP(NAME, VARIABLE)                                                                                        \
-  static void ampcheck_describe_##NAME(::ampcheck::op::Op&);                                                               \
-  [[maybe_unused]] static const bool ampcheck_added_##NAME = ::ampcheck::op::detail::add(#NAME, &ampcheck_describe_##NAME); \
+#define AMPCHECK_OP(NAME, VARIABLE)                                  \
+  static void ampcheck_describe_##NAME(::ampcheck::op::Op&);         \
+  [[maybe_unused]] static const bool ampcheck_added_##NAME =         \
+      ::ampcheck::op::detail::add(#NAME, &ampcheck_describe_##NAME); \
   static void ampcheck_describe_##NAME(::ampcheck::op::Op& VARIABLE)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule that says nothing is called vacuous, one that rejects the right answer too tight, and one that does its work neither.
+// A rule that says nothing is called vacuous, one that rejects the right answer too tight, and one that does its work
+// neither.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 
+#include "checks/audit/gate_audit.h"
 #include "checks/audit/gate_rules.h"
 #include "checks/run/runner.h"
-#include "checks/audit/gate_audit.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks::zoo {
@@ -56,7 +57,8 @@ TEST(AuditGate, TorchsDefaultsGate) {
 TEST(AuditGate, CountsTheZoo) {
   const GateAudit audit = audited("softmax", Dtype::bf16, torch_default(Dtype::bf16));
   int seen = 0, missed = 0, right = 0, rejected = 0;
-  for (const GatedKernel& k : audit.kernels) (k.defect ? (k.visible ? (k.accepted ? missed : seen) : missed) : (k.accepted ? right : rejected))++;
+  for (const GatedKernel& k : audit.kernels)
+    (k.defect ? (k.visible ? (k.accepted ? missed : seen) : missed) : (k.accepted ? right : rejected))++;
   EXPECT_GT(seen, 5);
   EXPECT_GT(missed, 0) << "a share of the defects is below these tolerances";
   EXPECT_GT(right, 5);
@@ -66,7 +68,8 @@ TEST(AuditGate, CountsTheZoo) {
   EXPECT_FALSE(bitwise.vacuous());
 }
 
-/// Kernels that are right, rounded once: with a reference in the storage type a bitwise rule accepts them and nothing wrong.
+/// Kernels that are right, rounded once: with a reference in the storage type a bitwise rule accepts them and nothing
+/// wrong.
 TEST(AuditGate, ARoundedReference) {
   const OpDef& op = *find_op("add");
   const GateAudit audit = audit_gate(op, everyday_cases(op.signature, Dtype::bf16, 1), {{Kind::close, 0, 0, 0}, true});
@@ -78,8 +81,9 @@ TEST(AuditGate, ARoundedReference) {
 struct PublicRule {
   const char *arguments, *verdict, *words;
 };
-/// Tolerances that public projects shipped: Liger-Kernel's test_swiglu.py and test_fused_linear_cross_entropy.py (issue 192), Xilinx/mlir-air
-/// issues 1427 and 1450 (a constant passes), kornia issue 4225 (all zeros pass), sgl-project/sglang issue 35795 (below half an ulp).
+/// Tolerances that public projects shipped: Liger-Kernel's test_swiglu.py and test_fused_linear_cross_entropy.py (issue
+/// 192), Xilinx/mlir-air issues 1427 and 1450 (a constant passes), kornia issue 4225 (all zeros pass),
+/// sgl-project/sglang issue 35795 (below half an ulp).
 void PrintTo(const PublicRule& rule, std::ostream* out) { *out << rule.arguments; }
 class PublicRules : public ::testing::TestWithParam<PublicRule> {};
 TEST_P(PublicRules, AreFlagged) {
@@ -88,13 +92,18 @@ TEST_P(PublicRules, AreFlagged) {
   EXPECT_TRUE(run.out.starts_with(GetParam().verdict)) << run.out;
   EXPECT_TRUE(contains(run.out, GetParam().words)) << run.out;
 }
-INSTANTIATE_TEST_SUITE_P(Gate, PublicRules,
-                         ::testing::Values(PublicRule{"swiglu --dtype bf16 --atol 1e4 --rtol 1e-2", "VACUOUS", "zeros, mean, middle, shuffled, stale pass for y, dgate, dup\n"},
-                                           PublicRule{"cross_entropy --dtype bf16 --atol 5 --rtol 50", "VACUOUS", "zeros, mean, middle pass for loss, dx;"},
-                                           PublicRule{"'attention(q=bf16[1,1,256,8],k=bf16[1,1,256,8],v=bf16[1,1,256,8],range=positive,cotangent=normal)' --atol 0.3 --rtol 0.3 --matched 0.9",
-                                                      "VACUOUS", "mean, middle, shuffled, stale pass for o, dq, dk, dv"},
-                                           PublicRule{"mean --dtype bf16 --atol 1e-2 --rtol 1e-2", "VACUOUS", "zeros passes for dx"},
-                                           PublicRule{"linear --dtype bf16 --atol 0.06 --rtol 0", "TOO TIGHT", "rejects the correctly rounded y"}));
+INSTANTIATE_TEST_SUITE_P(
+    Gate, PublicRules,
+    ::testing::Values(PublicRule{"swiglu --dtype bf16 --atol 1e4 --rtol 1e-2", "VACUOUS",
+                                 "zeros, mean, middle, shuffled, stale pass for y, dgate, dup\n"},
+                      PublicRule{"cross_entropy --dtype bf16 --atol 5 --rtol 50", "VACUOUS",
+                                 "zeros, mean, middle pass for loss, dx;"},
+                      PublicRule{"'attention(q=bf16[1,1,256,8],k=bf16[1,1,256,8],v=bf16[1,1,256,8],range=positive,"
+                                 "cotangent=normal)' --atol 0.3 --rtol 0.3 --matched 0.9",
+                                 "VACUOUS", "mean, middle, shuffled, stale pass for o, dq, dk, dv"},
+                      PublicRule{"mean --dtype bf16 --atol 1e-2 --rtol 1e-2", "VACUOUS", "zeros passes for dx"},
+                      PublicRule{"linear --dtype bf16 --atol 0.06 --rtol 0", "TOO TIGHT",
+                                 "rejects the correctly rounded y"}));
 
 TEST(AuditGateCommand, RulesOfAFile) {
   const testing::TemporaryFolder folder;
@@ -113,7 +122,8 @@ TEST(AuditGateCommand, RulesOfAFile) {
 
 TEST(AuditGateCommand, TensorsOfADump) {
   const testing::TemporaryFolder folder;
-  const auto saved = testing::ampcheck("replay 'softmax(x=fp32[5,7],seed=1)' --save " + folder.path() + "/dump.safetensors");
+  const auto saved =
+      testing::ampcheck("replay 'softmax(x=fp32[5,7],seed=1)' --save " + folder.path() + "/dump.safetensors");
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
   const std::string dump = "audit gate --dump " + folder.path() + "/dump.safetensors --formula softmax";
   EXPECT_EQ(testing::ampcheck(dump + " --atol 1e-5 --rtol 1e-6").exit_code, 0);
@@ -124,10 +134,14 @@ TEST(AuditGateCommand, TensorsOfADump) {
 }
 
 TEST(AuditGateCommand, RefusesWhatItDoesNotKnow) {
-  for (const auto& [arguments, words] : {std::pair("softmx", "did you mean 'softmax'"), std::pair("softmax --atol 1 --nmse 1", "more than one rule"),
-                                         std::pair("softmax --atol x", "got 'x', want a number"), std::pair("softmax --atol -1", "not negative"), std::pair("", "got no op"),
-                                         std::pair("softmax --range norml", "norml"), std::pair("softmax --matched 0.9", "want what it counts"), std::pair("softmax --atol 0.1 --matched 1.5", "[--matched] got 1.5, want a share of the elements, 0 to 1"),
-                                         std::pair("softmax --cosine 2", "[--cosine] got 2, want a cosine, 0 to 1"), std::pair("softmax --nmse inf", "[--nmse] got inf, want a finite number")}) {
+  for (const auto& [arguments, words] :
+       {std::pair("softmx", "did you mean 'softmax'"), std::pair("softmax --atol 1 --nmse 1", "more than one rule"),
+        std::pair("softmax --atol x", "got 'x', want a number"), std::pair("softmax --atol -1", "not negative"),
+        std::pair("", "got no op"), std::pair("softmax --range norml", "norml"),
+        std::pair("softmax --matched 0.9", "want what it counts"),
+        std::pair("softmax --atol 0.1 --matched 1.5", "[--matched] got 1.5, want a share of the elements, 0 to 1"),
+        std::pair("softmax --cosine 2", "[--cosine] got 2, want a cosine, 0 to 1"),
+        std::pair("softmax --nmse inf", "[--nmse] got inf, want a finite number")}) {
     const auto run = testing::ampcheck(std::string("audit gate ") + arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments;
     EXPECT_TRUE(contains(run.err, words)) << run.err;

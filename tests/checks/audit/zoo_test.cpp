@@ -8,8 +8,8 @@
 #include <set>
 
 #include "checks/case/case_run.h"
-#include "tests/support/run_program.h"
 #include "checks/run/runner.h"
+#include "tests/support/run_program.h"
 
 namespace ampcheck::checks::zoo {
 namespace {
@@ -57,9 +57,11 @@ AuditOptions sample(std::vector<std::string> patterns) {
 }
 
 TEST(Zoo, DefectsOfTheSampleAreFoundAndReplay) {
-  const std::vector<Trial> trials = audit(sample({"add.dense_cotangent", "mul.absolute_cotangent", "relu.drops_nan", "gelu.slope_of_tanh_form", "silu.overflows", "softmax.dot_in_bf16",
-                                                  "log_softmax.overrun", "layer_norm.mean_term_missing", "layer_norm.no_weight_no_dx", "linear.without_last_k", "sum.without_last",
-                                                  "mse_loss.factor_missing", "cross_entropy.clobbers_logits", "embedding.overwrites", "max_pool2d.ties_share_all"}));
+  const std::vector<Trial> trials = audit(
+      sample({"add.dense_cotangent", "mul.absolute_cotangent", "relu.drops_nan", "gelu.slope_of_tanh_form",
+              "silu.overflows", "softmax.dot_in_bf16", "log_softmax.overrun", "layer_norm.mean_term_missing",
+              "layer_norm.no_weight_no_dx", "linear.without_last_k", "sum.without_last", "mse_loss.factor_missing",
+              "cross_entropy.clobbers_logits", "embedding.overwrites", "max_pool2d.ties_share_all"}));
   ASSERT_EQ(trials.size(), 15u);
   for (const Trial& trial : trials) {
     const Specimen& specimen = *trial.specimen;
@@ -75,7 +77,8 @@ TEST(Zoo, DefectsOfTheSampleAreFoundAndReplay) {
 }
 
 TEST(Zoo, CorrectVariantsOfTheSampleAreNotConvicted) {
-  AuditOptions options = sample({"add.fma", "gelu.erfc", "softmax.one_pass", "layer_norm.welford", "rms_norm.cubic", "sum.lanes", "cross_entropy.lse", "embedding.sorted", "linear.tiled"});
+  AuditOptions options = sample({"add.fma", "gelu.erfc", "softmax.one_pass", "layer_norm.welford", "rms_norm.cubic",
+                                 "sum.lanes", "cross_entropy.lse", "embedding.sorted", "linear.tiled"});
   options.gates = false;
   const Scores scores = score(audit(options));
   EXPECT_EQ(scores.clean.variants, 9);
@@ -91,7 +94,8 @@ TEST(Zoo, EveryKernelRunsAtEveryStorageType) {
       const RunOptions options;
       CaseRun run(specimen.op, call, options);
       const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
-      const LaunchResult backward = run.run_backward(run.backward_tensors(run.reference.inputs(), forward, run.cotangents(0), 0));
+      const LaunchResult backward =
+          run.run_backward(run.backward_tensors(run.reference.inputs(), forward, run.cotangents(0), 0));
       EXPECT_EQ(backward.written.size(), run.gradients.size()) << specimen.name();
     }
 }
@@ -100,14 +104,16 @@ Trial trial_of(const char* specimen, bool found, bool right_class, bool right_ca
   Trial out;
   for (const Specimen& s : specimens())
     if (s.name() == specimen) out.specimen = &s;
-  out.cases = 10, out.convicted = found, out.right_class = right_class, out.exact_class = right_class, out.right_cause = right_cause;
+  out.cases = 10, out.convicted = found, out.right_class = right_class, out.exact_class = right_class,
+  out.right_cause = right_cause;
   out.gate_cases = 3, out.gate_rejections.assign(usual_gates().size(), 0), out.gate_rejections[1] = 2;
   return out;
 }
 
 TEST(ZooScore, Counts) {
-  const Scores scores = score({trial_of("softmax.dot_missing", true, true, false), trial_of("softmax.dot_added", true, false, true), trial_of("softmax.race", false, false, false),
-                               trial_of("softmax.pairwise", true, false, false)});
+  const Scores scores =
+      score({trial_of("softmax.dot_missing", true, true, false), trial_of("softmax.dot_added", true, false, true),
+             trial_of("softmax.race", false, false, false), trial_of("softmax.pairwise", true, false, false)});
   EXPECT_EQ(scores.all.trials, 3);
   EXPECT_EQ(scores.all.found, 2);
   EXPECT_EQ(scores.all.right_class, 1);
@@ -147,12 +153,14 @@ TEST(UsualRules, AreWhatTheirProjectsSay) {
   EXPECT_TRUE(rejected("FlashAttention", {Dtype::bf16, {1, -0.25}, {1, 0.5}, {1.25, 0.5}}));
   // The same NaN and infinity are equal; a NaN alone fails everywhere.
   EXPECT_FALSE(rejected("torch allclose", {Dtype::fp32, {NAN, INFINITY}, {NAN, INFINITY}, {NAN, INFINITY}}));
-  for (std::size_t g = 0; g < usual_gates().size(); ++g) EXPECT_TRUE(rejects(g, {Dtype::fp32, {NAN, 1}, {1, 1}, {1, 1}})) << usual_gates()[g].name;
+  for (std::size_t g = 0; g < usual_gates().size(); ++g)
+    EXPECT_TRUE(rejects(g, {Dtype::fp32, {NAN, 1}, {1, 1}, {1, 1}})) << usual_gates()[g].name;
 }
 
 TEST(AuditCommand, PrintsAScore) {
   const auto text = ampcheck::testing::ampcheck("audit zoo 'relu.*' 'exp.double' --dtype bf16 --regimes quick -v");
-  for (const char* words : {"7 defects and 5 correct kernels of 2 ops", "found", "of these the unseen third", "torch allclose", "relu.guided", "relu.guided(x=bf16[5,7],seed=1)", "goals"})
+  for (const char* words : {"7 defects and 5 correct kernels of 2 ops", "found", "of these the unseen third",
+                            "torch allclose", "relu.guided", "relu.guided(x=bf16[5,7],seed=1)", "goals"})
     EXPECT_TRUE(contains(text.out, words)) << words << "\n" << text.out << text.err;
   const auto json = ampcheck::testing::ampcheck("audit zoo 'relu.*' --dtype bf16 --regimes quick --json");
   const auto parsed = nlohmann::json::parse(json.out);
@@ -169,12 +177,15 @@ TEST(AuditCommand, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_TRUE(contains(unknown.err, "got 'nothing', want zoo or gate")) << unknown.err;
   EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo nosuch.kernel").exit_code, 4);
-  EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo relu.fmax --dtype bf16 --regimes quick").exit_code, 0) << "a correct kernel alone";
+  EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo relu.fmax --dtype bf16 --regimes quick").exit_code, 0)
+      << "a correct kernel alone";
 }
 
-/// A sum of dot products overflows in some order if its terms of either sign do, though the dot products have one sign: found by the soak.
+/// A sum of dot products overflows in some order if its terms of either sign do, though the dot products have one sign:
+/// found by the soak.
 TEST(Zoo, NestedSumsThatOverflowInSomeOrderAreOpen) {
-  for (const char* name : {"conv2d.plain(x=fp32[2,3,5,67],weight=fp32[2,3,3,3],cotangent=near_max,seed=1001)", "conv2d.fma(x=bf16[2,3,5,67],weight=bf16[2,3,3,3],cotangent=near_max,seed=1001)"}) {
+  for (const char* name : {"conv2d.plain(x=fp32[2,3,5,67],weight=fp32[2,3,3,3],cotangent=near_max,seed=1001)",
+                           "conv2d.fma(x=bf16[2,3,5,67],weight=bf16[2,3,3,3],cotangent=near_max,seed=1001)"}) {
     const OpDef& op = *find_op(op_of(name));
     EXPECT_FALSE(convicts(run_case(op, parse_call(name, op.signature), {}).verdict)) << name;
   }

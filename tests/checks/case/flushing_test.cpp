@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A kernel whose processor takes subnormals for zero: right where the contract says so, named where it does not.
 #include <gtest/gtest.h>
-#include <xmmintrin.h>
 #include <pmmintrin.h>
+#include <xmmintrin.h>
 
-#include "checks/define/op_def.h"
 #include "checks/data/regimes.h"
+#include "checks/define/op_def.h"
 #include "checks/run/runner.h"
 
 namespace ampcheck::checks {
@@ -29,7 +29,8 @@ OpDef flushing_op(const char* name, bool declared) {
   return op;
 }
 
-constexpr const char* kOps[] = {"add", "mul", "div", "sum", "mean", "rms_norm", "softmax", "linear", "swiglu", "mse_loss"};
+constexpr const char* kOps[] = {"add",      "mul",     "div",    "sum",    "mean",
+                                "rms_norm", "softmax", "linear", "swiglu", "mse_loss"};
 
 TEST(Flushing, IsRightWhereTheContractSaysSo) {
   for (const char* name : kOps) {

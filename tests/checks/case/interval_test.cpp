@@ -78,7 +78,7 @@ TEST(Interval, Subnormals) {
   const double step = kBf16.min_subnormal();
   const Interval at = one(2.25 * step, 0);
   EXPECT_EQ(at.low[0], 2 * step);
-  EXPECT_EQ(one(0.5 * step, 0).high[0], 0);          // a tie goes to even, which is zero
+  EXPECT_EQ(one(0.5 * step, 0).high[0], 0);  // a tie goes to even, which is zero
   EXPECT_EQ(one(0.5 * step, 0.25 * step).high[0], step);
   EXPECT_TRUE(admits(one(-0.25 * step, 0), 0, 0.0));
   EXPECT_FALSE(admits(at, 0, 0));
@@ -103,7 +103,8 @@ TEST(Interval, SignedZeroIsFree) {
 }
 
 TEST(Interval, Classes) {
-  const Interval infinite = flagged(kInf, 0, 0, kInf, false), maybe = flagged(-kInf, 0, reference::kMayBeNan, -kInf, false);
+  const Interval infinite = flagged(kInf, 0, 0, kInf, false),
+                 maybe = flagged(-kInf, 0, reference::kMayBeNan, -kInf, false);
   EXPECT_EQ(infinite.how[0], Judgement::infinite);
   EXPECT_TRUE(admits(infinite, 0, kInf));
   for (const double wrong : {-kInf, kNan, 3e38}) EXPECT_FALSE(admits(infinite, 0, wrong));
@@ -129,7 +130,8 @@ TEST(Interval, WhereThereIsNoInfinityWhatOverflowsIsNaNOrTheLargest) {
   for (const double v : {464.1, 1e6, -1e6, kInf, -kInf}) {
     EXPECT_TRUE(admitted(v, 0, kNan)) << v;
     EXPECT_TRUE(admitted(v, 0, std::copysign(448, v))) << v;
-    for (const double wrong : {std::copysign(240, v), std::copysign(416, v), std::copysign(448, -v), 0.0}) EXPECT_FALSE(admitted(v, 0, wrong)) << v << " " << wrong;
+    for (const double wrong : {std::copysign(240, v), std::copysign(416, v), std::copysign(448, -v), 0.0})
+      EXPECT_FALSE(admitted(v, 0, wrong)) << v << " " << wrong;
   }
   EXPECT_TRUE(admitted(464, 0, 448)) << "the tie rounds to the largest number";
   EXPECT_FALSE(admitted(464, 0, kNan));
@@ -165,11 +167,11 @@ TEST(Interval, LeftRangeTakesTheReplayIn) {
 
 TEST(Comparison, BlindIsZeroAndTwice) {
   EXPECT_EQ(compare({1e-3}, one(1e-3, 1.1e-3)).blind, 1);
-  EXPECT_EQ(compare({1e-3}, one(1e-3, 0.9e-3)).blind, 0);   // zero would be seen
+  EXPECT_EQ(compare({1e-3}, one(1e-3, 0.9e-3)).blind, 0);  // zero would be seen
   EXPECT_EQ(compare({0}, one(0, 1e-3)).blind, 1);
-  EXPECT_EQ(compare({0}, one(0, 0)).blind, 0);              // a structural zero is judged
+  EXPECT_EQ(compare({0}, one(0, 0)).blind, 0);  // a structural zero is judged
   EXPECT_EQ(compare({-1e-3}, one(-1e-3, 1.1e-3)).blind, 1);
-  EXPECT_EQ(compare({1.0}, one(1e-3, 1.1e-3)).blind, 0);    // outside is outside
+  EXPECT_EQ(compare({1.0}, one(1e-3, 1.1e-3)).blind, 0);  // outside is outside
 }
 
 TEST(Comparison, BlocksSayWhatElementsSay) {
@@ -255,7 +257,8 @@ TEST(AddedTo, WhatTheBufferHeldIsOneMoreTerm) {
   EXPECT_EQ(got.high[0], 1.75);
   EXPECT_TRUE(admits(got, 1, 3.75));
   EXPECT_FALSE(admits(got, 0, 0.5));  // overwritten
-  EXPECT_GT(got.radius[2], 3 * kFp32.unit_roundoff());   // four roundings of numbers from 1 to 2, if it is added term by term
+  EXPECT_GT(got.radius[2],
+            3 * kFp32.unit_roundoff());  // four roundings of numbers from 1 to 2, if it is added term by term
   EXPECT_LT(got.radius[2], 9 * kFp32.unit_roundoff());
 }
 
@@ -294,9 +297,11 @@ TEST(Judgement, AnOverflowThatRoundingDecidesIsOpen) {
   const Expr target = exp(x * y - z) * w;
   const auto open_at = [&](double shift) {
     reference::BallEvaluator balls(g, {}, {target});
-    balls.set(x, Values{300.3125}), balls.set(y, Values{300.0078125}), balls.set(z, Values{300.3125 * 300.0078125 - 88.7228394 + shift}), balls.set(w, Values{0});
+    balls.set(x, Values{300.3125}), balls.set(y, Values{300.0078125}),
+        balls.set(z, Values{300.3125 * 300.0078125 - 88.7228394 + shift}), balls.set(w, Values{0});
     balls.run({target});
-    return (balls.result(target).flags[0] & reference::kLeftRange) != 0 && !std::isfinite(balls.result(target).replay[0]);
+    return (balls.result(target).flags[0] & reference::kLeftRange) != 0 &&
+           !std::isfinite(balls.result(target).replay[0]);
   };
   EXPECT_TRUE(open_at(0)) << "88.72 +- 0.005, around the logarithm of the largest number";
   EXPECT_FALSE(open_at(1)) << "surely finite";
@@ -310,7 +315,9 @@ struct Codes {
   /// What stays open; more than `most` is nothing.
   std::vector<std::int64_t> open(Dtype dtype, std::size_t most = 1000) const {
     std::vector<std::int64_t> out;
-    return unsettled_codes(reinterpret_cast<const std::byte*>(codes.data()), codes.size(), ball, 0, dtype, out, most) ? out : std::vector<std::int64_t>{-1};
+    return unsettled_codes(reinterpret_cast<const std::byte*>(codes.data()), codes.size(), ball, 0, dtype, out, most)
+               ? out
+               : std::vector<std::int64_t>{-1};
   }
   bool settled(Dtype dtype) const { return open(dtype).empty(); }
 };
@@ -324,7 +331,8 @@ Codes codes_of(std::vector<double> values, Dtype dtype, double absolute) {
   return out;
 }
 
-/// A code that is not the nearest, wherever it stands, whatever the vectors; and what the test of values leaves open is never settled.
+/// A code that is not the nearest, wherever it stands, whatever the vectors; and what the test of values leaves open is
+/// never settled.
 TEST(SettledCodes, EveryWidthSeesEveryWrongCodeAndSettlesTheRightOnes) {
   const Random random(5, "codes");
   for (const std::string_view target : simd_targets())
@@ -333,7 +341,9 @@ TEST(SettledCodes, EveryWidthSeesEveryWrongCodeAndSettlesTheRightOnes) {
         for (const std::size_t n : {1u, 3u, 8u, 17u, 40u}) {
           set_simd_target(target);
           std::vector<double> values(n);
-          for (std::size_t i = 0; i < n; ++i) values[i] = (random.uniform(i) + 0.5) * (i % 3 == 0 ? -1 : 1) * std::ldexp(1.0, static_cast<int>(random.below(i, 20)) - 10);
+          for (std::size_t i = 0; i < n; ++i)
+            values[i] = (random.uniform(i) + 0.5) * (i % 3 == 0 ? -1 : 1) *
+                        std::ldexp(1.0, static_cast<int>(random.below(i, 20)) - 10);
           Codes at = codes_of(values, dtype, 0x1p-20);
           if (own_radii) at.ball.r = reference::make_channel(at.ball.count()), std::fill_n(at.ball.r.get(), n, 0x1p-20);
           EXPECT_TRUE(at.settled(dtype)) << target << " " << n;
@@ -343,8 +353,12 @@ TEST(SettledCodes, EveryWidthSeesEveryWrongCodeAndSettlesTheRightOnes) {
               off.codes[i] = static_cast<std::uint16_t>(off.codes[i] + wrong);
               EXPECT_FALSE(off.settled(dtype)) << target << " " << n << " at " << i << " by " << wrong;
               Codes near_zero = at;  // it might be blind
-              if (own_radii) near_zero.ball.r = reference::make_channel(at.ball.count()), std::fill_n(near_zero.ball.r.get(), n, 0.0), near_zero.ball.r[static_cast<std::ptrdiff_t>(i)] = std::fabs(values[i]);
-              else near_zero.ball.all.absolute = std::fabs(values[i]);
+              if (own_radii)
+                near_zero.ball.r = reference::make_channel(at.ball.count()),
+                std::fill_n(near_zero.ball.r.get(), n, 0.0),
+                near_zero.ball.r[static_cast<std::ptrdiff_t>(i)] = std::fabs(values[i]);
+              else
+                near_zero.ball.all.absolute = std::fabs(values[i]);
               EXPECT_FALSE(near_zero.settled(dtype)) << target << " " << n << " at " << i;
             }
         }
@@ -364,12 +378,14 @@ TEST(SettledCodes, TiesGoToTheEvenCodeAndTheEndsOfTheRangeStayOpen) {
       for (const double v : {0.0, f.min_subnormal(), f.max_finite() * (1 + u), 2 * f.max_finite()})
         EXPECT_FALSE(codes_of({1, v, 1}, dtype, 0).settled(dtype)) << target << " " << v;
       EXPECT_TRUE(codes_of({f.min_normal() * 1024, f.max_finite(), -1}, dtype, 0).settled(dtype)) << target;
-      EXPECT_TRUE(codes_of({1, f.min_normal() / 2, 1}, dtype, 0).settled(dtype)) << target << ": a subnormal code is looked at by value";
+      EXPECT_TRUE(codes_of({1, f.min_normal() / 2, 1}, dtype, 0).settled(dtype))
+          << target << ": a subnormal code is looked at by value";
     }
   set_simd_target("");
 }
 
-/// A value far beyond the format's largest number: the bits of its code that a code has no room for make none of those that it has right.
+/// A value far beyond the format's largest number: the bits of its code that a code has no room for make none of those
+/// that it has right.
 TEST(SettledCodes, ACodeIsNotThatOfAValueWithTheSameLowBits) {
   for (const std::string_view target : simd_targets())
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
@@ -381,13 +397,15 @@ TEST(SettledCodes, ACodeIsNotThatOfAValueWithTheSameLowBits) {
             Codes at = codes_of(std::vector<double>(9, std::ldexp(sign * 1.25, exponent)), dtype, 0);
             const int code = (exponent + f.bias) << f.fraction_bits() | 1 << (f.fraction_bits() - 2);
             at.codes.assign(9, static_cast<std::uint16_t>((code & 0x7fff) | negative));
-            EXPECT_FALSE(at.settled(dtype)) << target << " 2^" << exponent << " taken for " << decode_scalar(f, at.codes[0]);
+            EXPECT_FALSE(at.settled(dtype))
+                << target << " 2^" << exponent << " taken for " << decode_scalar(f, at.codes[0]);
           }
     }
   set_simd_target("");
 }
 
-/// It leaves open what the test of values does, element by element: at random values beside ties, at random codes beside the nearest.
+/// It leaves open what the test of values does, element by element: at random values beside ties, at random codes
+/// beside the nearest.
 TEST(SettledCodes, LeaveOpenWhatTheTestOfValuesDoes) {
   const Random random(6, "codes beside ties");
   std::size_t all = 0, left = 0;
@@ -402,7 +420,8 @@ TEST(SettledCodes, LeaveOpenWhatTheTestOfValuesDoes) {
           const std::uint64_t i = 4 * (1000 * round + k), code = f.max_code() * random.below(i, 1000) / 1000;
           const double x = decode_scalar(f, code), half = (decode_scalar(f, code + 1) - x) / 2;
           values.push_back(x + half * (1 + (static_cast<double>(random.below(i + 1, 5)) - 2) * 0x1p-30));
-          codes.push_back(static_cast<std::uint16_t>(code + (random.below(i + 2, 3) == 0 ? 1 - random.below(i + 3, 2) : 0)));
+          codes.push_back(
+              static_cast<std::uint16_t>(code + (random.below(i + 2, 3) == 0 ? 1 - random.below(i + 3, 2) : 0)));
           if (codes.back() == code) values.back() = x;  // most are right
           got.push_back(decode_scalar(f, codes.back()));
         }

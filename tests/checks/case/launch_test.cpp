@@ -36,8 +36,10 @@ LaunchResult run(Layout layout, Dtype dtype, const kernels::KernelFn& kernel, bo
   GuardedTensor x(dtype, {3, 4}, layout, poison(dtype, 0));
   x.assign(counting({3, 4}));
   tensors.read.emplace("x", std::move(x));
-  if (in_place) tensors.in_place["y"] = "x";
-  else tensors.write.emplace("y", GuardedTensor(dtype, {3, 4}, layout, poison(dtype, 0)));
+  if (in_place)
+    tensors.in_place["y"] = "x";
+  else
+    tensors.write.emplace("y", GuardedTensor(dtype, {3, 4}, layout, poison(dtype, 0)));
   return launch(kernel, tensors, Attributes{}, Device::cpu);
 }
 void twice(const kernels::KernelCall& call) {
@@ -54,10 +56,12 @@ void smash(const TensorView& view, std::int64_t offset) {
 TEST(GuardedTensor, EveryLayoutRoundTrips) {
   for (const Layout layout : kLayouts)
     for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::fp64, Dtype::i64, Dtype::u8})
-      for (const Shape& shape : {Shape{3, 4}, Shape{5}, Shape{}, Shape{2, 3, 2}, Shape{0, 4}, Shape{4, 0}, Shape{1, 1}}) {
+      for (const Shape& shape :
+           {Shape{3, 4}, Shape{5}, Shape{}, Shape{2, 3, 2}, Shape{0, 4}, Shape{4, 0}, Shape{1, 1}}) {
         GuardedTensor tensor(dtype, shape, layout, poison(dtype, 1));
         tensor.assign(counting(shape));
-        EXPECT_EQ(to_doubles(tensor.view()), counting(shape)) << text(layout) << " " << shape.str() << " " << name(dtype);
+        EXPECT_EQ(to_doubles(tensor.view()), counting(shape))
+            << text(layout) << " " << shape.str() << " " << name(dtype);
         EXPECT_TRUE(tensor.same_bytes(tensor.clone()));
       }
 }
@@ -70,8 +74,10 @@ TEST(GuardedTensor, LayoutsDiffer) {
   EXPECT_EQ(strides(Layout::transposed), "[1,3]");
   EXPECT_EQ(strides(Layout::expanded), "[1,0]");
   // Only a slice starts off the alignment.
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(GuardedTensor(Dtype::fp32, {3, 4}, Layout::dense, 0).view().data) % 64, 0u);
-  EXPECT_NE(reinterpret_cast<std::uintptr_t>(GuardedTensor(Dtype::fp32, {3, 4}, Layout::padded, 0).view().data) % 64, 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(GuardedTensor(Dtype::fp32, {3, 4}, Layout::dense, 0).view().data) % 64,
+            0u);
+  EXPECT_NE(reinterpret_cast<std::uintptr_t>(GuardedTensor(Dtype::fp32, {3, 4}, Layout::padded, 0).view().data) % 64,
+            0u);
 }
 
 TEST(GuardedTensor, GuardsHoldThePoison) {
@@ -94,7 +100,8 @@ TEST(GuardedTensor, CloneHasItsOwnMemory) {
 }
 
 TEST(Poison, TwoDifferentNaNs) {
-  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2, Dtype::i32, Dtype::i64, Dtype::u8}) {
+  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::e4m3fn, Dtype::e5m2, Dtype::i32,
+                            Dtype::i64, Dtype::u8}) {
     EXPECT_NE(poison(dtype, 0), poison(dtype, 1)) << name(dtype);
     if (!is_float(dtype)) continue;
     for (const int which : {0, 1}) {
@@ -132,7 +139,8 @@ TEST(Launch, SeesOneElementBeforeAndAfter) {
 }
 
 TEST(Launch, SeesAWriteIntoAStrideGap) {
-  for (const auto& [layout, gap] : {std::pair{Layout::padded, 4}, std::pair{Layout::padded, 6}, std::pair{Layout::last2, 1}, std::pair{Layout::last2, 7}}) {
+  for (const auto& [layout, gap] : {std::pair{Layout::padded, 4}, std::pair{Layout::padded, 6},
+                                    std::pair{Layout::last2, 1}, std::pair{Layout::last2, 7}}) {
     const LaunchResult result = run(layout, Dtype::fp16, [at = gap](const kernels::KernelCall& call) {
       twice(call);
       smash(call.at("y"), at);
@@ -153,11 +161,14 @@ TEST(Launch, SeesChangedInputs) {
 }
 
 TEST(Launch, InPlaceOutputsMayChangeTheirElementsOnly) {
-  const LaunchResult result = run(Layout::padded, Dtype::fp32, [](const kernels::KernelCall& call) {
-    EXPECT_EQ(call.at("x").data, call.at("y").data);
-    twice(call);
-    smash(call.at("y"), 5);
-  }, true);
+  const LaunchResult result = run(
+      Layout::padded, Dtype::fp32,
+      [](const kernels::KernelCall& call) {
+        EXPECT_EQ(call.at("x").data, call.at("y").data);
+        twice(call);
+        smash(call.at("y"), 5);
+      },
+      true);
   EXPECT_EQ(result.overrun, std::vector<std::string>{"x"});
   EXPECT_TRUE(result.clobbered.empty());
 }
@@ -166,7 +177,11 @@ TEST(Launch, TheCallersTensorsStayAsTheyWere) {
   LaunchTensors tensors;
   tensors.write.emplace("y", GuardedTensor(Dtype::fp32, {4}, Layout::dense, poison(Dtype::fp32, 0)));
   const GuardedTensor before = tensors.write.at("y").clone();
-  launch([](const kernels::KernelCall& call) { from_doubles(std::vector<double>{1, 2, 3, 4}, call.at("y")); }, tensors, Attributes{}, Device::cpu);
+  launch(
+      [](const kernels::KernelCall& call) {
+        from_doubles(std::vector<double>{1, 2, 3, 4}, call.at("y"));
+      },
+      tensors, Attributes{}, Device::cpu);
   EXPECT_TRUE(tensors.write.at("y").same_bytes(before));
 }
 

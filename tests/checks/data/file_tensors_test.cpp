@@ -48,37 +48,60 @@ std::string bind(const std::string& op_name, std::vector<NamedTensor> tensors, s
 
 TEST(FileTensors, ShapesDtypesAndOptionalInputsComeFromTheFile) {
   EXPECT_EQ(bind("softmax", {named("x", Dtype::bf16, {3, 4})}), "softmax(x=bf16[3,4]");
-  EXPECT_EQ(bind("layer_norm", {named("x", Dtype::fp16, {3, 4}), named("weight", Dtype::fp32, {4})}), "layer_norm(x=fp16[3,4],weight=fp32,bias=none");
-  EXPECT_EQ(bind("layer_norm", {named("bias", Dtype::fp32, {4}), named("x", Dtype::fp32, {3, 4}), named("weight", Dtype::fp32, {4})}), "layer_norm(x=fp32[3,4]");
-  EXPECT_EQ(bind("cross_entropy", {named("x", Dtype::bf16, {3, 4}), named("target", Dtype::i32, {3}, {0, 3, -100})}), "cross_entropy(x=bf16[3,4]");
+  EXPECT_EQ(bind("layer_norm", {named("x", Dtype::fp16, {3, 4}), named("weight", Dtype::fp32, {4})}),
+            "layer_norm(x=fp16[3,4],weight=fp32,bias=none");
+  EXPECT_EQ(bind("layer_norm",
+                 {named("bias", Dtype::fp32, {4}), named("x", Dtype::fp32, {3, 4}), named("weight", Dtype::fp32, {4})}),
+            "layer_norm(x=fp32[3,4]");
+  EXPECT_EQ(bind("cross_entropy", {named("x", Dtype::bf16, {3, 4}), named("target", Dtype::i32, {3}, {0, 3, -100})}),
+            "cross_entropy(x=bf16[3,4]");
   EXPECT_EQ(bind("softmax", {named("x", Dtype::fp64, {3, 4})}, Dtype::fp16), "softmax(x=fp16[3,4]");
   // Everything in fp32: parameters that are no bf16 numbers stay there.
-  EXPECT_EQ(bind("layer_norm", {named("x", Dtype::fp32, {1, 2}), named("weight", Dtype::fp32, {2}, {1, 1 + 0x1p-20}), named("bias", Dtype::fp32, {2})}, Dtype::bf16),
+  EXPECT_EQ(bind("layer_norm",
+                 {named("x", Dtype::fp32, {1, 2}), named("weight", Dtype::fp32, {2}, {1, 1 + 0x1p-20}),
+                  named("bias", Dtype::fp32, {2})},
+                 Dtype::bf16),
             "layer_norm(x=bf16[1,2],weight=fp32");
 }
 
 TEST(FileTensors, WhatTheOpDoesNotTakeIsRefused) {
-  const auto refused = [](const std::string& got, const std::string& why) { EXPECT_TRUE(contains(got, why) && got.starts_with("[inputs 'file'] ")) << got; };
+  const auto refused = [](const std::string& got, const std::string& why) {
+    EXPECT_TRUE(contains(got, why) && got.starts_with("[inputs 'file'] ")) << got;
+  };
   refused(bind("softmax", {named("y", Dtype::bf16, {3, 4})}), "got 'y', want 'x', an input of softmax");
   refused(bind("softmax", {named("x", Dtype::bf16, {3})}), "got shape [3], want 2 dimensions");
-  refused(bind("softmax", {named("x", Dtype::fp64, {3, 4})}), "got fp64, want one that softmax is declared for: fp32, fp16, bf16 (--dtype T");
-  refused(bind("softmax", {named("x", Dtype::i64, {3, 4}, std::vector<double>(12, 1))}), "got i64, want one that softmax");
-  refused(bind("softmax", {named("x", Dtype::i64, {3, 4}, std::vector<double>(12, 1))}, Dtype::fp32), "got i64, want floating");
-  refused(bind("add", {named("x", Dtype::bf16, {3, 4}), named("y", Dtype::fp32, {3, 4})}), "tensor 'y', got fp32, want bf16, as 'x' has");
+  refused(bind("softmax", {named("x", Dtype::fp64, {3, 4})}),
+          "got fp64, want one that softmax is declared for: fp32, fp16, bf16 (--dtype T");
+  refused(bind("softmax", {named("x", Dtype::i64, {3, 4}, std::vector<double>(12, 1))}),
+          "got i64, want one that softmax");
+  refused(bind("softmax", {named("x", Dtype::i64, {3, 4}, std::vector<double>(12, 1))}, Dtype::fp32),
+          "got i64, want floating");
+  refused(bind("add", {named("x", Dtype::bf16, {3, 4}), named("y", Dtype::fp32, {3, 4})}),
+          "tensor 'y', got fp32, want bf16, as 'x' has");
   refused(bind("add", {named("x", Dtype::bf16, {3, 4}), named("y", Dtype::bf16, {3, 5})}), "want D=4");
-  refused(bind("layer_norm", {named("x", Dtype::bf16, {3, 4}), named("weight", Dtype::fp16, {4})}), "got fp16, want bf16 or fp32");
-  refused(bind("layer_norm", {named("x", Dtype::fp32, {3, 4}), named("weight", Dtype::bf16, {4})}), "got bf16, want fp32");
-  refused(bind("softmax", {named("x", Dtype::fp32, {1, 2}, {1, 1 + 0x1p-20})}, Dtype::bf16), "got 1.0000009536743164 at [0,1], want a value that is exact in bf16");
-  refused(bind("cross_entropy", {named("x", Dtype::bf16, {2, 3}), named("target", Dtype::i64, {2}, {0, 3})}), "got the index 3, want 0 to 2");
-  refused(bind("cross_entropy", {named("x", Dtype::bf16, {2, 3}), named("target", Dtype::i64, {2}, {0, -1})}), "got the index -1");
-  refused(bind("cross_entropy", {named("x", Dtype::bf16, {2, 3}), named("target", Dtype::fp32, {2}, {0, 1})}), "got fp32, want integers");
-  refused(bind("softmax", {named("x", Dtype::bf16, {3, 4}), named("dy", Dtype::bf16, {4, 3})}), "tensor 'dy', got [4,3], want [3,4], the shape of 'y'");
-  refused(bind("softmax", {named("x", Dtype::bf16, {1, 1}), named("dy", Dtype::fp32, {1, 1}, {0x1.00002p0})}), "tensor 'dy', got");
+  refused(bind("layer_norm", {named("x", Dtype::bf16, {3, 4}), named("weight", Dtype::fp16, {4})}),
+          "got fp16, want bf16 or fp32");
+  refused(bind("layer_norm", {named("x", Dtype::fp32, {3, 4}), named("weight", Dtype::bf16, {4})}),
+          "got bf16, want fp32");
+  refused(bind("softmax", {named("x", Dtype::fp32, {1, 2}, {1, 1 + 0x1p-20})}, Dtype::bf16),
+          "got 1.0000009536743164 at [0,1], want a value that is exact in bf16");
+  refused(bind("cross_entropy", {named("x", Dtype::bf16, {2, 3}), named("target", Dtype::i64, {2}, {0, 3})}),
+          "got the index 3, want 0 to 2");
+  refused(bind("cross_entropy", {named("x", Dtype::bf16, {2, 3}), named("target", Dtype::i64, {2}, {0, -1})}),
+          "got the index -1");
+  refused(bind("cross_entropy", {named("x", Dtype::bf16, {2, 3}), named("target", Dtype::fp32, {2}, {0, 1})}),
+          "got fp32, want integers");
+  refused(bind("softmax", {named("x", Dtype::bf16, {3, 4}), named("dy", Dtype::bf16, {4, 3})}),
+          "tensor 'dy', got [4,3], want [3,4], the shape of 'y'");
+  refused(bind("softmax", {named("x", Dtype::bf16, {1, 1}), named("dy", Dtype::fp32, {1, 1}, {0x1.00002p0})}),
+          "tensor 'dy', got");
 }
 
 TEST(FileTensors, ACaseHasTheFilesBitsAndCotangentsFirst) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
-  set_inputs({"file", {named("x", Dtype::fp16, {1, 4}, {0x1p-24, -0.0, infinity, nan}), named("dy", Dtype::fp16, {1, 4}, {1, 2, 3, 4})}});
+  set_inputs({"file",
+              {named("x", Dtype::fp16, {1, 4}, {0x1p-24, -0.0, infinity, nan}),
+               named("dy", Dtype::fp16, {1, 4}, {1, 2, 3, 4})}});
   const OpDef& op = *find_op("relu");
   const OpCall call = file_call(op, {});
   require_file_call(op, call);
@@ -124,16 +147,19 @@ TEST(FileTensorsCli, AttributesSeedsAndErrors) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(contains(run.out, ",eps=0.25,range=inputs.")) << run.out.substr(0, 2000);
   EXPECT_TRUE(contains(run.out, ",layout=padded,seed=2)"));
-  for (const auto& [arguments, code, words] : {std::tuple{"check" + file, 2, "want one op"}, {"check 'soft*' rms_norm" + file, 2, "want one op"},
-                                               {"check softmx" + file, 2, "did you mean 'softmax'"},
-                                               {"check 'rms_norm(eps=x)'" + file, 2, "want a number"},
-                                               {"check 'rms_norm(eps=1'" + file, 2, "want op(key=value,...)"},
-                                               {"check cross_entropy" + file, 2, "want 'target'"},
-                                               {std::string("check softmax --shapes first --inputs /nonexistent"), 2, "want none of them"},
-                                               {std::string("check softmax --inputs /nonexistent"), 2, "got '/nonexistent', which is not there"},
-                                               {"check softmax --inputs " + kData + "object.npy", 2, "'|O'"},
-                                               {std::string("replay 'softmax(x=bf16[8,33],range=inputs.0123456789abcdef,seed=1)'"), 2, "--inputs FILE"},
-                                               {"replay 'rms_norm(x=bf16[12,48],weight=fp32,range=inputs.0123456789abcdef,seed=1)'" + file, 2, "those of the case"}}) {
+  for (const auto& [arguments, code, words] :
+       {std::tuple{"check" + file, 2, "want one op"},
+        {"check 'soft*' rms_norm" + file, 2, "want one op"},
+        {"check softmx" + file, 2, "did you mean 'softmax'"},
+        {"check 'rms_norm(eps=x)'" + file, 2, "want a number"},
+        {"check 'rms_norm(eps=1'" + file, 2, "want op(key=value,...)"},
+        {"check cross_entropy" + file, 2, "want 'target'"},
+        {std::string("check softmax --shapes first --inputs /nonexistent"), 2, "want none of them"},
+        {std::string("check softmax --inputs /nonexistent"), 2, "got '/nonexistent', which is not there"},
+        {"check softmax --inputs " + kData + "object.npy", 2, "'|O'"},
+        {std::string("replay 'softmax(x=bf16[8,33],range=inputs.0123456789abcdef,seed=1)'"), 2, "--inputs FILE"},
+        {"replay 'rms_norm(x=bf16[12,48],weight=fp32,range=inputs.0123456789abcdef,seed=1)'" + file, 2,
+         "those of the case"}}) {
     const ProgramResult wrong = ampcheck(arguments);
     EXPECT_EQ(wrong.exit_code, code) << arguments << wrong.out;
     EXPECT_TRUE(contains(wrong.err, words)) << arguments << "\n" << wrong.err;
@@ -145,7 +171,8 @@ TEST(FileTensorsCli, PluginsThroughTheirWorkers) {
   const std::string library = AMPCHECK_BINARY_DIR "/custom_ops/my_rms_norm.so";
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/x.safetensors";
-  std::ofstream(file, std::ios::binary) << safetensors_bytes(std::vector<NamedTensor>{named("x", Dtype::bf16, {3, 5}), named("weight", Dtype::bf16, {5})});
+  std::ofstream(file, std::ios::binary) << safetensors_bytes(
+      std::vector<NamedTensor>{named("x", Dtype::bf16, {3, 5}), named("weight", Dtype::bf16, {5})});
   for (const char* isolation : {"", " --isolation none"}) {
     const ProgramResult run = ampcheck("check " + library + " my_rms_norm --json --inputs " + file + isolation);
     EXPECT_EQ(run.exit_code, 0) << run.out.substr(0, 2000) << run.err;

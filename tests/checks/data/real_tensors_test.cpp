@@ -10,13 +10,13 @@
 #include <fstream>
 #include <set>
 
+#include "checks/data/regimes.h"
 #include "checks/models/real_data.h"
+#include "checks/run/runner.h"
 #include "checks/zoo/planted.h"
 #include "src/error.h"
 #include "src/parallel.h"
 #include "src/random.h"
-#include "checks/data/regimes.h"
-#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -54,7 +54,8 @@ TEST_F(RealTensors, EveryBuiltInOpIsMet) {
   std::set<std::string> met;
   for (const std::string_view net : models::net_names())
     for (const models::RecordedCall& call : real_run(net)->steps.front().calls) met.insert(call.call.op);
-  for (const OpDef& op : all_ops()) EXPECT_TRUE(met.contains(op.signature.name)) << op.signature.name << " is called by no net";
+  for (const OpDef& op : all_ops())
+    EXPECT_TRUE(met.contains(op.signature.name)) << op.signature.name << " is called by no net";
 }
 
 TEST_F(RealTensors, TheLossFallsAtEveryStep) {
@@ -88,7 +89,8 @@ TEST_F(RealTensors, EveryCallHasACotangentThatIsNotZero) {
         const std::vector<double>& g = step.cotangents[static_cast<std::size_t>(call.output)];
         EXPECT_TRUE(std::any_of(g.begin(), g.end(), [](double v) { return v != 0; })) << net << " " << call.name;
         for (const auto& [name, id] : call.inputs)
-          for (const double v : step.values[static_cast<std::size_t>(id)]) ASSERT_TRUE(std::isfinite(v)) << net << " " << call.name << " " << name;
+          for (const double v : step.values[static_cast<std::size_t>(id)])
+            ASSERT_TRUE(std::isfinite(v)) << net << " " << call.name << " " << name;
       }
 }
 
@@ -99,7 +101,8 @@ TEST_F(RealTensors, GradientsAreThoseOfTheLoss) {
     parameters.get("w", {3, 4}, 0, 0.5)[5] += nudge;
     models::Fp64Tape tape(parameters);
     const models::Var x = tape.data({2, 4}, {1, -2, 3, 0.5, 0.25, 4, -1, 2}), w = tape.weight("w", {3, 4}, 4);
-    const models::Var sums = tape.call("sum", {{"x", tape.call("mul", {{"x", tape.take(w, {4, 5, 6, 7, 5, 5, 0, 1}, {2, 4})}, {"y", x}})}});
+    const models::Var sums =
+        tape.call("sum", {{"x", tape.call("mul", {{"x", tape.take(w, {4, 5, 6, 7, 5, 5, 0, 1}, {2, 4})}, {"y", x}})}});
     const models::Var squares = tape.call("mul", {{"x", sums}, {"y", sums}});
     tape.add_loss(tape.call("mean", {{"x", tape.reshape(squares, {1, 2})}}), 3);
     tape.backward_and_update(0.1);
@@ -145,17 +148,21 @@ TEST_F(RealTensors, ValuesAreTheRecordedOnesRounded) {
   const std::vector<double>& recorded = run->steps[1].values[static_cast<std::size_t>(met.inputs[0].second)];
   const std::vector<double> values = input_values(signature, call, signature.inputs[0]);
   ASSERT_EQ(values.size(), recorded.size());
-  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_LE(std::fabs(values[i] - recorded[i]), 0x1p-8 * std::fabs(recorded[i]));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_LE(std::fabs(values[i] - recorded[i]), 0x1p-8 * std::fabs(recorded[i]));
   const std::vector<double>& gradient = run->steps[1].cotangents[static_cast<std::size_t>(met.output)];
   call.storage = Dtype::fp32;
-  const std::vector<double> real = cotangent_values(call, "y", run->steps[1].shapes[static_cast<std::size_t>(met.output)], Dtype::fp32, 0);
+  const std::vector<double> real =
+      cotangent_values(call, "y", run->steps[1].shapes[static_cast<std::size_t>(met.output)], Dtype::fp32, 0);
   ASSERT_EQ(real.size(), gradient.size());
-  for (std::size_t i = 0; i < real.size(); ++i) EXPECT_EQ(real[i], static_cast<double>(static_cast<float>(gradient[i])));
+  for (std::size_t i = 0; i < real.size(); ++i)
+    EXPECT_EQ(real[i], static_cast<double>(static_cast<float>(gradient[i])));
   OpCall generated = call;
   generated.range = "normal";
   EXPECT_EQ(probe_count(call), probe_count(generated) + 1);
   EXPECT_TRUE(full_mantissas(call, 0));
-  for (int probe = 0; probe < probe_count(generated); ++probe) EXPECT_EQ(full_mantissas(call, probe + 1), full_mantissas(generated, probe));
+  for (int probe = 0; probe < probe_count(generated); ++probe)
+    EXPECT_EQ(full_mantissas(call, probe + 1), full_mantissas(generated, probe));
 }
 
 template <class F>
@@ -208,7 +215,8 @@ TEST_F(RealTensors, BrokenDataIsRefusedWithItsLine) {
     return message_of([&] { models::read_digits(folder); });
   };
   EXPECT_EQ(refused(row + "9\n"), "nothing was thrown");
-  for (const std::string& bad : {row + "9\n" + row + "10\n", row + "9\n17," + row + "\n", row + "9\n" + row + "9,1\n", row + "9\n3,3\n"})
+  for (const std::string& bad :
+       {row + "9\n" + row + "10\n", row + "9\n17," + row + "\n", row + "9\n" + row + "9,1\n", row + "9\n3,3\n"})
     EXPECT_NE(refused(bad).find("line 2"), std::string::npos) << refused(bad);
   fs::remove_all(folder);
 }
@@ -235,15 +243,16 @@ Report run_planted(const PlantedOp& planted) {
 
 TEST_F(RealTensors, PlantedFaultsAreFoundAndCorrectVariantsAreNot) {
   // Not each fault can show at a few real tensors; these must.
-  const std::set<std::string> must = {"softmax.sign", "softmax.missing_factor", "softmax.unwritten_last", "softmax.overrun",
-                                      "softmax.clobbers_cotangent", "add.overwrites"};
+  const std::set<std::string> must = {"softmax.sign",    "softmax.missing_factor",     "softmax.unwritten_last",
+                                      "softmax.overrun", "softmax.clobbers_cotangent", "add.overwrites"};
   std::size_t found = 0, clean = 0;
   for (const PlantedOp& planted : planted_ops()) {
     const std::string& name = planted.op.signature.name;
     const bool correct = planted.code.empty();
     if (!correct && !must.contains(name)) continue;
     const Report report = run_planted(planted);
-    const bool convicted = std::any_of(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); });
+    const bool convicted =
+        std::any_of(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); });
     EXPECT_EQ(convicted, !correct) << name;
     ++(correct ? clean : found);
   }

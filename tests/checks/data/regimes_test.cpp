@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checks/data/cotangents.h"
 #include "checks/data/regimes.h"
+#include "checks/data/cotangents.h"
 
 #include <gtest/gtest.h>
 
@@ -41,14 +41,21 @@ OpSignature norm_like() {
 OpSignature lookup_like() {
   OpSignature s;
   s.name = "lookup_like";
-  s.inputs = {tensor("ids", "N", Role::index, TypeRule::i64), tensor("table", "V D", Role::weight),
-              tensor("target", "N", Role::target, TypeRule::i64), tensor("mask", "N", Role::mask, TypeRule::u8), tensor("code", "V D", Role::quantized, TypeRule::u8),
-              tensor("p", "N D", Role::probability), tensor("s", "N D"), tensor("logp", "N D", Role::log_probability)};
+  s.inputs = {tensor("ids", "N", Role::index, TypeRule::i64),
+              tensor("table", "V D", Role::weight),
+              tensor("target", "N", Role::target, TypeRule::i64),
+              tensor("mask", "N", Role::mask, TypeRule::u8),
+              tensor("code", "V D", Role::quantized, TypeRule::u8),
+              tensor("p", "N D", Role::probability),
+              tensor("s", "N D"),
+              tensor("logp", "N D", Role::log_probability)};
   s.inputs[0].index_dim = "V";
   s.inputs[2].index_dim = "D";
   s.inputs[6].domain = Domain::positive;
   s.outputs = {{"loss"}, {"z", TypeRule::fp32}};
-  s.attributes = {{"ignore_index", -100.0, {1.0}}, {"padding_idx", -1.0, {2.0}}, {"reduction", std::string("mean"), {std::string("sum")}}};
+  s.attributes = {{"ignore_index", -100.0, {1.0}},
+                  {"padding_idx", -1.0, {2.0}},
+                  {"reduction", std::string("mean"), {std::string("sum")}}};
   s.dims = {{"N", {6, 33, 2}}, {"V", {5, 12, 3}}, {"D", {4, 9, 65}}};
   return s;
 }
@@ -60,9 +67,11 @@ OpSignature window_like() {
   s.inputs = {tensor("x", "N C H W"), tensor("weight", "O C R S", Role::weight)};
   s.outputs = {{"y"}};
   s.attributes = {{"stride", 1.0, {2.0}}, {"groups", 1.0, {2.0}}};
-  s.dims = {{"N", {2, 1, 3}}, {"C", {3, 4, 2}}, {"H", {6, 9, 5}}, {"W", {5, 9, 8}}, {"O", {4, 2, 6}}, {"R", {3, 3, 1}}, {"S", {2, 3, 1}}};
+  s.dims = {{"N", {2, 1, 3}}, {"C", {3, 4, 2}}, {"H", {6, 9, 5}}, {"W", {5, 9, 8}},
+            {"O", {4, 2, 6}}, {"R", {3, 3, 1}}, {"S", {2, 3, 1}}};
   s.valid = [](const Dims& d, const Attributes& a) {
-    return d.at("R") > 0 && d.at("S") > 0 && d.at("R") <= d.at("H") && d.at("S") <= d.at("W") && d.at("C") % a.integer("groups") == 0;
+    return d.at("R") > 0 && d.at("S") > 0 && d.at("R") <= d.at("H") && d.at("S") <= d.at("W") &&
+           d.at("C") % a.integer("groups") == 0;
   };
   return s;
 }
@@ -75,8 +84,8 @@ std::vector<OpSignature> signatures() {
 
 const Dtype kStorages[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
 
-std::vector<double> data(const std::string& range, Dtype storage = Dtype::fp32, std::int64_t rows = 6, std::int64_t columns = 10,
-                         const char* name = "x") {
+std::vector<double> data(const std::string& range, Dtype storage = Dtype::fp32, std::int64_t rows = 6,
+                         std::int64_t columns = 10, const char* name = "x") {
   const OpSignature s = norm_like();
   OpCall call = default_call(s, storage);
   call.dims = {{"N", rows}, {"D", columns}};
@@ -99,8 +108,8 @@ bool representable(Dtype dtype, double value) {
 
 bool same_call(const OpCall& a, const OpCall& b) {
   return a.op == b.op && a.storage == b.storage && a.dims == b.dims && a.dtypes == b.dtypes && a.absent == b.absent &&
-         a.attributes.all() == b.attributes.all() && a.range == b.range && a.cotangent == b.cotangent && a.layout == b.layout &&
-         a.seed == b.seed;
+         a.attributes.all() == b.attributes.all() && a.range == b.range && a.cotangent == b.cotangent &&
+         a.layout == b.layout && a.seed == b.seed;
 }
 
 TEST(Cases, CountsUniqueValidAndReadBack) {
@@ -165,8 +174,10 @@ TEST(Cases, CoverWhatTheSignatureOffers) {
   EXPECT_TRUE(some([](const OpCall& c) { return c.dims.at("N") == 1030; }));
   EXPECT_TRUE(some([](const OpCall& c) { return c.dims.at("N") == 6 && c.dims.at("D") == 6; }));
   // Whole vectors, warps and tiles with more rows than a block takes, and a tail behind them.
-  for (const auto& shape : {std::pair{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}, {32, 32}})
-    EXPECT_TRUE(some([&](const OpCall& c) { return c.dims.at("N") == shape.first && c.dims.at("D") == shape.second; })) << shape.first << " x " << shape.second;
+  for (const auto& shape :
+       {std::pair{130, 64}, {257, 32}, {35, 256}, {64, 128}, {17, 520}, {8, 1024}, {3, 2600}, {32, 32}})
+    EXPECT_TRUE(some([&](const OpCall& c) { return c.dims.at("N") == shape.first && c.dims.at("D") == shape.second; }))
+        << shape.first << " x " << shape.second;
   EXPECT_TRUE(some([](const OpCall& c) { return c.attributes.number("eps") == 0.1 && c.range == "sweep20"; }));
   for (const char* layout : {"last2", "transposed", "padded:weight", "last2:dy", "expanded:dy", "transposed:x"})
     EXPECT_TRUE(some([&](const OpCall& c) { return c.layout == layout; })) << layout;
@@ -181,7 +192,8 @@ TEST(Cases, CoverWhatTheSignatureOffers) {
 TEST(Cases, AllRunsEveryRegimeThatTheFormatHolds) {
   std::set<std::string> ranges, cotangents, tables;
   for (const OpSignature& s : {norm_like(), lookup_like()})
-    for (const OpCall& call : cases_of(s, Dtype::fp32, CaseSet::all, 1)) ranges.insert(call.range), cotangents.insert(call.cotangent);
+    for (const OpCall& call : cases_of(s, Dtype::fp32, CaseSet::all, 1))
+      ranges.insert(call.range), cotangents.insert(call.cotangent);
   for (const RegimeText& regime : data_regimes()) EXPECT_TRUE(ranges.contains(regime.name)) << regime.name;
   for (const RegimeText& regime : cotangent_regimes()) EXPECT_TRUE(cotangents.contains(regime.name)) << regime.name;
   for (const auto* table : {&data_regimes(), &cotangent_regimes(), &layouts()}) {
@@ -207,13 +219,27 @@ TEST(Values, RepresentableFiniteAndInTheirDomain) {
             ASSERT_EQ(static_cast<std::int64_t>(values.size()), call.shape(spec).count());
             for (const double value : values) {
               ASSERT_TRUE(representable(call.dtype(spec), value)) << call.str(s) << " " << spec.name << " " << value;
-              if (!with_specials.contains(regime.name)) { ASSERT_TRUE(std::isfinite(value)) << call.str(s); }
-              if (spec.domain == Domain::positive) { ASSERT_FALSE(value <= 0) << call.str(s); }
-              if (spec.role == Role::probability) { ASSERT_FALSE(value <= 0 || value >= 1) << call.str(s) << value; }
-              if (spec.role == Role::log_probability) { ASSERT_FALSE(value > 0) << call.str(s); }
-              if (spec.role == Role::mask) { ASSERT_TRUE(value == 0 || value == 1); }
-              if (spec.role == Role::quantized) { ASSERT_TRUE(value >= 0 && value <= 255 && value == std::floor(value)); }
-              if (spec.role == Role::index) { ASSERT_TRUE(value >= 0 && value < static_cast<double>(call.dims.at(spec.index_dim))); }
+              if (!with_specials.contains(regime.name)) {
+                ASSERT_TRUE(std::isfinite(value)) << call.str(s);
+              }
+              if (spec.domain == Domain::positive) {
+                ASSERT_FALSE(value <= 0) << call.str(s);
+              }
+              if (spec.role == Role::probability) {
+                ASSERT_FALSE(value <= 0 || value >= 1) << call.str(s) << value;
+              }
+              if (spec.role == Role::log_probability) {
+                ASSERT_FALSE(value > 0) << call.str(s);
+              }
+              if (spec.role == Role::mask) {
+                ASSERT_TRUE(value == 0 || value == 1);
+              }
+              if (spec.role == Role::quantized) {
+                ASSERT_TRUE(value >= 0 && value <= 255 && value == std::floor(value));
+              }
+              if (spec.role == Role::index) {
+                ASSERT_TRUE(value >= 0 && value < static_cast<double>(call.dims.at(spec.index_dim)));
+              }
             }
           }
         }
@@ -233,10 +259,13 @@ TEST(Values, EmptyShapes) {
 }
 
 TEST(Values, RegimesDoWhatTheirNamesSay) {
-  const auto at = [](const std::vector<double>& x, int row, int column) { return x[static_cast<std::size_t>(row * 10 + column)]; };
+  const auto at = [](const std::vector<double>& x, int row, int column) {
+    return x[static_cast<std::size_t>(row * 10 + column)];
+  };
   const auto specials = data("specials");
   EXPECT_TRUE(std::any_of(specials.begin(), specials.end(), [](double v) { return std::isnan(v); }));
-  EXPECT_TRUE(std::count(specials.begin(), specials.end(), HUGE_VAL) > 0 && std::count(specials.begin(), specials.end(), -HUGE_VAL) > 0);
+  EXPECT_TRUE(std::count(specials.begin(), specials.end(), HUGE_VAL) > 0 &&
+              std::count(specials.begin(), specials.end(), -HUGE_VAL) > 0);
   for (int c = 0; c < 10; ++c) EXPECT_TRUE(std::isfinite(at(specials, 3, c)));
   const auto neg_inf = data("neg_inf_rows");
   const auto antisymmetric = data("antisymmetric"), down = data("antisymmetric_columns"), ascending = data("ascending");
@@ -247,10 +276,18 @@ TEST(Values, RegimesDoWhatTheirNamesSay) {
     double low = HUGE_VAL, high = -HUGE_VAL;
     for (int c = 0; c < 10; ++c) {
       EXPECT_EQ(at(neg_inf, r, c) == -HUGE_VAL, r % 2 == 0);
-      if (c < 5) { EXPECT_EQ(at(antisymmetric, r, c), -at(antisymmetric, r, c + 5)); }
-      if (r < 3) { EXPECT_EQ(at(down, r, c), -at(down, r + 3, c)); }
-      if (c > 0) { EXPECT_GT(at(ascending, r, c), at(ascending, r, c - 1)); }
-      if (c % 2 == 1) { EXPECT_EQ(at(repeated, r, c), at(repeated, r, c - 1)); }
+      if (c < 5) {
+        EXPECT_EQ(at(antisymmetric, r, c), -at(antisymmetric, r, c + 5));
+      }
+      if (r < 3) {
+        EXPECT_EQ(at(down, r, c), -at(down, r + 3, c));
+      }
+      if (c > 0) {
+        EXPECT_GT(at(ascending, r, c), at(ascending, r, c - 1));
+      }
+      if (c % 2 == 1) {
+        EXPECT_EQ(at(repeated, r, c), at(repeated, r, c - 1));
+      }
       EXPECT_EQ(at(constant, r, c), at(constant, r, 0));
       low = std::min(low, at(nearly, r, c)), high = std::max(high, at(nearly, r, c));
       if (std::fabs(at(spikes, r, c)) >= 4) ++large[at(spikes, r, c)];
@@ -317,7 +354,8 @@ TEST(Values, Sentinels) {
   EXPECT_EQ(std::count(same.begin(), same.end(), same[0]), 1000);
 }
 
-/// Made part by part: the same values as one at a time, their bits and their extremes, over the edges of parts and vectors.
+/// Made part by part: the same values as one at a time, their bits and their extremes, over the edges of parts and
+/// vectors.
 TEST(Cotangents, BitsAndExtremesAreThoseOfTheValues) {
   for (const std::string_view target : simd_targets())
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::e4m3fn})
@@ -337,7 +375,8 @@ TEST(Cotangents, BitsAndExtremesAreThoseOfTheValues) {
           EXPECT_EQ(bits.range.smallest, extremes.smallest) << regime.name;
           EXPECT_EQ(bits.range.zero, extremes.zero) << regime.name;
           EXPECT_EQ(bits.range.finite, extremes.finite) << regime.name;
-          for (std::size_t i = 0; bits.range.grid > 0 && i < values.size(); ++i) ASSERT_EQ(values[i] / bits.range.grid, std::floor(values[i] / bits.range.grid)) << regime.name;
+          for (std::size_t i = 0; bits.range.grid > 0 && i < values.size(); ++i)
+            ASSERT_EQ(values[i] / bits.range.grid, std::floor(values[i] / bits.range.grid)) << regime.name;
           EXPECT_EQ(bits.range.grid > 0, regime.name == "powers") << regime.name;
         }
   set_simd_target("");
@@ -367,7 +406,8 @@ TEST(Cotangents, RepresentableAndAsNamed) {
       EXPECT_EQ(magnitude == 0, columns == 1);
     }
   const std::vector<double> one_hot = cotangent("one_hot", shape), single = cotangent("single", shape);
-  for (int row = 0; row < 6; ++row) EXPECT_EQ(std::count(one_hot.begin() + row * 9, one_hot.begin() + row * 9 + 9, 0.0), row % 4 == 3 ? 9 : 8);
+  for (int row = 0; row < 6; ++row)
+    EXPECT_EQ(std::count(one_hot.begin() + row * 9, one_hot.begin() + row * 9 + 9, 0.0), row % 4 == 3 ? 9 : 8);
   EXPECT_EQ(std::count(single.begin(), single.end(), 0.0), 53);
   const std::vector<double> last = cotangent("last_column", shape), constant = cotangent("row_constant", shape);
   for (std::size_t i = 0; i < 54; ++i) {
@@ -385,9 +425,11 @@ TEST(Cotangents, RepresentableAndAsNamed) {
 TEST(Cotangents, FullMantissasAreFull) {
   for (const char* name : {"normal", "positive", "negative", "row_constant", "last_column"}) {
     int filled = 0, all = 0;
-    for (const double v : cotangent(name, {40, 3}, Dtype::fp32)) all += v != 0, filled += v * 0x1p16 != std::floor(v * 0x1p16);
+    for (const double v : cotangent(name, {40, 3}, Dtype::fp32))
+      all += v != 0, filled += v * 0x1p16 != std::floor(v * 0x1p16);
     EXPECT_GT(all, 0) << name;
-    EXPECT_GT(10 * filled, 9 * all) << name;  // multiples of 2^-16, as the generator's own numbers are, add up exactly in fp32
+    EXPECT_GT(10 * filled, 9 * all)
+        << name;  // multiples of 2^-16, as the generator's own numbers are, add up exactly in fp32
   }
 }
 
@@ -420,7 +462,8 @@ TEST(Cotangents, LargeProbesOfOneRegimeAreItsNumbersElsewhereWithOtherSigns) {
   const Shape large = {64, 257};
   for (const auto& [first, later] : {std::pair{0, 2}, {1, 3}, {1, 5}}) {
     ASSERT_EQ(probe_like(call, later), first);
-    const std::vector<double> a = cotangent_values(call, "y", large, Dtype::bf16, first), b = cotangent_values(call, "y", large, Dtype::bf16, later);
+    const std::vector<double> a = cotangent_values(call, "y", large, Dtype::bf16, first),
+                              b = cotangent_values(call, "y", large, Dtype::bf16, later);
     EXPECT_EQ(sorted(sizes(a)), sorted(sizes(b)));
     CotangentBits bits;
     const Drawn kept{a, reference::extremes_of(a)};
@@ -428,22 +471,28 @@ TEST(Cotangents, LargeProbesOfOneRegimeAreItsNumbersElsewhereWithOtherSigns) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {  // and their codes, from codes
       const FloatFormat& f = format(dtype);
       const std::vector<double> of_first = cotangent_values(call, "y", large, dtype, first);
-      std::vector<std::byte> from(static_cast<std::size_t>(large.count() * f.storage_bytes())), codes(from.size()), want(from.size());
+      std::vector<std::byte> from(static_cast<std::size_t>(large.count() * f.storage_bytes())), codes(from.size()),
+          want(from.size());
       encode(f, {}, of_first, from.data());
       CotangentBits with_codes{codes.data(), {}};
       const Drawn both{of_first, reference::extremes_of(of_first), from.data()};
       encode(f, {}, cotangent_values(call, "y", large, dtype, later, {}, with_codes, &both), want.data());
       EXPECT_EQ(codes, want) << name(dtype);
     }
-    // Along rows and columns, at the same place and at the next ones, they are strangers: correlations of 16448 numbers are below 5/sqrt(16448).
+    // Along rows and columns, at the same place and at the next ones, they are strangers: correlations of 16448 numbers
+    // are below 5/sqrt(16448).
     for (const std::int64_t apart : {0, 1, 2, 256, 257, 258}) {
       double both = 0, one = 0, other = 0;
-      for (std::size_t i = 0; i + static_cast<std::size_t>(apart) < a.size(); ++i) both += a[i] * b[i + static_cast<std::size_t>(apart)], one += a[i] * a[i], other += b[i] * b[i];
+      for (std::size_t i = 0; i + static_cast<std::size_t>(apart) < a.size(); ++i)
+        both += a[i] * b[i + static_cast<std::size_t>(apart)], one += a[i] * a[i], other += b[i] * b[i];
       EXPECT_LT(std::fabs(both), 5 / std::sqrt(16448.0) * std::sqrt(one * other)) << later << " apart " << apart;
     }
   }
-  EXPECT_NE(sorted(sizes(cotangent_values(call, "y", large, Dtype::bf16, 3))), sorted(sizes(cotangent_values(call, "y", large, Dtype::bf16, 4))));
-  EXPECT_NE(sorted(sizes(cotangent_values(call, "y", {5, 7}, Dtype::bf16, 1))), sorted(sizes(cotangent_values(call, "y", {5, 7}, Dtype::bf16, 3)))) << "few are drawn anew";
+  EXPECT_NE(sorted(sizes(cotangent_values(call, "y", large, Dtype::bf16, 3))),
+            sorted(sizes(cotangent_values(call, "y", large, Dtype::bf16, 4))));
+  EXPECT_NE(sorted(sizes(cotangent_values(call, "y", {5, 7}, Dtype::bf16, 1))),
+            sorted(sizes(cotangent_values(call, "y", {5, 7}, Dtype::bf16, 3))))
+      << "few are drawn anew";
 }
 
 std::string message(const std::function<void()>& call) {
@@ -467,7 +516,8 @@ TEST(Regimes, UnknownNamesSayWhatWasMeant) {
 TEST(Regimes, TheSameBitsEverywhere) {
   const auto hash = [](const std::vector<double>& values) {
     std::uint64_t h = 0;
-    for (const double value : values) h = (h ^ (std::isnan(value) ? 1 : std::bit_cast<std::uint64_t>(value))) * 0x100000001b3ull;
+    for (const double value : values)
+      h = (h ^ (std::isnan(value) ? 1 : std::bit_cast<std::uint64_t>(value))) * 0x100000001b3ull;
     return h;
   };
   EXPECT_EQ(hash(data("normal")), hash(data("normal")));
@@ -484,8 +534,9 @@ TEST(CaseName, IntegersBeforeTheFirstStoredTensor) {
   OpCall call = default_call(s, Dtype::bf16);
   EXPECT_EQ(call.str(s), "lookup_like(ids=i64[6],table=bf16[5,4],seed=1)");
   EXPECT_EQ(parse_call(call.str(s), s).storage, Dtype::bf16);
-  EXPECT_NE(message([&] { parse_call("lookup_like(ids=fp32[6],table=bf16[5,4])", s); }).find("got fp32 for 'ids', want i64"),
-            std::string::npos);
+  EXPECT_NE(
+      message([&] { parse_call("lookup_like(ids=fp32[6],table=bf16[5,4])", s); }).find("got fp32 for 'ids', want i64"),
+      std::string::npos);
 }
 
 }  // namespace

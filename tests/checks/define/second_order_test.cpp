@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gradient of a gradient is judged like a gradient: against the graph differentiated twice, which differences of the gradient certify.
+// A gradient of a gradient is judged like a gradient: against the graph differentiated twice, which differences of the
+// gradient certify.
 #include "checks/define/second_order.h"
 
 #include <gtest/gtest.h>
@@ -7,11 +8,11 @@
 #include <cmath>
 
 #include "checks/case/case_run.h"
+#include "checks/data/regimes.h"
 #include "checks/reach/coverage.h"
+#include "checks/run/runner.h"
 #include "src/error.h"
 #include "tests/support/run_program.h"
-#include "checks/data/regimes.h"
-#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -34,8 +35,11 @@ TEST(SecondOrder, ReferenceIsTheClosedForm) {
   const OpCall call = parse_call("tanh_backward(x=fp32[5,7],seed=3)", op.signature);
   const RunOptions options;
   CaseRun at(op, call, options);
-  const std::vector<double> c = at.cotangents(1).at("dgrad_x"), x = at.reference.inputs().at("x"), dy = at.reference.inputs().at("dy");
-  const reference::Ball by_x = at.reference.ball(0, Pass::backward, "dx"), by_dy = at.reference.ball(0, Pass::backward, "ddy"), gradient = at.reference.ball(0, Pass::forward, "grad_x");
+  const std::vector<double> c = at.cotangents(1).at("dgrad_x"), x = at.reference.inputs().at("x"),
+                            dy = at.reference.inputs().at("dy");
+  const reference::Ball by_x = at.reference.ball(0, Pass::backward, "dx"),
+                        by_dy = at.reference.ball(0, Pass::backward, "ddy"),
+                        gradient = at.reference.ball(0, Pass::forward, "grad_x");
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto k = static_cast<std::int64_t>(i);
     const double t = std::tanh(x[i]), slope = 1 - t * t;
@@ -82,7 +86,8 @@ TEST(SecondOrder, TheBackwardItselfIsJudgedToo) {
 }
 
 TEST(SecondOrder, PlantedFaultsOfTheOtherOpsAreCaughtWhereTheyAre) {
-  for (const char* name : {"gelu_backward.slope", "gelu_tanh_backward.slope", "silu_backward.slope", "layer_norm_backward.dead_path", "rms_norm_backward.dead_path"}) {
+  for (const char* name : {"gelu_backward.slope", "gelu_tanh_backward.slope", "silu_backward.slope",
+                           "layer_norm_backward.dead_path", "rms_norm_backward.dead_path"}) {
     const OpDef& op = *find_op(name);
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
       const CaseResult result = run_case(op, default_call(op.signature, dtype), {});
@@ -92,10 +97,12 @@ TEST(SecondOrder, PlantedFaultsOfTheOtherOpsAreCaughtWhereTheyAre) {
   }
 }
 
-/// layer_norm: grad_x = P(dy w), a gradient of which by x is compared with centred differences of grad_x itself, in fp64.
+/// layer_norm: grad_x = P(dy w), a gradient of which by x is compared with centred differences of grad_x itself, in
+/// fp64.
 TEST(SecondOrder, ReferenceOfANormIsTheSlopeOfItsGradient) {
   const OpDef& op = *find_op("layer_norm_backward");
-  const OpCall call = parse_call("layer_norm_backward(x=fp32[3,5],weight=fp32,bias=fp32,dy=fp32,eps=0.1,seed=3)", op.signature);
+  const OpCall call =
+      parse_call("layer_norm_backward(x=fp32[3,5],weight=fp32,bias=fp32,dy=fp32,eps=0.1,seed=3)", op.signature);
   const RunOptions options;
   CaseRun at(op, call, options);
   const NamedValues cotangents = at.cotangents(1);

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <set>
 
+#include "checks/data/regimes.h"
 #include "checks/define/op_def.h"
 #include "checks/run/runner.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -60,7 +60,8 @@ Seen judge_quick(const OpDef& op) {
       if (!convicts(result.verdict)) continue;
       if (!seen.convicted++) seen.first = result.name + " " + result.code;
       for (const CheckResult& check : result.checks)
-        if (convicts(check.verdict)) seen.codes.insert(check.code), seen.first += " [" + check.name + ": " + check.cause + "]";
+        if (convicts(check.verdict))
+          seen.codes.insert(check.code), seen.first += " [" + check.name + ": " + check.cause + "]";
     }
   return seen;
 }
@@ -142,7 +143,8 @@ OpDef masked(bool faulty) {
                }}};
   const auto apply = [](const KernelCall& call, const char* from, const char* to, bool use_mask) {
     const Values v = read(call, from), keep = read(call, "keep");
-    write(call, to, map(v.size(), [&](std::size_t i) { return !use_mask || keep[i] != 0 ? 2.5f * v[i] : v[i] * 0.0f; }));
+    write(call, to,
+          map(v.size(), [&](std::size_t i) { return !use_mask || keep[i] != 0 ? 2.5f * v[i] : v[i] * 0.0f; }));
   };
   op.kernel.forward = [apply](const KernelCall& call) { apply(call, "x", "y", true); };
   op.kernel.backward = [apply, faulty](const KernelCall& call) { apply(call, "dy", "dx", !faulty); };
@@ -162,7 +164,9 @@ OpDef lookup(bool faulty) {
   op.kernel.forward = [](const KernelCall& call) {
     const Values ids = read(call, "ids"), table = read(call, "table");
     const auto width = static_cast<std::size_t>(call.at("table").shape[1]);
-    write(call, "y", map(ids.size() * width, [&](std::size_t i) { return table[static_cast<std::size_t>(ids[i / width]) * width + i % width]; }));
+    write(call, "y", map(ids.size() * width, [&](std::size_t i) {
+            return table[static_cast<std::size_t>(ids[i / width]) * width + i % width];
+          }));
   };
   op.kernel.backward = [faulty](const KernelCall& call) {
     const Values ids = read(call, "ids"), g = read(call, "dy");
@@ -183,7 +187,8 @@ TEST(SpecialOp, IntegerInput) {
 
 OpDef with_bias(bool faulty) {
   OpDef op = base("with_bias");
-  op.signature.inputs.push_back({.name = "bias", .dims = "D", .role = Role::bias, .type = TypeRule::parameter, .optional = true});
+  op.signature.inputs.push_back(
+      {.name = "bias", .dims = "D", .role = Role::bias, .type = TypeRule::parameter, .optional = true});
   op.forms = {{"x + b", [](FormulaCall& c) { c.output("y", c.has("bias") ? c["x"] + c["bias"] : c["x"] + 0.0); }}};
   op.kernel.forward = [faulty](const KernelCall& call) {
     const Values x = read(call, "x");
@@ -221,7 +226,8 @@ OpDef saving(int fault) {
   };
   op.kernel.backward = [fault](const KernelCall& call) {
     const Values g = read(call, "dy"), e = read(call, "e"), x = read(call, "x");
-    write(call, "dx", map(g.size(), [&](std::size_t i) { return fault == 2 ? g[i] * (e[i] + e[i] * 0.03125f) : g[i] * e[i]; }));
+    write(call, "dx",
+          map(g.size(), [&](std::size_t i) { return fault == 2 ? g[i] * (e[i] + e[i] * 0.03125f) : g[i] * e[i]; }));
     if (fault == 3) write(call, "e", x);
   };
   return op;

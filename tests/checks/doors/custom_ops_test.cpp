@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that a stranger would bring, through each door: the right ones pass, the broken ones are convicted for what is
-// wrong with them. tests/custom_ops/ is built as a stranger would: with the headers of src/api and nothing else.
+// Kernels that a stranger would bring, through each door: the right ones pass, the broken ones are convicted for what
+// is wrong with them. tests/custom_ops/ is built as a stranger would: with the headers of src/api and nothing else.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "checks/data/regimes.h"
 #include "checks/run/runner.h"
 #include "src/safetensors.h"
 #include "tests/support/custom_op_list.h"
 #include "tests/support/run_program.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -22,7 +22,8 @@ using testing::ProgramResult;
 const std::string kFolder = custom_op_folder();
 
 /// Number of cases by code; "" for those that pass. `causes`: all that the findings say.
-std::map<std::string, int> codes(const OpDef& op, CaseSet set, const std::vector<Dtype>& types, std::uint64_t seed, std::string& causes) {
+std::map<std::string, int> codes(const OpDef& op, CaseSet set, const std::vector<Dtype>& types, std::uint64_t seed,
+                                 std::string& causes) {
   std::map<std::string, int> out;
   for (const Dtype storage : types)
     for (const OpCall& call : cases_of(op.signature, storage, set, seed)) {
@@ -35,25 +36,30 @@ std::map<std::string, int> codes(const OpDef& op, CaseSet set, const std::vector
 }
 
 class CustomOp : public ::testing::TestWithParam<CustomOpCase> {};
-INSTANTIATE_TEST_SUITE_P(All, CustomOp, ::testing::ValuesIn(kCustomOps), [](const auto& info) { return std::string(info.param.op); });
+INSTANTIATE_TEST_SUITE_P(All, CustomOp, ::testing::ValuesIn(kCustomOps),
+                         [](const auto& info) { return std::string(info.param.op); });
 
 TEST_P(CustomOp, IsJudgedAsWhatItIs) {
   const OpDef& op = custom_op(GetParam());
   const std::string due = GetParam().code;
   const std::vector<Dtype>& storage = op.signature.precision.storage;
-  const Dtype usually = due == "AC404" ? Dtype::fp32 : std::count(storage.begin(), storage.end(), Dtype::bf16) > 0 ? Dtype::bf16 : storage.front();
+  const Dtype usually = due == "AC404"                                                ? Dtype::fp32
+                        : std::count(storage.begin(), storage.end(), Dtype::bf16) > 0 ? Dtype::bf16
+                                                                                      : storage.front();
   for (std::uint64_t seed = 1; seed <= (due.empty() ? 5 : 1); ++seed) {
-    // Strides that only one tensor has are in the standard set; bf16 has no case above 2^16 elements, and is quick. The order
-    // of a sum of bf16 numbers hardly shows in bf16.
+    // Strides that only one tensor has are in the standard set; bf16 has no case above 2^16 elements, and is quick. The
+    // order of a sum of bf16 numbers hardly shows in bf16.
     std::string causes;
-    const auto seen = due.empty() ? codes(op, CaseSet::quick, storage, seed, causes)
-                                  : codes(op, GetParam().quick ? CaseSet::quick : CaseSet::standard, {usually}, seed, causes);
+    const auto seen = due.empty()
+                          ? codes(op, CaseSet::quick, storage, seed, causes)
+                          : codes(op, GetParam().quick ? CaseSet::quick : CaseSet::standard, {usually}, seed, causes);
     std::string usual;
     int most = 0;
     for (const auto& [code, cases] : seen)
       if (!code.empty() && cases > most) usual = code, most = cases;
     EXPECT_TRUE(due.empty() ? usual.empty() : usual.starts_with(due)) << usual << ", want " << due << ", seed " << seed;
-    EXPECT_TRUE(contains(causes, GetParam().cause)) << "want '" << GetParam().cause << "' in\n" << causes.substr(0, 2000);
+    EXPECT_TRUE(contains(causes, GetParam().cause)) << "want '" << GetParam().cause << "' in\n"
+                                                    << causes.substr(0, 2000);
   }
 }
 
@@ -67,7 +73,8 @@ TEST(CustomOps, RmsNormWithBackwardTakesFortyLines) {
 
 /// Welford's mean is off by an ulp or two; a sum without a term is off by more, and no form helps there.
 TEST(CustomOps, AForwardThatIsOffByLittleIsToldOfForms) {
-  const ProgramResult little = testing::ampcheck("check " + kFolder + "regrouped.so running_mean_undeclared --dtype fp32");
+  const ProgramResult little =
+      testing::ampcheck("check " + kFolder + "regrouped.so running_mean_undeclared --dtype fp32");
   EXPECT_EQ(little.exit_code, 1) << little.out;
   EXPECT_TRUE(contains(little.out, "none found; if the kernel follows another algebra than the formula")) << little.out;
   const ProgramResult much = testing::ampcheck("check " + kFolder + "windows.so window_sum_one_further --dtype fp32");
@@ -100,7 +107,8 @@ TEST(CustomOps, TheOnlyOpOfALibraryNeedsNoName) {
   Tensor x(Dtype::fp32, {3, 4}), weight(Dtype::fp32, {4});
   for (std::size_t i = 0; i < 12; ++i) x.span<float>()[i] = static_cast<float>(i) - 5;
   for (float& w : weight.span<float>()) w = 2;
-  std::ofstream(folder.path() + "/in.safetensors", std::ios::binary) << safetensors_bytes(std::vector<NamedTensor>{{"x", x}, {"weight", weight}});
+  std::ofstream(folder.path() + "/in.safetensors", std::ios::binary)
+      << safetensors_bytes(std::vector<NamedTensor>{{"x", x}, {"weight", weight}});
   const std::string inputs = " --inputs " + folder.path() + "/in.safetensors";
   const ProgramResult check = testing::ampcheck("check " + kFolder + "rms_norm_launchers.toml" + inputs);
   EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
@@ -127,10 +135,12 @@ TEST(CustomOps, TheProgramTakesALibrary) {
 
 TEST(CustomOps, TheLineThatRunsACaseAgainNamesTheLibrary) {
   // From its own folder and under a name that a shell would split.
-  const ProgramResult run = testing::shell("mkdir 'a folder' && cd 'a folder' && cp " + kFolder + "rope.so 'my rope.so'\n"
-                                           "out=$($AMPCHECK check './my rope.so' rope_rotates_forward --regimes quick --shapes first); echo \"code $?\"\n"
-                                           "line=$(echo \"$out\" | grep -m1 '^  again' | sed 's/^  again   ampcheck //'); echo \"$line\"\n"
-                                           "eval \"$AMPCHECK $line\"; echo \"code $?\"; cd ..; rm -r 'a folder'");
+  const ProgramResult run = testing::shell(
+      "mkdir 'a folder' && cd 'a folder' && cp " + kFolder +
+      "rope.so 'my rope.so'\n"
+      "out=$($AMPCHECK check './my rope.so' rope_rotates_forward --regimes quick --shapes first); echo \"code $?\"\n"
+      "line=$(echo \"$out\" | grep -m1 '^  again' | sed 's/^  again   ampcheck //'); echo \"$line\"\n"
+      "eval \"$AMPCHECK $line\"; echo \"code $?\"; cd ..; rm -r 'a folder'");
   EXPECT_TRUE(contains(run.out, "code 1\nreplay './my rope.so' 'rope_rotates_forward(")) << run.out << run.err;
   EXPECT_TRUE(contains(run.out, "BUG  AC101")) << run.out << run.err;
   EXPECT_TRUE(contains(run.out.substr(run.out.size() - 8), "code 1")) << run.out;
@@ -138,32 +148,43 @@ TEST(CustomOps, TheLineThatRunsACaseAgainNamesTheLibrary) {
 
 TEST(CustomOps, AnOpOfOtherMathematicsKeepsNoOtherFromItsVerdict) {
   const std::string library = kFolder + "log_sigmoid.so";
-  const ProgramResult run = testing::ampcheck("check " + library + " log_sigmoid square_of_another_form --regimes quick");
+  const ProgramResult run =
+      testing::ampcheck("check " + library + " log_sigmoid square_of_another_form --regimes quick");
   EXPECT_EQ(run.exit_code, 2) << run.out << run.err;
   EXPECT_TRUE(contains(run.out, "\n  log_sigmoid ")) << run.out;
-  EXPECT_TRUE(contains(run.out, "note: not judged, exit code 2: [" + library + ": op 'square_of_another_form'] form 'other mathematics' is not the formula")) << run.out;
+  EXPECT_TRUE(contains(run.out, "note: not judged, exit code 2: [" + library +
+                                    ": op 'square_of_another_form'] form 'other mathematics' is not the formula"))
+      << run.out;
   const ProgramResult alone = testing::ampcheck("check " + library + " square_of_another_form");
   EXPECT_EQ(alone.exit_code, 2);
-  EXPECT_TRUE(alone.out.empty() && contains(alone.err, "form 'other mathematics' is not the formula")) << alone.out << alone.err;
+  EXPECT_TRUE(alone.out.empty() && contains(alone.err, "form 'other mathematics' is not the formula"))
+      << alone.out << alone.err;
 }
 
 TEST(CustomOps, AFewBadTiesAmongManyGoodOnesAreFound) {
   const std::string library = kFolder + "ties.so";
-  const ProgramResult run = testing::ampcheck("check " + library + " 'row_maximum_all_at_times(x=bf16[1030,40],range=integers9,seed=1)'");
+  const ProgramResult run =
+      testing::ampcheck("check " + library + " 'row_maximum_all_at_times(x=bf16[1030,40],range=integers9,seed=1)'");
   EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
-  EXPECT_TRUE(contains(run.out, "NON_SMOOTH  AC204") && contains(run.out, "no subgradient: the elements of dx along axis 1 through [96,")) << run.out;
-  EXPECT_EQ(testing::ampcheck("check " + library + " 'row_maximum_last(x=bf16[1030,40],range=integers9,seed=1)'").exit_code, 0);
+  EXPECT_TRUE(contains(run.out, "NON_SMOOTH  AC204") &&
+              contains(run.out, "no subgradient: the elements of dx along axis 1 through [96,"))
+      << run.out;
+  EXPECT_EQ(
+      testing::ampcheck("check " + library + " 'row_maximum_last(x=bf16[1030,40],range=integers9,seed=1)'").exit_code,
+      0);
 }
 
 TEST(CustomOps, TheFormulaLanguageIsExplained) {
   const ProgramResult run = testing::ampcheck("explain formula");
   EXPECT_EQ(run.exit_code, 0);
-  for (const char* word : {"with dx =", "stored(name, x)", "matmul(a, b, transpose_a=0, transpose_b=0)", "size(x, axis)"})
+  for (const char* word :
+       {"with dx =", "stored(name, x)", "matmul(a, b, transpose_a=0, transpose_b=0)", "size(x, axis)"})
     EXPECT_TRUE(contains(run.out, word)) << word << run.out;
 }
 
 TEST(CustomOps, ReportsNameTheLibrary) {
-  const ProgramResult json = testing::ampcheck("check " + kFolder + "rope.so rope --regimes quick --shapes first --json");
+  const ProgramResult json =
+      testing::ampcheck("check " + kFolder + "rope.so rope --regimes quick --shapes first --json");
   EXPECT_TRUE(contains(json.out, "\"plugin\":\"" + kFolder + "rope.so\"")) << json.out.substr(0, 2000);
 }
 
@@ -171,11 +192,13 @@ TEST(CustomOps, NewWritesAnExampleThatPasses) {
   const testing::TemporaryFolder folder;
   for (const char* door : {"c", "cpp", "toml"}) {
     const std::string name = std::string("fresh_") + door;
-    const ProgramResult made = testing::shell("cd " + folder.path() + " && $AMPCHECK new op " + name + " --door " + door);
+    const ProgramResult made =
+        testing::shell("cd " + folder.path() + " && $AMPCHECK new op " + name + " --door " + door);
     ASSERT_EQ(made.exit_code, 0) << made.err;
     // The lines that it prints are those that build and check it.
     const std::string lines = made.out.substr(made.out.find("\n  cd ") + 1);
-    const ProgramResult run = testing::shell("ampcheck() { $AMPCHECK \"$@\" --regimes quick; }\nset -e\ncd " + folder.path() + "\n" + lines);
+    const ProgramResult run =
+        testing::shell("ampcheck() { $AMPCHECK \"$@\" --regimes quick; }\nset -e\ncd " + folder.path() + "\n" + lines);
     EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
     EXPECT_TRUE(contains(run.out, "All clear")) << run.out;
     EXPECT_TRUE(contains(run.out, name));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Existing launchers described by TOML: right ones pass, broken ones are convicted, and whatever is wrong in a file is told
-// with its line and column.
+// Existing launchers described by TOML: right ones pass, broken ones are convicted, and whatever is wrong in a file is
+// told with its line and column.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include "checks/data/regimes.h"
 #include "checks/doors/launcher_argument.h"
 #include "checks/doors/launcher_toml.h"
 #include "checks/doors/plugin.h"
@@ -14,7 +15,6 @@
 #include "src/random.h"
 #include "src/toml_file.h"
 #include "tests/support/run_program.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -57,7 +57,8 @@ std::map<std::string, int> codes(const OpDef& op, CaseSet set, const std::vector
     for (const OpCall& call : cases_of(op.signature, storage, set, seed)) {
       const CaseResult result = run_case(op, call, {});
       ++out[convicts(result.verdict) ? result.code : ""];
-      if (convicts(result.verdict) && result.code == "AC501") ADD_FAILURE() << result.name << ": " << result.checks.back().cause;
+      if (convicts(result.verdict) && result.code == "AC501")
+        ADD_FAILURE() << result.name << ": " << result.checks.back().cause;
     }
   return out;
 }
@@ -75,7 +76,10 @@ TEST(Launchers, RightOnesPass) {
 }
 
 TEST(Launchers, PromiseARange) {
-  const OpSignature signature = op_of_toml(changed("strided = true }", "strided = true, loss_scales = [0.5, 65536], largest_input = 100 }"), "x.toml").op.signature;
+  const OpSignature signature =
+      op_of_toml(changed("strided = true }", "strided = true, loss_scales = [0.5, 65536], largest_input = 100 }"),
+                 "x.toml")
+          .op.signature;
   EXPECT_EQ(signature.range.smallest_scale, 0.5);
   EXPECT_EQ(signature.range.largest_scale, 65536);
   EXPECT_EQ(signature.range.largest_input, 100);
@@ -83,7 +87,8 @@ TEST(Launchers, PromiseARange) {
 }
 
 TEST(Launchers, BrokenOnesAreConvicted) {
-  for (const auto& [symbol, code] : std::map<std::string, std::string>{{"rms_norm_strides_of_x", "AC406"}, {"rms_norm_forgets_norm", "AC101"}}) {
+  for (const auto& [symbol, code] :
+       std::map<std::string, std::string>{{"rms_norm_strides_of_x", "AC406"}, {"rms_norm_forgets_norm", "AC101"}}) {
     const TomlOp made = op_of_toml(changed("rms_norm_backward", symbol), kFolder + "x.toml");
     std::string usual;
     int most = 0;
@@ -95,11 +100,17 @@ TEST(Launchers, BrokenOnesAreConvicted) {
 
 TEST(Launchers, ADoubleBackwardIsJudgedAsAnOpOfItsOwn) {
   const auto made = [](const std::string& symbol) {
-    return op_of_toml("library = '" + kLibrary + "'\nname = 'cube'\nformula = 'y = x * x * x'\ndims = { N = [35, 64, 2] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n"
-                      "contract = { storage = ['fp32'] }\n"
-                      "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
-                      "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', 'int64_t N']\n"
-                      "[double_backward]\nsymbol = '" + symbol + "'\narguments = ['const float* x', 'const float* dy', 'const float* dgrad_x', 'float* dx', 'float* ddy', 'int64_t N']\n",
+    return op_of_toml("library = '" + kLibrary +
+                          "'\nname = 'cube'\nformula = 'y = x * x * x'\ndims = { N = [35, 64, 2] }\ninputs = { x = 'N' "
+                          "}\noutputs = { y = 'N' }\n"
+                          "contract = { storage = ['fp32'] }\n"
+                          "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
+                          "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', "
+                          "'float* dx', 'int64_t N']\n"
+                          "[double_backward]\nsymbol = '" +
+                          symbol +
+                          "'\narguments = ['const float* x', 'const float* dy', 'const float* dgrad_x', 'float* dx', "
+                          "'float* ddy', 'int64_t N']\n",
                       kFolder + "x.toml");
   };
   const TomlOp right = made("cube_double_backward"), wrong = made("cube_double_backward_by_3");
@@ -108,17 +119,23 @@ TEST(Launchers, ADoubleBackwardIsJudgedAsAnOpOfItsOwn) {
   const auto seen = codes(*right.backward_op, CaseSet::quick, {Dtype::fp32}, 1);
   EXPECT_EQ(seen.size(), 1u);
   EXPECT_TRUE(seen.contains(""));
-  const CaseResult convicted = run_case(*wrong.backward_op, parse_call("cube_backward(x=fp32[35],dy=fp32,seed=1)", wrong.backward_op->signature), {});
+  const CaseResult convicted = run_case(
+      *wrong.backward_op, parse_call("cube_backward(x=fp32[35],dy=fp32,seed=1)", wrong.backward_op->signature), {});
   EXPECT_EQ(convicted.code, "AC101");
   EXPECT_EQ(subject_of(*deciding_check(convicted)), "backward dx");
-  EXPECT_TRUE(contains(error_of("library = 'x.so'\nname = 'f'\ndims = { N = [2, 3, 4] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n[double_backward]\nsymbol = 'g'\n"),
-                       "[my_op.toml:6:")) << "an op without a formula has none";
+  EXPECT_TRUE(contains(error_of("library = 'x.so'\nname = 'f'\ndims = { N = [2, 3, 4] }\ninputs = { x = 'N' }\noutputs "
+                                "= { y = 'N' }\n[double_backward]\nsymbol = 'g'\n"),
+                       "[my_op.toml:6:"))
+      << "an op without a formula has none";
 }
 
 TEST(Launchers, OfFp8AreJudged) {
   const auto seen = [](const std::string& symbol) {
-    const TomlOp made = op_of_toml("library = '" + kLibrary + "'\nname = 'relu_fp8'\nformula = 'y = maximum(x, 0)'\ndims = { N = [35, 64, 2] }\ninputs = { x = { dims = 'N', gradient = false } }\noutputs = { y = 'N' }\n"
-                                   "contract = { storage = ['e4m3fn'] }\n[forward]\nsymbol = '" + symbol + "'\narguments = ['const uint8_t* x', 'uint8_t* y', 'int64_t N']\n",
+    const TomlOp made = op_of_toml("library = '" + kLibrary +
+                                       "'\nname = 'relu_fp8'\nformula = 'y = maximum(x, 0)'\ndims = { N = [35, 64, 2] "
+                                       "}\ninputs = { x = { dims = 'N', gradient = false } }\noutputs = { y = 'N' }\n"
+                                       "contract = { storage = ['e4m3fn'] }\n[forward]\nsymbol = '" +
+                                       symbol + "'\narguments = ['const uint8_t* x', 'uint8_t* y', 'int64_t N']\n",
                                    kFolder + "x.toml");
     EXPECT_EQ(made.op.signature.precision.storage, std::vector<Dtype>{Dtype::e4m3fn});
     return codes(made.op, CaseSet::standard, {Dtype::e4m3fn}, 1);
@@ -131,11 +148,19 @@ TEST(Launchers, OfFp8AreJudged) {
 
 /// Launchers with 32-bit indices and a quantized input; `pos` is how the index is declared, `forward` the launcher.
 std::string gather_text(const std::string& pos, const std::string& forward = "gather_i32") {
-  return "library = '" + kLibrary + "'\nname = 'gathered'\nformula = 'y = gather(table, pos) * reshape(times, N, 1)'\ndims = { N = [5, 64, 2], V = [7, 40, 3], D = [3, 8, 33] }\n"
-         "inputs = { table = 'V D', pos = { dims = 'N', role = 'index', index_dim = 'V' }, times = { dims = 'N', role = 'quantized' } }\noutputs = { y = 'N D' }\n"
+  return "library = '" + kLibrary +
+         "'\nname = 'gathered'\nformula = 'y = gather(table, pos) * reshape(times, N, 1)'\ndims = { N = [5, 64, 2], V "
+         "= [7, 40, 3], D = [3, 8, 33] }\n"
+         "inputs = { table = 'V D', pos = { dims = 'N', role = 'index', index_dim = 'V' }, times = { dims = 'N', role "
+         "= 'quantized' } }\noutputs = { y = 'N D' }\n"
          "contract = { storage = ['fp32'] }\n"
-         "[forward]\nsymbol = '" + forward + "'\narguments = ['const float* table', '" + pos + "', 'const uint8_t* times', 'float* y', 'int N', 'int D', 'int stride(pos, 0)']\n"
-         "[backward]\nsymbol = 'gather_i32_backward'\narguments = ['" + pos + "', 'const uint8_t* times', 'const float* dy', 'float* dtable', 'int N', 'int D', 'int stride(pos, 0)', 'int V']\n";
+         "[forward]\nsymbol = '" +
+         forward + "'\narguments = ['const float* table', '" + pos +
+         "', 'const uint8_t* times', 'float* y', 'int N', 'int D', 'int stride(pos, 0)']\n"
+         "[backward]\nsymbol = 'gather_i32_backward'\narguments = ['" +
+         pos +
+         "', 'const uint8_t* times', 'const float* dy', 'float* dtable', 'int N', 'int D', 'int stride(pos, 0)', 'int "
+         "V']\n";
 }
 
 TEST(Launchers, IndicesAreNarrowedWhereTheLauncherTakes32Bits) {
@@ -146,11 +171,14 @@ TEST(Launchers, IndicesAreNarrowedWhereTheLauncherTakes32Bits) {
   }
   // A pointer that says nothing gets the int64 that the op has: low halves between zeros.
   const TomlOp wide = op_of_toml(gather_text("const void* pos"), kFolder + "x.toml");
-  EXPECT_TRUE(convicts(run_case(wide.op, parse_call("gathered(table=fp32[7,3],pos=i64[5],seed=1)", wide.op.signature), {}).verdict));
+  EXPECT_TRUE(convicts(
+      run_case(wide.op, parse_call("gathered(table=fp32[7,3],pos=i64[5],seed=1)", wide.op.signature), {}).verdict));
   const TomlOp writing = op_of_toml(gather_text("int32_t* pos", "gather_i32_writing"), kFolder + "x.toml");
-  const CaseResult written = run_case(writing.op, parse_call("gathered(table=fp32[7,3],pos=i64[5],seed=1)", writing.op.signature), {});
+  const CaseResult written =
+      run_case(writing.op, parse_call("gathered(table=fp32[7,3],pos=i64[5],seed=1)", writing.op.signature), {});
   EXPECT_EQ(written.code, "AC501");
-  EXPECT_TRUE(contains(deciding_check(written)->cause, "'gather_i32_writing' wrote into an index")) << deciding_check(written)->cause;
+  EXPECT_TRUE(contains(deciding_check(written)->cause, "'gather_i32_writing' wrote into an index"))
+      << deciding_check(written)->cause;
 }
 
 /// A slip in the file, and what the error says of it.
@@ -166,35 +194,56 @@ void expect_told(const std::vector<Mistake>& mistakes) {
 
 TEST(Launchers, PointersAreHeldAgainstTheirTensors) {
   expect_told({
-      {"\"const void* x\", \"const void* weight\", \"void* y\"", "\"const float* x\", \"const void* weight\", \"void* y\"",
-       "[my_op.toml:21:15] argument, got const float* for 'x', which is fp32 or bf16 by the case, want const void* (or one storage type in the contract)"},
-      {"\"const void* weight\", \"void* y\"", "\"const void* weight\", \"const void* y\"", "[my_op.toml:21:54] argument, got const void* for 'y', which the kernel writes, want void*"},
-      {"\"float* inv_rms\"", "\"double* inv_rms\"", "argument, got double* for 'inv_rms', which is fp32, want void* or float*"},
-      {"\"float* inv_rms\"", "\"float** inv_rms\"", "argument, got float** for 'inv_rms', which is passed as the address of its first element, want void* or float*"},
-      {"\"const float* inv_rms\"", "\"const __half* inv_rms\"", "argument, got const __half* for 'inv_rms', which is fp32, want const void* or const float*"},
+      {"\"const void* x\", \"const void* weight\", \"void* y\"",
+       "\"const float* x\", \"const void* weight\", \"void* y\"",
+       "[my_op.toml:21:15] argument, got const float* for 'x', which is fp32 or bf16 by the case, want const void* (or "
+       "one storage type in the contract)"},
+      {"\"const void* weight\", \"void* y\"", "\"const void* weight\", \"const void* y\"",
+       "[my_op.toml:21:54] argument, got const void* for 'y', which the kernel writes, want void*"},
+      {"\"float* inv_rms\"", "\"double* inv_rms\"",
+       "argument, got double* for 'inv_rms', which is fp32, want void* or float*"},
+      {"\"float* inv_rms\"", "\"float** inv_rms\"",
+       "argument, got float** for 'inv_rms', which is passed as the address of its first element, want void* or "
+       "float*"},
+      {"\"const float* inv_rms\"", "\"const __half* inv_rms\"",
+       "argument, got const __half* for 'inv_rms', which is fp32, want const void* or const float*"},
       {"\"void* dx\"", "\"void const * dx\"", "argument, got const void* for 'dx', which the kernel writes"},
-      {"\"void* dx\", ", "", "[my_op.toml:29:1] arguments of [backward], got no 'dx', want such as \"void* dx\", or gradient = false for the input 'x'"},
+      {"\"void* dx\", ", "",
+       "[my_op.toml:29:1] arguments of [backward], got no 'dx', want such as \"void* dx\", or gradient = false for the "
+       "input 'x'"},
       {"\"void* y\", ", "", "[my_op.toml:21:1] arguments of [forward], got no 'y', want such as \"void* y\""},
       {"\"float* inv_rms\", ", "", "arguments of [forward], got no 'inv_rms'"},
-      {"role = \"weight\"", "role = \"index\", type = \"i32\"", "[my_op.toml:7:69] type, got 'i32', want none: an index is int64, and an argument \"const int32_t* weight\" gets a copy in int32"},
-      {"role = \"weight\"", "role = \"weight\", type = \"u8\"", "[my_op.toml:7:53] role, want \"mask\" or \"quantized\" for \"u8\""},
+      {"role = \"weight\"", "role = \"index\", type = \"i32\"",
+       "[my_op.toml:7:69] type, got 'i32', want none: an index is int64, and an argument \"const int32_t* weight\" "
+       "gets a copy in int32"},
+      {"role = \"weight\"", "role = \"weight\", type = \"u8\"",
+       "[my_op.toml:7:53] role, want \"mask\" or \"quantized\" for \"u8\""},
   });
-  EXPECT_TRUE(contains(error_of(gather_text("const uint16_t* pos")), "got const uint16_t* for 'pos', which is int64, want const void* or const int64_t*, or const int32_t* for a copy in int32"));
+  EXPECT_TRUE(contains(error_of(gather_text("const uint16_t* pos")),
+                       "got const uint16_t* for 'pos', which is int64, want const void* or const int64_t*, or const "
+                       "int32_t* for a copy in int32"));
   const auto bf16 = [](const std::string& to) {
     std::string text = changed("contract = { storage = [\"fp32\", \"bf16\"]", "contract = { storage = [\"bf16\"]");
     const std::string from = "\"const void* x\"";
-    for (std::size_t k = text.find(from); k != std::string::npos; k = text.find(from, k + to.size())) text.replace(k, from.size(), to);
+    for (std::size_t k = text.find(from); k != std::string::npos; k = text.find(from, k + to.size()))
+      text.replace(k, from.size(), to);
     return error_of(text);
   };
-  EXPECT_TRUE(contains(bf16("\"const float* x\""), "got const float* for 'x', which is bf16, want const void* or const __nv_bfloat16*")) << bf16("\"const float* x\"");
-  for (const char* const right : {"\"const __nv_bfloat16* x\"", "\"const uint16_t *x\"", "\"unsigned short* __restrict__ x\"", "\"const my::bf16x8* x\"", "\"void* const x\""}) EXPECT_EQ(bf16(right), "no error");
+  EXPECT_TRUE(contains(bf16("\"const float* x\""),
+                       "got const float* for 'x', which is bf16, want const void* or const __nv_bfloat16*"))
+      << bf16("\"const float* x\"");
+  for (const char* const right : {"\"const __nv_bfloat16* x\"", "\"const uint16_t *x\"",
+                                  "\"unsigned short* __restrict__ x\"", "\"const my::bf16x8* x\"", "\"void* const x\""})
+    EXPECT_EQ(bf16(right), "no error");
 }
 
 TEST(Launchers, ArgumentsThatDoNotFitTheLauncherShow) {
   // What a slip in the file does: columns for rows, the wrong code of a dtype, zeroed memory taken for granted.
-  for (const auto& [from, to] : std::map<std::string, std::string>{{"\"const int64_t* strides(x)\", \"const int64_t* strides(y)\"", "\"const int64_t* strides(y)\", \"const int64_t* strides(x)\""},
-                                                                   {"\"float eps\"", "\"float 2 * eps\""},
-                                                                   {"bf16 = 15", "bf16 = 0"}}) {
+  for (const auto& [from, to] :
+       std::map<std::string, std::string>{{"\"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
+                                           "\"const int64_t* strides(y)\", \"const int64_t* strides(x)\""},
+                                          {"\"float eps\"", "\"float 2 * eps\""},
+                                          {"bf16 = 15", "bf16 = 0"}}) {
     const TomlOp made = op_of_toml(changed(from, to), kFolder + "x.toml");
     int failed = 0;
     for (const OpCall& call : cases_of(made.op.signature, Dtype::bf16, CaseSet::standard, 1)) {
@@ -208,14 +257,18 @@ TEST(Launchers, ArgumentsThatDoNotFitTheLauncherShow) {
 TEST(Launchers, ErrorsHaveLineAndColumn) {
   expect_told({
       {"inputs = {", "input = {", "[my_op.toml:7:1] file, got unknown key 'input' (did you mean 'inputs'?"},
-      {"role = \"weight\"", "role = \"wieght\"", "[my_op.toml:7:53] role, got 'wieght' (did you mean 'weight'?), want data, weight"},
+      {"role = \"weight\"", "role = \"wieght\"",
+       "[my_op.toml:7:53] role, got 'wieght' (did you mean 'weight'?), want data, weight"},
       {"dims = \"D\"", "dims = \"Q\"", "[my_op.toml:7:41] dims, got 'Q', want one of the dims N, D"},
       {"N = [5, 64, 2]", "N = [5, 64]", "[my_op.toml:6:14] dim 'N', want its extents in three sample shapes"},
       {"default = 1e-6", "default = \"small\"", "[my_op.toml:10:34] default, got a string, want a number"},
-      {"name = \"launched_rms_norm\"", "name = \"no name\"", "[my_op.toml:4:1] name, got 'no name', want letters, digits and _"},
+      {"name = \"launched_rms_norm\"", "name = \"no name\"",
+       "[my_op.toml:4:1] name, got 'no name', want letters, digits and _"},
       {"mean(x^2, -1) + eps", "mean(x^2, -1) + epsilon", "[my_op.toml:15:49] formula: got unknown name 'epsilon'"},
-      {"y = n * weight\"\"\"", "y = n * weihgt\"\"\"", "[my_op.toml:17:9] formula: got unknown name 'weihgt' (did you mean 'weight'?"},
-      {"\"int64_t N\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"", "\"int64_t M\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
+      {"y = n * weight\"\"\"", "y = n * weihgt\"\"\"",
+       "[my_op.toml:17:9] formula: got unknown name 'weihgt' (did you mean 'weight'?"},
+      {"\"int64_t N\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
+       "\"int64_t M\", \"int D\",\n             \"const int64_t* strides(x)\", \"const int64_t* strides(y)\"",
        "[my_op.toml:21:91] argument, got unknown name 'M'"},
       {"\"float eps\"", "\"flaot eps\"", "[my_op.toml:23:15] argument, got type 'flaot' (did you mean 'float'?"},
       {"\"const void* dy\"", "\"const void* y\"", "[my_op.toml:29:90] argument, got 'y' for a pointer"},
@@ -224,14 +277,19 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
       {"workspace = \"4 * D\"", "workspace = \"4 * (D\"", "[my_op.toml:28:20] argument, got the end, want ')'"},
       {"dtypes = { fp32 = 0, bf16 = 15 }", "dtypes = { fp32 = 0 }", "[my_op.toml:13:1] dtypes, got no code for bf16"},
       {"dtypes = { fp32 = 0, bf16 = 15 }", "", "argument, got dtype without codes"},
-      {"symbol = { fp32 = \"rms_norm_backward_fp32\", bf16", "symbol = { fp32 = \"rms_norm_backward_fp32\", fp16", "symbol, got none for bf16"},
+      {"symbol = { fp32 = \"rms_norm_backward_fp32\", bf16", "symbol = { fp32 = \"rms_norm_backward_fp32\", fp16",
+       "symbol, got none for bf16"},
       {"returns = \"status\"", "returns = 3", "[my_op.toml:27:11] returns, got an integer, want a string"},
       {"[backward]", "[forward2]", "[my_op.toml:25:2] file, got unknown key 'forward2' (did you mean 'forward'?"},
       {"library = ", "summary = ", "got no TOML: "},
-      {"of = [\"y\", \"dx\"]", "of = [\"y\", \"dz\"]", "[my_op.toml:11:21] rows, got 'dz', want an output or the gradient of an input"},
-      {"storage = [\"fp32\", \"bf16\"]", "storage = [\"fp32\", \"bf61\"]", "storage, got 'bf61', want fp32, fp16, bf16, e4m3fn, e5m2"},
-      {"strided = true }", "strided = true, loss_scales = [3, 8] }", "[my_op.toml:12:72] loss_scales, got 3 and 8, want powers of two"},
-      {"strided = true }", "strided = true, loss_scales = [8] }", "[my_op.toml:12:72] loss_scales, want the smallest and the largest"},
+      {"of = [\"y\", \"dx\"]", "of = [\"y\", \"dz\"]",
+       "[my_op.toml:11:21] rows, got 'dz', want an output or the gradient of an input"},
+      {"storage = [\"fp32\", \"bf16\"]", "storage = [\"fp32\", \"bf61\"]",
+       "storage, got 'bf61', want fp32, fp16, bf16, e4m3fn, e5m2"},
+      {"strided = true }", "strided = true, loss_scales = [3, 8] }",
+       "[my_op.toml:12:72] loss_scales, got 3 and 8, want powers of two"},
+      {"strided = true }", "strided = true, loss_scales = [8] }",
+       "[my_op.toml:12:72] loss_scales, want the smallest and the largest"},
       {"strided = true }", "strided = true, largest_input = -1 }", "largest_input, got -1, want 0 for none, or a size"},
   });
   EXPECT_TRUE(contains(error_of(""), "inputs, got none")) << error_of("");
@@ -242,7 +300,8 @@ TEST(Launchers, ErrorsHaveLineAndColumn) {
   EXPECT_TRUE(contains(error_of(std::string(kMostTomlBytes + 1, '#')), "want at most")) << "size";
 }
 
-// The parser's own table of white space calls these letters unreachable: they were undefined behaviour wherever a value may end.
+// The parser's own table of white space calls these letters unreachable: they were undefined behaviour wherever a value
+// may end.
 TEST(Launchers, LettersAreNoWhiteSpace) {
   for (const std::string letter : {"\u00a1", "\u00e9", "\u0200", "\u0499", "\u3100", "\ufc70", "\ufefe"}) {
     EXPECT_THROW(TomlFile("a = 1" + letter + "\n", "x.toml"), TomlError) << letter;
@@ -259,7 +318,8 @@ TEST(Launchers, MangledFilesAreReadOrRefused) {
     const Random random(seed, "mangle");
     std::string text = right;
     for (std::uint64_t k = 0; k < 1 + seed % 3; ++k) {
-      const auto at = static_cast<std::size_t>(random.below(8 * k, text.size())), from = static_cast<std::size_t>(random.below(8 * k + 1, text.size()));
+      const auto at = static_cast<std::size_t>(random.below(8 * k, text.size())),
+                 from = static_cast<std::size_t>(random.below(8 * k + 1, text.size()));
       const auto length = static_cast<std::size_t>(random.below(8 * k + 2, 12));
       switch (random.below(8 * k + 3, 4)) {
         case 0: text[at] = static_cast<char>(random.below(8 * k + 4, 256)); break;
@@ -296,7 +356,9 @@ struct SmallCall {
     names.attributes = {{"eps", 0}};
     names.dtype_codes = {{AC_BF16, 7}};
   }
-  LauncherArgument::Value value(const std::string& text) const { return LauncherArgument::parse(text, names).evaluate({call, names, nullptr, 96}); }
+  LauncherArgument::Value value(const std::string& text) const {
+    return LauncherArgument::parse(text, names).evaluate({call, names, nullptr, 96});
+  }
 };
 
 TEST(Launchers, ArgumentsAreWhatTheySay) {
@@ -325,8 +387,9 @@ TEST(Launchers, ArgumentsAreWhatTheySay) {
   EXPECT_THROW(c.value("int N * 1000000000"), Error);
   EXPECT_THROW(c.value("int eps"), Error) << "0.5 is no int";
   EXPECT_THROW(c.value("int N / 0"), Error);
-  for (const char* wrong : {"", "int", "const void*", "x", "int x", "half x", "void* N", "int N +", "int (N", "int size(x)", "int size(x, 1.5)", "int* shape(x)", "cudaStream_t x",
-                            "int 1e999", "int N N", "int stride(N, 0)", "int f(x)"})
+  for (const char* wrong :
+       {"", "int", "const void*", "x", "int x", "half x", "void* N", "int N +", "int (N", "int size(x)",
+        "int size(x, 1.5)", "int* shape(x)", "cudaStream_t x", "int 1e999", "int N N", "int stride(N, 0)", "int f(x)"})
     EXPECT_THROW(c.value(wrong), ArgumentError) << wrong;
   EXPECT_THROW(c.value("int " + std::string(1000, '(')), ArgumentError);
   EXPECT_THROW(c.value("int " + std::string(1000, '-') + "1"), ArgumentError);
@@ -344,27 +407,33 @@ TEST(Launchers, TheProgramTakesAFile) {
   EXPECT_TRUE(contains(right.out, "All clear")) << right.out;
 
   const testing::TemporaryFolder folder;
-  const auto write = [&](const std::string& name, const std::string& text) { std::ofstream(folder.path() + "/" + name) << text; };
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.path() + "/" + name) << text;
+  };
   const auto beside = [&](const std::string& from, const std::string& to) {
     std::string text = changed(from, to);
     return text.replace(text.find(kLibrary), kLibrary.size(), kFolder + "rms_norm_launchers.so");
   };
   write("broken.toml", beside("rms_norm_backward", "rms_norm_forgets_norm"));
-  const ProgramResult broken = testing::shell("cd " + folder.path() + " && $AMPCHECK check broken.toml --regimes quick --shapes first");
+  const ProgramResult broken =
+      testing::shell("cd " + folder.path() + " && $AMPCHECK check broken.toml --regimes quick --shapes first");
   EXPECT_EQ(broken.exit_code, 1);
   EXPECT_TRUE(contains(broken.out, "AC101  launched_rms_norm backward dx")) << broken.out;
   EXPECT_TRUE(contains(broken.out, "again   ampcheck replay broken.toml 'launched_rms_norm(")) << broken.out;
-  const ProgramResult replay = testing::shell("cd " + folder.path() + " && $AMPCHECK replay broken.toml 'launched_rms_norm(x=fp32[5,7],seed=1)'");
+  const ProgramResult replay = testing::shell(
+      "cd " + folder.path() + " && $AMPCHECK replay broken.toml 'launched_rms_norm(x=fp32[5,7],seed=1)'");
   EXPECT_EQ(replay.exit_code, 1) << replay.out << replay.err;
 
   // A launcher that crashes is a finding of its case.
   write("crash.toml", beside("launch_rms_norm\"", "crashing_launcher\""));
-  const ProgramResult crash = testing::shell("cd " + folder.path() + " && $AMPCHECK check crash.toml --regimes quick --shapes first --dtype fp32");
+  const ProgramResult crash = testing::shell(
+      "cd " + folder.path() + " && $AMPCHECK check crash.toml --regimes quick --shapes first --dtype fp32");
   EXPECT_EQ(crash.exit_code, 1) << crash.out << crash.err;
   EXPECT_TRUE(contains(crash.out, "CRASH")) << crash.out;
   // A workspace that is too small: the launcher says so by its status.
   write("small.toml", beside("workspace = \"4 * D\"", "workspace = \"4 * D - 4\""));
-  const ProgramResult small = testing::shell("cd " + folder.path() + " && $AMPCHECK check small.toml --regimes quick --shapes first --dtype fp32");
+  const ProgramResult small = testing::shell(
+      "cd " + folder.path() + " && $AMPCHECK check small.toml --regimes quick --shapes first --dtype fp32");
   EXPECT_EQ(small.exit_code, 1);
   EXPECT_TRUE(contains(small.out, "backward returned 2: status of 'rms_norm_backward_fp32'")) << small.out;
   // One that does not ask, and writes beyond.
@@ -372,7 +441,8 @@ TEST(Launchers, TheProgramTakesAFile) {
   std::string text = beside("\"size_t workspace_bytes\"", "\"size_t 4 * D\"");
   text.replace(text.find("workspace = \"4 * D\""), 19, "workspace = \"4 * D - 4\"");
   write("overrun.toml", text);
-  const ProgramResult overrun = testing::shell("cd " + folder.path() + " && $AMPCHECK check overrun.toml --regimes quick --shapes first --dtype fp32");
+  const ProgramResult overrun = testing::shell(
+      "cd " + folder.path() + " && $AMPCHECK check overrun.toml --regimes quick --shapes first --dtype fp32");
   EXPECT_EQ(overrun.exit_code, 1);
   EXPECT_TRUE(contains(overrun.out, "wrote outside its workspace of 24 bytes")) << overrun.out;
 
@@ -384,7 +454,8 @@ TEST(Launchers, TheProgramTakesAFile) {
   write("no_library.toml", changed(kLibrary, "./nowhere.so"));
   const ProgramResult no_library = testing::shell("cd " + folder.path() + " && $AMPCHECK check no_library.toml");
   EXPECT_EQ(no_library.exit_code, 6);
-  EXPECT_EQ(testing::shell("cd " + folder.path() + " && $AMPCHECK list no_library.toml").exit_code, 0) << "describing opens no library";
+  EXPECT_EQ(testing::shell("cd " + folder.path() + " && $AMPCHECK list no_library.toml").exit_code, 0)
+      << "describing opens no library";
   EXPECT_EQ(testing::ampcheck("check nowhere.toml").exit_code, 6);
   write("bad.toml", changed("inputs =", "inputz ="));
   const ProgramResult bad = testing::shell("cd " + folder.path() + " && $AMPCHECK list bad.toml");

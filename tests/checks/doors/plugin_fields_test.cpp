@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the description of an op gained since the first plug-ins: forward mode, kinks, extensions. Each through the C++ door, which
-// fills the C structures.
+// What the description of an op gained since the first plug-ins: forward mode, kinks, extensions. Each through the C++
+// door, which fills the C structures.
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include <ampcheck/op.h>
 #include "checks/case/case_reference.h"
+#include "checks/data/regimes.h"
 #include "checks/doors/plugin.h"
 #include "checks/run/runner.h"
-#include "checks/data/regimes.h"
-#include <ampcheck/op.h>
 
 namespace ampcheck::checks {
 namespace {
@@ -46,17 +46,20 @@ enum class Tangent { right, other_algebra, no_weight_term, no_norm_term, wrong_m
 
 template <class T>
 void rms_jvp(const op::Call& call, Tangent how) {
-  const auto x = call.view<const T>("x"), w = call.view<const T>("w"), tx = call.view<const T>("x.tangent"), tw = call.view<const T>("w.tangent");
+  const auto x = call.view<const T>("x"), w = call.view<const T>("w"), tx = call.view<const T>("x.tangent"),
+             tw = call.view<const T>("w.tangent");
   const auto ty = call.view<T>("y.tangent");
   const std::int64_t columns = x.extent(1);
   for (std::int64_t i = 0; i < x.extent(0); ++i) {
     float square = 0, cross = 0;
-    for (std::int64_t j = 0; j < columns; ++j) square += float(x(i, j)) * float(x(i, j)), cross += float(x(i, j)) * float(tx(i, j));
+    for (std::int64_t j = 0; j < columns; ++j)
+      square += float(x(i, j)) * float(x(i, j)), cross += float(x(i, j)) * float(tx(i, j));
     const float inv = 1 / std::sqrt(square / float(columns) + float(call.number("eps")));
     const float mean = cross / float(how == Tangent::wrong_mean ? columns + 1 : columns);
     for (std::int64_t j = 0; j < columns; ++j) {
       const float n = float(x(i, j)) * inv;
-      float tn = how == Tangent::other_algebra ? inv * float(tx(i, j)) - float(x(i, j)) * (inv * inv * inv * mean) : inv * (float(tx(i, j)) - n * (inv * mean));
+      float tn = how == Tangent::other_algebra ? inv * float(tx(i, j)) - float(x(i, j)) * (inv * inv * inv * mean)
+                                               : inv * (float(tx(i, j)) - n * (inv * mean));
       if (how == Tangent::no_norm_term) tn = inv * float(tx(i, j));
       ty(i, j) = T(how == Tangent::no_weight_term ? tn * float(w(j)) : tn * float(w(j)) + n * float(tw(j)));
     }
@@ -95,7 +98,9 @@ void describe_rms(op::Op& op, Tangent how) {
     }
     for (std::int64_t j = 0; j < w.size(); ++j) dw[j] = T(total[j]);
   });
-  op.form("fused", "n = x * rsqrt(mean(x^2, -1) + eps)  with dx = rsqrt(mean(x^2, -1) + eps) * (dn - n * mean(dn * n, -1)); y = n * w");
+  op.form("fused",
+          "n = x * rsqrt(mean(x^2, -1) + eps)  with dx = rsqrt(mean(x^2, -1) + eps) * (dn - n * mean(dn * n, -1)); y = "
+          "n * w");
   op.jvp([how]<class T>(op::Type<T>, const op::Call& call) { rms_jvp<T>(call, how); });
 }
 
@@ -107,7 +112,8 @@ TEST(ForwardMode, RightTangentsPass) {
     EXPECT_EQ(findings(made).second, std::set<std::string>());
     const OpCall call = cases_of(made.signature, Dtype::bf16, CaseSet::quick, 1).front();
     std::int64_t compared = 0;
-    for (const CheckResult& check : run_case(made, call, {}).checks) compared += check.name == "jvp y.tangent" ? check.compared : 0;
+    for (const CheckResult& check : run_case(made, call, {}).checks)
+      compared += check.name == "jvp y.tangent" ? check.compared : 0;
     EXPECT_GT(compared, 0);
   }
 }
@@ -120,7 +126,8 @@ TEST(ForwardMode, WrongTangentsAreConvictedAndNothingElse) {
   }
 }
 
-// <v, J u> = <J^T v, u>, with the formula's own values: forward mode is the transpose of the gradients, in every input at once.
+// <v, J u> = <J^T v, u>, with the formula's own values: forward mode is the transpose of the gradients, in every input
+// at once.
 TEST(ForwardMode, OfTheReferenceIsTheTransposeOfItsGradients) {
   op::Op op("rms");
   describe_rms(op, Tangent::right);
@@ -139,7 +146,8 @@ TEST(ForwardMode, OfTheReferenceIsTheTransposeOfItsGradients) {
     for (const std::size_t form : {0u, 1u}) {
       double left = 0, right = 0, size = 0;
       const auto dot = [&](const Interval& of, const std::vector<double>& with, double& sum) {
-        for (std::size_t i = 0; i < with.size(); ++i) sum += of.value[i] * with[i], size += std::fabs(of.value[i] * with[i]);
+        for (std::size_t i = 0; i < with.size(); ++i)
+          sum += of.value[i] * with[i], size += std::fabs(of.value[i] * with[i]);
       };
       dot(reference.interval(form, Pass::jvp, "y.tangent", Dtype::fp32), cotangents.at("dy"), left);
       dot(reference.interval(form, Pass::backward, "dx", Dtype::fp32), tangents.at("x.tangent"), right);
@@ -154,7 +162,8 @@ TEST(ForwardMode, WantsGradients) {
   op.input("x", "N").no_gradient(), op.output("y").dims("N"), op.dim("N", 2, 3, 4);
   const auto nothing = [](const op::Call&) {};
   op.forward(nothing), op.jvp(nothing);
-  EXPECT_NE(refusal(op.finish()).find("jvp, got one for an op without gradients"), std::string::npos) << refusal(op.finish());
+  EXPECT_NE(refusal(op.finish()).find("jvp, got one for an op without gradients"), std::string::npos)
+      << refusal(op.finish());
 }
 
 TEST(ForwardMode, IsAbsentFromOlderDescriptions) {
@@ -218,7 +227,8 @@ TEST(Kinks, ThatAreNoneAreRefused) {
   EXPECT_NE(refused("x", std::nan("")).find("at, got"), std::string::npos) << refused("x", std::nan(""));
 }
 
-// ---- what is promised of the range ------------------------------------------------------------------------------------
+// ---- what is promised of the range
+// ------------------------------------------------------------------------------------
 
 /// y = 3 x; the backward goes by dy 2^100, or straight on.
 void describe_triple(op::Op& op, bool detour) {
@@ -234,7 +244,8 @@ void describe_triple(op::Op& op, bool detour) {
   op.backward([detour](const op::Call& call) {
     const auto dy = call.view<const op::BFloat16>("dy");
     const auto dx = call.view<op::BFloat16>("dx");
-    for (std::int64_t i = 0; i < dy.size(); ++i) dx[i] = op::BFloat16(detour ? float(dy[i]) * 0x1p100f * 3 * 0x1p-100f : 3 * float(dy[i]));
+    for (std::int64_t i = 0; i < dy.size(); ++i)
+      dx[i] = op::BFloat16(detour ? float(dy[i]) * 0x1p100f * 3 * 0x1p-100f : 3 * float(dy[i]));
   });
 }
 
@@ -273,9 +284,12 @@ TEST(Range, ThatIsNoneIsRefused) {
     return refusal(op.finish());
   };
   EXPECT_EQ(refused(1, 1, 0), "");
-  for (const auto& [low, high] : {std::pair(0.0, 2.0), std::pair(3.0, 8.0), std::pair(8.0, 2.0), std::pair(1.0, HUGE_VAL), std::pair(-1.0, 2.0), std::pair(1.0, std::nan(""))})
-    EXPECT_NE(refused(low, high, 0).find("contract] loss_scales, got"), std::string::npos) << low << " " << high << refused(low, high, 0);
-  for (const double input : {-1.0, HUGE_VAL, std::nan("")}) EXPECT_NE(refused(0, 0, input).find("contract] largest_input, got"), std::string::npos) << input;
+  for (const auto& [low, high] : {std::pair(0.0, 2.0), std::pair(3.0, 8.0), std::pair(8.0, 2.0),
+                                  std::pair(1.0, HUGE_VAL), std::pair(-1.0, 2.0), std::pair(1.0, std::nan(""))})
+    EXPECT_NE(refused(low, high, 0).find("contract] loss_scales, got"), std::string::npos)
+        << low << " " << high << refused(low, high, 0);
+  for (const double input : {-1.0, HUGE_VAL, std::nan("")})
+    EXPECT_NE(refused(0, 0, input).find("contract] largest_input, got"), std::string::npos) << input;
 }
 
 // ---- double backward ------------------------------------------------------------------------------------------------
@@ -301,7 +315,8 @@ void describe_cube(op::Op& op, float factor) {
     const auto s = call.view<const float>("s");
     const auto x = call.view<const T>("x"), dy = call.view<const T>("dy"), c = call.view<const T>("dgrad_x");
     const auto dx = call.view<T>("dx"), ddy = call.view<T>("ddy");
-    for (std::int64_t i = 0; i < s.size(); ++i) dx[i] = T(factor * (float(x[i]) * float(dy[i]) * float(c[i]))), ddy[i] = T(3 * (s[i] * float(c[i])));
+    for (std::int64_t i = 0; i < s.size(); ++i)
+      dx[i] = T(factor * (float(x[i]) * float(dy[i]) * float(c[i]))), ddy[i] = T(3 * (s[i] * float(c[i])));
   });
 }
 
@@ -316,7 +331,8 @@ TEST(DoubleBackward, IsJudgedAsAnOpOfItsOwn) {
     const OpCall call = parse_call("cube_backward(x=fp32[5,7],dy=fp32,seed=1)", ops[1].signature);
     const CaseResult result = run_case(ops[1], call, {});
     std::int64_t compared = 0;
-    for (const CheckResult& check : result.checks) compared += check.name.starts_with("backward ddy") ? check.compared : 0;
+    for (const CheckResult& check : result.checks)
+      compared += check.name.starts_with("backward ddy") ? check.compared : 0;
     EXPECT_GT(compared, 0);
     if (factor == 6) {
       EXPECT_EQ(findings(ops[1]).second, std::set<std::string>());
@@ -335,11 +351,13 @@ TEST(DoubleBackward, WantsWhatItCanBeJudgedBy) {
   saved.type = AC_TYPE_STORAGE;
   ac_op stored = made;
   stored.saved = &saved;
-  EXPECT_NE(refusal(stored).find("double_backward] [cube] backward as an op, got"), std::string::npos) << refusal(stored);
+  EXPECT_NE(refusal(stored).find("double_backward] [cube] backward as an op, got"), std::string::npos)
+      << refusal(stored);
   ac_double_backward none = {sizeof none, 0, nullptr};
   ac_extension extension = {sizeof extension, AC_EXTENSION_REQUIRED, AC_DOUBLE_BACKWARD, &none};
   made.extensions = &extension;
-  EXPECT_NE(refusal(made).find("extension 1, double_backward] run, got a null pointer"), std::string::npos) << refusal(made);
+  EXPECT_NE(refusal(made).find("extension 1, double_backward] run, got a null pointer"), std::string::npos)
+      << refusal(made);
   extension.data = nullptr;
   EXPECT_NE(refusal(made).find("double_backward] data, got a null pointer"), std::string::npos) << refusal(made);
 }
@@ -347,7 +365,8 @@ TEST(DoubleBackward, WantsWhatItCanBeJudgedBy) {
 TEST(DoubleBackward, AnOlderHostGivesNoneOfItsTensors) {
   ac_call call = {};
   call.struct_size = offsetof(ac_call, gradient_cotangents), call.input_count = 1;
-  call.gradient_cotangents = reinterpret_cast<const ac_tensor* const*>(std::uintptr_t{8});  // what lies behind an older call is not its own
+  call.gradient_cotangents =
+      reinterpret_cast<const ac_tensor* const*>(std::uintptr_t{8});  // what lies behind an older call is not its own
   EXPECT_FALSE(op::Call(&call).find<const float>("dgrad_x"));
 }
 
@@ -362,8 +381,12 @@ TEST(Extensions, AreIgnoredUnlessRequired) {
     return refusal(op.finish());
   };
   EXPECT_EQ(refused("vendor.tiling/3", false), "");
-  EXPECT_NE(refused("vendor.tiling/3", true).find("extension 1] got 'vendor.tiling/3', which is required and which this ampcheck does not know"), std::string::npos) << refused("vendor.tiling/3", true);
-  for (const char* name : {"vendor.tiling", "/1", "vendor/", "vendor/x", ""}) EXPECT_NE(refused(name, false).find("want it with a version"), std::string::npos) << name;
+  EXPECT_NE(refused("vendor.tiling/3", true)
+                .find("extension 1] got 'vendor.tiling/3', which is required and which this ampcheck does not know"),
+            std::string::npos)
+      << refused("vendor.tiling/3", true);
+  for (const char* name : {"vendor.tiling", "/1", "vendor/", "vendor/x", ""})
+    EXPECT_NE(refused(name, false).find("want it with a version"), std::string::npos) << name;
 }
 
 TEST(Extensions, OfOneNameAreRefused) {

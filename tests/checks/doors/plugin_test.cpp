@@ -12,18 +12,19 @@
 #include <functional>
 #include <limits>
 
+#include "checks/data/regimes.h"
 #include "checks/run/runner.h"
 #include "src/finding.h"
-#include "tools/choose/plugins.h"
 #include "tests/support/run_program.h"
-#include "checks/data/regimes.h"
+#include "tools/choose/plugins.h"
 
 namespace ampcheck::checks {
 namespace {
 
 // DLPack's DLTensor, field by field.
-static_assert(sizeof(ac_dltensor) == 48 && offsetof(ac_dltensor, device) == 8 && offsetof(ac_dltensor, ndim) == 16 && offsetof(ac_dltensor, dtype) == 20 &&
-              offsetof(ac_dltensor, shape) == 24 && offsetof(ac_dltensor, strides) == 32 && offsetof(ac_dltensor, byte_offset) == 40);
+static_assert(sizeof(ac_dltensor) == 48 && offsetof(ac_dltensor, device) == 8 && offsetof(ac_dltensor, ndim) == 16 &&
+              offsetof(ac_dltensor, dtype) == 20 && offsetof(ac_dltensor, shape) == 24 &&
+              offsetof(ac_dltensor, strides) == 32 && offsetof(ac_dltensor, byte_offset) == 40);
 
 float load(const ac_tensor* t, std::int64_t i) { return static_cast<const float*>(t->dl.data)[i]; }
 
@@ -37,7 +38,8 @@ std::int64_t count(const ac_tensor* t) {
 std::int32_t forward(const ac_call* call) {
   const auto scale = static_cast<float>(call->attributes[0].value);
   for (std::int64_t i = 0; i < count(call->inputs[0]); ++i)
-    static_cast<float*>(call->outputs[0]->dl.data)[i] = scale * load(call->inputs[0], i) + (call->inputs[1] != nullptr ? load(call->inputs[1], i) : 0.0f);
+    static_cast<float*>(call->outputs[0]->dl.data)[i] =
+        scale * load(call->inputs[0], i) + (call->inputs[1] != nullptr ? load(call->inputs[1], i) : 0.0f);
   return 0;
 }
 
@@ -45,7 +47,8 @@ std::int32_t backward(const ac_call* call) {
   const auto scale = static_cast<float>(call->attributes[0].value);
   for (std::int64_t i = 0; i < count(call->inputs[0]); ++i) {
     static_cast<float*>(call->gradients[0]->dl.data)[i] = scale * load(call->cotangents[0], i);
-    if (call->gradients[1] != nullptr) static_cast<float*>(call->gradients[1]->dl.data)[i] = load(call->cotangents[0], i);
+    if (call->gradients[1] != nullptr)
+      static_cast<float*>(call->gradients[1]->dl.data)[i] = load(call->cotangents[0], i);
   }
   return 0;
 }
@@ -77,7 +80,8 @@ struct Description {
     dims[0].symbol = "N", dims[1].symbol = "D";
     forms[0].name = "affine", forms[0].formula = "s = scale * x; y = given(offset, s + offset, s)";
     forms[1].formula = "y = given(offset, offset + x * scale, x * scale)";
-    contract.struct_size = sizeof contract, contract.storage = storage.data(), contract.storage_count = 1, math.struct_size = sizeof math;
+    contract.struct_size = sizeof contract, contract.storage = storage.data(), contract.storage_count = 1,
+    math.struct_size = sizeof math;
     op.struct_size = sizeof op, op.name = "affine", op.row_dim = "N", op.contract = &contract;
     op.inputs = inputs.data(), op.input_count = 2, op.outputs = outputs.data(), op.output_count = 1;
     op.attributes = attributes.data(), op.attribute_count = 1, op.dims = dims.data(), op.dim_count = 2;
@@ -157,8 +161,10 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"sample extent, got 5, want 1 to 16777216, a multiple of 2", [](D& d) { d.dims[0].multiple_of = 2; }},
       {"multiple_of, least and most, got -1", [](D& d) { d.dims[0].multiple_of = -1; }},
       {"row_dim, got 'K', want one of the dims", [](D& d) { d.op.row_dim = "K"; }},
-      {"batch_invariant, got it beside atomics", [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.contract.atomics = 1; }},
-      {"batch_invariant, got it without rows", [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.inputs[0].flags = 0; }},
+      {"batch_invariant, got it beside atomics",
+       [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.contract.atomics = 1; }},
+      {"batch_invariant, got it without rows",
+       [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.inputs[0].flags = 0; }},
       {"row_dim, got none", [](D& d) { d.op.row_dim = nullptr; }},
       {"other_values, got count 1 and a null pointer", [](D& d) { d.attributes[0].other_values = nullptr; }},
       {"default_value, got a number that is not finite", [](D& d) { d.attributes[0].default_value = NAN; }},
@@ -168,13 +174,20 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"contract, math] ulps, got 0.25", [](D& d) { d.contract.math = &d.math, d.math.exp = 0.25; }},
       {"output 1] dims, got none, want its symbols", [](D& d) { d.op.form_count = 0; }},
       {"output 1] dims, got 'Q', want one of the dims N, D", [](D& d) { d.outputs[0].dims = "Q"; }},
-      {"dims, got 'D N', want those of 'x', which it overwrites", [](D& d) { d.op.form_count = 0, d.outputs[0].dims = "D N", d.outputs[0].in_place = "x"; }},
+      {"dims, got 'D N', want those of 'x', which it overwrites",
+       [](D& d) { d.op.form_count = 0, d.outputs[0].dims = "D N", d.outputs[0].in_place = "x"; }},
       {"form 'affine'] formula, got a null pointer", [](D& d) { d.forms[0].formula = nullptr; }},
       {"form 'affine'] [formula] line 1, column 5: got unknown name 'z'", [](D& d) { d.forms[0].formula = "y = z"; }},
-      {"form 'affine'] [formula] line 1, column 7: got the optional input 'offset'", [](D& d) { d.forms[0].formula = "y = x+offset"; }},
-      {"form 'affine'] [formula] line 1, column 7: shapes do not broadcast", [](D& d) { d.forms[0].formula = "y = x + transpose(x)"; d.dims[0].samples[0] = d.dims[1].samples[0] = 4; }},
+      {"form 'affine'] [formula] line 1, column 7: got the optional input 'offset'",
+       [](D& d) { d.forms[0].formula = "y = x+offset"; }},
+      {"form 'affine'] [formula] line 1, column 7: shapes do not broadcast",
+       [](D& d) {
+         d.forms[0].formula = "y = x + transpose(x)";
+         d.dims[0].samples[0] = d.dims[1].samples[0] = 4;
+       }},
       {"got no stored(kept, ...)", [](D& d) { d.op.saved = d.saved.data(), d.op.saved_count = 1; }},
-      {"shape of 'y', got [5,1], want that of 'x'", [](D& d) { d.outputs[0].in_place = "x", d.forms[0].formula = "y = sum(x, 1)"; }},
+      {"shape of 'y', got [5,1], want that of 'x'",
+       [](D& d) { d.outputs[0].in_place = "x", d.forms[0].formula = "y = sum(x, 1)"; }},
   };
   for (const auto& [part, spoil] : kWrong) {
     Description description;
@@ -183,12 +196,14 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       description.read();
       ADD_FAILURE() << "accepted: " << part;
     } catch (const PluginError& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "want " << part << "\ngot  " << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "want " << part << "\ngot  " << error.what();
     }
   }
 }
 
-/// One op that is wrong is refused with its place; the others are looked at, and the exit code is that of a bad definition.
+/// One op that is wrong is refused with its place; the others are looked at, and the exit code is that of a bad
+/// definition.
 TEST(Plugin, AnOpThatIsRefusedLeavesTheOthers) {
   using testing::contains;
   const std::string library = AMPCHECK_BINARY_DIR "/custom_ops/one_refused.so";
@@ -200,8 +215,11 @@ TEST(Plugin, AnOpThatIsRefusedLeavesTheOthers) {
   const auto all = testing::ampcheck("check " + library + " --shapes first");
   EXPECT_EQ(all.exit_code, 2);
   EXPECT_TRUE(contains(all.err, place) && contains(all.err, "the other ops of the library are looked at")) << all.err;
-  EXPECT_TRUE(contains(all.out, "BUG  AC101  thrice_wrong") && contains(all.out, "  thrice ") && !contains(all.out, "printed")) << all.out;
-  EXPECT_EQ(testing::ampcheck("check " + library + " thrice --shapes first").exit_code, 0) << "nobody asked for the other";
+  EXPECT_TRUE(contains(all.out, "BUG  AC101  thrice_wrong") && contains(all.out, "  thrice ") &&
+              !contains(all.out, "printed"))
+      << all.out;
+  EXPECT_EQ(testing::ampcheck("check " + library + " thrice --shapes first").exit_code, 0)
+      << "nobody asked for the other";
   EXPECT_EQ(testing::ampcheck("check " + library + " thrice_wrong --shapes first").exit_code, 1);
   const auto refused = testing::ampcheck("check " + library + " does_not_parse");
   EXPECT_EQ(refused.exit_code, 2);
@@ -212,9 +230,12 @@ TEST(Plugin, AFormThatIsOtherMathematicsJudgesNothing) {
   const struct {
     const char *first, *second, *part;
   } kWrong[] = {
-      {"y = scale * x + given(offset, offset, 0)", "y = scale * x * 1.0000001 + given(offset, offset, 0)", "form 'form 2' is not the formula"},
-      {"y = scale * x + given(offset, offset, 0)", "t = scale * x with dx = 3 * dt; y = t + given(offset, offset, 0)", "form 'form 2' is not the formula"},
-      {"t = scale * x with dx = 3 * dt; y = t + given(offset, offset, 0)", nullptr, "gradient of form 'affine' with respect to 'x'"},
+      {"y = scale * x + given(offset, offset, 0)", "y = scale * x * 1.0000001 + given(offset, offset, 0)",
+       "form 'form 2' is not the formula"},
+      {"y = scale * x + given(offset, offset, 0)", "t = scale * x with dx = 3 * dt; y = t + given(offset, offset, 0)",
+       "form 'form 2' is not the formula"},
+      {"t = scale * x with dx = 3 * dt; y = t + given(offset, offset, 0)", nullptr,
+       "gradient of form 'affine' with respect to 'x'"},
   };
   for (const auto& [first, second, part] : kWrong) {
     Description description;
@@ -247,7 +268,8 @@ TEST(Plugin, FieldsOfALaterVersionAreSkipped) {
     std::uint64_t fresh;
   } inputs[2] = {};
   Description description;
-  for (std::size_t i = 0; i < 2; ++i) inputs[i] = {description.inputs[i], ~std::uint64_t{0}}, inputs[i].known.struct_size = sizeof(LaterInput);
+  for (std::size_t i = 0; i < 2; ++i)
+    inputs[i] = {description.inputs[i], ~std::uint64_t{0}}, inputs[i].known.struct_size = sizeof(LaterInput);
   description.op.inputs = &inputs[0].known;
   EXPECT_EQ(description.read()[0].signature.inputs[1].name, "offset");
 }
@@ -258,7 +280,8 @@ TEST(Plugin, AKernelThatReportsOrThrowsIsACrashOfItsCase) {
       [](const ac_call*) -> std::int32_t { throw 42; },
       [](const ac_call*) -> std::int32_t { throw std::runtime_error("thrown"); },
   };
-  const char* const kWords[] = {"forward returned 7: out of luck", "threw something that is no std::exception", "forward threw: thrown"};
+  const char* const kWords[] = {"forward returned 7: out of luck", "threw something that is no std::exception",
+                                "forward threw: thrown"};
   for (std::size_t i = 0; i < 3; ++i) {
     Description description;
     description.op.forward = kBad[i];
@@ -275,10 +298,12 @@ TEST(Plugin, TensorsCarryWhatDlpackCarries) {
   Description description;
   description.op.forward = [](const ac_call* call) -> std::int32_t {
     const ac_dltensor& x = call->inputs[0]->dl;
-    const bool right = call->struct_size == sizeof(ac_call) && call->storage == AC_FP32 && call->device.type == AC_CPU && x.ndim == 2 && x.shape[0] == 5 &&
-                       x.shape[1] == 5 && x.strides[0] == 5 && x.strides[1] == 1 && x.byte_offset == 0 && x.dtype.code == AC_DL_FLOAT && x.dtype.bits == 32 &&
-                       x.dtype.lanes == 1 && std::strcmp(call->inputs[0]->name, "x") == 0 && call->input_count == 2 && call->outputs != nullptr &&
-                       call->cotangents == nullptr && std::strcmp(call->attributes[0].name, "scale") == 0;
+    const bool right = call->struct_size == sizeof(ac_call) && call->storage == AC_FP32 &&
+                       call->device.type == AC_CPU && x.ndim == 2 && x.shape[0] == 5 && x.shape[1] == 5 &&
+                       x.strides[0] == 5 && x.strides[1] == 1 && x.byte_offset == 0 && x.dtype.code == AC_DL_FLOAT &&
+                       x.dtype.bits == 32 && x.dtype.lanes == 1 && std::strcmp(call->inputs[0]->name, "x") == 0 &&
+                       call->input_count == 2 && call->outputs != nullptr && call->cotangents == nullptr &&
+                       std::strcmp(call->attributes[0].name, "scale") == 0;
     auto* scratch = static_cast<char*>(call->host->alloc(call->host->context, 100, 256));
     const bool aligned = scratch != nullptr && reinterpret_cast<std::uintptr_t>(scratch) % 256 == 0;
     return right && aligned ? forward(call) : 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes beyond one changed formula: each is said of a kernel that has it, and none of a kernel that is right or wrong in another way.
+// Causes beyond one changed formula: each is said of a kernel that has it, and none of a kernel that is right or wrong
+// in another way.
 #include "checks/explain/further_causes.h"
 
 #include <gtest/gtest.h>
@@ -9,10 +10,10 @@
 #include <functional>
 
 #include "checks/explain/odds.h"
+#include "checks/run/runner.h"
 #include "reference/text/formula_text.h"
 #include "src/rounding.h"
 #include "tests/support/run_program.h"
-#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -44,33 +45,41 @@ constexpr Known kKnown[] = {
     // Terms that lie outside, ties, sums without their other terms, sums that are not rescaled.
     {"max_pool2d.ties_share_all(x=fp16[2,3,5,7],kernel=3,range=integers9,seed=1)", "every one of equal maxima"},
     {"log_softmax.sum_missing(x=bf16[5,7],seed=1)", "with dy for its sum, without the terms of the other elements"},
-    {"softmax.no_rescaling(x=bf16[5,7],seed=1)", "with the running maximum of x for that of all: what was added up is not rescaled in the sum"},
+    {"softmax.no_rescaling(x=bf16[5,7],seed=1)",
+     "with the running maximum of x for that of all: what was added up is not rescaled in the sum"},
     {"softmax.halves_not_merged(x=fp32[5,7],seed=1)", "with the maximum of each half of x"},
     {"relu.guided(x=bf16[5,7],seed=1)", "with max(dy, 0) for dy: not linear in the cotangent"},
     {"layer_norm.gradient_of_n_minus_1(x=bf16[5,7],seed=1)", "with 1/6 for 1/7 in the last 2 of 4 means"},
     // A saved tensor is explained as an output is; a broken relation quotes what is wrong with the values.
     {"layer_norm.eps_missing(x=fp32[5,7],eps=0.1,seed=1)", "without the term eps 0.1"},
     {"layer_norm.eps_outside(x=bf16[5,7],seed=1)", "with the eps 1e-05 outside the root"},
-    {"attention.lse_of_first_head(q=fp32[2,2,5,7],seed=1)", "its values: these are the values of the formula with the first head or image of lse for all"},
+    {"attention.lse_of_first_head(q=fp32[2,2,5,7],seed=1)",
+     "its values: these are the values of the formula with the first head or image of lse for all"},
     // Other indices, an unstable algebra, a condition on the data, few digits.
-    {"embedding.index_of_8_bits(weight=bf16[1030,7],index=i64[5],seed=1)", "right for 'index' with its indices cut to 8 bits"},
+    {"embedding.index_of_8_bits(weight=bf16[1030,7],index=i64[5],seed=1)",
+     "right for 'index' with its indices cut to 8 bits"},
     {"cross_entropy.no_shift(x=fp16[1,1],seed=1)", "the errors are those of exp(v) without subtracting the maximum"},
     {"layer_norm.one_pass_variance(x=bf16[5,7],range=mean30,seed=2)", "the errors are those of the one pass variance"},
     {"tanh.cancels_at_zero(x=fp32[2,1025],seed=1)", "it cancels near zero"},
     {"relu.slope_at_zero(x=bf16[5,7],range=integers9,seed=1)", "no subgradient: at x["},
     {"gelu_tanh.tanh_saturates(x=fp32[2,1025],seed=1)", "and x or 0 there: it saturates"},
     {"exp.clamped(x=bf16[5,67],range=spike,seed=1)", "finite where the value overflows to infinity"},
-    {"softmax.exp_table(x=fp32[5,7],seed=1)", "AC304 errors of up to 0.0024 of the value, on 35 of 35 elements: as of a fast or approximate exp"},
+    {"softmax.exp_table(x=fp32[5,7],seed=1)",
+     "AC304 errors of up to 0.0024 of the value, on 35 of 35 elements: as of a fast or approximate exp"},
     {"add.truncates(x=bf16[5,7],seed=1)", "AC305 truncated, not rounded, to bf16 (declared: to nearest, 10^"},
     {"rms_norm.dx_truncated(x=bf16[5,7],seed=1)", "AC305 truncated, not rounded, to bf16 (declared: to nearest, 10^"},
-    {"add.flushes(x=fp32[5,67],range=subnormal,seed=1)", "AC303 flushes subnormals (declared: kept, more than 10^1000 : 1 against it)"},
-    {"softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)", "AC302 keeps y in bf16 (declared: fp32, more than 10^1000 : 1 against it)"},
+    {"add.flushes(x=fp32[5,67],range=subnormal,seed=1)",
+     "AC303 flushes subnormals (declared: kept, more than 10^1000 : 1 against it)"},
+    {"softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)",
+     "AC302 keeps y in bf16 (declared: fp32, more than 10^1000 : 1 against it)"},
     {"div.rough_reciprocal(x=fp32[5,7],seed=1)", "as of a fast or approximate reciprocal"},
     // NaN and infinity have a cause, and so have buffers that are added to.
-    {"log_softmax.sum_without_tail(x=fp32[5,7],seed=1)", "AC102 infinite: an overflow on the way; a sum leaves out what follows the last full vector of 8"},
+    {"log_softmax.sum_without_tail(x=fp32[5,7],seed=1)",
+     "AC102 infinite: an overflow on the way; a sum leaves out what follows the last full vector of 8"},
     {"softmax.dropped_tail(x=fp32[64,129],seed=1)", "AC101 a sum leaves out its last term"},
     {"embedding.in_bf16(weight=fp32[11,7],index=i64[5],seed=1)", "AC301 accumulates in bf16: the errors are 1 times"},
-    // Digits lost between partial sums, in the one accumulator whose replays have the kernel's bits, on the way of one element.
+    // Digits lost between partial sums, in the one accumulator whose replays have the kernel's bits, on the way of one
+    // element.
     {"linear.split_k_in_bf16(x=fp32[5,7],weight=fp32[3,7],seed=1)", "AC301 accumulates in bf16, if in partial sums"},
     {"sum.in_fp16(x=bf16[5,7],seed=8)", "AC301 accumulates in fp16"},
     {"cross_entropy.logit_in_bf16(x=fp32[5,7],seed=1)", "AC302 keeps take("},
@@ -89,19 +98,23 @@ TEST_P(Causes, AreNamed) {
 
 /// Wrong in another way: what replays and changed formulas say stands alone.
 TEST(Causes, AreNotSaidOfOtherFaults) {
-  EXPECT_EQ(cause_of("softmax.sign(x=bf16[8,33],seed=2)"), "AC101 these are the values of the formula with the other sign of the term sum(dy * y)");
+  EXPECT_EQ(cause_of("softmax.sign(x=bf16[8,33],seed=2)"),
+            "AC101 these are the values of the formula with the other sign of the term sum(dy * y)");
   const std::string low = cause_of("softmax.bf16_accumulation(x=bf16[64,129],seed=1)");
   EXPECT_TRUE(low.starts_with("AC301 accumulates in bf16: the errors are")) << low;
-  for (const char* name : {"softmax.kahan(x=bf16[8,33],seed=1)", "layer_norm(x=bf16[5,7],range=mean30,seed=1)", "embedding(weight=bf16[1030,7],index=i64[5],seed=1)"})
+  for (const char* name : {"softmax.kahan(x=bf16[8,33],seed=1)", "layer_norm(x=bf16[5,7],range=mean30,seed=1)",
+                           "embedding(weight=bf16[1030,7],index=i64[5],seed=1)"})
     EXPECT_EQ(cause_of(name), "nothing found");
 }
 
-/// Numbers that a contract gives are likelier under it than under another, either way; of what neither tells apart nothing is said.
+/// Numbers that a contract gives are likelier under it than under another, either way; of what neither tells apart
+/// nothing is said.
 TEST(Causes, OddsAreThoseOfTheContractThatTheNumbersFollow) {
   Interval declared;
   declared.dtype = Dtype::fp32, declared.shape = Shape{64};
   std::vector<double> exact, coarse;
-  for (Numbers* const n : {&declared.value, &declared.radius, &declared.low, &declared.high}) n->channel = reference::make_channel(64), n->count = 64;
+  for (Numbers* const n : {&declared.value, &declared.radius, &declared.low, &declared.high})
+    n->channel = reference::make_channel(64), n->count = 64;
   for (std::size_t i = 0; i < 64; ++i) {
     const double v = 1 + 0x1p-6 * static_cast<double>(i);
     declared.value[i] = v, declared.radius[i] = 0x1p-23 * v;
@@ -133,7 +146,9 @@ TEST(Causes, AnAttributeThatIsNotFollowedIsNamed) {
   };
   const CaseResult result = run_case(op, parse_call("layer_norm(x=fp32[5,7],eps=0.25,seed=1)", op.signature), {});
   ASSERT_NE(deciding_check(result), nullptr);
-  EXPECT_TRUE(contains(deciding_check(result)->cause, "right for eps=1e-05 in place of 0.25: the attribute is not followed")) << deciding_check(result)->cause;
+  EXPECT_TRUE(
+      contains(deciding_check(result)->cause, "right for eps=1e-05 in place of 0.25: the attribute is not followed"))
+      << deciding_check(result)->cause;
 }
 
 using Values = std::vector<double>;
@@ -157,7 +172,8 @@ Values plus_maximum(const Values& x, std::size_t columns, std::size_t first, std
   Values out = x;
   for (std::size_t row = 0; row < x.size(); row += columns) {
     const auto begin = x.begin() + static_cast<std::ptrdiff_t>(row);
-    const double most = *std::max_element(begin + static_cast<std::ptrdiff_t>(first), begin + static_cast<std::ptrdiff_t>(columns - without));
+    const double most = *std::max_element(begin + static_cast<std::ptrdiff_t>(first),
+                                          begin + static_cast<std::ptrdiff_t>(columns - without));
     for (std::size_t k = 0; k < columns; ++k) out[row + k] += most;
   }
   return out;
@@ -180,7 +196,8 @@ Values column_sums(const Values& x, std::size_t columns) {
   return out;
 }
 
-/// A formula, a kernel that is right, one with the slip that the words name, and one that is wrong nearby: the words are not said of it.
+/// A formula, a kernel that is right, one with the slip that the words name, and one that is wrong nearby: the words
+/// are not said of it.
 struct Slip {
   const char *name, *call, *formula;
   bool gradient;
@@ -193,14 +210,25 @@ void PrintTo(const Slip& slip, std::ostream* out) { *out << slip.name; }
 const Slip kSlips[] = {
     {"truncation", "bf16[8,16]", "y = 1.1 * x", false,
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return 1.1 * v; }); },
-     [](const Values& x, const Values&, std::size_t) { return rounded(each(x, [](double v) { return 1.1 * v; }), kBf16, Rounding::toward_zero); },
+     [](const Values& x, const Values&, std::size_t) {
+       return rounded(each(x, [](double v) { return 1.1 * v; }), kBf16, Rounding::toward_zero);
+     },
      "truncated, not rounded, to bf16",
-     [](const Values& x, const Values&, std::size_t) { return each(rounded(each(x, [](double v) { return 1.1 * v; }), kBf16, Rounding::toward_zero), [](double v) { return v * (1 + 0x1p-7); }); }},
+     [](const Values& x, const Values&, std::size_t) {
+       return each(rounded(each(x, [](double v) { return 1.1 * v; }), kBf16, Rounding::toward_zero),
+                   [](double v) { return v * (1 + 0x1p-7); });
+     }},
     {"constant_slightly_off", "fp32[8,16]", "y = x + 0.044715 * x * x * x", false,
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v + 0.044715 * v * v * v; }); },
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v + 0.0447 * v * v * v; }); },
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v + 0.044715 * v * v * v; });
+     },
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v + 0.0447 * v * v * v; });
+     },
      "with 0.0447 for the constant 0.044715, which is slightly off",
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v + 2 * 0.044715 * v * v * v; }); }},
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v + 2 * 0.044715 * v * v * v; });
+     }},
     {"divided_for_times", "fp32[8,16]", "y = x * exp(x)", false,
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * std::exp(v); }); },
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v / std::exp(v); }); },
@@ -222,7 +250,9 @@ const Slip kSlips[] = {
      "without the first number of the maximum of x",
      [](const Values& x, const Values&, std::size_t columns) { return plus_maximum(x, columns, 0, 1); }},
     {"first_term_alone", "fp32[8,16]", "y = x + x * x + exp(x)", false,
-     [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v + v * v + std::exp(v); }); },
+     [](const Values& x, const Values&, std::size_t) {
+       return each(x, [](double v) { return v + v * v + std::exp(v); });
+     },
      [](const Values& x, const Values&, std::size_t) { return x; },
      "with only the term x, without the terms that follow it",
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v + v * v; }); }},
@@ -258,27 +288,45 @@ const Slip kSlips[] = {
      "divided by x, the inverse",
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * (1 + v * v); }); }},
     {"first_block_alone", "fp32[8,24]", "y = sum(x, -1)", false,
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t) { return true; }); },
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t k) { return k < 8; }); },
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t) { return true; });
+     },
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t k) { return k < 8; });
+     },
      "with only the first block of 8 in the sum of x: the others are lost",
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t k) { return k >= 8; }); }},
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t k) { return k >= 8; });
+     }},
     {"one_lane_of_pairs", "fp32[8,16]", "y = sum(x, -1)", false,
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t) { return true; }); },
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t k) { return k % 2 == 0; }); },
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t) { return true; });
+     },
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t k) { return k % 2 == 0; });
+     },
      "with only the first term of each pair in the sum of x",
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t k) { return k % 2 == 1; }); }},
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t k) { return k % 2 == 1; });
+     }},
     {"sum_along_the_other_axis", "fp32[9,9]", "y = sum(x, -1)", false,
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t) { return true; }); },
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t) { return true; });
+     },
      [](const Values& x, const Values&, std::size_t columns) { return column_sums(x, columns); },
      "with the sum of x along axis 0 for axis 1",
-     [](const Values& x, const Values&, std::size_t columns) { return row_sums(x, columns, [](std::size_t k) { return k != 0; }); }},
+     [](const Values& x, const Values&, std::size_t columns) {
+       return row_sums(x, columns, [](std::size_t k) { return k != 0; });
+     }},
     {"one_cotangent_for_all", "fp32[8,16]", "y = x * x * x", true,
      [](const Values& x, const Values& dy, std::size_t) {
        Values out = x;
        for (std::size_t i = 0; i < x.size(); ++i) out[i] *= 3 * x[i] * dy[i];
        return out;
      },
-     [](const Values& x, const Values& dy, std::size_t) { return each(x, [&](double v) { return 3 * v * v * dy[0]; }); },
+     [](const Values& x, const Values& dy, std::size_t) {
+       return each(x, [&](double v) { return 3 * v * v * dy[0]; });
+     },
      "with the first element of dy for all of it",
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return 3 * v * v; }); }},
     {"equal_terms_among_others", "fp32[8,16]", "y = x * x * x + exp(x)", true,
@@ -300,30 +348,47 @@ const Slip kSlips[] = {
      }},
     {"overflow_in_fp16", "fp32[8,16]", "y = square(300 * x) / 90000", false,
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * v; }); },
-     [](const Values& x, const Values&, std::size_t) { return each(rounded(each(x, [](double v) { return 90000 * v * v; }), kFp16), [](double v) { return v / 90000; }); },
+     [](const Values& x, const Values&, std::size_t) {
+       return each(rounded(each(x, [](double v) { return 90000 * v * v; }), kFp16), [](double v) { return v / 90000; });
+     },
      "of 128 overflow",
-     [](const Values& x, const Values&, std::size_t) { return each(rounded(each(x, [](double v) { return 90000 * v * v; }), kBf16), [](double v) { return v / 90000; }); }},
+     [](const Values& x, const Values&, std::size_t) {
+       return each(rounded(each(x, [](double v) { return 90000 * v * v; }), kBf16), [](double v) { return v / 90000; });
+     }},
     {"underflow_in_fp16", "fp32[8,16]", "y = square(0.001 * x) * 1000000", false,
      [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * v; }); },
-     [](const Values& x, const Values&, std::size_t) { return each(rounded(each(x, [](double v) { return 1e-6 * v * v; }), kFp16), [](double v) { return v * 1e6; }); },
+     [](const Values& x, const Values&, std::size_t) {
+       return each(rounded(each(x, [](double v) { return 1e-6 * v * v; }), kFp16), [](double v) { return v * 1e6; });
+     },
      "of 128 underflow to 0",
-     [](const Values& x, const Values&, std::size_t) { return each(rounded(each(x, [](double v) { return 1e-6 * v * v; }), kBf16), [](double v) { return v * 1e6; }); }},
+     [](const Values& x, const Values&, std::size_t) {
+       return each(rounded(each(x, [](double v) { return 1e-6 * v * v; }), kBf16), [](double v) { return v * 1e6; });
+     }},
 };
 
 /// An op y of x by that formula whose kernel is `body` (its forward, or its backward where the formula has a gradient).
 OpDef small_op(const Slip& slip, Body body) {
   OpDef op;
-  op.signature = {.name = "small", .inputs = {{.name = "x", .dims = "N D", .differentiable = slip.gradient}}, .outputs = {{.name = "y"}}, .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
+  op.signature = {.name = "small",
+                  .inputs = {{.name = "x", .dims = "N D", .differentiable = slip.gradient}},
+                  .outputs = {{.name = "y"}},
+                  .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
   op.forms = {reference::form_from_text(op.signature, "formula", slip.formula)};
   const auto run = [](const kernels::KernelCall& call, const char* to, Body work) {
     const TensorView* const dy = call.find("dy");
     const Values x = to_doubles(call.at("x")), g = dy == nullptr ? Values(x.size(), 1.0) : to_doubles(*dy);
     from_doubles(rounded(work(x, g, static_cast<std::size_t>(call.at("x").shape.last())), kFp32), call.at(to));
   };
-  const Body cube = [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * v * v; }); };
-  const Body cube_and_exp = [](const Values& x, const Values&, std::size_t) { return each(x, [](double v) { return v * v * v + std::exp(v); }); };
+  const Body cube = [](const Values& x, const Values&, std::size_t) {
+    return each(x, [](double v) { return v * v * v; });
+  };
+  const Body cube_and_exp = [](const Values& x, const Values&, std::size_t) {
+    return each(x, [](double v) { return v * v * v + std::exp(v); });
+  };
   const Body with_gradient = std::string_view(slip.formula).find("exp") == std::string_view::npos ? cube : cube_and_exp;
-  op.kernel.forward = [=, forward = slip.gradient ? with_gradient : body](const kernels::KernelCall& call) { run(call, "y", forward); };
+  op.kernel.forward = [=, forward = slip.gradient ? with_gradient : body](const kernels::KernelCall& call) {
+    run(call, "y", forward);
+  };
   op.kernel.backward = [=](const kernels::KernelCall& call) {
     if (call.find("dx") != nullptr) run(call, "dx", body);
   };
@@ -332,13 +397,15 @@ OpDef small_op(const Slip& slip, Body body) {
 
 std::string cause_of(const Slip& slip, Body body) {
   const OpDef op = small_op(slip, body);
-  const CaseResult result = run_case(op, parse_call("small(x=" + std::string(slip.call) + ",seed=1)", op.signature), {});
+  const CaseResult result =
+      run_case(op, parse_call("small(x=" + std::string(slip.call) + ",seed=1)", op.signature), {});
   const CheckResult* const check = deciding_check(result);
   return check == nullptr || check->code.empty() ? "nothing found" : check->code + " " + check->cause;
 }
 
 class SlipsOfSmallFormulas : public ::testing::TestWithParam<Slip> {};
-INSTANTIATE_TEST_SUITE_P(Planted, SlipsOfSmallFormulas, ::testing::ValuesIn(kSlips), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Planted, SlipsOfSmallFormulas, ::testing::ValuesIn(kSlips),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(SlipsOfSmallFormulas, AreNamedAndNotSaidOfOthers) {
   const Slip& slip = GetParam();
@@ -354,7 +421,8 @@ TEST(Causes, AnInputThatIsLeftOutIsNamed) {
   const auto cause = [](double (*value)(double x, double w)) {
     OpDef op;
     op.signature = {.name = "small",
-                    .inputs = {{.name = "x", .dims = "N D", .differentiable = false}, {.name = "w", .dims = "N D", .optional = true, .differentiable = false}},
+                    .inputs = {{.name = "x", .dims = "N D", .differentiable = false},
+                               {.name = "w", .dims = "N D", .optional = true, .differentiable = false}},
                     .outputs = {{.name = "y"}},
                     .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
     op.forms = {reference::form_from_text(op.signature, "formula", "y = given(w, x * w + exp(w), x)")};
@@ -370,7 +438,8 @@ TEST(Causes, AnInputThatIsLeftOutIsNamed) {
     return check == nullptr || check->code.empty() ? "nothing found" : check->code + " " + check->cause;
   };
   EXPECT_EQ(cause([](double x, double w) { return x * w + std::exp(w); }), "nothing found");
-  const std::string left_out = cause([](double x, double) { return x; }), other = cause([](double x, double w) { return x * w; });
+  const std::string left_out = cause([](double x, double) { return x; }),
+                    other = cause([](double x, double w) { return x * w; });
   EXPECT_TRUE(contains(left_out, "right for a call without 'w': the optional input is left out")) << left_out;
   EXPECT_FALSE(contains(other, "left out")) << other;
 }
@@ -389,12 +458,14 @@ TEST(Causes, AnIndexThatIsClampedTooEarlyIsNamed) {
         if (name == "index") view = changed.view();
       forward(own);
     };
-    const CaseResult result = run_case(op, parse_call("embedding(weight=fp32[11,7],index=i64[40],seed=1)", op.signature), {});
+    const CaseResult result =
+        run_case(op, parse_call("embedding(weight=fp32[11,7],index=i64[40],seed=1)", op.signature), {});
     const CheckResult* const check = deciding_check(result);
     return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
   };
   EXPECT_EQ(cause([](double i) { return i; }), "nothing found");
-  const std::string clamped = cause([](double i) { return std::min(i, 9.0); }), first = cause([](double) { return 0.0; });
+  const std::string clamped = cause([](double i) { return std::min(i, 9.0); }),
+                    first = cause([](double) { return 0.0; });
   EXPECT_TRUE(contains(clamped, "clamped one too early")) << clamped;
   EXPECT_FALSE(contains(first, "clamped one too early")) << first;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a result in words: where a constant factor comes from, and where in the tensor the wrong elements stand. Each is said of a
-// kernel that is wrong so, and not of one that is wrong nearby.
+// The error of a result in words: where a constant factor comes from, and where in the tensor the wrong elements stand.
+// Each is said of a kernel that is wrong so, and not of one that is wrong nearby.
 #include "checks/explain/places.h"
 
 #include <fmt/format.h>
@@ -10,10 +10,10 @@
 #include <functional>
 
 #include "checks/case/case_run.h"
+#include "checks/run/runner.h"
 #include "reference/text/formula_text.h"
 #include "src/rounding.h"
 #include "tests/support/run_program.h"
-#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -25,7 +25,10 @@ using Spoiled = std::function<double(std::int64_t row, std::int64_t column, doub
 
 std::string cause_of(const std::string& x, const Spoiled& spoiled) {
   OpDef op;
-  op.signature = {.name = "small", .inputs = {{.name = "x", .dims = "N D", .differentiable = false}}, .outputs = {{.name = "y"}}, .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
+  op.signature = {.name = "small",
+                  .inputs = {{.name = "x", .dims = "N D", .differentiable = false}},
+                  .outputs = {{.name = "y"}},
+                  .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
   op.forms = {reference::form_from_text(op.signature, "formula", "y = exp(x)")};
   op.kernel.forward = [spoiled](const kernels::KernelCall& call) {
     std::vector<double> y = to_doubles(call.at("x"));
@@ -82,7 +85,8 @@ TEST(FactorCause, IsNamedBehindLongSums) {
     return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
   };
   const double root = std::sqrt(1000.0);
-  EXPECT_TRUE(cause(root, root).starts_with("off by a constant factor of 31.6228, which is sqrt(1000), 1000 being D")) << cause(root, root);
+  EXPECT_TRUE(cause(root, root).starts_with("off by a constant factor of 31.6228, which is sqrt(1000), 1000 being D"))
+      << cause(root, root);
   EXPECT_FALSE(contains(cause(root, 2 * root), "constant factor")) << cause(root, 2 * root);
 }
 
@@ -94,7 +98,9 @@ TEST(FactorCause, IsNotNamedWhereNothingTellsWhichItIs) {
   EXPECT_EQ(origin_of("fp32[6,6]", 1.0 / 6), "1/6, 6 being D or N");
   EXPECT_EQ(origin_of("fp32[3,1024]", 32), "sqrt(1024), 1024 being D or 2^5");
   EXPECT_EQ(origin_of("fp32[2,4]", 2), "");  // N, sqrt(D) or 2^1
-  EXPECT_EQ(cause_of("fp32[5,7]", [](std::int64_t row, std::int64_t, double due) { return row == 1 ? due * 1.25 : due; }), "off by a constant factor of 1.25; only in row 1");
+  EXPECT_EQ(
+      cause_of("fp32[5,7]", [](std::int64_t row, std::int64_t, double due) { return row == 1 ? due * 1.25 : due; }),
+      "off by a constant factor of 1.25; only in row 1");
 }
 
 struct Pattern {
@@ -105,27 +111,43 @@ struct Pattern {
 void PrintTo(const Pattern& pattern, std::ostream* out) { *out << pattern.name; }
 
 const Pattern kPatterns[] = {
-    {"every_fourth_column", "fp32[5,16]", [](std::int64_t, std::int64_t c) { return c % 4 == 1; }, "only in every 4th column from 1 on"},
-    {"two_columns", "fp32[5,7]", [](std::int64_t, std::int64_t c) { return c % 4 == 1; }, "only in columns 1 and 5, as of every 4th column"},
-    {"every_other_row", "bf16[6,7]", [](std::int64_t r, std::int64_t) { return r % 2 == 1; }, "only in every 2nd row from 1 on"},
-    {"every_third_row", "fp32[9,4]", [](std::int64_t r, std::int64_t) { return r % 3 == 0; }, "only in every 3rd row from 0 on"},
-    {"every_eighth_element", "fp32[5,7]", [](std::int64_t r, std::int64_t c) { return (7 * r + c) % 9 == 5; }, "only in every 9th element from 5 on"},
-    {"checkerboard", "fp32[5,8]", [](std::int64_t r, std::int64_t c) { return (r + c) % 2 == 1; }, "only where row + column is odd: every other element, as of a checkerboard"},
+    {"every_fourth_column", "fp32[5,16]", [](std::int64_t, std::int64_t c) { return c % 4 == 1; },
+     "only in every 4th column from 1 on"},
+    {"two_columns", "fp32[5,7]", [](std::int64_t, std::int64_t c) { return c % 4 == 1; },
+     "only in columns 1 and 5, as of every 4th column"},
+    {"every_other_row", "bf16[6,7]", [](std::int64_t r, std::int64_t) { return r % 2 == 1; },
+     "only in every 2nd row from 1 on"},
+    {"every_third_row", "fp32[9,4]", [](std::int64_t r, std::int64_t) { return r % 3 == 0; },
+     "only in every 3rd row from 0 on"},
+    {"every_eighth_element", "fp32[5,7]", [](std::int64_t r, std::int64_t c) { return (7 * r + c) % 9 == 5; },
+     "only in every 9th element from 5 on"},
+    {"checkerboard", "fp32[5,8]", [](std::int64_t r, std::int64_t c) { return (r + c) % 2 == 1; },
+     "only where row + column is odd: every other element, as of a checkerboard"},
     {"diagonal", "fp32[5,7]", [](std::int64_t r, std::int64_t c) { return r == c; }, "only on the diagonal"},
-    {"above_the_diagonal", "fp16[6,6]", [](std::int64_t r, std::int64_t c) { return c > r; }, "only above the diagonal: the upper triangle"},
-    {"up_to_the_diagonal", "fp32[6,6]", [](std::int64_t r, std::int64_t c) { return c <= r; }, "only on and below the diagonal: the lower triangle"},
-    {"tile", "fp32[6,7]", [](std::int64_t r, std::int64_t c) { return r >= 2 && r < 4 && c >= 1 && c < 5; }, "only in rows 2 to 3 of columns 1 to 4: a tile"},
+    {"above_the_diagonal", "fp16[6,6]", [](std::int64_t r, std::int64_t c) { return c > r; },
+     "only above the diagonal: the upper triangle"},
+    {"up_to_the_diagonal", "fp32[6,6]", [](std::int64_t r, std::int64_t c) { return c <= r; },
+     "only on and below the diagonal: the lower triangle"},
+    {"tile", "fp32[6,7]", [](std::int64_t r, std::int64_t c) { return r >= 2 && r < 4 && c >= 1 && c < 5; },
+     "only in rows 2 to 3 of columns 1 to 4: a tile"},
     {"columns", "fp32[6,9]", [](std::int64_t, std::int64_t c) { return c >= 2 && c < 5; }, "only in columns 2 to 4"},
 };
 
 class Places : public ::testing::TestWithParam<Pattern> {};
-INSTANTIATE_TEST_SUITE_P(Cause, Places, ::testing::ValuesIn(kPatterns), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Cause, Places, ::testing::ValuesIn(kPatterns),
+                         [](const auto& info) { return std::string(info.param.name); });
 
-/// Scaled there, and zero there; with one more wrong element, or with two of three right ones inside, it is not that pattern.
+/// Scaled there, and zero there; with one more wrong element, or with two of three right ones inside, it is not that
+/// pattern.
 TEST_P(Places, AreNamedWhereTheyTellWrongFromRight) {
   const Pattern& p = GetParam();
-  const auto only = [&](double factor) { return cause_of(p.x, [&](std::int64_t r, std::int64_t c, double due) { return p.wrong(r, c) ? factor * due : due; }); };
-  EXPECT_TRUE(only(1.25).starts_with("off by a constant factor of 1.2") && only(1.25).ends_with(fmt::format("; {}", p.words))) << only(1.25);
+  const auto only = [&](double factor) {
+    return cause_of(p.x,
+                    [&](std::int64_t r, std::int64_t c, double due) { return p.wrong(r, c) ? factor * due : due; });
+  };
+  EXPECT_TRUE(only(1.25).starts_with("off by a constant factor of 1.2") &&
+              only(1.25).ends_with(fmt::format("; {}", p.words)))
+      << only(1.25);
   EXPECT_TRUE(contains(only(0), p.words)) << only(0);
   bool one_more = true;
   const std::string besides = cause_of(p.x, [&](std::int64_t r, std::int64_t c, double due) {
@@ -135,17 +157,27 @@ TEST_P(Places, AreNamedWhereTheyTellWrongFromRight) {
   });
   EXPECT_FALSE(contains(besides, p.words)) << besides;
   int of_them = 0;
-  const std::string some = cause_of(p.x, [&](std::int64_t r, std::int64_t c, double due) { return p.wrong(r, c) && of_them++ % 3 == 0 ? 1.3 * due : due; });
+  const std::string some = cause_of(p.x, [&](std::int64_t r, std::int64_t c, double due) {
+    return p.wrong(r, c) && of_them++ % 3 == 0 ? 1.3 * due : due;
+  });
   EXPECT_FALSE(contains(some, p.words)) << some;
 }
 
-/// Of few columns the last may be wrong for another reason than being a tail, and a result that is all zero says nothing of how it came about.
+/// Of few columns the last may be wrong for another reason than being a tail, and a result that is all zero says
+/// nothing of how it came about.
 TEST(PlaceCause, SaysNoMoreThanTheNumbersDo) {
-  const auto last = [](const std::string& x, std::int64_t column) { return cause_of(x, [column](std::int64_t, std::int64_t c, double due) { return c == column ? 1.3 * due : due; }); };
+  const auto last = [](const std::string& x, std::int64_t column) {
+    return cause_of(x, [column](std::int64_t, std::int64_t c, double due) { return c == column ? 1.3 * due : due; });
+  };
   EXPECT_EQ(last("fp32[5,3]", 2), "off by a constant factor of 1.3; only in the last column");
   EXPECT_EQ(last("fp32[5,9]", 8), "off by a constant factor of 1.3; only in the last column: the tail of each row");
-  EXPECT_EQ(cause_of("fp32[5,7]", [](std::int64_t, std::int64_t, double) { return 0.0; }), "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last full vector or block");
-  EXPECT_EQ(cause_of("fp32[3,3]", [](std::int64_t r, std::int64_t c, double due) { return r == c && r < 2 ? 1.3 * due : due; }).find("diagonal"), std::string::npos);
+  EXPECT_EQ(cause_of("fp32[5,7]", [](std::int64_t, std::int64_t, double) { return 0.0; }),
+            "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last full vector or "
+            "block");
+  EXPECT_EQ(cause_of("fp32[3,3]",
+                     [](std::int64_t r, std::int64_t c, double due) { return r == c && r < 2 ? 1.3 * due : due; })
+                .find("diagonal"),
+            std::string::npos);
 }
 
 /// Sums of few digits do not spare three columns of four.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that round to one side are found although every element lies in its interval, and no right sum is, however it is added up.
-#include "checks/case/sign_test.h"
+// Sums that round to one side are found although every element lies in its interval, and no right sum is, however it is
+// added up.
 #include "checks/judge/bias.h"
+#include "checks/case/sign_test.h"
 
 #include <gtest/gtest.h>
 
@@ -31,7 +32,9 @@ TEST(SignTest, IsExact) {
   EXPECT_GT(sign_test(40, 40), kBiasAlarm / kBiasLooks);
 }
 
-const CheckResult* bias_of(const CaseResult& result, const std::string& tensor) { return check_named(result, "bias " + tensor); }
+const CheckResult* bias_of(const CaseResult& result, const std::string& tensor) {
+  return check_named(result, "bias " + tensor);
+}
 
 /// mean along the last axis, of which `total` adds up a row.
 template <class Total>
@@ -42,7 +45,8 @@ OpDef mean_with(Total total) {
     const std::int64_t columns = call.at("x").shape.last();
     std::vector<double> y;
     for (std::size_t row = 0; columns > 0 && row < x.size(); row += static_cast<std::size_t>(columns)) {
-      std::vector<float> terms(x.begin() + static_cast<std::ptrdiff_t>(row), x.begin() + static_cast<std::ptrdiff_t>(row) + columns);
+      std::vector<float> terms(x.begin() + static_cast<std::ptrdiff_t>(row),
+                               x.begin() + static_cast<std::ptrdiff_t>(row) + columns);
       y.push_back(static_cast<double>(total(terms)));
     }
     from_doubles(y, call.at("y"));
@@ -67,9 +71,12 @@ OpDef directed(double where) {
 
 TEST(Bias, OfTruncatingAccumulatorsIsFound) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
-    const CaseResult mean = result_of(*find_op("mean.truncating"), dtype), linear = result_of(*find_op("linear.truncating"), dtype);
+    const CaseResult mean = result_of(*find_op("mean.truncating"), dtype),
+                     linear = result_of(*find_op("linear.truncating"), dtype);
     EXPECT_EQ(mean.code, "AC105") << name(dtype);
-    EXPECT_TRUE(contains(bias_of(mean, "y")->cause, "toward zero: its accumulator truncates; at x[4,256] in 64 of 64 draws")) << bias_of(mean, "y")->cause;
+    EXPECT_TRUE(
+        contains(bias_of(mean, "y")->cause, "toward zero: its accumulator truncates; at x[4,256] in 64 of 64 draws"))
+        << bias_of(mean, "y")->cause;
     for (const char* tensor : {"y", "dx", "dweight"}) EXPECT_EQ(bias_of(linear, tensor)->code, "AC105") << tensor;
     EXPECT_EQ(bias_of(linear, "dbias")->code, "") << "rounds to nearest";
   }
@@ -79,7 +86,8 @@ TEST(Bias, UpAndDownHasItsOwnWords) {
   for (const double where : {INFINITY, -INFINITY}) {
     const CaseResult result = result_of(directed(where), Dtype::bf16);
     EXPECT_EQ(result.code, "AC105");
-    EXPECT_TRUE(contains(bias_of(result, "y")->cause, where > 0 ? "sums round up" : "sums round down")) << bias_of(result, "y")->cause;
+    EXPECT_TRUE(contains(bias_of(result, "y")->cause, where > 0 ? "sums round up" : "sums round down"))
+        << bias_of(result, "y")->cause;
   }
 }
 
@@ -95,7 +103,8 @@ TEST(Bias, NoneOfRightSumsInAnyOrder) {
   for (const zoo::Specimen& specimen : zoo::specimens()) {
     const std::string op = specimen.name().substr(0, specimen.name().find('.'));
     if (!specimen.correct() || (op != "sum" && op != "mean" && op != "linear" && op != "conv2d")) continue;
-    for (const Dtype dtype : op == "conv2d" ? std::vector{Dtype::bf16} : std::vector{Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    for (const Dtype dtype :
+         op == "conv2d" ? std::vector{Dtype::bf16} : std::vector{Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
       const CaseResult result = result_of(specimen.op, dtype);
       EXPECT_FALSE(convicts(result.verdict)) << specimen.name() << " " << name(dtype) << " " << result.code;
       for (const CheckResult& check : result.checks) {
@@ -121,7 +130,8 @@ TEST(Bias, NoneOfARunningMean) {
       const CaseResult result = result_of(op, dtype, seed);
       const CheckResult* bias = bias_of(result, "y");
       if (bias == nullptr) {
-        EXPECT_TRUE(convicts(result.verdict)) << name(dtype) << " " << seed;  // its values are outside: the judge has said it
+        EXPECT_TRUE(convicts(result.verdict))
+            << name(dtype) << " " << seed;  // its values are outside: the judge has said it
         continue;
       }
       ++seen;
@@ -138,7 +148,8 @@ TEST(Bias, NoneOfSortedSums) {
     return s / static_cast<float>(terms.size());
   });
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-    for (std::uint64_t seed = 1; seed <= 5; ++seed) EXPECT_EQ(bias_of(result_of(op, dtype, seed), "y")->code, "") << name(dtype) << " " << seed;
+    for (std::uint64_t seed = 1; seed <= 5; ++seed)
+      EXPECT_EQ(bias_of(result_of(op, dtype, seed), "y")->code, "") << name(dtype) << " " << seed;
 }
 
 /// Another order at each call: no bias where the contract allows it, and seen where it does not, even behind 16 bits.
@@ -194,18 +205,21 @@ TEST(Bias, OfAKernelThatRefusesLongRowsIsSaidToBeUntested) {
   const CheckResult* const untested = bias_of(result, "along D");
   ASSERT_NE(untested, nullptr);
   EXPECT_EQ(untested->verdict, Verdict::skipped);
-  EXPECT_TRUE(contains(untested->note, "'mean(x=bf16[4,256],seed=1)': [mean] columns, got more than 100")) << untested->note;
+  EXPECT_TRUE(contains(untested->note, "'mean(x=bf16[4,256],seed=1)': [mean] columns, got more than 100"))
+      << untested->note;
   EXPECT_EQ(untested_bias({result, result}), std::vector<std::string>{"mean: " + untested->note});
   EXPECT_TRUE(untested_bias({result_of(*find_op("mean"), Dtype::bf16)}).empty());
   const Report report = run_cases({{&op, default_call(op.signature, Dtype::bf16)}}, {});
   EXPECT_EQ(report.notes, std::vector<std::string>{"mean: " + untested->note});
 }
 
-/// Only sums whose terms all have one power of two as a factor are mirrored; softmax and the gradient of a norm's weight are none.
+/// Only sums whose terms all have one power of two as a factor are mirrored; softmax and the gradient of a norm's
+/// weight are none.
 TEST(Bias, IsLookedForInPlainSumsAlone) {
   for (const char* op : {"softmax", "rms_norm", "attention", "mse_loss", "add", "gelu"}) {
     const CaseResult result = result_of(*find_op(op), Dtype::bf16);
-    for (const CheckResult& check : result.checks) EXPECT_FALSE(check.name.starts_with("bias ")) << op << " " << check.name;
+    for (const CheckResult& check : result.checks)
+      EXPECT_FALSE(check.name.starts_with("bias ")) << op << " " << check.name;
   }
   const CaseResult norm = result_of(*find_op("layer_norm"), Dtype::bf16);
   EXPECT_NE(bias_of(norm, "dbias"), nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops without a formula, through two doors: broken backwards are convicted, right ones never, and the report says how little it
-// could see.
+// Ops without a formula, through two doors: broken backwards are convicted, right ones never, and the report says how
+// little it could see.
 #include "checks/judge/black_box.h"
 
 #include <gtest/gtest.h>
@@ -10,12 +10,12 @@
 #include <map>
 #include <sstream>
 
+#include "checks/data/regimes.h"
 #include "checks/doors/launcher_toml.h"
 #include "checks/doors/plugin.h"
 #include "checks/run/runner.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -38,7 +38,8 @@ TomlOp launched(const std::string& backward) {
   std::string text = read.str();
   const std::size_t begin = text.find("formula = \"\"\""), end = text.find("\"\"\"", begin + 14) + 3;
   text.erase(begin, end - begin);
-  for (std::size_t at = 0; (at = text.find("rms_norm_backward_", at)) != std::string::npos; at += backward.size()) text.replace(at, 18, backward + "_");
+  for (std::size_t at = 0; (at = text.find("rms_norm_backward_", at)) != std::string::npos; at += backward.size())
+    text.replace(at, 18, backward + "_");
   return op_of_toml(text, kFolder + "x.toml");
 }
 
@@ -67,7 +68,9 @@ Seen seen_of(const OpDef& op, CaseSet set, Dtype storage, std::uint64_t seed, st
 }
 
 class RightBlackBox : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, RightBlackBox, ::testing::Values("plain_softmax", "gated_square", "plain_softmax_tangent", "gated_square_tangent"));
+INSTANTIATE_TEST_SUITE_P(All, RightBlackBox,
+                         ::testing::Values("plain_softmax", "gated_square", "plain_softmax_tangent",
+                                           "gated_square_tangent"));
 
 constexpr std::uint64_t kSeeds = testing::kSanitized ? 10 : 200;
 
@@ -78,7 +81,8 @@ TEST_P(RightBlackBox, IsNotFlaggedIn200Seeds) {
     Seen all;
     for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
       const Seen seen = seen_of(op, CaseSet::quick, storage, seed, seed % 100 == 1 ? 1 << 14 : 64);
-      EXPECT_EQ(seen.convicted, 0) << name(storage) << " seed " << seed << " " << (seen.codes.empty() ? "" : seen.codes.begin()->first);
+      EXPECT_EQ(seen.convicted, 0) << name(storage) << " seed " << seed << " "
+                                   << (seen.codes.empty() ? "" : seen.codes.begin()->first);
       all.compared += seen.compared, all.blind += seen.blind;
       all.visible.insert(all.visible.end(), seen.visible.begin(), seen.visible.end());
     }
@@ -87,8 +91,9 @@ TEST_P(RightBlackBox, IsNotFlaggedIn200Seeds) {
     ASSERT_FALSE(all.visible.empty());
     std::sort(all.visible.begin(), all.visible.end());
     RecordProperty(std::string("visible_") + name(storage), std::to_string(all.visible[all.visible.size() / 2]));
-    std::printf("%s %s: %lld coordinates, %lld blind, would have shown %.2g %%\n", GetParam(), name(storage), static_cast<long long>(all.compared),
-                static_cast<long long>(all.blind), 100 * all.visible[all.visible.size() / 2]);
+    std::printf("%s %s: %lld coordinates, %lld blind, would have shown %.2g %%\n", GetParam(), name(storage),
+                static_cast<long long>(all.compared), static_cast<long long>(all.blind),
+                100 * all.visible[all.visible.size() / 2]);
   }
 }
 
@@ -96,12 +101,14 @@ TEST(BlackBox, BrokenOnesAreConvicted) {
   for (const char* broken : {"plain_softmax_sign", "plain_softmax_drops_tail", "gated_square_forgets_two"})
     for (const Dtype storage : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
       const Seen seen = seen_of(op_named(broken), CaseSet::quick, storage, 1, 1 << 9);
-      EXPECT_GT(seen.convicted, 0) << broken << " " << name(storage) << ", " << seen.blind << " of " << seen.compared << " blind";
+      EXPECT_GT(seen.convicted, 0) << broken << " " << name(storage) << ", " << seen.blind << " of " << seen.compared
+                                   << " blind";
       EXPECT_TRUE(seen.convicted == 0 || seen.codes.contains("AC104")) << broken << " " << seen.codes.begin()->first;
     }
 }
 
-/// The dot-product test: <v, J u> by forward mode is <J^T v, u> by the backward, and differences say which of the two is wrong.
+/// The dot-product test: <v, J u> by forward mode is <J^T v, u> by the backward, and differences say which of the two
+/// is wrong.
 TEST(BlackBox, ForwardModeIsHeldAgainstTheBackward) {
   const auto products = [](const char* op, Dtype storage) {
     std::vector<CheckResult> out;
@@ -123,8 +130,10 @@ TEST(BlackBox, ForwardModeIsHeldAgainstTheBackward) {
     struct Broken {
       const char *op, *wrong, *right;
     };
-    for (const Broken& broken : {Broken{"plain_softmax_tangent_of_mean", "forward mode is wrong", "the backward is wrong"}, {"gated_square_tangent_negated", "forward mode is wrong", "the backward is wrong"},
-                                 {"plain_softmax_sign_tangent", "the backward is wrong", "forward mode is wrong"}}) {
+    for (const Broken& broken :
+         {Broken{"plain_softmax_tangent_of_mean", "forward mode is wrong", "the backward is wrong"},
+          {"gated_square_tangent_negated", "forward mode is wrong", "the backward is wrong"},
+          {"plain_softmax_sign_tangent", "the backward is wrong", "forward mode is wrong"}}) {
       std::int64_t found = 0, named = 0;
       for (const CheckResult& check : products(broken.op, storage)) {
         found += check.code == "AC106", named += contains(check.cause, broken.wrong);
@@ -137,7 +146,8 @@ TEST(BlackBox, ForwardModeIsHeldAgainstTheBackward) {
 }
 
 TEST(BlackBox, ExplainShowsWhatIsPrinted) {
-  const auto tangent = testing::ampcheck("replay " + kFolder + "no_formula.so 'plain_softmax_tangent_of_mean(x=fp32[5,7],seed=1)'");
+  const auto tangent =
+      testing::ampcheck("replay " + kFolder + "no_formula.so 'plain_softmax_tangent_of_mean(x=fp32[5,7],seed=1)'");
   EXPECT_TRUE(tangent.out.starts_with(find_code("AC106")->transcript)) << tangent.out;
   const auto run = testing::ampcheck("replay " + kFolder + "no_formula.so 'plain_softmax_sign(x=fp32[5,7],seed=1)'");
   EXPECT_TRUE(run.out.starts_with(find_code("AC104")->transcript)) << run.out;
@@ -163,12 +173,16 @@ TEST(BlackBox, TheReportSaysThatItIsTheWeakMode) {
   const std::string library = kFolder + "no_formula.so";
   const auto right = testing::ampcheck("check " + library + " plain_softmax --regimes quick --shapes first");
   EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
-  for (const char* words : {"ROUNDING (weak mode)", "note: plain_softmax has no formula: the weak mode. Forward values are not judged.", "would have shown a relative error of", "cannot be seen"})
+  for (const char* words :
+       {"ROUNDING (weak mode)", "note: plain_softmax has no formula: the weak mode. Forward values are not judged.",
+        "would have shown a relative error of", "cannot be seen"})
     EXPECT_TRUE(contains(right.out, words)) << words << "\n" << right.out;
   EXPECT_FALSE(contains(right.out, "Reference certified")) << right.out;
-  const auto wrong = testing::ampcheck("check " + library + " gated_square_forgets_two --regimes quick --shapes first --dtype bf16");
+  const auto wrong =
+      testing::ampcheck("check " + library + " gated_square_forgets_two --regimes quick --shapes first --dtype bf16");
   EXPECT_EQ(wrong.exit_code, 1);
-  for (const char* words : {"BUG  AC104  gated_square_forgets_two backward dx", "differences of the op itself, step", "again   ampcheck replay"})
+  for (const char* words : {"BUG  AC104  gated_square_forgets_two backward dx", "differences of the op itself, step",
+                            "again   ampcheck replay"})
     EXPECT_TRUE(contains(wrong.out, words)) << words << "\n" << wrong.out;
   const auto certify = testing::ampcheck("certify " + library + " plain_softmax");
   EXPECT_EQ(certify.exit_code, 2);

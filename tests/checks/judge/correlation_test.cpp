@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that the elements of a row share are found although every element lies in its interval, and none of right kernels.
+// Errors that the elements of a row share are found although every element lies in its interval, and none of right
+// kernels.
 #include "checks/judge/correlation.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ using ampcheck::testing::contains;
 
 TEST(RowErrors, SeesAFactorAndAShift) {
   const std::vector<double> exact{3, -3, 1, -1};
-  const RowErrors factor = row_errors({3.03, -3.03, 1.02, -1.02}, exact, 2), shift = row_errors({3.03, -2.97, 1.02, -0.98}, exact, 2);
+  const RowErrors factor = row_errors({3.03, -3.03, 1.02, -1.02}, exact, 2),
+                  shift = row_errors({3.03, -2.97, 1.02, -0.98}, exact, 2);
   EXPECT_NEAR(factor.factor, 0.01 * 0.01 + 0.02 * 0.02, 1e-12);
   EXPECT_NEAR(factor.shift, 0, 1e-12);
   EXPECT_NEAR(shift.factor, 0, 1e-12);
@@ -41,13 +43,15 @@ double sign_of(const double* row, std::size_t n) {
   return (hash & 1) != 0 ? 1 : -1;
 }
 
-/// A norm in fp64 but for its statistics, which are off by `factor` u relative (inv) and `shift` u of the spread (mean), up or down by row.
+/// A norm in fp64 but for its statistics, which are off by `factor` u relative (inv) and `shift` u of the spread
+/// (mean), up or down by row.
 OpDef coarse_norm(const char* name, double factor, double shift) {
   OpDef op = *find_op(name);
   const bool centred = std::string(name) == "layer_norm";
   op.kernel.forward = [=](const kernels::KernelCall& call) {
     const std::vector<double> x = to_doubles(call.at("x"));
-    const std::vector<double> weight = call.find("weight") != nullptr ? to_doubles(call.at("weight")) : std::vector<double>();
+    const std::vector<double> weight =
+        call.find("weight") != nullptr ? to_doubles(call.at("weight")) : std::vector<double>();
     const std::vector<double> bias = call.find("bias") != nullptr ? to_doubles(call.at("bias")) : std::vector<double>();
     const auto n = static_cast<std::size_t>(call.at("x").shape.last());
     std::vector<double> y(x.size()), means, invs;
@@ -55,9 +59,11 @@ OpDef coarse_norm(const char* name, double factor, double shift) {
       double mean = 0, squares = 0;
       for (std::size_t i = 0; centred && i < n; ++i) mean += x[row + i] / static_cast<double>(n);
       for (std::size_t i = 0; i < n; ++i) squares += (x[row + i] - mean) * (x[row + i] - mean) / static_cast<double>(n);
-      const double sign = sign_of(&x[row], n), inv = (1 + sign * factor * 0x1p-24) / std::sqrt(squares + call.number("eps"));
+      const double sign = sign_of(&x[row], n),
+                   inv = (1 + sign * factor * 0x1p-24) / std::sqrt(squares + call.number("eps"));
       if (shift != 0) mean += sign * shift * 0x1p-24 / inv;
-      for (std::size_t i = 0; i < n; ++i) y[row + i] = (x[row + i] - mean) * inv * (weight.empty() ? 1 : weight[i]) + (bias.empty() ? 0 : bias[i]);
+      for (std::size_t i = 0; i < n; ++i)
+        y[row + i] = (x[row + i] - mean) * inv * (weight.empty() ? 1 : weight[i]) + (bias.empty() ? 0 : bias[i]);
       means.push_back(mean), invs.push_back(inv);
     }
     from_doubles(y, call.at("y"));
@@ -85,7 +91,9 @@ OpDef coarse_softmax(double factor) {
   return op;
 }
 
-const CheckResult* correlation_of(const CaseResult& result, const std::string& tensor) { return check_named(result, "correlation " + tensor); }
+const CheckResult* correlation_of(const CaseResult& result, const std::string& tensor) {
+  return check_named(result, "correlation " + tensor);
+}
 
 void expect_convicted(const OpDef& op, const char* what) {
   const CaseResult result = result_of(op, Dtype::fp32);
@@ -98,7 +106,8 @@ void expect_convicted(const OpDef& op, const char* what) {
   const CheckResult* const y = correlation_of(result, "y");
   ASSERT_NE(y, nullptr);
   EXPECT_EQ(y->code, "AC105") << op.signature.name;
-  for (const char* words : {what, " of 64 fresh seeds", "p = ", "sign test", "1000 looks", "16,64]"}) EXPECT_TRUE(contains(y->cause, words)) << y->cause;
+  for (const char* words : {what, " of 64 fresh seeds", "p = ", "sign test", "1000 looks", "16,64]"})
+    EXPECT_TRUE(contains(y->cause, words)) << y->cause;
 }
 
 TEST(Correlation, OfCoarseRowStatisticsIsFound) {
@@ -153,7 +162,8 @@ TEST(Correlation, OutsideTheIntervalIsLeftToTheJudge) {
 TEST(Correlation, NoneOfRightKernels) {
   int tested = 0, ops = 0;
   const std::vector<const OpDef*> right = right_ops();
-  for (std::size_t i = 0; i < right.size(); i += testing::kSanitized ? 5 : 1) ++ops, tested += expect_no_correlation(*right[i], 1);
+  for (std::size_t i = 0; i < right.size(); i += testing::kSanitized ? 5 : 1)
+    ++ops, tested += expect_no_correlation(*right[i], 1);
   EXPECT_GT(tested, ops / 2);
 }
 

@@ -25,16 +25,18 @@ double headroom_of_first_form(const OpDef& op, const std::string& name) {
   OpDef first_only = op;
   first_only.forms.resize(1), first_only.tried_first = 0;
   double most = 0;
-  for (const CheckResult& check : run_case(first_only, parse_call(name, op.signature), {}).checks) most = std::max(most, check.max_ratio);
+  for (const CheckResult& check : run_case(first_only, parse_call(name, op.signature), {}).checks)
+    most = std::max(most, check.max_ratio);
   return most;
 }
 
-// The interval of the first form admits many of these gradients near its end, or only with the help of the second one's; in the kernel's own
-// form they use a third.
+// The interval of the first form admits many of these gradients near its end, or only with the help of the second
+// one's; in the kernel's own form they use a third.
 TEST(Headroom, IsMeasuredInTheFormOfTheKernel) {
   int near_the_end = 0;
   for (int seed = 1; seed <= 40; ++seed)
-    for (const char* at : {"rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=", "layer_norm(x=fp32[5,67],range=mean300,seed="}) {
+    for (const char* at :
+         {"rms_norm(x=fp32[5,7],eps=0.001,range=integers9,seed=", "layer_norm(x=fp32[5,67],range=mean300,seed="}) {
       const std::string name = at + std::to_string(seed) + ")";
       OpDef op = *find_op(op_of(name));
       EXPECT_LT(headroom(op, name), 0.6) << name;
@@ -46,13 +48,16 @@ TEST(Headroom, IsMeasuredInTheFormOfTheKernel) {
   EXPECT_GT(near_the_end, 20);
 }
 
-/// y = exp(x), declared within 4 ulp: three steps off use up most of that where the numbers are widest apart for their size,
-/// and a second form that is the same one is no excuse.
+/// y = exp(x), declared within 4 ulp: three steps off use up most of that where the numbers are widest apart for their
+/// size, and a second form that is the same one is no excuse.
 TEST(Headroom, ThatIsReallyUsedUpShows) {
   const auto op_with = [](int steps) {
     OpDef op;
-    op.signature = {.name = "exponential", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}},
-                    .dims = {{"N", {5, 16, 2}}, {"D", {67, 33, 129}}}, .precision = {.math = {.name = "coarse", .exp = 4}}};
+    op.signature = {.name = "exponential",
+                    .inputs = {{.name = "x", .dims = "N D"}},
+                    .outputs = {{.name = "y"}},
+                    .dims = {{"N", {5, 16, 2}}, {"D", {67, 33, 129}}},
+                    .precision = {.math = {.name = "coarse", .exp = 4}}};
     const auto formula = [](reference::FormulaCall& c) { c.output("y", exp(c["x"])); };
     op.forms = {{"exp", formula}, {"again", formula}};
     const auto off = [steps](double v) {
@@ -78,8 +83,8 @@ TEST(Headroom, ThatIsReallyUsedUpShows) {
   EXPECT_GT(headroom(op_with(3), name), 0.6);
 }
 
-/// What is right for saved values that are right needs no second look; a saved value that is wrong does not vouch for the
-/// gradients that follow from it.
+/// What is right for saved values that are right needs no second look; a saved value that is wrong does not vouch for
+/// the gradients that follow from it.
 TEST(Saved, ValuesThatAreRightSettleTheGradients) {
   OpDef op = *find_op("rms_norm");
   const OpCall call = parse_call("rms_norm(x=fp32[5,7],seed=1)", op.signature);
@@ -94,7 +99,8 @@ TEST(Saved, ValuesThatAreRightSettleTheGradients) {
     from_doubles(values, kernel.at(saved));
   };
   const CaseResult wrong = run_case(op, call, {});
-  const CheckResult *sharp = check_named(wrong, "backward dx probe 0 at saved"), *wide = check_named(wrong, "backward dx probe 0");
+  const CheckResult *sharp = check_named(wrong, "backward dx probe 0 at saved"),
+                    *wide = check_named(wrong, "backward dx probe 0");
   ASSERT_NE(sharp, nullptr);
   ASSERT_NE(wide, nullptr);
   EXPECT_EQ(sharp->failed, 0);
@@ -116,9 +122,11 @@ TEST(Cause, AConstantFactorIsNoAccumulator) {
     const CaseResult result = run_case(op, parse_call("softmax(x=fp32[16,67],seed=1)", op.signature), {});
     EXPECT_EQ(result.verdict, Verdict::bug) << factor;
     EXPECT_EQ(result.code, "AC101") << factor;
-    const auto wrong = std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.failed > 0; });
+    const auto wrong =
+        std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.failed > 0; });
     ASSERT_NE(wrong, result.checks.end());
-    EXPECT_NE(wrong->cause.find("off by a constant factor of " + number_text(factor)), std::string::npos) << wrong->cause;
+    EXPECT_NE(wrong->cause.find("off by a constant factor of " + number_text(factor)), std::string::npos)
+        << wrong->cause;
   }
 }
 
@@ -130,7 +138,8 @@ TEST(Certificate, ThatDoesNotHoldJudgesNothing) {
   op.forms.push_back(find_op("gelu_tanh")->forms.front());
   EXPECT_THROW(
       try { run_cases(cases, {}); } catch (const Error& error) {
-        EXPECT_NE(std::string(error.what()).find("[gelu] certificate of the reference"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("[gelu] certificate of the reference"), std::string::npos)
+            << error.what();
         throw;
       },
       Error);
@@ -146,7 +155,8 @@ TEST(Power, GrowsWithTheError) {
     const CheckResult* const found = check_named(result, check);
     return found == nullptr ? std::vector<double>() : found->power;
   };
-  const std::vector<double> fp32 = power("softmax(x=fp32[64,129],seed=1)", "forward y"), bf16 = power("softmax(x=bf16[64,129],seed=1)", "forward y");
+  const std::vector<double> fp32 = power("softmax(x=fp32[64,129],seed=1)", "forward y"),
+                            bf16 = power("softmax(x=bf16[64,129],seed=1)", "forward y");
   ASSERT_EQ(fp32.size(), 4u);
   ASSERT_EQ(bf16.size(), 4u);
   EXPECT_EQ(fp32[0], 1) << "a thousandth is 2^14 ulp of fp32";
@@ -156,7 +166,8 @@ TEST(Power, GrowsWithTheError) {
   const std::vector<double> blind = power("softmax(x=fp32[5,67],range=near_max,seed=1)", "backward dx probe 0");
   for (const double share : blind) EXPECT_LT(share, 0.5);
   const OpDef& op = *find_op("softmax");
-  EXPECT_TRUE(run_case(op, parse_call("softmax(x=fp32[5,7],seed=1)", op.signature), {}).checks.front().power.empty()) << "only where asked for";
+  EXPECT_TRUE(run_case(op, parse_call("softmax(x=fp32[5,7],seed=1)", op.signature), {}).checks.front().power.empty())
+      << "only where asked for";
 }
 
 }  // namespace

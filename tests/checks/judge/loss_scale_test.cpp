@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The window of loss scales is the one that follows from the op's factors, and the kernel loses numbers exactly outside of it.
+// The window of loss scales is the one that follows from the op's factors, and the kernel loses numbers exactly outside
+// of it.
 #include "checks/judge/loss_scale.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/support/run_program.h"
 #include "checks/run/runner.h"
+#include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -18,7 +19,10 @@ using ampcheck::testing::contains;
 /// y = x a b, of which the formula takes the factors one after the other; dx = dy b a.
 OpDef scaled(double a, double b) {
   OpDef op;
-  op.signature = {.name = "scaled", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}}, .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
+  op.signature = {.name = "scaled",
+                  .inputs = {{.name = "x", .dims = "N D"}},
+                  .outputs = {{.name = "y"}},
+                  .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
   op.forms = {{"scaled", [=](reference::FormulaCall& c) { c.output("y", c["x"] * a * b); }}};
   const auto times = [=](const char* from, const char* to) {
     return [=](const kernels::KernelCall& call) {
@@ -47,7 +51,8 @@ struct Expected {
   const char* last;
 };
 
-// Cotangents are all one. fp16: infinite from 2^16 on, zero from 2^-25 on; bf16: 2^128 and 2^-134; fp32 intermediates: 2^128 and 2^-150.
+// Cotangents are all one. fp16: infinite from 2^16 on, zero from 2^-25 on; bf16: 2^128 and 2^-134; fp32 intermediates:
+// 2^128 and 2^-150.
 TEST(LossScale, WindowIsKnownInClosedForm) {
   for (const Expected& e : std::vector<Expected>{{1, 1, "fp16", 16, "dy", -25, "dy"},
                                                  {1, 1024, "fp16", 6, "dx", -25, "dy"},
@@ -56,7 +61,8 @@ TEST(LossScale, WindowIsKnownInClosedForm) {
                                                  {1, 0x1p20, "bf16", 108, "dx", -134, "dy"},
                                                  {0x1p40, 0x1p-40, "bf16", 128, "dy", -110, "mul of the backward"},
                                                  {0x1p-40, 0x1p40, "bf16", 88, "mul of the backward", -134, "dy"}}) {
-    const LossScaleWindow window = window_of(scaled(e.a, e.b), std::string("scaled(x=") + e.dtype + "[2,3],cotangent=ones,seed=1)");
+    const LossScaleWindow window =
+        window_of(scaled(e.a, e.b), std::string("scaled(x=") + e.dtype + "[2,3],cotangent=ones,seed=1)");
     ASSERT_TRUE(window.overflow && window.flush) << e.dtype;
     EXPECT_EQ(window.overflow->exponent, e.overflow) << e.dtype << " " << e.a << " " << e.b;
     EXPECT_EQ(window.overflow->tensor, e.first) << e.dtype << " " << e.a << " " << e.b;
@@ -78,8 +84,9 @@ TEST(LossScale, WordsNameBothEnds) {
 
 /// The kernel itself, at every scale: nothing is lost inside the window, and what is named is lost at its ends.
 TEST(LossScale, KernelsLoseNumbersOutsideAlone) {
-  for (const char* name : {"mul(x=fp16[5,7],cotangent=powers,seed=1)", "gelu(x=fp16[5,7],cotangent=powers,seed=3)", "linear(x=fp16[5,7],weight=fp16[3,7],cotangent=powers,seed=1)",
-                           "mean(x=fp16[5,64],cotangent=powers,seed=2)"}) {
+  for (const char* name :
+       {"mul(x=fp16[5,7],cotangent=powers,seed=1)", "gelu(x=fp16[5,7],cotangent=powers,seed=3)",
+        "linear(x=fp16[5,7],weight=fp16[3,7],cotangent=powers,seed=1)", "mean(x=fp16[5,64],cotangent=powers,seed=2)"}) {
     const OpDef& op = *find_op(op_of(name));
     const OpCall call = parse_call(name, op.signature);
     const RunOptions options;
@@ -113,15 +120,18 @@ TEST(LossScale, KernelsLoseNumbersOutsideAlone) {
 
 TEST(LossScale, StandsInReplayAndInRangeFindings) {
   const auto replay = ampcheck::testing::ampcheck("replay 'mul(x=fp16[5,7],cotangent=ones,seed=1)'");
-  EXPECT_TRUE(contains(replay.out, "works at loss scales 2^") && contains(replay.out, "becomes infinite, at 2^")) << replay.out;
+  EXPECT_TRUE(contains(replay.out, "works at loss scales 2^") && contains(replay.out, "becomes infinite, at 2^"))
+      << replay.out;
   const OpDef& mul = *find_op("mul");
   const std::string name = "mul(x=bf16[5,67],range=near_max,cotangent=near_max,seed=1)";
   const CaseResult result = run_case(mul, parse_call(name, mul.signature), {});
   EXPECT_EQ(result.code, "AC201");
   EXPECT_TRUE(std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) {
-    return c.code == "AC201" && c.name.starts_with("backward dx") && contains(c.note, "loss scale") && contains(c.note, "becomes infinite");
+    return c.code == "AC201" && c.name.starts_with("backward dx") && contains(c.note, "loss scale") &&
+           contains(c.note, "becomes infinite");
   }));
-  EXPECT_FALSE(contains(ampcheck::testing::ampcheck("replay 'mul(x=fp32[5,7],seed=1)'").out, "loss scale")) << "for 16-bit types";
+  EXPECT_FALSE(contains(ampcheck::testing::ampcheck("replay 'mul(x=fp32[5,7],seed=1)'").out, "loss scale"))
+      << "for 16-bit types";
 }
 
 /// Codes and verdicts of the range checks of a case, "" for none.
@@ -134,7 +144,8 @@ std::string range_code(const OpDef& op, const std::string& name) {
   return out;
 }
 
-/// dx = dy b a loses dy b at large and at small scales, though dx itself is an everyday number: inside a declared window that is a finding.
+/// dx = dy b a loses dy b at large and at small scales, though dx itself is an everyday number: inside a declared
+/// window that is a finding.
 TEST(DeclaredRange, WindowOfLossScales) {
   OpDef op = scaled(0x1p-100, 0x1p100);
   const std::string name = "scaled(x=bf16[2,3],cotangent=ones,seed=1)";
@@ -151,7 +162,8 @@ TEST(DeclaredRange, WindowOfLossScales) {
   EXPECT_TRUE(convicts(result.verdict));
 }
 
-/// fp16 holds no cotangents at 2^40: the largest scale at which it does is tried, and the report says that it is not the end of the window.
+/// fp16 holds no cotangents at 2^40: the largest scale at which it does is tried, and the report says that it is not
+/// the end of the window.
 TEST(DeclaredRange, TriesTheNearestScaleThatTheCotangentsAllow) {
   OpDef op = scaled(0x1p-122, 0x1p118);
   op.signature.range = {.smallest_scale = 1, .largest_scale = 0x1p40};
@@ -160,17 +172,25 @@ TEST(DeclaredRange, TriesTheNearestScaleThatTheCotangentsAllow) {
   op.signature.range.smallest_scale = op.signature.range.largest_scale;
   const CaseResult result = run_case(op, parse_call(name, op.signature), {});
   EXPECT_FALSE(convicts(result.verdict));
-  EXPECT_TRUE(std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.verdict == Verdict::skipped && contains(c.note, "not tried at 2^40"); }));
+  EXPECT_TRUE(std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) {
+    return c.verdict == Verdict::skipped && contains(c.note, "not tried at 2^40");
+  }));
 }
 
 TEST(DeclaredRange, EndsWithExitCodeOne) {
   const auto lost = ampcheck::testing::ampcheck("check 'mul.loses_range(x=bf16[5,7],seed=1)'");
   EXPECT_EQ(lost.exit_code, 1);
-  EXPECT_TRUE(contains(lost.out, "RANGE  AC203") && contains(lost.out, "at loss scale 2^40 of the declared window 2^-40 to 2^40: a number on the way overflows")) << lost.out;
-  EXPECT_EQ(ampcheck::testing::ampcheck("check 'mul(x=bf16[5,67],range=near_max,cotangent=near_max,seed=1)'").exit_code, 0) << "mul declares none";
+  EXPECT_TRUE(
+      contains(lost.out, "RANGE  AC203") &&
+      contains(lost.out, "at loss scale 2^40 of the declared window 2^-40 to 2^40: a number on the way overflows"))
+      << lost.out;
+  EXPECT_EQ(ampcheck::testing::ampcheck("check 'mul(x=bf16[5,67],range=near_max,cotangent=near_max,seed=1)'").exit_code,
+            0)
+      << "mul declares none";
 }
 
-/// A correct kernel whose right answer overflows at that scale too, and one whose cotangent does not fit the type, lose nothing of their own.
+/// A correct kernel whose right answer overflows at that scale too, and one whose cotangent does not fit the type, lose
+/// nothing of their own.
 TEST(DeclaredRange, RightAnswersThatOverflowAreNone) {
   OpDef op = scaled(1, 0x1p100);
   op.signature.range = {.smallest_scale = 1, .largest_scale = 0x1p40};
@@ -179,10 +199,12 @@ TEST(DeclaredRange, RightAnswersThatOverflowAreNone) {
   op.signature.range = {.largest_input = 1e4, .smallest_scale = 0x1p-10, .largest_scale = 0x1p14};
   for (const char* dtype : {"fp16", "bf16", "fp32"})
     for (const char* range : {"normal", "near_max", "subnormal", "specials"})
-      EXPECT_EQ(range_code(op, std::string("mul(x=") + dtype + "[5,67],range=" + range + ",seed=1)"), "") << dtype << " " << range;
+      EXPECT_EQ(range_code(op, std::string("mul(x=") + dtype + "[5,67],range=" + range + ",seed=1)"), "")
+          << dtype << " " << range;
 }
 
-/// y = x a b of which the kernel takes the factors as they stand: at inputs within the declared domain x a must not overflow.
+/// y = x a b of which the kernel takes the factors as they stand: at inputs within the declared domain x a must not
+/// overflow.
 TEST(DeclaredRange, DomainOfInputs) {
   OpDef op = scaled(0x1p-126, 0x1p126);  // the kernel multiplies by b first
   const std::string name = "scaled(x=bf16[5,67],range=integers9,seed=1)";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weak mode's numerics: noise as measured, and bounds on differences that hold for smooth, kinked and noisy functions.
+// The weak mode's numerics: noise as measured, and bounds on differences that hold for smooth, kinked and noisy
+// functions.
 #include "checks/judge/noise.h"
 
 #include <gtest/gtest.h>
@@ -56,8 +57,13 @@ TEST(Slope, BoundHoldsForSmoothFunctionsWithNoise) {
     const double error = std::ldexp(1.0, -4 - static_cast<int>(seed % 40)), at = 4 * random.uniform(0) - 2;
     std::uint64_t n = 1;
     const int kind = static_cast<int>(seed % 4);
-    const auto smooth = [&](double x) { return kind == 0 ? std::exp(x) : kind == 1 ? std::sin(2 * x) : kind == 2 ? x * x : std::tanh(3 * x); };
-    const double right = kind == 0 ? std::exp(at) : kind == 1 ? 2 * std::cos(2 * at) : kind == 2 ? 2 * at : 3 * (1 - std::tanh(3 * at) * std::tanh(3 * at));
+    const auto smooth = [&](double x) {
+      return kind == 0 ? std::exp(x) : kind == 1 ? std::sin(2 * x) : kind == 2 ? x * x : std::tanh(3 * x);
+    };
+    const double right = kind == 0   ? std::exp(at)
+                         : kind == 1 ? 2 * std::cos(2 * at)
+                         : kind == 2 ? 2 * at
+                                     : 3 * (1 - std::tanh(3 * at) * std::tanh(3 * at));
     const auto f = [&](double x) { return smooth(x) + error * (2 * random.uniform(n++) - 1); };
     const double base = f(at);
     std::vector<Step> steps;
@@ -73,7 +79,8 @@ TEST(Slope, BoundHoldsForSmoothFunctionsWithNoise) {
 }
 
 TEST(Slope, BoundHoldsNearAKink) {
-  // relu at distances from its kink of either sign, with a curved part: the gradient is 1 or 0, or at the kink anything between.
+  // relu at distances from its kink of either sign, with a curved part: the gradient is 1 or 0, or at the kink anything
+  // between.
   for (double at = -0.6; at <= 0.6; at += 0.0007) {
     const double curved = std::fmod(std::fabs(at) * 1e4, 3) - 1;
     const auto f = [&](double x) { return std::fmax(x, 0.0) + curved * x * x / 4; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact relations run at whatever finite data they are valid for, real tensors included: proved by faults that normal
-// data does not show, and by correct kernels.
+// The exact relations run at whatever finite data they are valid for, real tensors included: proved by faults that
+// normal data does not show, and by correct kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include <set>
 
 #include "checks/case/case_run.h"
-#include "checks/zoo/planted.h"
 #include "checks/data/real_tensors.h"
-#include "checks/run/runner.h"
-#include "tests/support/check_named.h"
 #include "checks/judge/batch_invariance.h"
+#include "checks/run/runner.h"
+#include "checks/zoo/planted.h"
+#include "tests/support/check_named.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -68,8 +68,8 @@ TEST(Relations, RunAtEveryFiniteDataRegime) {
 
 TEST(Relations, BitwiseHomogeneityStaysAwayFromTheEndsOfTheRange) {
   // exp(x - max) underflows, products overflow, inputs are not finite: nothing is to be compared bit for bit.
-  for (const auto& [name, range] : {std::pair{"softmax", "sweep120"}, std::pair{"mul", "near_max"}, std::pair{"mul", "subnormal"},
-                                    std::pair{"softmax", "specials"}}) {
+  for (const auto& [name, range] : {std::pair{"softmax", "sweep120"}, std::pair{"mul", "near_max"},
+                                    std::pair{"mul", "subnormal"}, std::pair{"softmax", "specials"}}) {
     const OpDef& op = op_named(name);
     const CaseResult result = run_case(op, call_of(op, range, Dtype::fp32), {});
     EXPECT_EQ(seen(result, "homogeneity dx").compared, 0) << result.name;
@@ -99,8 +99,10 @@ TEST(Relations, RunAtRealTensors) {
 
 /// Planted faults of the two relations are caught where the numbers alone show nothing: beyond normal data too.
 TEST(Relations, CatchTheirFaultsBeyondNormalData) {
-  for (const auto& [name, code, range] : {std::tuple{"softmax.nonlinear", "AC407", "mean2.5"}, std::tuple{"softmax.nonlinear", "AC407", "negative"},
-                                          std::tuple{"softmax.stale_maximum", "AC405", "mean2.5"}, std::tuple{"softmax.stale_maximum", "AC405", "integers9"}}) {
+  for (const auto& [name, code, range] :
+       {std::tuple{"softmax.nonlinear", "AC407", "mean2.5"}, std::tuple{"softmax.nonlinear", "AC407", "negative"},
+        std::tuple{"softmax.stale_maximum", "AC405", "mean2.5"},
+        std::tuple{"softmax.stale_maximum", "AC405", "integers9"}}) {
     const OpDef& op = op_named(name);
     std::set<std::string> found;
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16})
@@ -116,7 +118,8 @@ TEST(Relations, CatchTheirFaultsBeyondNormalData) {
 }
 
 TEST(Relations, CatchTheirFaultsAtRealTensors) {
-  for (const auto& [name, code] : {std::pair{"softmax.nonlinear", "AC407"}, std::pair{"softmax.stale_maximum", "AC405"}}) {
+  for (const auto& [name, code] :
+       {std::pair{"softmax.nonlinear", "AC407"}, std::pair{"softmax.stale_maximum", "AC405"}}) {
     const OpDef& op = op_named(name);
     std::set<std::string> found;
     for (const Case& item : real_softmax(op))
@@ -126,19 +129,25 @@ TEST(Relations, CatchTheirFaultsAtRealTensors) {
   }
 }
 
-/// y = x/3. With the fault the factor is the next number where another row holds a larger one above 20, as a scale shared by all
-/// rows would make it: inside the interval of an inexact factor, unseen on normal data, and unchanged if rows change places.
+/// y = x/3. With the fault the factor is the next number where another row holds a larger one above 20, as a scale
+/// shared by all rows would make it: inside the interval of an inexact factor, unseen on normal data, and unchanged if
+/// rows change places.
 OpDef third(bool faulty) {
   OpDef op;
-  op.signature = {.name = "third", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}},
-                  .dims = {{"N", {5, 16, 2}}, {"D", {7, 33, 129}}}, .launch = {.row_dim = "N", .row_independent = {"y", "dx"}}};
-  op.forms = {{"x/3", [](reference::FormulaCall& c) { c.output("y", c["x"] * reference::named_constant(c.graph(), "1/3")); }}};
+  op.signature = {.name = "third",
+                  .inputs = {{.name = "x", .dims = "N D"}},
+                  .outputs = {{.name = "y"}},
+                  .dims = {{"N", {5, 16, 2}}, {"D", {7, 33, 129}}},
+                  .launch = {.row_dim = "N", .row_independent = {"y", "dx"}}};
+  op.forms = {
+      {"x/3", [](reference::FormulaCall& c) { c.output("y", c["x"] * reference::named_constant(c.graph(), "1/3")); }}};
   const auto apply = [](const KernelCall& call, const char* from, const char* to, bool leaks) {
     const TensorView& x = call.at(from);
     const std::vector<double> values = to_doubles(x);
     const auto width = static_cast<std::size_t>(x.shape[1]);
     std::vector<double> out(values.size()), largest(static_cast<std::size_t>(x.shape[0]));
-    for (std::size_t i = 0; i < values.size(); ++i) largest[i / width] = std::max(largest[i / width], std::fabs(values[i]));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      largest[i / width] = std::max(largest[i / width], std::fabs(values[i]));
     const double of_all = largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool off = leaks && of_all > 20 && of_all > largest[i / width];
@@ -169,9 +178,12 @@ TEST(Relations, RowIndependenceSeesWhatOnlyOtherDataShows) {
   EXPECT_EQ(with_spike, std::set<std::string>{"AC405"});
 }
 
-/// Two kernels whose every number is right: in an order of sums that follows from the number of rows, and from a row's place.
+/// Two kernels whose every number is right: in an order of sums that follows from the number of rows, and from a row's
+/// place.
 TEST(Relations, RowsAloneKeepTheirBitsWhereThatIsPromised) {
-  for (const auto& [name, why] : {std::pair{"softmax.order_by_batch", "the number of rows decides"}, std::pair{"softmax.order_by_place", "a row's place decides"}, std::pair{"softmax.one_order", ""}})
+  for (const auto& [name, why] :
+       {std::pair{"softmax.order_by_batch", "the number of rows decides"},
+        std::pair{"softmax.order_by_place", "a row's place decides"}, std::pair{"softmax.one_order", ""}})
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       OpDef op = op_named(name);
       OpCall call = call_of(op, "normal", Dtype::fp32);
@@ -235,8 +247,10 @@ TEST(Relations, ShowTheElementsThatBreakThem) {
   struct Broken {
     const char *op, *check;
   };
-  for (const Broken& broken : {Broken{"softmax.alternating_order", "repeats dx"}, Broken{"softmax.unwritten_last", "poison dx"}, Broken{"softmax.stale_maximum", "row_independence y"},
-                               Broken{"softmax.nonlinear", "homogeneity dx"}, Broken{"softmax.order_by_batch", "batch_invariance dx"}}) {
+  for (const Broken& broken :
+       {Broken{"softmax.alternating_order", "repeats dx"}, Broken{"softmax.unwritten_last", "poison dx"},
+        Broken{"softmax.stale_maximum", "row_independence y"}, Broken{"softmax.nonlinear", "homogeneity dx"},
+        Broken{"softmax.order_by_batch", "batch_invariance dx"}}) {
     const OpDef& op = op_named(broken.op);
     std::int64_t shown = 0;
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
@@ -250,7 +264,8 @@ TEST(Relations, ShowTheElementsThatBreakThem) {
         EXPECT_EQ(element.index.size(), 2u) << result.name;
         EXPECT_NE(element.got_bits, element.want_bits) << result.name;
         EXPECT_EQ(element.interval_from, "bit for bit") << result.name;
-        EXPECT_TRUE(std::isnan(element.want) || (element.low == element.want && element.high == element.want)) << result.name;
+        EXPECT_TRUE(std::isnan(element.want) || (element.low == element.want && element.high == element.want))
+            << result.name;
         ++shown;
       }
     }
@@ -262,10 +277,13 @@ TEST(Relations, SayWhereMemoryIsOverrun) {
   const OpDef& op = op_named("softmax.overrun");
   const CaseResult result = run_case(op, call_of(op, "normal", Dtype::fp32), {});
   ASSERT_NE(check_named(result, "guards dx"), nullptr);
-  EXPECT_NE(check_named(result, "guards dx")->cause.find("4 bytes behind its last element, the first right behind it"), std::string::npos) << check_named(result, "guards dx")->cause;
+  EXPECT_NE(check_named(result, "guards dx")->cause.find("4 bytes behind its last element, the first right behind it"),
+            std::string::npos)
+      << check_named(result, "guards dx")->cause;
 }
 
-/// Dense tensors of 16 bits are compared as codes, others as numbers: both find the same elements, of a fault and of a correct kernel.
+/// Dense tensors of 16 bits are compared as codes, others as numbers: both find the same elements, of a fault and of a
+/// correct kernel.
 TEST(Relations, HomogeneityIsTheSameOnCodesAndOnNumbers) {
   for (const char* name : {"softmax", "softmax.nonlinear"}) {
     std::int64_t failed = 0;
@@ -274,11 +292,13 @@ TEST(Relations, HomogeneityIsTheSameOnCodesAndOnNumbers) {
         const OpDef& op = op_named(name);
         OpCall call = call_of(op, "normal", dtype);
         call.dims = {{"N", 64}, {"D", 1024}}, call.seed = seed;
-        if (dtype == Dtype::fp16) call.cotangent = "powers";  // a quarter of full mantissas comes near its smallest normal number
+        if (dtype == Dtype::fp16)
+          call.cotangent = "powers";  // a quarter of full mantissas comes near its smallest normal number
         const CaseResult codes = run_case(op, call, {});
         call.layout = "padded";
         const CaseResult numbers = run_case(op, call, {});
-        const CheckResult *const a = check_named(codes, "homogeneity dx"), *const b = check_named(numbers, "homogeneity dx");
+        const CheckResult *const a = check_named(codes, "homogeneity dx"), *const b =
+                                                                               check_named(numbers, "homogeneity dx");
         ASSERT_TRUE(a != nullptr && b != nullptr) << codes.name;
         EXPECT_GT(a->compared, 0) << codes.name;
         EXPECT_EQ(a->compared, b->compared) << codes.name;

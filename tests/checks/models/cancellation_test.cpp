@@ -22,11 +22,12 @@ struct Heard final : Observer {
 };
 
 struct Calls {
-  Calls() : graph(parameters, recordings, [this] {
-      GraphOptions options;
-      options.observer = &heard;
-      return options;
-    }()) {}
+  Calls()
+      : graph(parameters, recordings, [this] {
+          GraphOptions options;
+          options.observer = &heard;
+          return options;
+        }()) {}
   models::Var data(const Shape& shape, std::vector<double> values) { return graph.data(shape, std::move(values)); }
   Heard heard;
   ParameterSet parameters{"cancellation", 1};
@@ -53,16 +54,21 @@ TEST(Cancellation, SumsOfProductsMeansAndNormsToo) {
   c.graph.call("linear", {{"x", c.data({1, 4}, x)}, {"weight", c.data({1, 4}, {1, 1, 1, -1.5 + 0x1p-6})}});
   // 1 + 2 + 3 - 6 + 2^-4, of terms that are 12 - 2^-4 together.
   EXPECT_NEAR(c.heard.bits.at("linear_1").second, std::log2((12 - 0x1p-4) / 0x1p-4), 1e-12);
-  c.graph.call("linear", {{"x", c.data({2, 4}, {1, 2, 3, 4, 1, 2, 3, 4})}, {"weight", c.data({1, 4}, {1, 1, 1, -1.5 + 0x1p-6})}});
+  c.graph.call("linear",
+               {{"x", c.data({2, 4}, {1, 2, 3, 4, 1, 2, 3, 4})}, {"weight", c.data({1, 4}, {1, 1, 1, -1.5 + 0x1p-6})}});
   EXPECT_NEAR(c.heard.bits.at("linear_2").second, std::log2((12 - 0x1p-4) / 0x1p-4), 1e-12);
   c.graph.call("mean", {{"x", c.data({1, 4}, {100, -100, 1, 1})}});
   EXPECT_NEAR(c.heard.bits.at("mean_1").second, std::log2(202.0 / 2), 1e-12);
   c.graph.call("relu", {{"x", c.data({1, 4}, {-1, -2, 1, 2})}});
   EXPECT_EQ(c.heard.bits.at("relu_1").second, 0) << "zero of no terms";
   // A norm of numbers far from zero takes their mean off.
-  c.graph.call("layer_norm", {{"x", c.data({1, 4}, {1000, 1001, 1002, 1003})}, {"weight", c.data({4}, {1, 1, 1, 1})}, {"bias", c.data({4}, {0, 0, 0, 0})}});
+  c.graph.call("layer_norm", {{"x", c.data({1, 4}, {1000, 1001, 1002, 1003})},
+                              {"weight", c.data({4}, {1, 1, 1, 1})},
+                              {"bias", c.data({4}, {0, 0, 0, 0})}});
   EXPECT_GT(c.heard.bits.at("layer_norm_1").second, 9);
-  c.graph.call("layer_norm", {{"x", c.data({1, 4}, {-3, -1, 1, 3})}, {"weight", c.data({4}, {1, 1, 1, 1})}, {"bias", c.data({4}, {0, 0, 0, 0})}});
+  c.graph.call("layer_norm", {{"x", c.data({1, 4}, {-3, -1, 1, 3})},
+                              {"weight", c.data({4}, {1, 1, 1, 1})},
+                              {"bias", c.data({4}, {0, 0, 0, 0})}});
   EXPECT_LT(c.heard.bits.at("layer_norm_2").second, 2);
 }
 
@@ -84,7 +90,8 @@ TEST(Cancellation, DoesNotChangeTheShadowsGradients) {
     GraphOptions options;
     options.observer = &quiet;
     Graph graph(c.parameters, c.recordings, options);
-    const models::Var y = graph.call("linear", {{"x", graph.data({2, 2}, {1, 2, 3, 4})}, {"weight", graph.weight("w", {2, 2}, 2)}});
+    const models::Var y =
+        graph.call("linear", {{"x", graph.data({2, 2}, {1, 2, 3, 4})}, {"weight", graph.weight("w", {2, 2}, 2)}});
     graph.add_loss(graph.call("mse_loss", {{"x", y}, {"target", graph.data({2, 2}, {0, 1, 0, 1})}}), 1);
     graph.backward(1, 1);
     return quiet.exact;

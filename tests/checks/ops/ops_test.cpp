@@ -2,8 +2,8 @@
 // Every op of the registry on its everyday cases: no finding, and something was judged.
 #include <gtest/gtest.h>
 
-#include "checks/run/runner.h"
 #include "checks/data/regimes.h"
+#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -15,7 +15,8 @@ std::vector<std::string> op_names() {
 }
 
 class EveryOp : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Registry, EveryOp, ::testing::ValuesIn(op_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Registry, EveryOp, ::testing::ValuesIn(op_names()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(EveryOp, QuickCasesHaveNoFinding) {
   const OpDef& op = *find_op(GetParam());

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "checks/data/regimes.h"
 #include "checks/doors/launcher_toml.h"
 #include "tests/support/run_program.h"
-#include "checks/data/regimes.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -23,12 +23,15 @@ std::string text_with(const std::string& from, const std::string& to) {
   std::stringstream read;
   read << in.rdbuf();
   std::string text = read.str();
-  for (std::size_t at = from.empty() ? std::string::npos : text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
+  for (std::size_t at = from.empty() ? std::string::npos : text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
   return text;
 }
 
 ComparedBuilds compared(const std::string& forward_of_b) {
-  const TomlOp a = op_of_toml(text_with("", ""), kFolder + "a.toml"), b = op_of_toml(text_with("\"launch_rms_norm\"", "\"" + forward_of_b + "\""), kFolder + "b.toml");
+  const TomlOp a = op_of_toml(text_with("", ""), kFolder + "a.toml"),
+               b = op_of_toml(text_with("\"launch_rms_norm\"", "\"" + forward_of_b + "\""), kFolder + "b.toml");
   RunOptions options;
   options.relations = false;
   return compare_builds(a.op, b.op, cases_of(a.op.signature, Dtype::fp32, CaseSet::quick, 1), options);
@@ -77,13 +80,19 @@ TEST(CompareBuilds, NeitherOfTwoCopiesIsFaster) {
 }
 
 TEST(CompareBuilds, WhatAddsToItsOutputsIsTimedFromTheSameState) {
-  OpDef op = op_of_toml("library = './rms_norm_launchers.so'\nname = 'cube'\nformula = 'y = x * x * x'\ndims = { N = [35, 64, 2] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n"
-                        "contract = { storage = ['fp32'] }\naccumulates = ['dx']\n"
-                        "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
-                        "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', 'int64_t N']\n", kFolder + "x.toml").op;
+  OpDef op = op_of_toml(
+                 "library = './rms_norm_launchers.so'\nname = 'cube'\nformula = 'y = x * x * x'\ndims = { N = [35, 64, "
+                 "2] }\ninputs = { x = 'N' }\noutputs = { y = 'N' }\n"
+                 "contract = { storage = ['fp32'] }\naccumulates = ['dx']\n"
+                 "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
+                 "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', "
+                 "'int64_t N']\n",
+                 kFolder + "x.toml")
+                 .op;
   op.kernel.backward = [](const kernels::KernelCall& call) {
     const auto at = [&](const char* name) { return static_cast<float*>(call.at(name).data); };
-    for (std::int64_t i = 0; i < call.at("x").shape.count(); ++i) at("dx")[i] += 3 * (at("x")[i] * at("x")[i]) * at("dy")[i];
+    for (std::int64_t i = 0; i < call.at("x").shape.count(); ++i)
+      at("dx")[i] += 3 * (at("x")[i] * at("x")[i]) * at("dy")[i];
   };
   RunOptions options;
   options.relations = false;
@@ -109,18 +118,22 @@ TEST(CompareBuilds, TheProgramSaysWhichIsWrong) {
   };
   write("a.toml", text_with("", "")), write("b.toml", text_with("rms_norm_backward_", "rms_norm_forgets_norm_"));
   write("other.toml", text_with("eps", "epsilon"));
-  const std::string in = "cd " + folder.path() + " && $AMPCHECK compare ", limits = " --regimes quick --shapes first --dtype fp32";
+  const std::string in = "cd " + folder.path() + " && $AMPCHECK compare ",
+                    limits = " --regimes quick --shapes first --dtype fp32";
   const auto wrong = testing::shell(in + "a.toml b.toml" + limits);
   EXPECT_EQ(wrong.exit_code, 1) << wrong.err;
-  for (const char* words : {"A a.toml", ": right", "B b.toml: 0 of", "BUG AC101 in", "A is nearer to the reference"}) EXPECT_TRUE(contains(wrong.out, words)) << words << "\n" << wrong.out;
+  for (const char* words : {"A a.toml", ": right", "B b.toml: 0 of", "BUG AC101 in", "A is nearer to the reference"})
+    EXPECT_TRUE(contains(wrong.out, words)) << words << "\n" << wrong.out;
   write("named.toml", text_with("\"launched_rms_norm\"", "\"other_rms_norm\"")), write("named_other.toml", [&] {
     std::string text = text_with("\"launched_rms_norm\"", "\"other_rms_norm\"");
-    for (std::size_t at = text.find("eps"); at != std::string::npos; at = text.find("eps", at + 7)) text.replace(at, 3, "epsilon");
+    for (std::size_t at = text.find("eps"); at != std::string::npos; at = text.find("eps", at + 7))
+      text.replace(at, 3, "epsilon");
     return text;
   }());
   const auto named = testing::shell(in + "a.toml named.toml" + limits);
   EXPECT_TRUE(contains(named.out, "launched_rms_norm (A), other_rms_norm (B)")) << named.out << named.err;
-  EXPECT_TRUE(contains(testing::shell(in + "a.toml named_other.toml" + limits).err, "builds of 'launched_rms_norm' and 'other_rms_norm' that differ in attribute 1"));
+  EXPECT_TRUE(contains(testing::shell(in + "a.toml named_other.toml" + limits).err,
+                       "builds of 'launched_rms_norm' and 'other_rms_norm' that differ in attribute 1"));
   const auto same = testing::shell(in + "a.toml a.toml" + limits);
   EXPECT_EQ(same.exit_code, 0) << same.err;
   EXPECT_TRUE(contains(same.out, "nowhere")) << same.out;
@@ -128,7 +141,8 @@ TEST(CompareBuilds, TheProgramSaysWhichIsWrong) {
   EXPECT_EQ(testing::shell(in + "a.toml" + limits).exit_code, 2);
   const auto other = testing::shell(in + "a.toml other.toml" + limits);
   EXPECT_EQ(other.exit_code, 2);
-  EXPECT_TRUE(contains(other.err, "that differ in attribute 1, 'eps' and 'epsilon', want the same signature")) << other.err;
+  EXPECT_TRUE(contains(other.err, "that differ in attribute 1, 'eps' and 'epsilon', want the same signature"))
+      << other.err;
   EXPECT_EQ(testing::shell(in + "a.toml nowhere.toml" + limits).exit_code, 6);
 }
 
@@ -137,7 +151,8 @@ TEST(CompareBuilds, AnEmptySelectionIsSaidToBe) {
   const auto none = testing::ampcheck("compare " + rope + " " + rope + " 'nosuch*'");
   EXPECT_EQ(none.exit_code, 4);
   EXPECT_TRUE(contains(none.err, "nothing selected by 'nosuch*'")) << none.err;
-  EXPECT_EQ(testing::ampcheck("compare " + rope + " " + rope + " --memory 1GB").exit_code, 2) << "compare leaves nothing out";
+  EXPECT_EQ(testing::ampcheck("compare " + rope + " " + rope + " --memory 1GB").exit_code, 2)
+      << "compare leaves nothing out";
 }
 
 }  // namespace

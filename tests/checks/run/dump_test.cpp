@@ -45,7 +45,9 @@ DumpResult judged(const TensorFile& dump, const std::string& formula, const Dump
   require_file_call(op, call, true);
   return judge_dump(op, call, dump);
 }
-DumpResult judged(const TensorFile& dump, const std::string& formula = kRmsNorm) { return judged(dump, formula, {.storage = {}, .math = cuda_math()}); }
+DumpResult judged(const TensorFile& dump, const std::string& formula = kRmsNorm) {
+  return judged(dump, formula, {.storage = {}, .math = cuda_math()});
+}
 
 std::string failing(const DumpResult& found) {
   std::string out;
@@ -87,7 +89,8 @@ TEST(Dump, OneWrongElementOfAnyTensorIsConvicted) {
     from_doubles(values, tensor.view());
     const DumpResult found = judged(dump);
     EXPECT_EQ(found.result.verdict, Verdict::bug) << name;
-    for (const CheckResult& check : found.result.checks) EXPECT_EQ(check.failed, check.name.ends_with(name) ? 1 : 0) << check.name;
+    for (const CheckResult& check : found.result.checks)
+      EXPECT_EQ(check.failed, check.name.ends_with(name) ? 1 : 0) << check.name;
   }
 }
 
@@ -109,7 +112,8 @@ TEST(Dump, WithoutGradientsOnlyTheForwardIsJudgedAndItSaysSo) {
   remove(dump, "dx"), remove(dump, "dweight");
   const DumpResult found = judged(dump);
   EXPECT_EQ(found.result.checks.size(), 1u);
-  EXPECT_TRUE(contains(notes(found), "only the forward is judged: the dump has no gradient 'dx', 'dweight'")) << notes(found);
+  EXPECT_TRUE(contains(notes(found), "only the forward is judged: the dump has no gradient 'dx', 'dweight'"))
+      << notes(found);
   TensorFile one = rms_norm();
   remove(one, "dweight");
   EXPECT_TRUE(contains(notes(judged(one)), "not judged, since the dump has no 'dweight'"));
@@ -120,10 +124,12 @@ TEST(Dump, WithoutGradientsOnlyTheForwardIsJudgedAndItSaysSo) {
 
 TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "z = x * weight"); }), "want an output of the formula: 'z'"));
-  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * weigth"); }), "column 9: got unknown name 'weigth' (did you mean 'weight'?), want a tensor of '"));
+  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * weigth"); }),
+                       "column 9: got unknown name 'weigth' (did you mean 'weight'?), want a tensor of '"));
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x * scale"); }), "which has 'dweight', "));
   EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = x @ weight"); }), "[formula] line 1"));
-  EXPECT_TRUE(contains(message([] { judged(rms_norm(), "y = sum(x, -1)"); }), "tensor 'y', got shape [12,48], want [12,1]"));
+  EXPECT_TRUE(
+      contains(message([] { judged(rms_norm(), "y = sum(x, -1)"); }), "tensor 'y', got shape [12,48], want [12,1]"));
   TensorFile dump = rms_norm();
   at(dump, "y") = Tensor(Dtype::i64, {12, 48});
   EXPECT_TRUE(contains(message([&] { judged(dump); }), "got i64, want floating"));
@@ -136,8 +142,14 @@ TEST(Dump, WhatDoesNotFitTheFormulaIsRefused) {
 TEST(Dump, ALossIsAScalarOrAVectorOfOneElement) {
   for (const char* const formula : {"loss = mean(x^2)", "loss = squeeze(mean(x^2), 0)"})
     for (const Shape& shape : {Shape{}, Shape{1}}) {
-      TensorFile dump{"memory", {{"x", Tensor(Dtype::fp32, {2, 4})}, {"loss", Tensor(Dtype::fp32, shape)}, {"dloss", Tensor(Dtype::fp32, shape)}, {"dx", Tensor(Dtype::fp32, {2, 4})}}};
-      for (int i = 0; i < 8; ++i) at(dump, "x").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i), at(dump, "dx").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i) / 2;
+      TensorFile dump{"memory",
+                      {{"x", Tensor(Dtype::fp32, {2, 4})},
+                       {"loss", Tensor(Dtype::fp32, shape)},
+                       {"dloss", Tensor(Dtype::fp32, shape)},
+                       {"dx", Tensor(Dtype::fp32, {2, 4})}}};
+      for (int i = 0; i < 8; ++i)
+        at(dump, "x").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i),
+                 at(dump, "dx").span<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i) / 2;
       at(dump, "loss").span<float>()[0] = 17.5F, at(dump, "dloss").span<float>()[0] = 2;
       EXPECT_EQ(failing(judged(dump, formula)), "") << formula << shape.str();
       at(dump, "loss").span<float>()[0] = 140;
@@ -175,7 +187,8 @@ TEST(Dump, IndicesMasksAndSeveralOutputs) {
     dump.tensors.push_back({name, Tensor(dtype, shape)});
     from_doubles(values, dump.tensors.back().tensor.view());
   };
-  add("table", Dtype::fp32, {rows, width}, [&](std::size_t i) { return static_cast<float>(random.below(i, 1000)) / 64.0; });
+  add("table", Dtype::fp32, {rows, width},
+      [&](std::size_t i) { return static_cast<float>(random.below(i, 1000)) / 64.0; });
   add("at", Dtype::i64, {count}, [&](std::size_t i) { return static_cast<double>(i * 4 % 6); });
   add("keep", Dtype::u8, {count, width}, [&](std::size_t i) { return static_cast<double>(random.below(i + 5000, 2)); });
   const auto value = [&](const std::string& name) { return to_doubles(at(dump, name).view()); };
@@ -183,10 +196,12 @@ TEST(Dump, IndicesMasksAndSeveralOutputs) {
   const auto picked = [&](std::size_t i) { return table[static_cast<std::size_t>(index[i / 5]) * 5 + i % 5]; };
   add("h", Dtype::fp32, {count, width}, picked);
   add("y", Dtype::fp32, {count, width}, [&](std::size_t i) { return picked(i) * keep[i] * 2; });
-  add("dy", Dtype::fp32, {count, width}, [&](std::size_t i) { return static_cast<double>(random.below(i + 9000, 17)) - 8; });
+  add("dy", Dtype::fp32, {count, width},
+      [&](std::size_t i) { return static_cast<double>(random.below(i + 9000, 17)) - 8; });
   const auto dy = value("dy");
   std::vector<double> gradient(table.size());
-  for (std::size_t i = 0; i < dy.size(); ++i) gradient[static_cast<std::size_t>(index[i / 5]) * 5 + i % 5] += 2 * keep[i] * dy[i];
+  for (std::size_t i = 0; i < dy.size(); ++i)
+    gradient[static_cast<std::size_t>(index[i / 5]) * 5 + i % 5] += 2 * keep[i] * dy[i];
   add("dtable", Dtype::fp32, {rows, width}, [&](std::size_t i) { return gradient[i]; });
   const std::string formula = "h = gather(table, at); y = h * keep * 2";
   const DumpResult right = judged(dump, formula);
@@ -216,7 +231,9 @@ TEST(DumpCli, JudgesAnOpOrAFormula) {
   }
   const ProgramResult other = ampcheck(dump + "'rms_norm(eps=0.1)'");
   EXPECT_EQ(other.exit_code, 1);
-  EXPECT_TRUE(contains(other.out, "again   ampcheck check --dump " + kData + "rms_norm.safetensors --formula 'rms_norm(eps=0.1)'")) << other.out;
+  EXPECT_TRUE(contains(other.out,
+                       "again   ampcheck check --dump " + kData + "rms_norm.safetensors --formula 'rms_norm(eps=0.1)'"))
+      << other.out;
   const ProgramResult json = ampcheck(dump + "rms_norm --json");
   EXPECT_EQ(nlohmann::json::parse(json.out).at("cases").size(), 1u);
 }
@@ -225,7 +242,8 @@ TEST(DumpCli, Bf16HeldInFp32NeedsToBeDeclared) {
   const std::string dump = "check --dump " + kData + "softmax.npz --formula softmax";
   const ProgramResult wide = ampcheck(dump);
   EXPECT_EQ(wide.exit_code, 1);
-  EXPECT_TRUE(contains(wide.out, "every value is a bf16 number: if that is what the op stores, say --dtype bf16")) << wide.out;
+  EXPECT_TRUE(contains(wide.out, "every value is a bf16 number: if that is what the op stores, say --dtype bf16"))
+      << wide.out;
   const ProgramResult run = ampcheck(dump + " --dtype bf16");
   EXPECT_EQ(run.exit_code, 0) << run.out;
   EXPECT_TRUE(contains(run.out, "'y' is held in fp32 and judged in bf16")) << run.out;
@@ -237,14 +255,15 @@ TEST(DumpCli, WhatIsMissingIsSaid) {
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_TRUE(contains(nowhere.err, "'nowhere.npz', which is not there")) << nowhere.err;
   const std::string file = kData + "rms_norm.safetensors";
-  for (const auto& [arguments, code, words] : {std::tuple{"check --dump " + file, 2, "want an op's name or a formula"},
-                                               {std::string("check --formula softmax"), 2, "got no --dump"},
-                                               {"check softmax --dump " + file + " --formula softmax", 2, "got the selector 'softmax'"},
-                                               {"check --dump " + file + " --formula softmx", 2, "did you mean 'softmax'"},
-                                               {"check --dump " + file + " --formula 'y = x +'", 2, "line 1"},
-                                               {"check --dump " + file + " --formula 'y = x with dx = 2 * dy'", 2, "with"},
-                                               {std::string("check --dump /nonexistent --formula softmax"), 2, "not there"},
-                                               {"check --dump " + kData + "object.npy --formula softmax", 2, "'|O'"}}) {
+  for (const auto& [arguments, code, words] :
+       {std::tuple{"check --dump " + file, 2, "want an op's name or a formula"},
+        {std::string("check --formula softmax"), 2, "got no --dump"},
+        {"check softmax --dump " + file + " --formula softmax", 2, "got the selector 'softmax'"},
+        {"check --dump " + file + " --formula softmx", 2, "did you mean 'softmax'"},
+        {"check --dump " + file + " --formula 'y = x +'", 2, "line 1"},
+        {"check --dump " + file + " --formula 'y = x with dx = 2 * dy'", 2, "with"},
+        {std::string("check --dump /nonexistent --formula softmax"), 2, "not there"},
+        {"check --dump " + kData + "object.npy --formula softmax", 2, "'|O'"}}) {
     const ProgramResult run = ampcheck(arguments);
     EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.out;
     EXPECT_TRUE(contains(run.err, words)) << arguments << "\n" << run.err;
@@ -256,7 +275,10 @@ TEST(DumpCli, AFolderOfNpyFiles) {
   const TemporaryFolder folder;
   for (const NamedTensor& tensor : read_tensors(kData + "softmax.npz").tensors)
     std::ofstream(folder.path() + "/" + tensor.name + ".npy", std::ios::binary) << npy_bytes(tensor.tensor);
-  EXPECT_EQ(ampcheck("check --dump " + folder.path() + " --formula 'e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1)' --dtype bf16").exit_code, 0);
+  EXPECT_EQ(ampcheck("check --dump " + folder.path() +
+                     " --formula 'e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1)' --dtype bf16")
+                .exit_code,
+            0);
 }
 
 }  // namespace

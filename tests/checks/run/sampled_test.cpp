@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases that are too large to be judged whole: sampled rows say what the whole judge would, and what is left out is counted.
+// Cases that are too large to be judged whole: sampled rows say what the whole judge would, and what is left out is
+// counted.
 #include "checks/run/sampled.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "checks/run/budget.h"
 #include "checks/define/op_def.h"
+#include "checks/run/budget.h"
 #include "src/tensor.h"
 #include "tests/support/run_program.h"
 
@@ -18,7 +19,9 @@ using nlohmann::json;
 using testing::contains;
 using testing::ProgramResult;
 
-CaseResult sampled(const OpDef& op, const std::string& name) { return run_sampled(op, parse_call(name, op.signature), {}); }
+CaseResult sampled(const OpDef& op, const std::string& name) {
+  return run_sampled(op, parse_call(name, op.signature), {});
+}
 const OpDef& op_named(const std::string& name) { return *find_op(name); }
 
 const CheckResult& check_named(const CaseResult& result, const std::string& name) {
@@ -28,7 +31,8 @@ const CheckResult& check_named(const CaseResult& result, const std::string& name
 }
 
 /// An op whose kernel is the built-in one with a fault behind it.
-OpDef spoiled(const std::string& name, std::function<void(const kernels::KernelCall&)> forward, std::function<void(const kernels::KernelCall&)> backward = nullptr) {
+OpDef spoiled(const std::string& name, std::function<void(const kernels::KernelCall&)> forward,
+              std::function<void(const kernels::KernelCall&)> backward = nullptr) {
   OpDef op = op_named(name);
   const auto then = [](kernels::KernelFn first, std::function<void(const kernels::KernelCall&)> fault) {
     return [=](const kernels::KernelCall& call) { first(call), fault(call); };
@@ -75,7 +79,8 @@ TEST(Sampled, AFaultInEveryRowIsFoundAtItsOwnIndex) {
   EXPECT_GT(check.failed, 400);
   ASSERT_FALSE(check.worst.empty());
   std::int64_t largest = 0;
-  for (const Element& element : check.worst) EXPECT_EQ(element.index.at(1), 32), largest = std::max(largest, element.index.at(0));
+  for (const Element& element : check.worst)
+    EXPECT_EQ(element.index.at(1), 32), largest = std::max(largest, element.index.at(0));
   EXPECT_LT(largest, 20000);
 }
 
@@ -110,7 +115,8 @@ TEST(Sampled, HeadsAreJudgedAsRowsAre) {
   const CheckResult wrong = check_named(sampled(op, name), "forward o");
   EXPECT_EQ(wrong.failed, 5);
   ASSERT_FALSE(wrong.worst.empty());
-  EXPECT_EQ(std::vector<std::int64_t>(wrong.worst[0].index.begin(), wrong.worst[0].index.begin() + 3), (std::vector<std::int64_t>{2, 7, 11}));
+  EXPECT_EQ(std::vector<std::int64_t>(wrong.worst[0].index.begin(), wrong.worst[0].index.begin() + 3),
+            (std::vector<std::int64_t>{2, 7, 11}));
 }
 
 TEST(Sampled, AnUnwrittenElementIsFoundInAnyRow) {
@@ -124,7 +130,8 @@ TEST(Sampled, AnUnwrittenElementIsFoundInAnyRow) {
   const CaseResult result = sampled(op, kSoftmax);
   EXPECT_EQ(result.verdict, Verdict::structural);
   EXPECT_EQ(result.code, "AC401");
-  EXPECT_TRUE(contains(check_named(result, "written y").cause, "first element 12345")) << check_named(result, "written y").cause;
+  EXPECT_TRUE(contains(check_named(result, "written y").cause, "first element 12345"))
+      << check_named(result, "written y").cause;
 }
 
 /// y = x / N: every row depends on the number of rows, which no sample has.
@@ -137,11 +144,15 @@ TEST(Sampled, WhatDependsOnTheNumberOfRowsIsNotJudged) {
   op.tried_first = 0;
   const CaseResult result = sampled(op, kSoftmax);
   EXPECT_EQ(result.verdict, Verdict::skipped) << "nothing was judged: that is no pass";
-  EXPECT_TRUE(contains(check_named(result, "forward y").note, "on the other rows or on their number")) << check_named(result, "forward y").note;
+  EXPECT_TRUE(contains(check_named(result, "forward y").note, "on the other rows or on their number"))
+      << check_named(result, "forward y").note;
 }
 
 TEST(Sampled, SaysWhatCannotBe) {
-  const auto why = [](const std::string& name) { return why_not_sampled(op_named(std::string(op_of(name))), parse_call(name, op_named(std::string(op_of(name))).signature)); };
+  const auto why = [](const std::string& name) {
+    return why_not_sampled(op_named(std::string(op_of(name))),
+                           parse_call(name, op_named(std::string(op_of(name))).signature));
+  };
   EXPECT_EQ(why(kSoftmax), "");
   EXPECT_EQ(why("softmax(x=bf16[5,33],seed=1)"), "it has few rows");
   EXPECT_EQ(why("softmax(x=bf16[2000,33],layout=padded,seed=1)"), "its layout is not dense");
@@ -155,7 +166,8 @@ TEST(Sampled, TheReportShowsTheShareThatNobodyJudged) {
   EXPECT_TRUE(contains(run.out, "Sampled: 1 case was too large to judge whole; 97.")) << run.out;
   EXPECT_TRUE(contains(run.out, "ROUNDING (rows sampled)")) << run.out;
   testing::TemporaryFolder folder;
-  const ProgramResult machine = testing::ampcheck("check " + name + " --memory 110MB --json -o lines:" + folder.path() + "/lines");
+  const ProgramResult machine =
+      testing::ampcheck("check " + name + " --memory 110MB --json -o lines:" + folder.path() + "/lines");
   const json out = json::parse(machine.out);
   EXPECT_EQ(out.at("summary").at("sampled"), 1);
   EXPECT_GT(out.at("summary").at("unjudged"), 3'000'000);
@@ -168,7 +180,11 @@ TEST(Sampled, TheReportShowsTheShareThatNobodyJudged) {
 
 TEST(Sampled, AWorkerDoesAsThisProcess) {
   const auto cases = [](const std::string& isolation) {
-    const ProgramResult run = testing::ampcheck("check " AMPCHECK_BINARY_DIR "/custom_ops/rms_norm_launchers.toml 'launched_rms_norm(x=bf16[20000,33],seed=1)' --memory 110MB --json --isolation " + isolation);
+    const ProgramResult run =
+        testing::ampcheck("check " AMPCHECK_BINARY_DIR
+                          "/custom_ops/rms_norm_launchers.toml 'launched_rms_norm(x=bf16[20000,33],seed=1)' --memory "
+                          "110MB --json --isolation " +
+                          isolation);
     json out = json::parse(run.out).at("cases");
     for (json& c : out) c.erase("seconds");
     return out;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A failing case is brought down to the smallest that fails alike, and what explains the first failing cases explains those like them.
+// A failing case is brought down to the smallest that fails alike, and what explains the first failing cases explains
+// those like them.
 #include "checks/run/shrink.h"
 
 #include <gtest/gtest.h>
@@ -7,11 +8,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "checks/zoo/planted.h"
-#include "checks/run/shrink_values.h"
-#include "tests/support/run_program.h"
 #include "checks/data/regimes.h"
 #include "checks/run/runner.h"
+#include "checks/run/shrink_values.h"
+#include "checks/zoo/planted.h"
+#include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -19,7 +20,8 @@ namespace {
 using testing::contains;
 
 /// A result that fails with this code on the gradient of x, or not at all.
-CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, const char* code = "AC101", const char* check = "backward dx probe 0") {
+CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, const char* code = "AC101",
+                   const char* check = "backward dx probe 0") {
   CaseResult out;
   out.name = call.str(op.signature), out.op = op.signature.name, out.dtype = name(call.storage);
   CheckResult result;
@@ -31,7 +33,9 @@ CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, const char* 
 
 const OpDef& softmax() { return *find_op("softmax"); }
 
-OpCall large() { return parse_call("softmax(x=bf16[64,129],range=spike,cotangent=zero_sum,layout=padded,seed=7)", softmax().signature); }
+OpCall large() {
+  return parse_call("softmax(x=bf16[64,129],range=spike,cotangent=zero_sum,layout=padded,seed=7)", softmax().signature);
+}
 
 std::string smallest(const RunOne& run, const CaseResult& result) {
   const auto found = shrink(softmax(), large(), result, run);
@@ -41,27 +45,45 @@ std::string smallest(const RunOne& run, const CaseResult& result) {
 TEST(Shrink, FindsTheSmallestShape) {
   const CaseResult first = outcome(softmax(), large(), true);
   int runs = 0;
-  const auto wide = [&](const OpDef& op, const OpCall& call) { return ++runs, outcome(op, call, call.dims.at("D") >= 13); };
+  const auto wide = [&](const OpDef& op, const OpCall& call) {
+    return ++runs, outcome(op, call, call.dims.at("D") >= 13);
+  };
   EXPECT_EQ(smallest(wide, first), "softmax(x=bf16[1,13],range=zeros,cotangent=ones,seed=7)");
   EXPECT_LE(runs, 30);
-  const auto spiked = [&](const OpDef& op, const OpCall& call) { return outcome(op, call, call.range == "spike" && call.dims.at("N") >= 2); };
+  const auto spiked = [&](const OpDef& op, const OpCall& call) {
+    return outcome(op, call, call.range == "spike" && call.dims.at("N") >= 2);
+  };
   EXPECT_EQ(smallest(spiked, first), "softmax(x=bf16[2,1],range=spike,cotangent=ones,seed=7)");
-  const auto padded = [&](const OpDef& op, const OpCall& call) { return outcome(op, call, call.layout == "padded" && call.dims.at("D") * call.dims.at("N") > 5); };
+  const auto padded = [&](const OpDef& op, const OpCall& call) {
+    return outcome(op, call, call.layout == "padded" && call.dims.at("D") * call.dims.at("N") > 5);
+  };
   EXPECT_EQ(smallest(padded, first), "softmax(x=bf16[6,1],range=zeros,cotangent=ones,layout=padded,seed=7)");
 }
 
 TEST(Shrink, KeepsToTheSameFailure) {
   const CaseResult first = outcome(softmax(), large(), true);
   EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, false); }, first), "");
-  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC102"); }, first), "") << "NaN is another failure";
-  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC101", "forward y"); }, first), "") << "so is the forward";
-  EXPECT_NE(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC301"); }, first), "") << "wrong numbers, explained";
-  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) -> CaseResult { throw Error("[" + op.signature.name + "] no such shape " + call.str(op.signature)); }, first), "");
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC102"); }, first), "")
+      << "NaN is another failure";
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC101", "forward y"); },
+                     first),
+            "")
+      << "so is the forward";
+  EXPECT_NE(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC301"); }, first), "")
+      << "wrong numbers, explained";
+  EXPECT_EQ(smallest(
+                [&](const OpDef& op, const OpCall& call) -> CaseResult {
+                  throw Error("[" + op.signature.name + "] no such shape " + call.str(op.signature));
+                },
+                first),
+            "");
 }
 
 TEST(Shrink, StopsAfterSomeRuns) {
   int runs = 0;
-  const auto never = [&](const OpDef& op, const OpCall& call) { return ++runs, outcome(op, call, call.dims.at("D") >= 100 && call.dims.at("N") >= 50); };
+  const auto never = [&](const OpDef& op, const OpCall& call) {
+    return ++runs, outcome(op, call, call.dims.at("D") >= 100 && call.dims.at("N") >= 50);
+  };
   shrink(softmax(), large(), outcome(softmax(), large(), true), never, 5);
   EXPECT_EQ(runs, 5);
 }
@@ -80,15 +102,21 @@ TEST(Shrink, OfAKernelThatDropsItsTail) {
 }
 
 /// y = x x and dx = 2 x dy, but for what `wrong` makes of the forward (x, y) or backward (x, dx).
-OpDef square_but(const char* where, const std::function<void(const std::vector<double>& x, std::vector<double>& out)>& wrong, int* launches = nullptr) {
+OpDef square_but(const char* where,
+                 const std::function<void(const std::vector<double>& x, std::vector<double>& out)>& wrong,
+                 int* launches = nullptr) {
   OpDef op;
-  op.signature = {.name = "squared", .inputs = {{.name = "x", .dims = "N D"}}, .outputs = {{.name = "y"}}, .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
+  op.signature = {.name = "squared",
+                  .inputs = {{.name = "x", .dims = "N D"}},
+                  .outputs = {{.name = "y"}},
+                  .dims = {{"N", {2, 3, 4}}, {"D", {3, 5, 7}}}};
   op.forms = {{"square", [](reference::FormulaCall& c) { c.output("y", reference::square(c["x"])); }}};
   const auto kernel = [=](const std::string& to) {
     return [=](const kernels::KernelCall& call) {
       const std::vector<double> x = to_doubles(call.at("x"));
       std::vector<double> out = to == "y" ? x : to_doubles(call.at("dy"));
-      for (std::size_t i = 0; i < x.size(); ++i) out[i] = static_cast<double>(static_cast<float>(x[i] * out[i]) * (to == "y" ? 1.0f : 2.0f));
+      for (std::size_t i = 0; i < x.size(); ++i)
+        out[i] = static_cast<double>(static_cast<float>(x[i] * out[i]) * (to == "y" ? 1.0f : 2.0f));
       if (launches != nullptr) ++*launches;
       if (to == where) wrong(x, out);
       from_doubles(out, call.at(to));
@@ -110,8 +138,10 @@ TEST(ShrinkValues, NamesTheElementThatShowsTheFault) {
   const auto third_of_row_two = [](const std::vector<double>&, std::vector<double>& out) {
     if (out.size() > 9) out[9] *= 1.5;
   };
-  EXPECT_EQ(values_of(square_but("y", third_of_row_two), "squared(x=fp32[2,7],seed=1)"), "fails alike with x[1,2] = 1 alone and all else 0");
-  EXPECT_EQ(values_of(square_but("dx", third_of_row_two), "squared(x=bf16[2,7],seed=3)"), "fails alike with dy[1,2] = 1, x[1,2] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("y", third_of_row_two), "squared(x=fp32[2,7],seed=1)"),
+            "fails alike with x[1,2] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("dx", third_of_row_two), "squared(x=bf16[2,7],seed=3)"),
+            "fails alike with dy[1,2] = 1, x[1,2] = 1 alone and all else 0");
   int launches = 0;
   const OpDef large = square_but("y", third_of_row_two, &launches);
   const OpCall call = parse_call("squared(x=fp32[64,129],seed=1)", large.signature);
@@ -123,7 +153,8 @@ TEST(ShrinkValues, NamesTheElementThatShowsTheFault) {
   EXPECT_LE(launches, 30);
 }
 
-/// A number that must be large is brought down to a power of two; two that must meet are both named; all values at 0 are said to be so.
+/// A number that must be large is brought down to a power of two; two that must meet are both named; all values at 0
+/// are said to be so.
 TEST(ShrinkValues, KeepsWhatTheFaultNeeds) {
   const auto large_alone = [](const std::vector<double>& x, std::vector<double>& out) {
     if (std::fabs(x[5]) >= 2) out[5] = 0;
@@ -131,19 +162,23 @@ TEST(ShrinkValues, KeepsWhatTheFaultNeeds) {
   int large = 0;
   for (const int seed : {1, 2, 3, 4}) {
     const OpDef op = square_but("y", large_alone);
-    const OpCall call = parse_call("squared(x=fp32[2,7],range=integers9,seed=" + std::to_string(seed) + ")", op.signature);
+    const OpCall call =
+        parse_call("squared(x=fp32[2,7],range=integers9,seed=" + std::to_string(seed) + ")", op.signature);
     const double drawn = input_values(op.signature, call, op.signature.inputs[0])[5];
     if (std::fabs(drawn) < 2) continue;
     const double power = std::copysign(std::exp2(std::ilogb(drawn)), drawn);
-    EXPECT_EQ(values_of(op, call.str(op.signature)), "fails alike with x[0,5] = " + number_text(power) + " alone and all else 0");
+    EXPECT_EQ(values_of(op, call.str(op.signature)),
+              "fails alike with x[0,5] = " + number_text(power) + " alone and all else 0");
     ++large;
   }
   EXPECT_GT(large, 1);
   const auto two_meet = [](const std::vector<double>& x, std::vector<double>& out) {
     if (x[1] != 0 && x[4] != 0) out[4] += 1;
   };
-  EXPECT_EQ(values_of(square_but("y", two_meet), "squared(x=fp32[2,7],seed=1)"), "fails alike with x[0,1] = 1, x[0,4] = 1 alone and all else 0");
-  EXPECT_EQ(values_of(square_but("y", [](const auto&, auto& out) { out[0] = 7; }), "squared(x=fp32[2,7],seed=1)"), "fails alike with all values 0");
+  EXPECT_EQ(values_of(square_but("y", two_meet), "squared(x=fp32[2,7],seed=1)"),
+            "fails alike with x[0,1] = 1, x[0,4] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("y", [](const auto&, auto& out) { out[0] = 7; }), "squared(x=fp32[2,7],seed=1)"),
+            "fails alike with all values 0");
 }
 
 /// Where many numbers matter together, where tries run out, and of a right kernel nothing is said.
@@ -157,12 +192,13 @@ TEST(ShrinkValues, SaysNothingElse) {
   EXPECT_EQ(values_of(square_but("y", [](const auto&, auto&) {}), "squared(x=fp32[2,7],seed=1)"), "");
 }
 
-/// A saved statistic that nothing explains is outvoted by the tensors that a short accumulator explains, in the explained cases and in those like
-/// them. Planted: as many tensors unexplained as explained.
+/// A saved statistic that nothing explains is outvoted by the tensors that a short accumulator explains, in the
+/// explained cases and in those like them. Planted: as many tensors unexplained as explained.
 TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
   const OpDef& op = softmax();
   std::vector<Case> cases;
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) cases.push_back({&op, parse_call("softmax(x=bf16[5,7],seed=" + std::to_string(seed) + ")", op.signature)});
+  for (std::uint64_t seed = 1; seed <= 10; ++seed)
+    cases.push_back({&op, parse_call("softmax(x=bf16[5,7],seed=" + std::to_string(seed) + ")", op.signature)});
   const auto report = [&](std::size_t unexplained) {
     RunOptions options;
     options.brief = true;
@@ -171,8 +207,10 @@ TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
       for (std::size_t k = 0; k < 7; ++k) {
         CheckResult check = out.checks.front();
         check.name = "backward d" + std::to_string(k) + " probe 0", check.failed = 1;
-        if (k < unexplained) check.code = "AC101", check.verdict = Verdict::bug;
-        else if (how.explain) check.cause = "accumulates in bf16";
+        if (k < unexplained)
+          check.code = "AC101", check.verdict = Verdict::bug;
+        else if (how.explain)
+          check.cause = "accumulates in bf16";
         out.checks.push_back(check);
       }
       out.checks.front().failed = 1, out.checks.front().cause = how.explain ? "accumulates in bf16" : "";
@@ -180,11 +218,14 @@ TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
     };
     return run_cases(cases, options);
   };
-  for (const CaseResult& result : report(1).cases) EXPECT_EQ(result.verdict, Verdict::precision_contract) << result.name;
-  EXPECT_EQ(std::ranges::count(report(5).cases, Verdict::bug, &CaseResult::verdict), 10) << "then what it explains is chance";
+  for (const CaseResult& result : report(1).cases)
+    EXPECT_EQ(result.verdict, Verdict::precision_contract) << result.name;
+  EXPECT_EQ(std::ranges::count(report(5).cases, Verdict::bug, &CaseResult::verdict), 10)
+      << "then what it explains is chance";
 }
 
-/// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance explains.
+/// Judged in brief, the cases of a kernel have the verdicts that each has by itself, but for those that chance
+/// explains.
 TEST(Brief, SaysWhatTheCasesSayByThemselves) {
   for (const char* name : {"softmax.bf16_accumulation", "softmax.dropped_tail", "softmax"}) {
     const OpDef& op = *find_op(name);

@@ -29,26 +29,30 @@ std::vector<double> normals(const char* name, std::size_t n, std::uint64_t batch
   return out;
 }
 
-/// Between them the nets call every op that has a double backward, with moves, a tensor read twice and a parameter used twice. Of norms and
-/// attention each has one: the balls of longer chains exclude nothing.
+/// Between them the nets call every op that has a double backward, with moves, a tensor read twice and a parameter used
+/// twice. Of norms and attention each has one: the balls of longer chains exclude nothing.
 enum class Kind { values, classes, convolution, pooling, layer_norm, rms_norm, attention };
-constexpr Kind kKinds[] = {Kind::values, Kind::classes, Kind::convolution, Kind::pooling, Kind::layer_norm, Kind::rms_norm, Kind::attention};
+constexpr Kind kKinds[] = {Kind::values,     Kind::classes,  Kind::convolution, Kind::pooling,
+                           Kind::layer_norm, Kind::rms_norm, Kind::attention};
 
 /// [6, 8] by one of these between two trained layers.
 Var one_layer(Tape& t, Kind kind, std::uint64_t at) {
   if (kind == Kind::convolution) {
     const Var image = t.data({2, 2, 4, 4}, normals("image", 64, at));
-    return models::linear(t, "after", t.reshape(models::unary(t, "gelu", models::conv3x3(t, "conv", image, 3)), {6, 16}), 8);
+    return models::linear(t, "after",
+                          t.reshape(models::unary(t, "gelu", models::conv3x3(t, "conv", image, 3)), {6, 16}), 8);
   }
   if (kind == Kind::pooling) {  // windows that overlap
     const Var image = t.data({2, 2, 4, 4}, normals("image", 64, at));
-    const Var pooled = t.call("max_pool2d", {{"x", models::unary(t, "tanh", models::conv3x3(t, "conv", image, 3))}}, {{"kernel", 3}, {"stride", 1}});
+    const Var pooled = t.call("max_pool2d", {{"x", models::unary(t, "tanh", models::conv3x3(t, "conv", image, 3))}},
+                              {{"kernel", 3}, {"stride", 1}});
     return models::linear(t, "after", t.reshape(pooled, {6, 4}), 8);
   }
   const Var x = t.data({6, 8}, normals("x", 48, at));
   if (kind != Kind::attention) {
     const Var h = models::linear(t, "before", x, 8);
-    return models::linear(t, "after", kind == Kind::rms_norm ? models::rms_norm(t, "norm", h) : models::layer_norm(t, "norm", h), 8);
+    return models::linear(
+        t, "after", kind == Kind::rms_norm ? models::rms_norm(t, "norm", h) : models::layer_norm(t, "norm", h), 8);
   }
   const auto heads = [&](const char* name) { return t.reshape(models::linear(t, name, x, 8), {1, 2, 3, 8}); };
   const Var q = heads("q"), k = heads("k"), v = heads("v");
@@ -56,20 +60,34 @@ Var one_layer(Tape& t, Kind kind, std::uint64_t at) {
 }
 
 Net every_op_net(Kind kind) {
-  return {"every", 0.1, 0, [kind](Tape& t, std::int64_t batch) {
-            const auto at = static_cast<std::uint64_t>(batch);
-            if (kind > Kind::classes) return t.add_loss(t.call("mse_loss", {{"x", one_layer(t, kind, at)}, {"target", t.data({6, 8}, normals("z", 48, at))}}), 1);
-            const std::vector<double> indices = {3, 0, 3, 1, 2, 0};
-            const Var rows = t.call("embedding", {{"index", t.data({6}, indices)}, {"weight", t.weight("table", {4, 8}, 8)}});
-            const Var x = models::add(t, rows, t.data({6, 8}, normals("x", 48, at)));
-            const Var h = models::unary(t, "tanh", models::linear(t, "first", x, 8)), r = models::unary(t, "relu", models::linear(t, "second", h, 8));
-            const Var product = models::mul(t, r, h);
-            const Var turned = t.reshape(models::exchanged(t, product, 1, 2, 3, 8, {6, 8}), {12, 4});
-            const Var sums = models::row_sums(t, turned), again = models::linear(t, "third", t.reshape(t.take(sums, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 3, 5, 5, 1, 2}, {18, 1}), {6, 3}), 4);
-            if (kind == Kind::classes) t.add_loss(models::mean_all(t, t.call("cross_entropy", {{"x", again}, {"target", t.data({6}, {0, 3, 1, -100, 2, 1})}})), 1);
-            else t.add_loss(t.call("mse_loss", {{"x", again}, {"target", t.data({6, 4}, normals("y", 24, at))}}), 1);
-            t.add_loss(models::mean_all(t, t.reshape(h, {48})), 0.5);
-          }};
+  return {
+      "every", 0.1, 0, [kind](Tape& t, std::int64_t batch) {
+        const auto at = static_cast<std::uint64_t>(batch);
+        if (kind > Kind::classes)
+          return t.add_loss(
+              t.call("mse_loss", {{"x", one_layer(t, kind, at)}, {"target", t.data({6, 8}, normals("z", 48, at))}}), 1);
+        const std::vector<double> indices = {3, 0, 3, 1, 2, 0};
+        const Var rows =
+            t.call("embedding", {{"index", t.data({6}, indices)}, {"weight", t.weight("table", {4, 8}, 8)}});
+        const Var x = models::add(t, rows, t.data({6, 8}, normals("x", 48, at)));
+        const Var h = models::unary(t, "tanh", models::linear(t, "first", x, 8)),
+                  r = models::unary(t, "relu", models::linear(t, "second", h, 8));
+        const Var product = models::mul(t, r, h);
+        const Var turned = t.reshape(models::exchanged(t, product, 1, 2, 3, 8, {6, 8}), {12, 4});
+        const Var sums = models::row_sums(t, turned),
+                  again = models::linear(
+                      t, "third",
+                      t.reshape(t.take(sums, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 3, 5, 5, 1, 2}, {18, 1}),
+                                {6, 3}),
+                      4);
+        if (kind == Kind::classes)
+          t.add_loss(models::mean_all(
+                         t, t.call("cross_entropy", {{"x", again}, {"target", t.data({6}, {0, 3, 1, -100, 2, 1})}})),
+                     1);
+        else
+          t.add_loss(t.call("mse_loss", {{"x", again}, {"target", t.data({6, 4}, normals("y", 24, at))}}), 1);
+        t.add_loss(models::mean_all(t, t.reshape(h, {48})), 0.5);
+      }};
 }
 
 /// A net recorded as one formula: what the reference bounds as a whole.
@@ -85,7 +103,8 @@ class FormulaTape final : public Tape {
     if (!trained.contains(name)) trained[name] = leaf(name, shape, to_doubles(parameters_.find(name)->value.view())).id;
     return {trained.at(name)};
   }
-  Var call(const std::string& name, const std::vector<std::pair<std::string, Var>>& inputs, const std::vector<std::pair<std::string, double>>& attributes = {}) override {
+  Var call(const std::string& name, const std::vector<std::pair<std::string, Var>>& inputs,
+           const std::vector<std::pair<std::string, double>>& attributes = {}) override {
     const OpDef& op = models::op_of_call(name);
     const models::RecordedCall bound = models::bind_call(name, inputs, attributes, [&](Var x) { return shape(x); });
     reference::FormulaCall formula(graph, bound.call.attributes);
@@ -101,7 +120,9 @@ class FormulaTape final : public Tape {
     return push(formula.outputs_.front().second);
   }
   Var reshape(Var x, const Shape& to) override { return push(reference::reshape(node(x), to)); }
-  Var take(Var x, const std::vector<std::int64_t>& map, const Shape& to) override { return push(reference::take(node(x), map, to)); }
+  Var take(Var x, const std::vector<std::int64_t>& map, const Shape& to) override {
+    return push(reference::take(node(x), map, to));
+  }
   const Shape& shape(Var x) const override { return nodes_[static_cast<std::size_t>(x.id)].shape(); }
   void add_loss(Var value, double weight) override { loss = loss + weight * reference::reshape(node(value), {1}); }
 
@@ -127,7 +148,8 @@ class FormulaTape final : public Tape {
   reference::Expr loss;
 };
 
-/// Value and radius of the gradients of loss + penalty |gradient|, and of the norm: what fp32 kernels may compute, in any order of their sums.
+/// Value and radius of the gradients of loss + penalty |gradient|, and of the norm: what fp32 kernels may compute, in
+/// any order of their sums.
 struct Bounds {
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> of;
   double norm = 0, norm_radius = 0;
@@ -140,7 +162,8 @@ Bounds bounds_of(const Net& net, ParameterSet& parameters, double penalty) {
   for (const auto& [name, id] : tape.trained) trained.push_back(tape.node({id}));
   const Expr one = reference::indicator(tape.graph, {1}, {1}), loss = reference::reshape(tape.loss, {1});
   Expr squares = reference::constant(tape.graph, 0.0);
-  for (const Expr& g : tape.graph.vjp({loss}, {one}, trained)) squares = squares + reference::sum_all(reference::square(g));
+  for (const Expr& g : tape.graph.vjp({loss}, {one}, trained))
+    squares = squares + reference::sum_all(reference::square(g));
   const Expr norm = reference::sqrt(squares);
   std::vector<Expr> targets = tape.graph.vjp({loss + penalty * norm}, {one}, trained);
   targets.push_back(norm);
@@ -167,7 +190,8 @@ struct Computed {
   int outside(const Bounds& bounds) const {
     int count = 0;
     for (const auto& [name, got] : of)
-      for (std::size_t i = 0; i < got.size(); ++i) count += std::fabs(got[i] - bounds.of.at(name).first[i]) <= bounds.of.at(name).second[i] ? 0 : 1;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        count += std::fabs(got[i] - bounds.of.at(name).first[i]) <= bounds.of.at(name).second[i] ? 0 : 1;
     return count;
   }
 };
@@ -176,7 +200,8 @@ void forward_in(std::optional<Dtype> dtype, const Net& net, Graph& graph) {
   net.forward(graph, 0);
 }
 
-Computed computed(const Net& net, std::optional<Dtype> autocast, double penalty, const std::function<void(const Event&)>& fault = nullptr) {
+Computed computed(const Net& net, std::optional<Dtype> autocast, double penalty,
+                  const std::function<void(const Event&)>& fault = nullptr) {
   ParameterSet parameters(net.name, 1);
   models::Recordings recordings;
   GraphOptions options;
@@ -226,11 +251,15 @@ TEST(DoubleBackward, TheFp64PenaltyIsTheSlopeOfTheNorm) {
     double slope = 0, sum = 0, length2 = 0;
     for (const auto& [name, g] : plain.gradients()) {
       direction[name] = normals(name.c_str(), g.size(), 1);
-      for (std::size_t i = 0; i < g.size(); ++i) length2 += std::pow(direction[name][i], 2), slope += (with.at(name)[i] - g[i]) * direction[name][i], sum += std::fabs((with.at(name)[i] - g[i]) * direction[name][i]);
+      for (std::size_t i = 0; i < g.size(); ++i)
+        length2 += std::pow(direction[name][i], 2), slope += (with.at(name)[i] - g[i]) * direction[name][i],
+            sum += std::fabs((with.at(name)[i] - g[i]) * direction[name][i]);
     }
     // One Richardson step leaves the fourth power of the way gone and u/h of the norm; no relu is as near to its kink.
-    const double h = 0x1p-17, coarse = (norm_at(h, direction) - norm_at(-h, direction)) / (2 * h), fine = (norm_at(h / 2, direction) - norm_at(-h / 2, direction)) / h;
-    EXPECT_NEAR((4 * fine - coarse) / 3, slope, (std::pow(h * std::sqrt(length2), 4) + 16 * 0x1p-52 / h) * sum) << static_cast<int>(kind);
+    const double h = 0x1p-17, coarse = (norm_at(h, direction) - norm_at(-h, direction)) / (2 * h),
+                 fine = (norm_at(h / 2, direction) - norm_at(-h / 2, direction)) / h;
+    EXPECT_NEAR((4 * fine - coarse) / 3, slope, (std::pow(h * std::sqrt(length2), 4) + 16 * 0x1p-52 / h) * sum)
+        << static_cast<int>(kind);
   }
 }
 
@@ -245,46 +274,58 @@ TEST(DoubleBackward, TheKernelsGradientsOfGradientsLieInTheBallsOfTheFormulas) {
     EXPECT_GT(computed(net, Dtype::bf16, 2).outside(bounds), 0) << "eight bits are seen";
     // A planted fault: one term of a product rule that is left out.
     using Spoiled = std::pair<const char*, const char*>;
-    std::vector<Spoiled> all = {{"linear_2_backward", "dx"}, {"linear_2_backward", "dweight"}, {"tanh_1_backward", "dx"}, {"mul_1_backward", "dx"}};
+    std::vector<Spoiled> all = {{"linear_2_backward", "dx"},
+                                {"linear_2_backward", "dweight"},
+                                {"tanh_1_backward", "dx"},
+                                {"mul_1_backward", "dx"}};
     if (kind == Kind::convolution) all = {{"conv2d_1_backward", "ddy"}, {"gelu_1_backward", "dx"}};
     if (kind == Kind::pooling) all = {{"max_pool2d_1_backward", "ddy"}, {"conv2d_1_backward", "ddy"}};
-    if (kind == Kind::layer_norm) all = {{"layer_norm_1_backward", "dx"}, {"layer_norm_1_backward", "dweight"}, {"layer_norm_1_backward", "ddy"}};
-    if (kind == Kind::rms_norm) all = {{"rms_norm_1_backward", "dx"}, {"rms_norm_1_backward", "dweight"}, {"rms_norm_1_backward", "ddy"}};
-    if (kind == Kind::attention) all = {{"attention_1_backward", "dq"}, {"attention_1_backward", "dk"}, {"attention_1_backward", "dv"}, {"attention_1_backward", "ddo"}};
+    if (kind == Kind::layer_norm)
+      all = {{"layer_norm_1_backward", "dx"}, {"layer_norm_1_backward", "dweight"}, {"layer_norm_1_backward", "ddy"}};
+    if (kind == Kind::rms_norm)
+      all = {{"rms_norm_1_backward", "dx"}, {"rms_norm_1_backward", "dweight"}, {"rms_norm_1_backward", "ddy"}};
+    if (kind == Kind::attention)
+      all = {{"attention_1_backward", "dq"},
+             {"attention_1_backward", "dk"},
+             {"attention_1_backward", "dv"},
+             {"attention_1_backward", "ddo"}};
     for (const auto& [op, tensor] : all) {
       const Computed wrong = computed(net, std::nullopt, 2, [op = op, tensor = tensor](const Event& e) {
-        if (e.op == op && e.tensor == tensor) std::memset(e.got.data, 0, static_cast<std::size_t>(e.got.count() * bytes(e.got.dtype)));
+        if (e.op == op && e.tensor == tensor)
+          std::memset(e.got.data, 0, static_cast<std::size_t>(e.got.count() * bytes(e.got.dtype)));
       });
       EXPECT_GT(wrong.outside(bounds), 0) << op << " " << tensor;
     }
   }
 }
 
-/// One op's double backward at normal data, against the interval of its own formula differentiated twice. `fault`: the tensor to spoil.
+/// One op's double backward at normal data, against the interval of its own formula differentiated twice. `fault`: the
+/// tensor to spoil.
 struct SecondCase {
   const char* op;
   Dims dims;
   std::vector<std::pair<std::string, double>> attributes;
 };
-const SecondCase kSecondCases[] = {{"gelu", {{"N", 9}, {"D", 13}}, {}},
-                                   {"gelu_tanh", {{"N", 9}, {"D", 13}}, {}},
-                                   {"silu", {{"N", 9}, {"D", 13}}, {}},
-                                   {"sigmoid", {{"N", 9}, {"D", 13}}, {}},
-                                   {"exp", {{"N", 9}, {"D", 13}}, {}},
-                                   {"log", {{"N", 9}, {"D", 13}}, {}},
-                                   {"swiglu", {{"N", 9}, {"D", 13}}, {}},
-                                   {"div", {{"N", 9}, {"D", 13}}, {}},
-                                   {"softmax", {{"N", 9}, {"D", 13}}, {}},
-                                   {"log_softmax", {{"N", 9}, {"D", 13}}, {}},
-                                   {"layer_norm", {{"N", 9}, {"D", 13}}, {}},
-                                   {"rms_norm", {{"N", 9}, {"D", 13}}, {}},
-                                   {"linear", {{"N", 9}, {"K", 13}, {"M", 5}}, {}},
-                                   {"conv2d", {{"N", 2}, {"C", 3}, {"H", 6}, {"W", 5}, {"O", 4}, {"R", 3}, {"S", 2}}, {{"padding", 1}}},
-                                   {"conv2d", {{"N", 2}, {"C", 3}, {"H", 6}, {"W", 7}, {"O", 4}, {"R", 2}, {"S", 3}}, {{"stride", 2}}},
-                                   {"max_pool2d", {{"N", 2}, {"C", 3}, {"H", 6}, {"W", 7}}, {}},
-                                   {"max_pool2d", {{"N", 2}, {"C", 2}, {"H", 7}, {"W", 6}}, {{"kernel", 3}, {"stride", 2}, {"padding", 1}}},
-                                   {"attention", {{"B", 2}, {"H", 2}, {"T", 6}, {"E", 5}}, {{"causal", 0}}},
-                                   {"attention", {{"B", 1}, {"H", 2}, {"T", 7}, {"E", 5}}, {{"causal", 1}}}};
+const SecondCase kSecondCases[] = {
+    {"gelu", {{"N", 9}, {"D", 13}}, {}},
+    {"gelu_tanh", {{"N", 9}, {"D", 13}}, {}},
+    {"silu", {{"N", 9}, {"D", 13}}, {}},
+    {"sigmoid", {{"N", 9}, {"D", 13}}, {}},
+    {"exp", {{"N", 9}, {"D", 13}}, {}},
+    {"log", {{"N", 9}, {"D", 13}}, {}},
+    {"swiglu", {{"N", 9}, {"D", 13}}, {}},
+    {"div", {{"N", 9}, {"D", 13}}, {}},
+    {"softmax", {{"N", 9}, {"D", 13}}, {}},
+    {"log_softmax", {{"N", 9}, {"D", 13}}, {}},
+    {"layer_norm", {{"N", 9}, {"D", 13}}, {}},
+    {"rms_norm", {{"N", 9}, {"D", 13}}, {}},
+    {"linear", {{"N", 9}, {"K", 13}, {"M", 5}}, {}},
+    {"conv2d", {{"N", 2}, {"C", 3}, {"H", 6}, {"W", 5}, {"O", 4}, {"R", 3}, {"S", 2}}, {{"padding", 1}}},
+    {"conv2d", {{"N", 2}, {"C", 3}, {"H", 6}, {"W", 7}, {"O", 4}, {"R", 2}, {"S", 3}}, {{"stride", 2}}},
+    {"max_pool2d", {{"N", 2}, {"C", 3}, {"H", 6}, {"W", 7}}, {}},
+    {"max_pool2d", {{"N", 2}, {"C", 2}, {"H", 7}, {"W", 6}}, {{"kernel", 3}, {"stride", 2}, {"padding", 1}}},
+    {"attention", {{"B", 2}, {"H", 2}, {"T", 6}, {"E", 5}}, {{"causal", 0}}},
+    {"attention", {{"B", 1}, {"H", 2}, {"T", 7}, {"E", 5}}, {{"causal", 1}}}};
 
 /// Elements outside of their intervals by tensor; with `fault` that output is shrunk by a hundredth.
 std::map<std::string, std::size_t> outside_of(const SecondCase& c, Dtype dtype, const std::string& fault = "") {
@@ -296,7 +337,8 @@ std::map<std::string, std::size_t> outside_of(const SecondCase& c, Dtype dtype, 
   const auto second = recordings.second_order(op, call, {});
   std::vector<std::pair<std::string, Tensor>> tensors, written;
   kernels::KernelCall forward{.tensors = {}, .attributes = &call.attributes};
-  const auto put = [&](std::vector<std::pair<std::string, Tensor>>& to, const std::string& name, Dtype type, const Shape& shape, bool filled) -> const Tensor& {
+  const auto put = [&](std::vector<std::pair<std::string, Tensor>>& to, const std::string& name, Dtype type,
+                       const Shape& shape, bool filled) -> const Tensor& {
     to.emplace_back(name, Tensor(type, shape));
     std::vector<double> values = normals(name.c_str(), static_cast<std::size_t>(shape.count()), 3);
     for (double& v : values)
@@ -304,16 +346,22 @@ std::map<std::string, std::size_t> outside_of(const SecondCase& c, Dtype dtype, 
     if (filled) from_doubles(values, to.back().second.view());
     return to.back().second;
   };
-  for (const TensorSpec& spec : op.signature.inputs) forward.tensors.emplace_back(spec.name, put(tensors, spec.name, call.dtype(spec), call.shape(spec), true).view());
+  for (const TensorSpec& spec : op.signature.inputs)
+    forward.tensors.emplace_back(spec.name, put(tensors, spec.name, call.dtype(spec), call.shape(spec), true).view());
   const OutputSpec& output = op.signature.outputs.front();
   const Shape& out_shape = recordings.shape(op, call, output.name, {});
   const Tensor y(dtype, out_shape);
   forward.tensors.emplace_back(output.name, y.view());
-  for (const OutputSpec& spec : op.signature.saved) forward.tensors.emplace_back(spec.name, put(tensors, spec.name, dtype_of(spec.type, dtype), recordings.shape(op, call, spec.name, {}), false).view());
+  for (const OutputSpec& spec : op.signature.saved)
+    forward.tensors.emplace_back(
+        spec.name,
+        put(tensors, spec.name, dtype_of(spec.type, dtype), recordings.shape(op, call, spec.name, {}), false).view());
   op.kernel.forward(forward);
   const std::string dy = gradient_name(output.name);
   put(tensors, dy, dtype, out_shape, true);
-  for (const TensorSpec& spec : op.signature.inputs) put(tensors, "dgrad_" + spec.name, call.dtype(spec), call.shape(spec), true), put(written, gradient_name(spec.name), call.dtype(spec), call.shape(spec), false);
+  for (const TensorSpec& spec : op.signature.inputs)
+    put(tensors, "dgrad_" + spec.name, call.dtype(spec), call.shape(spec), true),
+        put(written, gradient_name(spec.name), call.dtype(spec), call.shape(spec), false);
   put(written, gradient_name(dy), dtype, out_shape, false);
   kernels::KernelCall kernel{.tensors = {}, .attributes = &call.attributes};
   std::vector<reference::Expr> targets;
@@ -321,7 +369,8 @@ std::map<std::string, std::size_t> outside_of(const SecondCase& c, Dtype dtype, 
   reference::BallEvaluator balls(*second->first.graph, arithmetic_of(op.signature, call), targets);
   for (const auto& [name, tensor] : tensors) {
     kernel.tensors.emplace_back(name, tensor.view());
-    if (const auto leaf = second->leaves.find(name); leaf != second->leaves.end()) balls.set(leaf->second, to_doubles(tensor.view()));
+    if (const auto leaf = second->leaves.find(name); leaf != second->leaves.end())
+      balls.set(leaf->second, to_doubles(tensor.view()));
   }
   for (const auto& [name, tensor] : written) kernel.tensors.emplace_back(name, tensor.view());
   double_backward(op, kernel);
@@ -331,7 +380,8 @@ std::map<std::string, std::size_t> outside_of(const SecondCase& c, Dtype dtype, 
     std::vector<double> got = to_doubles(tensor.view());
     if (name == fault)
       for (double& v : got) v *= 0.99;
-    const Comparison comparison = compare(got, interval_of(balls.result(second->gradients.at(name)), tensor.dtype(), "", true));
+    const Comparison comparison =
+        compare(got, interval_of(balls.result(second->gradients.at(name)), tensor.dtype(), "", true));
     EXPECT_EQ(comparison.compared, std::ssize(got)) << c.op << " " << name;
     out[name] = comparison.outside.size();
   }
@@ -345,7 +395,8 @@ TEST(DoubleBackward, EachLiesInTheIntervalsOfItsFormulaDifferentiatedTwice) {
         EXPECT_EQ(count, 0u) << c.op << " " << name << " in " << ampcheck::name(dtype);
         if (dtype == Dtype::fp32) {
           const bool zero = name == "dbias" || (std::string_view(c.op) == "max_pool2d" && name == "dx");
-          EXPECT_EQ(outside_of(c, dtype, name).at(name) > 0, !zero) << c.op << " " << name << ": one per cent is seen, of what is not zero";
+          EXPECT_EQ(outside_of(c, dtype, name).at(name) > 0, !zero)
+              << c.op << " " << name << ": one per cent is seen, of what is not zero";
         }
       }
 }
@@ -357,9 +408,11 @@ TEST(DoubleBackward, AWrongOneIsNamedByTheTrace) {
     options.own_net = every_op_net(Kind::values);
     options.dtype = Dtype::fp32, options.scaler.enabled = false, options.rule.grad_penalty = 1;
     options.shadows = {.local = true, .carried = true};
-    if (wrong) options.fault = [](const Event& e) {
-      if (e.op == "tanh_1_backward" && e.tensor == "dx") for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] /= 2;
-    };
+    if (wrong)
+      options.fault = [](const Event& e) {
+        if (e.op == "tanh_1_backward" && e.tensor == "dx")
+          for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] /= 2;
+      };
     Trainer trainer(options);
     std::vector<StepResult> steps = {trainer.step(), trainer.step()};
     const Diagnosis diagnosis = diagnose(trainer, steps);
@@ -370,10 +423,12 @@ TEST(DoubleBackward, AWrongOneIsNamedByTheTrace) {
     }
     int shadowed = 0;
     for (const auto& [key, tally] : trainer.watch()->of_run()) {
-      if (!key.op.ends_with("_backward") || tally.error2 + tally.exact2 == 0) continue;  // a linear op's gradient by its input is zero
+      if (!key.op.ends_with("_backward") || tally.error2 + tally.exact2 == 0)
+        continue;  // a linear op's gradient by its input is zero
       ++shadowed;
       if (!wrong) {
-        EXPECT_LT(std::max(tally.local_error(), tally.carried_error()), kBf16.unit_roundoff()) << key.str() << ": less than one rounding to bf16";
+        EXPECT_LT(std::max(tally.local_error(), tally.carried_error()), kBf16.unit_roundoff())
+            << key.str() << ": less than one rounding to bf16";
       }
     }
     EXPECT_GT(shadowed, 25);
@@ -389,7 +444,8 @@ TEST(DoubleBackward, GradientsOnRecordHaveTheBitsOfBackward) {
     forward_in(dtype, net, graph);
     const std::vector<Var> trained = graph.parameter_vars(), gradients = graph.gradients(trained, 256, 256);
     graph.backward(256, 256, /*retain_graph=*/true);
-    for (std::size_t i = 0; i < trained.size(); ++i) EXPECT_EQ(to_doubles(graph.view(gradients[i])), to_doubles(graph.grad(trained[i]).view())) << i;
+    for (std::size_t i = 0; i < trained.size(); ++i)
+      EXPECT_EQ(to_doubles(graph.view(gradients[i])), to_doubles(graph.grad(trained[i]).view())) << i;
     std::vector<std::vector<double>> once;
     for (const Parameter& p : parameters.all()) once.push_back(to_doubles(p.grad.view()));
     graph.backward(256, 256);  // once more into the same gradients: doubled, which is exact
@@ -417,13 +473,17 @@ TEST(DoubleBackward, WrongUseNamesTheWayOut) {
   };
   const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   const std::string twice = message([](Graph& g) { g.backward(1, 1), g.backward(1, 1); });
-  EXPECT_TRUE(contains(twice, "[graph] backward, got a graph that an earlier backward() freed") && contains(twice, "retain_graph=true")) << twice;
-  EXPECT_TRUE(contains(message([](Graph& g) { g.backward(1, 1), g.gradients(g.parameter_vars(), 1, 1); }), "retain_graph=true"));
+  EXPECT_TRUE(contains(twice, "[graph] backward, got a graph that an earlier backward() freed") &&
+              contains(twice, "retain_graph=true"))
+      << twice;
+  EXPECT_TRUE(contains(message([](Graph& g) { g.backward(1, 1), g.gradients(g.parameter_vars(), 1, 1); }),
+                       "retain_graph=true"));
   EXPECT_EQ(message([](Graph& g) { g.backward(1, 1, true), g.backward(1, 1, true), g.backward(1, 1); }), "");
   EXPECT_TRUE(contains(message([](Graph& g) {
-    g.add_loss(g.norm(g.gradients(g.parameter_vars(), 1, 1), 1), 1);
-    g.gradients(g.parameter_vars(), 1, 1);
-  }), "no third order"));
+                         g.add_loss(g.norm(g.gradients(g.parameter_vars(), 1, 1), 1), 1);
+                         g.gradients(g.parameter_vars(), 1, 1);
+                       }),
+                       "no third order"));
   OpDef custom = *find_op("add");
   custom.signature.name = "custom";
   std::string unknown;
@@ -432,10 +492,14 @@ TEST(DoubleBackward, WrongUseNamesTheWayOut) {
   } catch (const Error& error) {
     unknown = error.what();
   }
-  EXPECT_EQ(unknown, "[grad] op custom has no double backward, known: add, attention, conv2d, cross_entropy, div, embedding, exp, gelu, gelu_tanh, layer_norm, linear, log, log_softmax, max_pool2d, mean, mse_loss, mul, relu, rms_norm, sigmoid, silu, softmax, sum, swiglu, tanh");
+  EXPECT_EQ(unknown,
+            "[grad] op custom has no double backward, known: add, attention, conv2d, cross_entropy, div, embedding, "
+            "exp, gelu, gelu_tanh, layer_norm, linear, log, log_softmax, max_pool2d, mean, mse_loss, mul, relu, "
+            "rms_norm, sigmoid, silu, softmax, sum, swiglu, tanh");
 }
 
-/// A net of every kind is trained with a penalty, which stays beside the fp64 run's, and whose double backwards the local shadow confirms.
+/// A net of every kind is trained with a penalty, which stays beside the fp64 run's, and whose double backwards the
+/// local shadow confirms.
 TEST(DoubleBackward, EveryNetTakesAPenalty) {
   for (const char* model : {"mlp", "conv", "transformer"}) {
     TrainOptions options;
@@ -444,19 +508,23 @@ TEST(DoubleBackward, EveryNetTakesAPenalty) {
     options.shadows = {.local = true, .carried = true};
     Trainer trainer(options);
     const StepResult first = trainer.step();
-    EXPECT_NEAR(*first.grad_norm, *first.fp64_grad_norm, *first.fp64_grad_norm * 0x1p-16) << model << ": some hundred roundings in fp32";
+    EXPECT_NEAR(*first.grad_norm, *first.fp64_grad_norm, *first.fp64_grad_norm * 0x1p-16)
+        << model << ": some hundred roundings in fp32";
     int seconds = 0;
     for (const auto& [key, tally] : trainer.watch()->of_run()) {
       if (!key.op.ends_with("_backward") || tally.error2 + tally.exact2 == 0) continue;
-      if (key.tensor == "grad_bias") continue;  // of keys, and of scores that a softmax takes, it is zero but for rounding
+      if (key.tensor == "grad_bias")
+        continue;  // of keys, and of scores that a softmax takes, it is zero but for rounding
       ++seconds;
-      EXPECT_LT(tally.local_error(), kFp16.unit_roundoff()) << model << " " << key.str() << ": less than one rounding to fp16";
+      EXPECT_LT(tally.local_error(), kFp16.unit_roundoff())
+          << model << " " << key.str() << ": less than one rounding to fp16";
     }
     EXPECT_GT(seconds, 5) << model;
   }
 }
 
-/// torch's own case of the penalty (test_grad_scaling_penalty): two linear layers of 8, MSE, SGD 0.125, an infinity on one iteration.
+/// torch's own case of the penalty (test_grad_scaling_penalty): two linear layers of 8, MSE, SGD 0.125, an infinity on
+/// one iteration.
 void play_penalty(const tests::Golden& training) {
   if (training.at("kind").text != "penalty") return;
   for (const tests::Golden& batch : training.at("data"))
@@ -465,19 +533,28 @@ void play_penalty(const tests::Golden& training) {
     const tests::Golden &run = training.at("runs").at(scaled ? "scaled" : "control"), &data = training.at("data");
     const int skip = static_cast<int>(training.at("skip_iter").value);
     TrainOptions options;
-    options.own_net = Net{"two", 0, 0, [&data](Tape& t, std::int64_t batch) {
-      const auto at = [&](const char* name) { return t.data({8, 8}, to_doubles(tests::tensor_of(data[static_cast<std::size_t>(batch) % data.size()].at(name)).view())); };
-      t.add_loss(t.call("mse_loss", {{"x", models::linear(t, "1", models::linear(t, "0", at("input"), 8), 8)}, {"target", at("target")}}), 1);
-    }};
+    options.own_net =
+        Net{"two", 0, 0, [&data](Tape& t, std::int64_t batch) {
+              const auto at = [&](const char* name) {
+                return t.data(
+                    {8, 8},
+                    to_doubles(tests::tensor_of(data[static_cast<std::size_t>(batch) % data.size()].at(name)).view()));
+              };
+              t.add_loss(t.call("mse_loss", {{"x", models::linear(t, "1", models::linear(t, "0", at("input"), 8), 8)},
+                                             {"target", at("target")}}),
+                         1);
+            }};
     options.dtype = Dtype::fp32;
     options.scaler.enabled = scaled;
     options.scaler.init_scale = tests::real(training.at("scaler").at("init_scale"));
     options.scaler.growth_interval = 1;
     options.rule.optimizer.lr = tests::real(training.at("optimizer").at("args").at("lr"));
     options.rule.grad_penalty = 1;
-    if (scaled) options.fault = [skip](const Event& e) {
-      if (e.step == skip && e.op == "linear_2" && e.tensor == "dweight") std::fill_n(e.got.as<float>(), e.got.count(), std::numeric_limits<float>::infinity());
-    };
+    if (scaled)
+      options.fault = [skip](const Event& e) {
+        if (e.step == skip && e.op == "linear_2" && e.tensor == "dweight")
+          std::fill_n(e.got.as<float>(), e.got.count(), std::numeric_limits<float>::infinity());
+      };
     Trainer trainer(options);
     for (const std::string& name : run.at("init").keys) {
       const Tensor value = tests::tensor_of(run.at("init").at(name));
@@ -500,7 +577,8 @@ void play_penalty(const tests::Golden& training) {
       for (Parameter& p : trainer.parameters().all()) {
         const auto compare = [&](const std::vector<double>& a, const std::vector<double>& b, const char* what) {
           double error = 0, size = 0;
-          for (std::size_t k = 0; k < a.size(); ++k) error = std::max(error, std::fabs(a[k] - b[k])), size = std::max(size, std::fabs(b[k]));
+          for (std::size_t k = 0; k < a.size(); ++k)
+            error = std::max(error, std::fabs(a[k] - b[k])), size = std::max(size, std::fabs(b[k]));
           EXPECT_LE(error, size * close) << what << " " << p.name;
         };
         compare(to_doubles(p.value.view()), to_doubles(tests::tensor_of(want.at("params").at(p.name)).view()), "value");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions that a model opens while it runs: autocast in autocast, no_grad, inference mode, custom_fwd; and gradients kept in 16 bits.
+// Regions that a model opens while it runs: autocast in autocast, no_grad, inference mode, custom_fwd; and gradients
+// kept in 16 bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,7 +60,8 @@ TEST(GraphRegions, OpsRunInTheRegionThatIsOpen) {
   Var off, other;
   {
     const Autocast region(kList, {.enabled = false});
-    EXPECT_EQ(run.dtype_of(models::unary(run.graph, "relu", low)), Dtype::bf16) << "a region that is off leaves inputs as they are";
+    EXPECT_EQ(run.dtype_of(models::unary(run.graph, "relu", low)), Dtype::bf16)
+        << "a region that is off leaves inputs as they are";
     off = models::linear(run.graph, "b", low, 8);
     EXPECT_EQ(run.dtype_of(off), Dtype::fp32) << "the wider of bf16 and the fp32 weight";
     {
@@ -89,7 +91,8 @@ TEST(GraphRegions, WithoutARegionEverythingIsFp32) {
   const Autocast unknown(AutocastDevice::cpu, {.dtype = Dtype::fp32});
   EXPECT_FALSE(unknown.warning().empty());
   const Autocast of_others(kList, autocast_in(Dtype::fp16));
-  EXPECT_EQ(run.dtype_of(models::linear(run.graph, "a", input(run.graph), 8)), Dtype::fp32) << "this graph follows CPU's regions";
+  EXPECT_EQ(run.dtype_of(models::linear(run.graph, "a", input(run.graph), 8)), Dtype::fp32)
+      << "this graph follows CPU's regions";
   EXPECT_FALSE(run.graph.used_autocast());
 }
 
@@ -174,7 +177,8 @@ TEST(GraphRegions, CastsOfWeightsLiveAsLongAsTheOutermostRegion) {
   run.add_mean(y);
   EXPECT_EQ(seen.weights, 4) << "another region, another cast, also in one graph";
   run.graph.backward(1, 1);
-  EXPECT_NE(to_doubles(run.graph.view(y)), to_doubles(run.graph.view(run.graph.output_of("linear_1")))) << "it sees the update between the regions";
+  EXPECT_NE(to_doubles(run.graph.view(y)), to_doubles(run.graph.view(run.graph.output_of("linear_1"))))
+      << "it sees the update between the regions";
   EXPECT_TRUE(run.grad("a.weight").defined());
 }
 
@@ -228,7 +232,8 @@ TEST(GraphRegions, InferenceTensorsAreRefusedWhereABackwardWouldNeedThem) {
     models::linear(run.graph, "b", h, 8);
     FAIL() << "want an error";
   } catch (const AmpError& error) {
-    EXPECT_NE(std::string(error.what()).find("Inference tensors cannot be saved for backward"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("Inference tensors cannot be saved for backward"), std::string::npos)
+        << error.what();
   }
   const NoGrad no_grad;
   EXPECT_NO_THROW(models::linear(run.graph, "b", h, 8));
@@ -267,8 +272,11 @@ TEST(GraphRegions, GradientsStayInLowPrecisionOnRequest) {
   const auto wide = gradients(false), low = gradients(true);
   EXPECT_EQ(wide->grad("a.weight").dtype(), Dtype::fp32);
   EXPECT_EQ(low->grad("a.weight").dtype(), Dtype::fp16);
-  EXPECT_EQ(low->grad("n.weight").dtype(), Dtype::fp32) << "layer_norm ran in fp32, and its gradient never was in 16 bits";
-  for (const char* name : {"a.weight", "a.bias", "n.weight"}) EXPECT_EQ(to_doubles(wide->grad(name).view()), to_doubles(low->grad(name).view())) << name << ": widening changes no value";
+  EXPECT_EQ(low->grad("n.weight").dtype(), Dtype::fp32)
+      << "layer_norm ran in fp32, and its gradient never was in 16 bits";
+  for (const char* name : {"a.weight", "a.bias", "n.weight"})
+    EXPECT_EQ(to_doubles(wide->grad(name).view()), to_doubles(low->grad(name).view()))
+        << name << ": widening changes no value";
 }
 
 TEST(GraphRegions, WhatIsCastIsMeasuredInOnePass) {
@@ -277,7 +285,13 @@ TEST(GraphRegions, WhatIsCastIsMeasuredInOnePass) {
     std::vector<float> values;
     double largest;
     bool finite;
-  } kAll[] = {{{0.5f, -3, 2}, 3, true}, {{}, 0, true}, {{-0.0f, 0}, 0, true}, {{1, -inf, 7}, 7, false}, {{nan, -2, 1}, 2, false}, {{0x1p-149f, -0x1p-148f}, 0x1p-148, true}, {{-0x1.fffffep127f}, 0x1.fffffep127, true}};
+  } kAll[] = {{{0.5f, -3, 2}, 3, true},
+              {{}, 0, true},
+              {{-0.0f, 0}, 0, true},
+              {{1, -inf, 7}, 7, false},
+              {{nan, -2, 1}, 2, false},
+              {{0x1p-149f, -0x1p-148f}, 0x1p-148, true},
+              {{-0x1.fffffep127f}, 0x1.fffffep127, true}};
   for (const auto& [values, largest, finite] : kAll)
     for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {
       Tensor x(dtype, {std::ssize(values)});
@@ -320,17 +334,20 @@ TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
   EXPECT_EQ(seen.wild, 1);
 }
 
-/// Of a gradient that is a sum nobody has looked at, a cast gets no statistics: those of the first summand are not its own.
+/// Of a gradient that is a sum nobody has looked at, a cast gets no statistics: those of the first summand are not its
+/// own.
 TEST(GraphRegions, StatisticsOfAGradientGoWithItsNumbers) {
   struct Stats final : Observer {
     bool wants(std::string_view) const override { return true; }
     bool wants_exact(std::string_view) const override { return false; }
     Seen see(const Event& e) override {
-      if (e.cast && e.phase == Phase::backward && e.got.dtype == Dtype::fp32) ++(e.narrow_stats != nullptr ? with : without);
+      if (e.cast && e.phase == Phase::backward && e.got.dtype == Dtype::fp32)
+        ++(e.narrow_stats != nullptr ? with : without);
       if (e.narrow_stats != nullptr) {
         EXPECT_EQ(*e.narrow_stats, tensor_stats(e.narrow)) << e.op << " " << e.tensor;
       }
-      return {all_finite(e.got), e.got.dtype == Dtype::fp16 ? std::make_shared<const TensorStats>(tensor_stats(e.got)) : nullptr};
+      return {all_finite(e.got),
+              e.got.dtype == Dtype::fp16 ? std::make_shared<const TensorStats>(tensor_stats(e.got)) : nullptr};
     }
     int with = 0, without = 0;
   } seen;

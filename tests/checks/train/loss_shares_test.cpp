@@ -26,8 +26,9 @@ struct Shares {
   double part = 0;  ///< of the largest, in the sum of squares
 };
 
-/// Of the last of `steps` steps. `rest`: what the first order leaves out: the cotangents are those of the fp64 run, and along the way to the
-/// low-precision run they change by no more than their own error there: Cauchy and Schwarz for each tensor. Zeros by a symmetry (a bias before a softmax) have no such error.
+/// Of the last of `steps` steps. `rest`: what the first order leaves out: the cotangents are those of the fp64 run, and
+/// along the way to the low-precision run they change by no more than their own error there: Cauchy and Schwarz for
+/// each tensor. Zeros by a symmetry (a bias before a softmax) have no such error.
 Shares shares_of(Trainer& trainer, int steps) {
   Shares out;
   StepResult last;
@@ -37,7 +38,8 @@ Shares shares_of(Trainer& trainer, int steps) {
     if (key.phase == Phase::backward) largest = std::max(largest, t.carried2);
   for (const auto& [key, t] : trainer.watch()->of_step()) {
     out.sum += t.loss_error, squares += t.loss_error2, reach += t.loss_reach;
-    if (key.phase == Phase::backward && !key.cast && t.carried2 > 0x1p-40 * largest) cotangents = std::max(cotangents, t.carried_error());
+    if (key.phase == Phase::backward && !key.cast && t.carried2 > 0x1p-40 * largest)
+      cotangents = std::max(cotangents, t.carried_error());
     if (t.loss_error2 > most) most = t.loss_error2, out.largest = key.str();
   }
   out.sum += last.loss_drift.value();
@@ -66,10 +68,12 @@ TEST(LossShares, WeightsThatCameApartAreAShareToo) {
   StepResult last;
   for (int i = 0; i < 4; ++i) last = again.step();
   EXPECT_GT(std::fabs(*last.loss_drift), 0);
-  EXPECT_LT(std::fabs(shares.sum - shares.observed), std::fabs(shares.sum - *last.loss_drift - shares.observed)) << "with the drift it adds up better";
+  EXPECT_LT(std::fabs(shares.sum - shares.observed), std::fabs(shares.sum - *last.loss_drift - shares.observed))
+      << "with the drift it adds up better";
 }
 
-/// One op that rounds to three bits, as e4m3 does, has the largest share; twice the error has twice the share, and four times the rest.
+/// One op that rounds to three bits, as e4m3 does, has the largest share; twice the error has twice the share, and four
+/// times the rest.
 TEST(LossShares, AnOpOfTooFewBitsHasTheLargest) {
   TrainOptions plain = options_of(Dtype::bf16);
   Trainer right(plain);
@@ -159,7 +163,8 @@ std::vector<GradientError> gradient_errors_of(TrainOptions options, int steps = 
 }
 
 const GradientPart& largest_part(const GradientError& e) {
-  return *std::max_element(e.parts.begin(), e.parts.end(), [](const auto& a, const auto& b) { return std::fabs(a.moves) < std::fabs(b.moves); });
+  return *std::max_element(e.parts.begin(), e.parts.end(),
+                           [](const auto& a, const auto& b) { return std::fabs(a.moves) < std::fabs(b.moves); });
 }
 
 /// The parts add up to the error, but for what is of second order: half the error, a quarter of the rest.
@@ -196,29 +201,34 @@ TEST(GradientErrors, PartsAddUpToEachParametersError) {
   }
 }
 
-/// An op of too few bits is in the gradients behind it and in no other, and there it is more than rounding. A right run names nothing.
+/// An op of too few bits is in the gradients behind it and in no other, and there it is more than rounding. A right run
+/// names nothing.
 TEST(GradientErrors, AnOpOfTooFewBitsIsInTheGradientsBehindItAlone) {
   const std::string planted = "linear_2 (layer1) backward dx";
   for (const bool wrong : {true, false})
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
       TrainOptions options = options_of(dtype);
       options.scaler.enabled = dtype == Dtype::fp16, options.scaler.init_scale = 1024;
-      if (wrong) options.fault = [](const Event& e) {
-        if (e.op != "linear_2" || e.tensor != "dx" || e.phase != Phase::backward || e.cast) return;
-        const std::uint16_t kept = e.got.dtype == Dtype::bf16 ? 0xfff0 : 0xff80;  // three bits of the fraction
-        for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<std::uint16_t>()[i] &= kept;
-      };
+      if (wrong)
+        options.fault = [](const Event& e) {
+          if (e.op != "linear_2" || e.tensor != "dx" || e.phase != Phase::backward || e.cast) return;
+          const std::uint16_t kept = e.got.dtype == Dtype::bf16 ? 0xfff0 : 0xff80;  // three bits of the fraction
+          for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<std::uint16_t>()[i] &= kept;
+        };
       const std::vector<GradientError> errors = gradient_errors_of(options);
       ASSERT_EQ(errors.size(), 6u);
       for (const GradientError& e : errors) {
         const bool behind = e.parameter.starts_with("layer0");
         ASSERT_FALSE(e.parts.empty());
         if (wrong) {
-          EXPECT_EQ(largest_part(e).from.str() == planted, behind) << name(dtype) << " " << e.parameter << " " << largest_part(e).from.str();
+          EXPECT_EQ(largest_part(e).from.str() == planted, behind)
+              << name(dtype) << " " << e.parameter << " " << largest_part(e).from.str();
         }
         for (const GradientPart& part : e.parts) {
           const bool named = std::fabs(part.moves) > part.rounding;
-          EXPECT_EQ(named, wrong && behind && part.from.str() == planted) << name(dtype) << " " << e.parameter << " " << part.from.str() << " " << part.moves << " " << part.rounding;
+          EXPECT_EQ(named, wrong && behind && part.from.str() == planted)
+              << name(dtype) << " " << e.parameter << " " << part.from.str() << " " << part.moves << " "
+              << part.rounding;
           EXPECT_TRUE(behind || part.from.str() != planted) << "no way leads from there to " << e.parameter;
         }
       }
@@ -258,7 +268,8 @@ TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
 TEST(GradientErrors, RightRunsNameNothing) {
   for (const char* model : {"conv", "transformer"})
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
-      if (model == std::string("transformer") && dtype != Dtype::fp16) continue;  // which has the smallest range, and takes its time
+      if (model == std::string("transformer") && dtype != Dtype::fp16)
+        continue;  // which has the smallest range, and takes its time
       TrainOptions options = options_of(dtype);
       options.net.model = model, options.sampling.from = 1;
       options.scaler.enabled = dtype == Dtype::fp16, options.scaler.init_scale = 1024;
@@ -271,7 +282,9 @@ TEST(GradientErrors, RightRunsNameNothing) {
           ++noise;
           continue;
         }
-        for (const GradientPart& part : e.parts) EXPECT_LE(std::fabs(part.moves), part.rounding) << model << " " << name(dtype) << " " << e.parameter << " " << part.from.str();
+        for (const GradientPart& part : e.parts)
+          EXPECT_LE(std::fabs(part.moves), part.rounding)
+              << model << " " << name(dtype) << " " << e.parameter << " " << part.from.str();
       }
       EXPECT_EQ(noise, model == std::string("conv") ? 1 : 2) << "the biases before a softmax";
     }

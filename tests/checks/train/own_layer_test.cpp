@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's op, autocast and no_grad in the layers of a net, and weights in 16 bits, as a user of `ampcheck train` meets them.
+// A user's op, autocast and no_grad in the layers of a net, and weights in 16 bits, as a user of `ampcheck train` meets
+// them.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,8 @@ class OwnLayer : public ::testing::Test {
   /// 64 inputs, a layer of 16, the layer in question, 10 classes.
   std::string net(const std::string& layer, const std::string& more = "") {
     const std::string path = folder_.path() + "/net.toml";
-    std::ofstream(path) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\n[[layers]]\n" + layer + "\n[[layers]]\ntype = 'linear'\nname = 'last'\n" + more;
+    std::ofstream(path) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\n[[layers]]\n" + layer +
+                               "\n[[layers]]\ntype = 'linear'\nname = 'last'\n" + more;
     return path;
   }
   json result(const std::string& arguments) {
@@ -35,7 +37,8 @@ class OwnLayer : public ::testing::Test {
     return out;
   }
   /// What a tensor was in the first step: its dtype, or nothing.
-  std::string dtype_of(const std::string& arguments, const std::string& op, const std::string& phase, const std::string& tensor) {
+  std::string dtype_of(const std::string& arguments, const std::string& op, const std::string& phase,
+                       const std::string& tensor) {
     const std::string path = folder_.path() + "/run.trace";
     const ProgramResult run = ampcheck("train --steps 1 --record " + path + " " + arguments);
     EXPECT_LE(run.exit_code, 1) << run.err;
@@ -52,7 +55,8 @@ TEST_F(OwnLayer, AnOpOfALibraryTrainsBesideItsFormula) {
     const json own = result(net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + file + "'") + " --dtype fp32");
     const json built_in = result(net("type = 'rms_norm'\nname = 'n'") + " --dtype fp32");
     for (int i = 0; i < 4; ++i) {
-      const double a = own["steps"][i]["fp64_loss"], b = built_in["steps"][i]["fp64_loss"], loss = own["steps"][i]["loss"];
+      const double a = own["steps"][i]["fp64_loss"], b = built_in["steps"][i]["fp64_loss"],
+                   loss = own["steps"][i]["loss"];
       EXPECT_NEAR(a, b, 1e-12) << file << ": the formulas are one";
       EXPECT_NEAR(loss, a, 1e-5) << file << ": some hundred roundings of fp32";
     }
@@ -64,7 +68,10 @@ TEST_F(OwnLayer, AnOpOfALibraryTrainsBesideItsFormula) {
 TEST_F(OwnLayer, AWrongOpIsWhatTheRunNames) {
   const auto error_of = [&](const std::string& op) {
     const std::string path = folder_.path() + "/run.trace";
-    EXPECT_LE(ampcheck("train --steps 2 --dtype bf16 --record " + path + " " + net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "grouped_rms_norm.so'\nop = '" + op + "'")).exit_code, 1);
+    EXPECT_LE(ampcheck("train --steps 2 --dtype bf16 --record " + path + " " +
+                       net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "grouped_rms_norm.so'\nop = '" + op + "'"))
+                  .exit_code,
+              1);
     double worst = 0;
     for (const tools::TracedTensor& t : tools::read_trace(path).tensors)
       if (t.op == op + "_1" && t.phase == "backward" && t.local_error) worst = std::max(worst, *t.local_error);
@@ -75,11 +82,15 @@ TEST_F(OwnLayer, AWrongOpIsWhatTheRunNames) {
 }
 
 TEST_F(OwnLayer, AKernelThatEndsItsProcessOrHangsIsNamed) {
-  const auto run = [&](const std::string& op, const std::string& more) { return ampcheck("train --steps 2 --batch 17 --dtype fp32 " + more + " " + net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "hostile.so'\nop = '" + op + "'")); };
+  const auto run = [&](const std::string& op, const std::string& more) {
+    return ampcheck("train --steps 2 --batch 17 --dtype fp32 " + more + " " +
+                    net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "hostile.so'\nop = '" + op + "'"));
+  };
   const std::string saved = folder_.path() + "/end.st";
   const ProgramResult crash = run("segfault", "--save " + saved);
   EXPECT_EQ(crash.exit_code, 1) << crash.err;
-  EXPECT_TRUE(contains(crash.err, "CRASH (AC501): a kernel of '") && contains(crash.err, "Segmentation fault")) << crash.err;
+  EXPECT_TRUE(contains(crash.err, "CRASH (AC501): a kernel of '") && contains(crash.err, "Segmentation fault"))
+      << crash.err;
   EXPECT_TRUE(read_text(saved).empty());
   const ProgramResult hangs = run("loops", "--timeout 1");
   EXPECT_EQ(hangs.exit_code, 1) << hangs.err;
@@ -89,24 +100,28 @@ TEST_F(OwnLayer, AKernelThatEndsItsProcessOrHangsIsNamed) {
   EXPECT_TRUE(contains(throws.err, "AC501")) << throws.err;
   EXPECT_EQ(run("throws", "--batch 16").exit_code, 0) << "at other shapes it behaves";
   EXPECT_EQ(ampcheck("memory " + folder_.path() + "/net.toml").exit_code, 2) << "it takes fp32 alone";
-  const std::string err = refused_training(net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "hostile.so'\nop = 'throws'"));
+  const std::string err =
+      refused_training(net("type = 'op'\nname = 'n'\nlibrary = '" + kOps + "hostile.so'\nop = 'throws'"));
   EXPECT_TRUE(contains(err, "op 'throws', got fp16, want fp32, which it declares")) << err;
 }
 
 TEST_F(OwnLayer, CastInputsDecideTheDtypesOfForwardAndBackward) {
   const std::string layer = "type = 'op'\nname = 'n'\nlibrary = '" + kOps + "my_rms_norm.so'";
   const std::string as_is = net(layer) + " --dtype bf16";
-  EXPECT_EQ(dtype_of(as_is, "my_rms_norm_1", "forward", "y"), "fp32") << "bf16 from a linear layer beside an fp32 weight";
+  EXPECT_EQ(dtype_of(as_is, "my_rms_norm_1", "forward", "y"), "fp32")
+      << "bf16 from a linear layer beside an fp32 weight";
   const std::string narrowed = net(layer + "\ncast_inputs = 'bf16'") + " --dtype fp16";
   EXPECT_EQ(dtype_of(narrowed, "my_rms_norm_1", "forward", "y"), "bf16");
   EXPECT_EQ(dtype_of(narrowed, "my_rms_norm_1", "backward", "dx"), "bf16");
   EXPECT_EQ(dtype_of(narrowed, "my_rms_norm_1", "backward", "dweight"), "bf16");
   EXPECT_EQ(dtype_of(narrowed, "linear_1", "backward", "dweight"), "fp16") << "what comes before runs as it did";
-  EXPECT_EQ(dtype_of(net(layer + "\ncast_inputs = 'bf16'") + " --dtype fp32", "my_rms_norm_1", "forward", "y"), "fp32") << "outside of autocast nothing is cast";
+  EXPECT_EQ(dtype_of(net(layer + "\ncast_inputs = 'bf16'") + " --dtype fp32", "my_rms_norm_1", "forward", "y"), "fp32")
+      << "outside of autocast nothing is cast";
 }
 
 TEST_F(OwnLayer, AnOpOfALibraryIsNamedByItsLayerAndByTheDtypesThatItCosts) {
-  const std::string path = folder_.path() + "/run.trace", layer = "type = 'op'\nname = 'mine'\nlibrary = '" + kOps + "my_rms_norm.so'";
+  const std::string path = folder_.path() + "/run.trace",
+                    layer = "type = 'op'\nname = 'mine'\nlibrary = '" + kOps + "my_rms_norm.so'";
   const auto shown = [&](const std::string& more) {
     EXPECT_LE(ampcheck("train --steps 1 --record " + path + " " + net(layer + more)).exit_code, 1);
     return ampcheck("trace " + path).out;
@@ -123,13 +138,15 @@ TEST_F(OwnLayer, ARegionThatIsOffKeepsALayerInFp32) {
   EXPECT_EQ(dtype_of(off, "linear_2", "backward", "dweight"), "fp32");
   EXPECT_EQ(dtype_of(off, "linear_3", "forward", "y"), "fp16") << "the region ends with the layer";
   EXPECT_EQ(dtype_of(net("type = 'linear'\noutputs = 16\nautocast = 'bf16'"), "linear_2", "forward", "y"), "bf16");
-  const json fp32 = result(net("type = 'linear'\noutputs = 16\nautocast = 'off'") + " --dtype fp32"), plain = result(net("type = 'linear'\noutputs = 16") + " --dtype fp32");
+  const json fp32 = result(net("type = 'linear'\noutputs = 16\nautocast = 'off'") + " --dtype fp32"),
+             plain = result(net("type = 'linear'\noutputs = 16") + " --dtype fp32");
   EXPECT_EQ(fp32["steps"], plain["steps"]) << "without autocast there is nothing to turn off";
 }
 
 TEST_F(OwnLayer, WhatIsUnderNoGradStaysAsItWas) {
   const std::string frozen = folder_.path() + "/frozen.toml";
-  std::ofstream(frozen) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\nno_grad = true\n[[layers]]\ntype = 'tanh'\n[[layers]]\ntype = 'linear'\nname = 'last'\n";
+  std::ofstream(frozen) << "[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'first'\nno_grad = "
+                           "true\n[[layers]]\ntype = 'tanh'\n[[layers]]\ntype = 'linear'\nname = 'last'\n";
   const json run = result(frozen + " --optimizer adamw --record " + folder_.path() + "/frozen.trace");
   EXPECT_TRUE(run["left_at"].is_null()) << "the fp64 run stands still there too";
   bool first = false, last = false;
@@ -141,18 +158,19 @@ TEST_F(OwnLayer, WhatIsUnderNoGradStaysAsItWas) {
 
 TEST_F(OwnLayer, WhatDoesNotFitIsNamed) {
   const std::string library = "type = 'op'\nlibrary = '" + kOps;
-  const struct { std::string layer, want; } cases[] = {
-      {"type = 'op'", "op, got neither it nor a library"},
-      {"type = 'op'\nop = 'rms_nrm'", "got 'rms_nrm' (did you mean 'rms_norm'?"},
-      {library + "grouped_rms_norm.so'", "op, got none, want one of grouped_rms_norm, "},
-      {library + "my_rms_norm.so'\nop = 'other'", "op, got 'other', want one of my_rms_norm"},
-      {library + "my_rms_norm.so'\nattributes = { epz = 1e-5 }", "got unknown key 'epz' (did you mean 'eps'?"},
-      {library + "no_formula.so'\nop = 'no_such'", "want one of "},
-      {library + "rope.so'", "op, got none, want one of rope, "},
-      {"type = 'op'\nop = 'rms_norm'\noutputs = 5", "outputs, got 5, want none"},
-      {"type = 'relu'\nlibrary = 'x.so'", "library, got it in a layer of type relu, want it in op alone"},
-      {"type = 'op'\nop = 'mul'", "input 'y', got an op that needs it"},
-      {"type = 'relu'\nautocast = 'fp8'", "autocast, got 'fp8'"}};
+  const struct {
+    std::string layer, want;
+  } cases[] = {{"type = 'op'", "op, got neither it nor a library"},
+               {"type = 'op'\nop = 'rms_nrm'", "got 'rms_nrm' (did you mean 'rms_norm'?"},
+               {library + "grouped_rms_norm.so'", "op, got none, want one of grouped_rms_norm, "},
+               {library + "my_rms_norm.so'\nop = 'other'", "op, got 'other', want one of my_rms_norm"},
+               {library + "my_rms_norm.so'\nattributes = { epz = 1e-5 }", "got unknown key 'epz' (did you mean 'eps'?"},
+               {library + "no_formula.so'\nop = 'no_such'", "want one of "},
+               {library + "rope.so'", "op, got none, want one of rope, "},
+               {"type = 'op'\nop = 'rms_norm'\noutputs = 5", "outputs, got 5, want none"},
+               {"type = 'relu'\nlibrary = 'x.so'", "library, got it in a layer of type relu, want it in op alone"},
+               {"type = 'op'\nop = 'mul'", "input 'y', got an op that needs it"},
+               {"type = 'relu'\nautocast = 'fp8'", "autocast, got 'fp8'"}};
   for (const auto& c : cases) {
     const std::string err = refused_training(net(c.layer));
     EXPECT_TRUE(contains(err, c.want)) << c.layer << "\n" << err;
@@ -162,7 +180,8 @@ TEST_F(OwnLayer, WhatDoesNotFitIsNamed) {
   EXPECT_TRUE(contains(refused_training(net("type = 'op'\nlibrary = '" + kOps + "no_formula.so'")), "want"));
 }
 
-/// fp16's smallest number is 2^-24: squares of gradients below 2^-12.5 are zero, and m / (0 + eps) is as large as one likes.
+/// fp16's smallest number is 2^-24: squares of gradients below 2^-12.5 are zero, and m / (0 + eps) is as large as one
+/// likes.
 TEST_F(OwnLayer, MomentsInFp16AreNamedAsWhatEndsTheRun) {
   const std::string adam = "--model mlp --optimizer adam --lr 0.003 --steps 8 ";
   const ProgramResult vanished = ampcheck("train " + adam + "--weights master --moments fp16");
@@ -181,8 +200,12 @@ TEST_F(OwnLayer, MastersMoveWhereLowWeightsStand) {
   const auto stood = [&](const std::string& weights) {
     json run = result("--model mlp --dtype bf16 --steps 8 --lr 0.001 --weights " + weights);
     std::int64_t with_grad = 0, stagnant = 0, copies = 0;
-    for (const json& s : run["steps"]) with_grad += s["updates"]["with_grad"].get<std::int64_t>(), stagnant += s["updates"]["with_grad_stagnant"].get<std::int64_t>(), copies += s["updates"]["copy_stagnant"].get<std::int64_t>();
-    return std::pair{static_cast<double>(stagnant) / static_cast<double>(with_grad), static_cast<double>(copies) / static_cast<double>(with_grad)};
+    for (const json& s : run["steps"])
+      with_grad += s["updates"]["with_grad"].get<std::int64_t>(),
+          stagnant += s["updates"]["with_grad_stagnant"].get<std::int64_t>(),
+          copies += s["updates"]["copy_stagnant"].get<std::int64_t>();
+    return std::pair{static_cast<double>(stagnant) / static_cast<double>(with_grad),
+                     static_cast<double>(copies) / static_cast<double>(with_grad)};
   };
   const auto [low, none] = stood("low");
   const auto [master, copies] = stood("master");
@@ -193,17 +216,24 @@ TEST_F(OwnLayer, MastersMoveWhereLowWeightsStand) {
 }
 
 TEST_F(OwnLayer, ARunWithMastersGoesOnFromItsCheckpointAlone) {
-  const std::string at = folder_.path() + "/", common = "--model mlp --optimizer adam --lr 0.003 --weights master --moments bf16 ";
+  const std::string at = folder_.path() + "/",
+                    common = "--model mlp --optimizer adam --lr 0.003 --weights master --moments bf16 ";
   const json whole = result(common + "--steps 6 --save " + at + "whole.st");
   result(common + "--steps 3 --save " + at + "half.st");
-  EXPECT_EQ(result(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st")["steps"][2], whole["steps"][5]);
+  EXPECT_EQ(result(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st")["steps"][2],
+            whole["steps"][5]);
   EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
-  EXPECT_TRUE(contains(refused_training("--model mlp --optimizer adam --lr 0.003 --weights low --fused --steps 6 --resume " + at + "half.st"), "got a run with 'weights master', want 'weights low' as this one has"));
+  EXPECT_TRUE(
+      contains(refused_training("--model mlp --optimizer adam --lr 0.003 --weights low --fused --steps 6 --resume " +
+                                at + "half.st"),
+               "got a run with 'weights master', want 'weights low' as this one has"));
 }
 
-/// A fused optimizer gets fp16 gradients as they are, scale and all: powers of two change nothing until one overflows or vanishes.
+/// A fused optimizer gets fp16 gradients as they are, scale and all: powers of two change nothing until one overflows
+/// or vanishes.
 TEST_F(OwnLayer, KeptGradientsGiveTheSameRunAsWidenedOnes) {
-  const json kept = result("--model mlp --fused --keep-low-precision-grads --steps 6"), widened = result("--model mlp --fused --steps 6");
+  const json kept = result("--model mlp --fused --keep-low-precision-grads --steps 6"),
+             widened = result("--model mlp --fused --steps 6");
   for (int i = 0; i < 6; ++i) EXPECT_EQ(kept["steps"][i]["loss"], widened["steps"][i]["loss"]) << i;
 }
 
@@ -221,7 +251,9 @@ TEST_F(OwnLayer, NothingIsReplacedThatIsNoTraceOrCheckpoint) {
   EXPECT_TRUE(contains(refused_training(path + " --record " + at + "mine.so"), "which is there and no trace"));
   EXPECT_TRUE(contains(refused_training(path + " --save " + at + "mine.so"), "which is there and no checkpoint"));
   EXPECT_EQ(read_text(at + "mine.so"), library);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(ampcheck("train --steps 1 " + path + " --record " + at + "a.trace --save " + at + "a.st").exit_code, 0) << "its own kind is replaced";
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(ampcheck("train --steps 1 " + path + " --record " + at + "a.trace --save " + at + "a.st").exit_code, 0)
+        << "its own kind is replaced";
   const std::string trace = read_text(at + "a.trace");
   EXPECT_EQ(ampcheck("trace " + at + "a.trace -o html:" + at + "a.trace").exit_code, 2);
   EXPECT_EQ(read_text(at + "a.trace"), trace);
@@ -229,15 +261,18 @@ TEST_F(OwnLayer, NothingIsReplacedThatIsNoTraceOrCheckpoint) {
 
 /// fp16 and bf16 each lack what the other has.
 TEST_F(OwnLayer, ACastBetweenTwo16BitTypesIsNotExact) {
-  const std::string path = folder_.path() + "/run.trace", layers = net("type = 'linear'\noutputs = 16\nautocast = 'fp16'");
+  const std::string path = folder_.path() + "/run.trace",
+                    layers = net("type = 'linear'\noutputs = 16\nautocast = 'fp16'");
   EXPECT_LE(ampcheck("train " + layers + " --dtype bf16 --loss-weight 1e-7 --steps 2 --record " + path).exit_code, 1);
   const ProgramResult shown = ampcheck("trace --json " + path);
   double flushed = 0, lost = 0;
   const json tensors = json::parse(shown.out)["tensors"];
   for (const json& t : tensors) {
     if (!t["cast"].get<bool>() || t["from"] != "bf16" || t["dtype"] != "fp16") continue;
-    if (t["phase"] == "backward") flushed = std::max(flushed, t["flushed_share"].get<double>());
-    else lost = std::max(lost, t["local_error"].is_null() ? -1 : t["local_error"].get<double>());
+    if (t["phase"] == "backward")
+      flushed = std::max(flushed, t["flushed_share"].get<double>());
+    else
+      lost = std::max(lost, t["local_error"].is_null() ? -1 : t["local_error"].get<double>());
   }
   EXPECT_EQ(flushed, 1) << "gradients of 1e-7 leave fp16";
   EXPECT_EQ(lost, 0) << "activations near 1 fit: bf16 has fewer digits";
@@ -245,46 +280,55 @@ TEST_F(OwnLayer, ACastBetweenTwo16BitTypesIsNotExact) {
 
 /// 2^16 overflows in a step that a sampled run does not look at: no larger scale is advised.
 TEST_F(OwnLayer, NoScaleIsAdvisedAtWhichAStepWasSkipped) {
-  const json run = result("--model mlp --steps 120 --seed 1 --init-scale 131072 --growth-interval 3 --record " + folder_.path() + "/run.trace --every 60 --ring 0");
+  const json run = result("--model mlp --steps 120 --seed 1 --init-scale 131072 --growth-interval 3 --record " +
+                          folder_.path() + "/run.trace --every 60 --ring 0");
   ASSERT_FALSE(run["skipped"].empty());
   double least = 1e30;
   for (const json& s : run["steps"])
     if (!s["stepped"].get<bool>() && s["found_inf"].get<bool>()) least = std::min(least, s["scale"].get<double>());
   EXPECT_LE(run["loss_scale"]["overflows_at"].get<int>(), std::ilogb(least));
   EXPECT_LT(run["loss_scale"]["best"], run["loss_scale"]["overflows_at"]);
-  EXPECT_EQ(json::parse(ampcheck("trace --json " + folder_.path() + "/run.trace").out)["loss_scales"]["run"], run["loss_scale"]);
+  EXPECT_EQ(json::parse(ampcheck("trace --json " + folder_.path() + "/run.trace").out)["loss_scales"]["run"],
+            run["loss_scale"]);
 }
 
 TEST_F(OwnLayer, WhatFp16GradientsDoNotGoWithIsRefused) {
-  const struct { const char *arguments, *want; } cases[] = {{"--weights low", "Attempting to unscale FP16 gradients."},
-                                                            {"--keep-low-precision-grads", "Attempting to unscale FP16 gradients."},
-                                                            {"--weights master --dtype fp32", "got dtype fp32, want fp16 or bf16"},
-                                                            {"--weights bf16", "got 'bf16', want fp32, master, low"}};
+  const struct {
+    const char *arguments, *want;
+  } cases[] = {{"--weights low", "Attempting to unscale FP16 gradients."},
+               {"--keep-low-precision-grads", "Attempting to unscale FP16 gradients."},
+               {"--weights master --dtype fp32", "got dtype fp32, want fp16 or bf16"},
+               {"--weights bf16", "got 'bf16', want fp32, master, low"}};
   for (const auto& c : cases) EXPECT_TRUE(contains(refused_training(c.arguments), c.want)) << c.arguments;
-  EXPECT_EQ(ampcheck("train --steps 2 --weights low --dtype bf16 --clip-norm 1 --scaler torch").exit_code, 0) << "bf16 gradients are unscaled and clipped";
+  EXPECT_EQ(ampcheck("train --steps 2 --weights low --dtype bf16 --clip-norm 1 --scaler torch").exit_code, 0)
+      << "bf16 gradients are unscaled and clipped";
 }
 
 TEST_F(OwnLayer, ChoicesThatNothingUsesAreRefused) {
-  const struct { const char *arguments, *want; } cases[] = {{"--scaler none --init-scale 4", "[--init-scale] got it where nothing uses it, want a --scaler"},
-                                                            {"--dtype bf16 --growth-interval 4", "[--growth-interval] got it"},
-                                                            {"--compress fp16", "want --ranks 2 or more"},
-                                                            {"--reduce-dtype bf16", "want --ranks 2 or more"},
-                                                            {"--reduce tree", "want --ranks 2 or more"},
-                                                            {"--divide post", "want --ranks 2 or more"},
-                                                            {"--reduce ring", "want --ranks 2 or more"},
-                                                            {"--width 64", "want model tutorial"},
-                                                            {"--model conv --loss mse", "[--loss] got it where nothing uses it, want model mlp"},
-                                                            {"--model tutorial --loss mse", "[--loss] got it"},
-                                                            {"--dtype fp32 --growth-interval 4", "[--growth-interval] got it"},
-                                                            {"--ring 3", "want --record FILE"}};
+  const struct {
+    const char *arguments, *want;
+  } cases[] = {{"--scaler none --init-scale 4", "[--init-scale] got it where nothing uses it, want a --scaler"},
+               {"--dtype bf16 --growth-interval 4", "[--growth-interval] got it"},
+               {"--compress fp16", "want --ranks 2 or more"},
+               {"--reduce-dtype bf16", "want --ranks 2 or more"},
+               {"--reduce tree", "want --ranks 2 or more"},
+               {"--divide post", "want --ranks 2 or more"},
+               {"--reduce ring", "want --ranks 2 or more"},
+               {"--width 64", "want model tutorial"},
+               {"--model conv --loss mse", "[--loss] got it where nothing uses it, want model mlp"},
+               {"--model tutorial --loss mse", "[--loss] got it"},
+               {"--dtype fp32 --growth-interval 4", "[--growth-interval] got it"},
+               {"--ring 3", "want --record FILE"}};
   for (const auto& c : cases) EXPECT_TRUE(contains(refused_training(c.arguments), c.want)) << c.arguments;
   EXPECT_EQ(ampcheck("train --steps 1 --ranks 2 --reduce-dtype bf16").exit_code, 0);
 }
 
-/// Gradients that fp16 on the wire would flush are kept by a scaler in fp32 too, and nothing is advised that was given or is refused.
+/// Gradients that fp16 on the wire would flush are kept by a scaler in fp32 too, and nothing is advised that was given
+/// or is refused.
 TEST_F(OwnLayer, AdviceIsWhatWasNotGivenAndIsNotRefused) {
   const std::string wire = "--dtype fp32 --ranks 2 --compress fp16 --loss-weight 1e-6 --batch 16";
-  const json bare = result(wire), scaled = result(wire + " --scaler torch"), alone = result("--dtype fp32 --scaler apex --batch 16");
+  const json bare = result(wire), scaled = result(wire + " --scaler torch"),
+             alone = result("--dtype fp32 --scaler apex --batch 16");
   EXPECT_EQ(bare["try"], "--scaler torch");
   EXPECT_EQ(scaled["scaler"], "torch");
   EXPECT_EQ(scaled["steps"][0]["scale"], 65536);
@@ -300,18 +344,23 @@ TEST_F(OwnLayer, AdviceIsWhatWasNotGivenAndIsNotRefused) {
   const json first = result("--init-scale 8388608 --steps 12");
   const std::string next = first["try"];
   ASSERT_TRUE(next.starts_with("--init-scale ")) << next;
-  EXPECT_FALSE(contains(result(next.substr(0, next.find(':')) + " --steps 12")["try"].get<std::string>(), "--init-scale"));
+  EXPECT_FALSE(
+      contains(result(next.substr(0, next.find(':')) + " --steps 12")["try"].get<std::string>(), "--init-scale"));
 }
 
 TEST_F(OwnLayer, ANetThatTrainsNothingIsRefused) {
   const std::string path = folder_.path() + "/fixed.toml";
   std::ofstream(path) << "[[layers]]\ntype = 'linear'\nno_grad = true\n";
-  for (const char* dtype : {"fp16", "bf16", "fp32"}) EXPECT_TRUE(contains(refused_training(path + " --dtype " + dtype), "net, got none of its 2 parameters with a gradient, want one to train")) << dtype;
+  for (const char* dtype : {"fp16", "bf16", "fp32"})
+    EXPECT_TRUE(contains(refused_training(path + " --dtype " + dtype),
+                         "net, got none of its 2 parameters with a gradient, want one to train"))
+        << dtype;
 }
 
 TEST(TrainCommand, ANetThatDoesNotFitIntoMemoryIsNoErrorOfTheProgram) {
   if (testing::kSanitized) GTEST_SKIP() << "the address sanitizer wants all addresses for itself";
-  const ProgramResult run = ampcheck("train --model tutorial --width 1000000 --batch 1 --steps 1", "ulimit -v 4000000;");
+  const ProgramResult run =
+      ampcheck("train --model tutorial --width 1000000 --batch 1 --steps 1", "ulimit -v 4000000;");
   EXPECT_EQ(run.exit_code, 6) << run.err;
   EXPECT_TRUE(contains(run.err, "not enough memory")) << run.err;
 }
@@ -319,11 +368,14 @@ TEST(TrainCommand, ANetThatDoesNotFitIntoMemoryIsNoErrorOfTheProgram) {
 TEST(MemoryCommand, TakesANetOfYourOwn) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() + "/net.toml") << "[[layers]]\ntype = 'linear'\n";
-  const json out = json::parse(ampcheck("memory --json --dtype bf16 --optimizer adam " + folder.path() + "/net.toml").out);
+  const json out =
+      json::parse(ampcheck("memory --json --dtype bf16 --optimizer adam " + folder.path() + "/net.toml").out);
   EXPECT_EQ(out["parameters"], 650);
   ASSERT_EQ(out["strategies"].size(), 7u);
   EXPECT_EQ(out["strategies"][4]["masters"], 4 * 650);
-  for (const json& s : out["strategies"]) EXPECT_GE(s["peak"].get<int>(), s["weights"].get<int>() + s["masters"].get<int>() + s["gradients"].get<int>() + s["moments"].get<int>());
+  for (const json& s : out["strategies"])
+    EXPECT_GE(s["peak"].get<int>(),
+              s["weights"].get<int>() + s["masters"].get<int>() + s["gradients"].get<int>() + s["moments"].get<int>());
   EXPECT_EQ(ampcheck("memory no_such.toml").exit_code, 2);
 }
 
@@ -331,8 +383,11 @@ TEST(MemoryCommand, TakesANetOfYourOwn) {
 TEST(MemoryCommand, CountsTheOptimizerThatTrainUses) {
   const TemporaryFolder folder;
   const std::string net = folder.path() + "/net.toml";
-  std::ofstream(net) << "[[layers]]\ntype = 'linear'\n[train]\noptimizer = 'adam'\nbatch = 8\nsteps = 3\nlr_schedule = 'step:2'\n";
-  const auto moments = [](const std::string& arguments) { return json::parse(ampcheck("memory --json " + arguments).out)["strategies"][0]["moments"].get<int>(); };
+  std::ofstream(net)
+      << "[[layers]]\ntype = 'linear'\n[train]\noptimizer = 'adam'\nbatch = 8\nsteps = 3\nlr_schedule = 'step:2'\n";
+  const auto moments = [](const std::string& arguments) {
+    return json::parse(ampcheck("memory --json " + arguments).out)["strategies"][0]["moments"].get<int>();
+  };
   const int width = 16, tutorial = 3 * (width * width + width);
   EXPECT_EQ(moments("tutorial --width 16"), 0);
   EXPECT_EQ(moments("tutorial --width 16 --momentum 0.9"), 4 * tutorial);
@@ -341,10 +396,13 @@ TEST(MemoryCommand, CountsTheOptimizerThatTrainUses) {
   EXPECT_EQ(moments("mlp --momentum 0"), 0);
   EXPECT_EQ(moments(net), 2 * 4 * 650 + 2 * 4) << "two moments, and a counter for each tensor";
   EXPECT_EQ(moments(net + " --optimizer sgd"), 0);
-  const auto activations = [](const std::string& arguments) { return json::parse(ampcheck("memory --json " + arguments).out)["strategies"][0]["activations"].get<int>(); };
+  const auto activations = [](const std::string& arguments) {
+    return json::parse(ampcheck("memory --json " + arguments).out)["strategies"][0]["activations"].get<int>();
+  };
   EXPECT_EQ(activations(net), activations(net + " --batch 8")) << "rows of the file's batch";
   EXPECT_LT(activations(net), activations(net + " --batch 64"));
-  for (const char* unused : {"--fused", "--moments bf16", "--weights low", "--clip-norm 1", "--accumulate 4", "--ranks 2", "--record x", "--model mlp", "--lr 1"}) {
+  for (const char* unused : {"--fused", "--moments bf16", "--weights low", "--clip-norm 1", "--accumulate 4",
+                             "--ranks 2", "--record x", "--model mlp", "--lr 1"}) {
     const ProgramResult run = ampcheck(std::string("memory mlp ") + unused);
     EXPECT_EQ(run.exit_code, 2) << unused;
     EXPECT_TRUE(contains(run.err, "got unknown option")) << run.err;

@@ -50,7 +50,8 @@ std::vector<TensorView> views(const std::vector<Tensor>& tensors) {
 /// Each rank's number is rounded twice (on its way, by the division) and added ranks - 1 times: ranks + 1 roundings.
 TEST(AllReduce, IsTheMeanWithinItsRoundings) {
   for (const std::size_t ranks : {1u, 2u, 3u, 4u, 7u, 8u})
-    for (const std::optional<Dtype> wire : {std::optional<Dtype>(), std::optional(Dtype::fp16), std::optional(Dtype::bf16)})
+    for (const std::optional<Dtype> wire :
+         {std::optional<Dtype>(), std::optional(Dtype::fp16), std::optional(Dtype::bf16)})
       for (const Order order : {Order::ring, Order::tree})
         for (const Divide divide : {Divide::pre, Divide::post}) {
           const std::vector<Tensor> of_ranks = random_ranks(ranks, 2053);
@@ -62,9 +63,11 @@ TEST(AllReduce, IsTheMeanWithinItsRoundings) {
           const double n = static_cast<double>(ranks), u = f.unit_roundoff(), gamma = (n + 1) * u / (1 - (n + 1) * u);
           std::vector<double> sizes(got.size(), 0.0);
           for (const Tensor& t : of_ranks)
-            for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += std::fabs(static_cast<double>(t.span<float>()[i]));
+            for (std::size_t i = 0; i < sizes.size(); ++i)
+              sizes[i] += std::fabs(static_cast<double>(t.span<float>()[i]));
           for (std::size_t i = 0; i < got.size(); ++i)
-            ASSERT_NEAR(got[i], want[i], gamma * sizes[i] / n + (n + 1) * f.min_subnormal() / 2) << str(options) << " " << ranks << " element " << i;
+            ASSERT_NEAR(got[i], want[i], gamma * sizes[i] / n + (n + 1) * f.min_subnormal() / 2)
+                << str(options) << " " << ranks << " element " << i;
         }
 }
 
@@ -73,20 +76,25 @@ TEST(AllReduce, OrdersDifferAsTheirAdditionsSay) {
   const double h = 0x1p-24;
   const std::vector<Tensor> of_ranks = {fp32({1, 1, 1, 1}), fp32({h, h, h, h}), fp32({h, h, h, h}), fp32({h, h, h, h})};
   const auto sum = [&](Order order) {
-    std::vector<double> out = to_doubles(all_reduce_mean(views(of_ranks), {.divide = Divide::post, .order = order}).view());
+    std::vector<double> out =
+        to_doubles(all_reduce_mean(views(of_ranks), {.divide = Divide::post, .order = order}).view());
     for (double& v : out) v *= 4;
     return out;
   };
   const double ulp = 0x1p-23;
   EXPECT_EQ(sum(Order::tree), (std::vector<double>{1 + ulp, 1 + ulp, 1 + ulp, 1 + ulp})) << "(1 + h) + (h + h)";
-  // Chunk 0 is ranks 1, 2, 3, 0: 3h + 1, a tie that goes to the even 1 + 2 ulp. Chunk 1, ranks 2, 3, 0, 1: 1 + ulp and h, the same tie. Then 1 + h is 1.
+  // Chunk 0 is ranks 1, 2, 3, 0: 3h + 1, a tie that goes to the even 1 + 2 ulp. Chunk 1, ranks 2, 3, 0, 1: 1 + ulp and
+  // h, the same tie. Then 1 + h is 1.
   EXPECT_EQ(sum(Order::ring), (std::vector<double>{1 + 2 * ulp, 1 + 2 * ulp, 1, 1}));
 }
 
-/// What torch's notes say of the order of division: sums of 16 bits overflow, means do not; and small numbers vanish the other way round.
+/// What torch's notes say of the order of division: sums of 16 bits overflow, means do not; and small numbers vanish
+/// the other way round.
 TEST(AllReduce, DividingBeforeOrAfterLosesOtherEnds) {
   const std::vector<Tensor> large = {fp32({40000}), fp32({40000})}, small = {fp32({0x1p-24}), fp32({0x1p-24})};
-  const auto mean = [](const std::vector<Tensor>& of, Divide divide) { return to_doubles(all_reduce_mean(views(of), {.divide = divide, .compress = Dtype::fp16}).view())[0]; };
+  const auto mean = [](const std::vector<Tensor>& of, Divide divide) {
+    return to_doubles(all_reduce_mean(views(of), {.divide = divide, .compress = Dtype::fp16}).view())[0];
+  };
   EXPECT_EQ(mean(large, Divide::pre), 40000);
   EXPECT_EQ(mean(large, Divide::post), INFINITY);
   EXPECT_EQ(mean(small, Divide::pre), 0);
@@ -122,19 +130,23 @@ struct Low {
   Weights weights;
   bool keep;
 };
-constexpr Low kLow[] = {{Dtype::fp16, Weights::master, false}, {Dtype::bf16, Weights::master, false}, {Dtype::fp16, Weights::low, false}, {Dtype::bf16, Weights::low, false}, {Dtype::fp16, Weights::fp32, true}, {Dtype::bf16, Weights::fp32, true}};
+constexpr Low kLow[] = {{Dtype::fp16, Weights::master, false}, {Dtype::bf16, Weights::master, false},
+                        {Dtype::fp16, Weights::low, false},    {Dtype::bf16, Weights::low, false},
+                        {Dtype::fp16, Weights::fp32, true},    {Dtype::bf16, Weights::fp32, true}};
 
 TrainOptions options_of(const Low& low, int ranks, int accumulate) {
   TrainOptions options = options_of(low.dtype, ranks, accumulate);
-  options.rule.optimizer.weights = low.weights, options.rule.optimizer.fused = true, options.keep_low_precision_grads = low.keep;
+  options.rule.optimizer.weights = low.weights, options.rule.optimizer.fused = true,
+  options.keep_low_precision_grads = low.keep;
   options.scaler.init_scale = 0x1p12;  // far from both ends of fp16
   return options;
 }
 
 using Gradients = std::map<std::string, std::vector<double>>;
 
-/// The gradients of a step by parameter, in 16 bits, and their sum over ranks and micro-batches as the kernels wrote them, in fp64; `sizes`:
-/// the sum of their magnitudes. `by`: each rank's gradients are divided by it before they are sent.
+/// The gradients of a step by parameter, in 16 bits, and their sum over ranks and micro-batches as the kernels wrote
+/// them, in fp64; `sizes`: the sum of their magnitudes. `by`: each rank's gradients are divided by it before they are
+/// sent.
 struct Step {
   Gradients got, exact, sizes;
   Dtype dtype = Dtype::fp32;
@@ -147,29 +159,36 @@ struct Step {
       std::vector<double> values = to_doubles(e.got);
       const std::string parameter = std::string(e.layer) + "." + std::string(e.tensor.substr(1));
       exact[parameter].resize(values.size()), sizes[parameter].resize(values.size());
-      for (std::size_t i = 0; i < values.size(); ++i) exact[parameter][i] += values[i], sizes[parameter][i] += std::fabs(values[i]);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        exact[parameter][i] += values[i], sizes[parameter][i] += std::fabs(values[i]);
       for (double& v : values) v /= by;
       if (by != 1) from_doubles(values, e.got);
     };
     Trainer trainer(options);
     trainer.step();
-    for (const Parameter& p : trainer.parameters().all()) got[p.name] = to_doubles(p.grad.view()), dtype = p.grad.dtype();
+    for (const Parameter& p : trainer.parameters().all())
+      got[p.name] = to_doubles(p.grad.view()), dtype = p.grad.dtype();
   }
 };
 
 /// Elements further from exact / by than `roundings` roundings to the formats can take them.
 std::size_t outside(const Step& step, double by, int roundings, const FloatFormat& a, const FloatFormat& b) {
-  const double u = std::max(a.unit_roundoff(), b.unit_roundoff()), gamma = roundings * u / (1 - roundings * u), tiny = std::max(a.min_subnormal(), b.min_subnormal());
+  const double u = std::max(a.unit_roundoff(), b.unit_roundoff()), gamma = roundings * u / (1 - roundings * u),
+               tiny = std::max(a.min_subnormal(), b.min_subnormal());
   std::size_t out = 0;
   for (const auto& [name, got] : step.got)
-    for (std::size_t i = 0; i < got.size(); ++i) out += !(std::fabs(got[i] - step.exact.at(name)[i] / by) <= gamma * step.sizes.at(name)[i] / by + roundings * tiny / 2);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      out += !(std::fabs(got[i] - step.exact.at(name)[i] / by) <=
+               gamma * step.sizes.at(name)[i] / by + roundings * tiny / 2);
   return out;
 }
 
-/// Halves are exact, so that two ranks are two micro-batches bit for bit; with the same rows in one batch the kernels' sums have another order.
+/// Halves are exact, so that two ranks are two micro-batches bit for bit; with the same rows in one batch the kernels'
+/// sums have another order.
 TEST(Ranks, AreOneRankWithTheSameRows) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
-    const std::vector<double> two = weights_after(options_of(dtype, 2, 1), 3), one = weights_after(options_of(dtype, 1, 2), 3);
+    const std::vector<double> two = weights_after(options_of(dtype, 2, 1), 3),
+                              one = weights_after(options_of(dtype, 1, 2), 3);
     EXPECT_EQ(two, one) << name(dtype);
     TrainOptions threads = options_of(dtype, 2, 1);
     threads.watched = true;  // one rank after the other, instead of at once
@@ -190,13 +209,16 @@ TEST(Ranks, AreOneRankWithTheSameRows) {
     for (const double n : whole[i].norms) moved += whole[i].lr * n;
   }
   // The step is lr g, of sums of 64 rows times as many roundings; the weights themselves are rounded once a step.
-  EXPECT_LE(std::sqrt(apart), 64 * 0x1p-24 * moved * 2 + 3 * 0x1p-24 * std::sqrt(static_cast<double>(of_whole.size())) * 0.5);
+  EXPECT_LE(std::sqrt(apart),
+            64 * 0x1p-24 * moved * 2 + 3 * 0x1p-24 * std::sqrt(static_cast<double>(of_whole.size())) * 0.5);
 }
 
-/// As Megatron and DeepSpeed train: gradients in 16 bits, their mean in the wire's dtype, or theirs. Two ranks are two micro-batches bit for bit.
+/// As Megatron and DeepSpeed train: gradients in 16 bits, their mean in the wire's dtype, or theirs. Two ranks are two
+/// micro-batches bit for bit.
 TEST(Ranks, InSixteenBitsAreOneRankWithTheSameRows) {
   for (const Low& low : kLow) {
-    const std::vector<double> two = weights_after(options_of(low, 2, 1), 4), one = weights_after(options_of(low, 1, 2), 4);
+    const std::vector<double> two = weights_after(options_of(low, 2, 1), 4),
+                              one = weights_after(options_of(low, 1, 2), 4);
     EXPECT_EQ(two, one) << name(low.dtype) << " " << name(low.weights);
     TrainOptions wider = options_of(low, 2, 1);
     wider.reduce.compress = Dtype::fp32;  // one addition in fp32, then one rounding: what one addition in 16 bits is
@@ -204,12 +226,14 @@ TEST(Ranks, InSixteenBitsAreOneRankWithTheSameRows) {
   }
 }
 
-/// Four ranks: each number is rounded on its way, by the division, by additions, and at the end to the gradient's dtype. One rank's four
-/// micro-batches are three additions. Dividing twice leaves the bound.
+/// Four ranks: each number is rounded on its way, by the division, by additions, and at the end to the gradient's
+/// dtype. One rank's four micro-batches are three additions. Dividing twice leaves the bound.
 TEST(Ranks, InSixteenBitsGiveTheMeanWithinItsRoundings) {
   constexpr int kRanks = 4;
   for (const Low& low : kLow)
-    for (const std::optional<Dtype> wire : testing::all_or_first({std::optional<Dtype>(), std::optional(Dtype::fp16), std::optional(Dtype::bf16), std::optional(Dtype::fp32)}))
+    for (const std::optional<Dtype> wire :
+         testing::all_or_first({std::optional<Dtype>(), std::optional(Dtype::fp16), std::optional(Dtype::bf16),
+                                std::optional(Dtype::fp32)}))
       for (const Order order : {Order::ring, Order::tree})
         for (const Divide divide : {Divide::pre, Divide::post}) {
           TrainOptions options = options_of(low, kRanks, 1);
@@ -223,7 +247,8 @@ TEST(Ranks, InSixteenBitsGiveTheMeanWithinItsRoundings) {
           EXPECT_GT(outside(twice, kRanks, kRanks + 2, own, sent), twice.got.at("layer0.weight").size() / 4) << what;
           // Micro-batches have their share of the loss from the start, a power of two: the same mean.
           for (const auto& [parameter, exact] : ranks.exact)
-            for (std::size_t i = 0; low.dtype == Dtype::bf16 && i < exact.size(); ++i) ASSERT_EQ(exact[i] / kRanks, one.exact.at(parameter)[i]) << what << " " << parameter;
+            for (std::size_t i = 0; low.dtype == Dtype::bf16 && i < exact.size(); ++i)
+              ASSERT_EQ(exact[i] / kRanks, one.exact.at(parameter)[i]) << what << " " << parameter;
         }
 }
 
@@ -234,7 +259,8 @@ TEST(Ranks, WhatSixteenBitsLoseBetweenRanksIsNamed) {
   Trainer trainer(options);
   const std::vector<StepResult> steps = {trainer.step()};
   std::size_t between = 0;
-  for (const Place& place : diagnose(trainer, steps).vanished) between += place.where.phase == Phase::all_reduce && place.where.dtype == Dtype::fp16;
+  for (const Place& place : diagnose(trainer, steps).vanished)
+    between += place.where.phase == Phase::all_reduce && place.where.dtype == Dtype::fp16;
   EXPECT_GT(between, 0u);
 }
 
@@ -247,16 +273,19 @@ TEST(Ranks, InSixteenBitsGoOnFromACheckpoint) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(again.step().loss, first.step().loss) << i;
 }
 
-/// One rank's infinity skips the step on all, and one scale is agreed on; a fault of one rank is that one's alone otherwise.
+/// One rank's infinity skips the step on all, and one scale is agreed on; a fault of one rank is that one's alone
+/// otherwise.
 TEST(Ranks, AnInfinityOnOneSkipsOnAll) {
   for (const std::optional<Dtype> wire : {std::optional<Dtype>(), std::optional(Dtype::fp16)})
     for (const bool faulty : {true, false}) {
       TrainOptions options = options_of(Dtype::fp16, 3, 1);
       options.reduce.compress = wire;
       options.shadows.local = true;
-      if (faulty) options.fault = [](const Event& e) {
-        if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast) e.got.as<std::uint16_t>()[3] = 0x7c00;
-      };
+      if (faulty)
+        options.fault = [](const Event& e) {
+          if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast)
+            e.got.as<std::uint16_t>()[3] = 0x7c00;
+        };
       Trainer trainer(options);
       EXPECT_TRUE(trainer.step().stepped);
       const double before = trainer.scaler().get_scale();
@@ -265,7 +294,9 @@ TEST(Ranks, AnInfinityOnOneSkipsOnAll) {
       EXPECT_EQ(second.found_inf, faulty);
       EXPECT_EQ(second.scale_after, faulty ? before / 2 : before);
       bool passed_on = false;
-      for (const FaultEvent& fault : trainer.watch()->faults()) passed_on |= fault.where.phase == Phase::all_reduce && fault.where.op == "layer1.weight" && fault.role == FaultRole::propagator;
+      for (const FaultEvent& fault : trainer.watch()->faults())
+        passed_on |= fault.where.phase == Phase::all_reduce && fault.where.op == "layer1.weight" &&
+                     fault.role == FaultRole::propagator;
       EXPECT_EQ(passed_on, faulty);
       EXPECT_TRUE(trainer.step().stepped);
     }
@@ -289,12 +320,23 @@ TEST(Ranks, WhatAHookLosesIsNamed) {
   }
 }
 
-/// The sum over ranks ends on the rank that owns the stretch, and everything after it is element by element: the same bits, sharded or not.
+/// The sum over ranks ends on the rank that owns the stretch, and everything after it is element by element: the same
+/// bits, sharded or not.
 TEST(Ranks, ShardedAreTheSameBits) {
-  struct Case { const char* optimizer; Dtype dtype; int ranks; Order order; std::optional<Dtype> wire; const char* schedule; };
-  for (const Case& c : {Case{"sgd", Dtype::fp16, 2, Order::ring, {}, ""}, Case{"adam", Dtype::bf16, 3, Order::tree, Dtype::bf16, "cosine:8"}, Case{"rmsprop", Dtype::fp16, 4, Order::ring, Dtype::fp16, "step:2"}}) {
+  struct Case {
+    const char* optimizer;
+    Dtype dtype;
+    int ranks;
+    Order order;
+    std::optional<Dtype> wire;
+    const char* schedule;
+  };
+  for (const Case& c : {Case{"sgd", Dtype::fp16, 2, Order::ring, {}, ""},
+                        Case{"adam", Dtype::bf16, 3, Order::tree, Dtype::bf16, "cosine:8"},
+                        Case{"rmsprop", Dtype::fp16, 4, Order::ring, Dtype::fp16, "step:2"}}) {
     TrainOptions options = options_of(c.dtype, c.ranks, 1);
-    options.rule.optimizer.name = c.optimizer, options.rule.schedule = c.schedule, options.reduce.order = c.order, options.reduce.compress = c.wire;
+    options.rule.optimizer.name = c.optimizer, options.rule.schedule = c.schedule, options.reduce.order = c.order,
+    options.reduce.compress = c.wire;
     options.scaler.init_scale = 0x1p24;  // some steps are skipped
     std::vector<StepResult> whole, parts;
     const std::vector<double> want = weights_after(options, 6, &whole);
@@ -319,8 +361,8 @@ std::string exactly(const std::vector<double>& values) {
   return out;
 }
 
-/// The same of weights in 16 bits, with a master of each shard or without, and of gradients that stay in 16 bits: scaled until each rank's optimizer
-/// divides. Of every optimizer, through skipped steps.
+/// The same of weights in 16 bits, with a master of each shard or without, and of gradients that stay in 16 bits:
+/// scaled until each rank's optimizer divides. Of every optimizer, through skipped steps.
 TEST(Ranks, ShardedInSixteenBitsAreTheSameBits) {
   for (const Low& low : kLow)
     for (const char* optimizer : {"sgd", "adam", "adagrad"})
@@ -371,7 +413,8 @@ TEST(Ranks, ShardsOfSixteenBitsHaveMastersOfTheirOwn) {
       masters += master.count();
       Tensor rounded(options.dtype, master.shape());
       from_doubles(to_doubles(master.view()), rounded.view());
-      EXPECT_EQ(to_doubles(rounded.view()), to_doubles(shard.value.view())) << whole.name << ": the shard is the master's copy";
+      EXPECT_EQ(to_doubles(rounded.view()), to_doubles(shard.value.view()))
+          << whole.name << ": the shard is the master's copy";
     }
     EXPECT_EQ(elements, whole.value.count());
     EXPECT_EQ(masters, elements);
@@ -387,7 +430,8 @@ TEST(Ranks, ShardedInSixteenBitsSkipTogether) {
     options.sharding.on = true;
     if (!agreed) options.sharding.believes = [](int, float own, float) { return own; };
     options.fault = [](const Event& e) {  // the second element: rank 0 owns it
-      if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast) e.got.as<std::uint16_t>()[1] = 0x7c00;
+      if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast)
+        e.got.as<std::uint16_t>()[1] = 0x7c00;
     };
     Trainer trainer(options);
     ASSERT_TRUE(trainer.step().stepped);
@@ -408,12 +452,14 @@ TEST(Ranks, ShardedInSixteenBitsSkipTogether) {
 /// Clipped: unscaled in fp32 first, by one norm of all shards; and on from a checkpoint with the masters of each rank.
 TEST(Ranks, ShardedInSixteenBitsAreClippedAndResumedAsOne) {
   TrainOptions options = options_of(kLow[0], 3, 1);
-  options.rule.optimizer.name = "adam", options.rule.optimizer.lr = 0.003, options.rule.clip_norm = 0.25, options.sharding.on = true;
+  options.rule.optimizer.name = "adam", options.rule.optimizer.lr = 0.003, options.rule.clip_norm = 0.25,
+  options.sharding.on = true;
   Trainer first(options), again(options);
   for (int i = 0; i < 3; ++i) first.step();
   resume(again, checkpoint_bytes(first), "checkpoint");
   for (int i = 0; i < 2; ++i) EXPECT_EQ(again.step().loss, first.step().loss) << i;
-  for (Parameter& p : first.parameters().all()) EXPECT_EQ(to_doubles(again.parameters().find(p.name)->value.view()), to_doubles(p.value.view())) << p.name;
+  for (Parameter& p : first.parameters().all())
+    EXPECT_EQ(to_doubles(again.parameters().find(p.name)->value.view()), to_doubles(p.value.view())) << p.name;
   double squares = 0;
   for (int r = 0; r < 3; ++r)
     for (const Parameter& p : first.sharded()->shards(r).all())
@@ -421,15 +467,20 @@ TEST(Ranks, ShardedInSixteenBitsAreClippedAndResumedAsOne) {
   EXPECT_NEAR(std::sqrt(squares), 0.25, 0.25 * 1e-5);
 }
 
-/// An infinity that is in one rank's shard alone: agreed on, all skip; where each believes its own flag, one skips and the others step.
+/// An infinity that is in one rank's shard alone: agreed on, all skip; where each believes its own flag, one skips and
+/// the others step.
 TEST(Ranks, ShardedSkipTogether) {
-  struct End { std::vector<double> weights, scales; bool disagree = false, stepped = true; };
+  struct End {
+    std::vector<double> weights, scales;
+    bool disagree = false, stepped = true;
+  };
   const auto run = [](bool sharded, bool agreed) {
     TrainOptions options = options_of(Dtype::fp16, 3, 1);
     options.sharding.on = sharded;
     if (!agreed) options.sharding.believes = [](int, float own, float) { return own; };
     options.fault = [](const Event& e) {  // the second element: rank 0 owns it
-      if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast) e.got.as<std::uint16_t>()[1] = 0x7c00;
+      if (e.step == 1 && e.rank == 2 && e.op == "linear_2" && e.tensor == "dweight" && !e.cast)
+        e.got.as<std::uint16_t>()[1] = 0x7c00;
     };
     Trainer trainer(options);
     End end;
@@ -464,7 +515,8 @@ TEST(Ranks, ShardedAreClippedAndResumedAsOne) {
   Trainer again(options);
   resume(again, saved, "checkpoint");
   for (int i = 0; i < 2; ++i) EXPECT_EQ(again.step().loss, first.step().loss) << i;
-  for (Parameter& p : first.parameters().all()) EXPECT_EQ(to_doubles(again.parameters().find(p.name)->value.view()), to_doubles(p.value.view())) << p.name;
+  for (Parameter& p : first.parameters().all())
+    EXPECT_EQ(to_doubles(again.parameters().find(p.name)->value.view()), to_doubles(p.value.view())) << p.name;
   double squares = 0;
   for (int r = 0; r < 3; ++r)
     for (const Parameter& p : first.sharded()->shards(r).all())
@@ -474,15 +526,22 @@ TEST(Ranks, ShardedAreClippedAndResumedAsOne) {
 
 TEST(Ranks, AreFlagsOfTheCommand) {
   using ampcheck::testing::ampcheck;
-  const auto run = ampcheck("train --steps 2 --batch 16 --ranks 3 --reduce tree --divide post --compress bf16 --grad-penalty 0.01 --record /dev/stdout --json");
+  const auto run = ampcheck(
+      "train --steps 2 --batch 16 --ranks 3 --reduce tree --divide post --compress bf16 --grad-penalty 0.01 --record "
+      "/dev/stdout --json");
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  for (const char* part : {"\"phase\":\"all_reduce\",\"cast\":false,\"op\":\"layer0.weight\"", "\"dtype\":\"bf16\"", "\"rank\":2"}) EXPECT_NE(run.out.find(part), std::string::npos) << part;
+  for (const char* part :
+       {"\"phase\":\"all_reduce\",\"cast\":false,\"op\":\"layer0.weight\"", "\"dtype\":\"bf16\"", "\"rank\":2"})
+    EXPECT_NE(run.out.find(part), std::string::npos) << part;
   const auto sharded = ampcheck("train --steps 2 --batch 16 --ranks 3 --sharded --json");
   EXPECT_EQ(sharded.exit_code, 0) << sharded.err;
-  for (const char* low : {"--weights master", "--weights master --dtype bf16 --clip-norm 1", "--weights low --fused", "--keep-low-precision-grads --fused --optimizer adam --lr 0.001"})
+  for (const char* low : {"--weights master", "--weights master --dtype bf16 --clip-norm 1", "--weights low --fused",
+                          "--keep-low-precision-grads --fused --optimizer adam --lr 0.001"})
     EXPECT_EQ(ampcheck(std::string("train --steps 2 --batch 16 --ranks 3 --sharded ") + low).exit_code, 0) << low;
   EXPECT_NE(sharded.out.find("\"ranks_disagree_at\": null"), std::string::npos) << sharded.out;
-  for (const char* wrong : {"--ranks 0", "--reduce star", "--compress fp8", "--divide twice", "--sharded", "--ranks 2 --sharded --scaler deepspeed"}) EXPECT_EQ(ampcheck(std::string("train --steps 1 ") + wrong).exit_code, 2) << wrong;
+  for (const char* wrong : {"--ranks 0", "--reduce star", "--compress fp8", "--divide twice", "--sharded",
+                            "--ranks 2 --sharded --scaler deepspeed"})
+    EXPECT_EQ(ampcheck(std::string("train --steps 1 ") + wrong).exit_code, 2) << wrong;
 }
 
 }  // namespace

@@ -34,16 +34,18 @@ void add_fields(const json& format, const std::string& record, std::set<std::str
   EXPECT_EQ(mask >> fields.size(), 0u) << "a field that nobody described";
 }
 
-/// What a trace's lines have and the description does not, or the other way round; adds the keys seen, by kind. `path`: of the trace, whose
-/// records are looked at, too.
-std::string differences(const json& format, const std::string& trace, std::map<std::string, std::set<std::string>>& seen, const std::string& path = "") {
+/// What a trace's lines have and the description does not, or the other way round; adds the keys seen, by kind. `path`:
+/// of the trace, whose records are looked at, too.
+std::string differences(const json& format, const std::string& trace,
+                        std::map<std::string, std::set<std::string>>& seen, const std::string& path = "") {
   std::string out;
   const std::string statistics = path.empty() ? "" : read_text(checks::train::statistics_path(path));
   std::istringstream lines(trace);
   for (std::string line; std::getline(lines, line);) {
     const json j = json::parse(line);
     if (j.contains("record")) add_fields(format, tools::bytes_of_hex(j["record"]), seen["record"]);
-    if (j.contains("at") && !statistics.empty()) add_fields(format, statistics.substr(j["at"][0], j["at"][1]), seen["record"]);
+    if (j.contains("at") && !statistics.empty())
+      add_fields(format, statistics.substr(j["at"][0], j["at"][1]), seen["record"]);
     int kinds = 0;
     for (const json& kind : format["lines"]) {
       if (!j.contains(kind["has"].get<std::string>())) continue;
@@ -51,7 +53,8 @@ std::string differences(const json& format, const std::string& trace, std::map<s
       std::set<std::string> known;
       for (const json& field : kind["fields"]) {
         known.insert(field["key"].get<std::string>());
-        if (field["always"].get<bool>() && !j.contains(field["key"].get<std::string>())) out += "no " + field["key"].get<std::string>() + "; ";
+        if (field["always"].get<bool>() && !j.contains(field["key"].get<std::string>()))
+          out += "no " + field["key"].get<std::string>() + "; ";
       }
       for (const auto& [key, value] : j.items()) {
         seen[kind["kind"]].insert(key);
@@ -68,18 +71,20 @@ std::string trace_on_a_device(bool late) {
   using namespace checks::train;
   namespace models = checks::models;
   TrainOptions options;
-  options.own_net = Net{.name = "late", .forward = [late](models::Tape& t, std::int64_t) {
-                          const auto target = [&] { return t.data({4, 2}, std::vector<double>(8, 0.5)); };
-                          const models::Var x = t.data({4, 8}, std::vector<double>(32, 0.25)), before = late ? models::Var() : target();
-                          const models::Var y = models::linear(t, "layer", x, 2);
-                          t.add_loss(t.call("mse_loss", {{"x", y}, {"target", late ? target() : before}}), 1);
-                        }};
+  options.own_net = Net{
+      .name = "late", .forward = [late](models::Tape& t, std::int64_t) {
+        const auto target = [&] { return t.data({4, 2}, std::vector<double>(8, 0.5)); };
+        const models::Var x = t.data({4, 8}, std::vector<double>(32, 0.25)), before = late ? models::Var() : target();
+        const models::Var y = models::linear(t, "layer", x, 2);
+        t.add_loss(t.call("mse_loss", {{"x", y}, {"target", late ? target() : before}}), 1);
+      }};
   options.watched = true;
   options.stream = [] { return std::make_unique<tests::FakeStream>(); };
   Trainer trainer(options);
   trainer.prepare();
   TraceWriter trace(trainer, 1);
-  trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role, const TensorStats& stats) { trace.tensor(e, key, tally, role, stats); });
+  trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally& tally, FaultRole role,
+                              const TensorStats& stats) { trace.tensor(e, key, tally, role, stats); });
   trainer.watch()->listen_to_moves([&](const LateMove& move) { trace.moved_late(move); });
   trace.step(trainer.step());
   return std::string(trace.text());
@@ -97,7 +102,8 @@ std::string trace_of_a_lost_number() {
   const std::vector<double> exact = {1};
   Event e;
   e.op = "relu_1", e.tensor = "y", e.got = got.view(), e.exact = view_of(exact, {1});
-  trace.tensor(e, {Phase::forward, false, Dtype::fp16, "relu_1", "", "y"}, {}, FaultRole::none, TensorStats(Dtype::fp16));
+  trace.tensor(e, {Phase::forward, false, Dtype::fp16, "relu_1", "", "y"}, {}, FaultRole::none,
+               TensorStats(Dtype::fp16));
   return std::string(trace.text());
 }
 
@@ -109,7 +115,9 @@ TEST(TraceFormat, WhatTheHostPutsIntoADevicesMemoryLateIsNamed) {
     return ampcheck("trace " + path).out;
   };
   const std::string late = shown(true);
-  EXPECT_TRUE(contains(late, "Moved to the device late") && contains(late, "after linear_1     32 B of data put in by the host after ")) << late;
+  EXPECT_TRUE(contains(late, "Moved to the device late") &&
+              contains(late, "after linear_1     32 B of data put in by the host after "))
+      << late;
   const json listed = json::parse(ampcheck("trace --json " + path).out)["moved_late"];
   ASSERT_EQ(listed.size(), 1u) << listed;
   EXPECT_EQ(listed[0]["what"], "data");
@@ -123,9 +131,12 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
   const json format = json::parse(ampcheck("explain trace --json").out);
   EXPECT_EQ(format["schema"], "ampcheck.trace_format/1");
   std::map<std::string, std::set<std::string>> seen;
-  for (const char* arguments : {"--steps 2", "--steps 2 --ranks 2 --shadow carried --dtype bf16", "--steps 1 --grad-penalty 0.1", "--steps 2 --shadow off --clip-norm 1", "--steps 3 --lr 3000 --shadow local",
-                                "--steps 2 --optimizer adam --lr 1e-4 --weights master --moments fp16", "--steps 1 --optimizer adam --weights low --scaler none",
-                                "--steps 2 --scaler none --loss-weight 1e-4", "--steps 15 --dtype bf16 --lr 0.5"}) {
+  for (const char* arguments :
+       {"--steps 2", "--steps 2 --ranks 2 --shadow carried --dtype bf16", "--steps 1 --grad-penalty 0.1",
+        "--steps 2 --shadow off --clip-norm 1", "--steps 3 --lr 3000 --shadow local",
+        "--steps 2 --optimizer adam --lr 1e-4 --weights master --moments fp16",
+        "--steps 1 --optimizer adam --weights low --scaler none", "--steps 2 --scaler none --loss-weight 1e-4",
+        "--steps 15 --dtype bf16 --lr 0.5"}) {
     EXPECT_LE(ampcheck("train --record " + path + " " + arguments).exit_code, 1);
     EXPECT_EQ(differences(format, read_text(path), seen, path), "") << arguments;
   }
@@ -147,7 +158,8 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
     EXPECT_TRUE(contains(text, "\n  " + field["key"].get<std::string>() + " ")) << field;
   }
   EXPECT_EQ(described, seen["record"]) << "no run has it";
-  const std::string before = "as a device would have it):\n", tail = text.substr(text.find(before) + before.size()), examples = tail.substr(0, tail.find("\n\n") + 1);
+  const std::string before = "as a device would have it):\n", tail = text.substr(text.find(before) + before.size()),
+                    examples = tail.substr(0, tail.find("\n\n") + 1);
   std::istringstream shown(examples);
   std::string example;
   for (const json& kind : format["lines"]) {
@@ -170,10 +182,14 @@ TEST(TraceFormat, TheReaderInTheTextReadsAWholeAndATornTrace) {
   std::ofstream script(folder.path() + "/read.py");
   std::istringstream lines(text.substr(text.find("  import json")));
   for (std::string line; std::getline(lines, line) && !line.empty();) script << line.substr(2) << "\n";
-  script << "print(len(steps), len(tensors), tensors[-1]['step'], sum(t['elements'] for t in tensors), sum(sum(t['exponents'][1]) for t in tensors if 'exponents' in t), sum(sum(t.get('ulps', [])) for t in tensors))\n"
-            "print(*('%.17g' % t.get(k, 0) for t in tensors for k in ('amax', 'local_error', 'bias', 'range_least')))\n";
+  script
+      << "print(len(steps), len(tensors), tensors[-1]['step'], sum(t['elements'] for t in tensors), "
+         "sum(sum(t['exponents'][1]) for t in tensors if 'exponents' in t), sum(sum(t.get('ulps', [])) for t in "
+         "tensors))\n"
+         "print(*('%.17g' % t.get(k, 0) for t in tensors for k in ('amax', 'local_error', 'bias', 'range_least')))\n";
   script.close();
-  ASSERT_LE(ampcheck("train --steps 5 --every 50 --ring 3 --scaler none --lr 8 --batch 16 --record " + path).exit_code, 1);
+  ASSERT_LE(ampcheck("train --steps 5 --every 50 --ring 3 --scaler none --lr 8 --batch 16 --record " + path).exit_code,
+            1);
   const auto both = [&](const char* what) {
     const tools::Trace trace = tools::read_trace(path);
     const ProgramResult run = shell("cd '" + folder.path() + "' && python3 read.py");
@@ -181,11 +197,15 @@ TEST(TraceFormat, TheReaderInTheTextReadsAWholeAndATornTrace) {
     std::string values;
     for (const auto& t : trace.tensors) {
       elements += t.elements;
-      exponents = std::accumulate(t.exponents.begin(), t.exponents.end(), exponents), ulps = std::accumulate(t.ulps.begin(), t.ulps.end(), ulps);
-      for (const double v : {t.amax, t.local_error.value_or(0), t.bias.value_or(0), t.range ? t.range->amin : 0}) values += fmt::format("{}{:.17g}", values.empty() ? "" : " ", v);
+      exponents = std::accumulate(t.exponents.begin(), t.exponents.end(), exponents),
+      ulps = std::accumulate(t.ulps.begin(), t.ulps.end(), ulps);
+      for (const double v : {t.amax, t.local_error.value_or(0), t.bias.value_or(0), t.range ? t.range->amin : 0})
+        values += fmt::format("{}{:.17g}", values.empty() ? "" : " ", v);
     }
     std::ostringstream want;
-    want << trace.steps.size() << " " << trace.tensors.size() << " " << trace.tensors.back().step << " " << elements << " " << exponents << " " << ulps << "\n" << values << "\n";
+    want << trace.steps.size() << " " << trace.tensors.size() << " " << trace.tensors.back().step << " " << elements
+         << " " << exponents << " " << ulps << "\n"
+         << values << "\n";
     EXPECT_EQ(run.out, want.str()) << what << run.err;
   };
   both("whole");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which loss scales would have lost nothing: what a trace says of tensors and steps, what `train` says of the run, and what runs at these
-// scales then lose.
+// Which loss scales would have lost nothing: what a trace says of tensors and steps, what `train` says of the run, and
+// what runs at these scales then lose.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,9 @@ using nlohmann::json;
 TEST(GradientRange, PartsAndCountsReadBackAreTheWhole) {
   std::mt19937 bits(1);
   std::vector<double> values;
-  for (int i = 0; i < 300; ++i) values.push_back(std::ldexp(i % 7 == 0 ? 1.0 : 1 + static_cast<double>(bits() % 1000) / 1000, static_cast<int>(bits() % 40) - 30));
+  for (int i = 0; i < 300; ++i)
+    values.push_back(std::ldexp(i % 7 == 0 ? 1.0 : 1 + static_cast<double>(bits() % 1000) / 1000,
+                                static_cast<int>(bits() % 40) - 30));
   GradientRange whole, parts, back;
   whole.add_part(values, 1, 0);
   for (std::size_t i = 0; i < values.size(); i += 100) {
@@ -34,7 +36,8 @@ TEST(GradientRange, PartsAndCountsReadBackAreTheWhole) {
     parts.merge(part);
   }
   std::vector<std::int64_t> counts, powers;
-  for (int e = whole.first_exponent(); e <= whole.last_exponent(); ++e) counts.push_back(whole.with_exponent(e)), powers.push_back(whole.powers_with_exponent(e));
+  for (int e = whole.first_exponent(); e <= whole.last_exponent(); ++e)
+    counts.push_back(whole.with_exponent(e)), powers.push_back(whole.powers_with_exponent(e));
   back.add_counts(whole.amin(), whole.amax(), whole.first_exponent(), counts, powers);
   for (const GradientRange* r : {&parts, &back}) {
     EXPECT_EQ(r->nonzero(), 300);
@@ -51,7 +54,7 @@ TEST(GradientRange, PartsAndCountsReadBackAreTheWhole) {
 TEST(GradientRange, ASkippedStepBoundsWhatIsAdvised) {
   checks::train::KnownOverflow known;
   for (const double scale : {0.0, HUGE_VAL, -1.0, std::nan("")}) known.add(0, scale, 1, true, false);  // no scales
-  known.add(0, 16, HUGE_VAL, true, false);  // the loss itself
+  known.add(0, 16, HUGE_VAL, true, false);                             // the loss itself
   known.add(0, 16, 1, true, true), known.add(0, 16, 1, false, false);  // stepped; skipped for another reason
   EXPECT_EQ(known.exponent, checks::train::kMostScale + 1);
   known.add(6, 768, 1, true, false), known.add(7, 1024, 1, true, false);
@@ -98,15 +101,20 @@ class TraceScale : public ::testing::Test {
   }
   static std::string line(const std::string& text, const std::string& start) {
     const std::size_t at = text.find(start);
-    return at == std::string::npos ? "" : text.substr(at + start.size(), text.find('\n', at + start.size()) - at - start.size());
+    return at == std::string::npos
+               ? ""
+               : text.substr(at + start.size(), text.find('\n', at + start.size()) - at - start.size());
   }
   TemporaryFolder folder_;
 };
 
 TEST_F(TraceScale, TheWindowOfARunIsTrainsAndThatOfItsStepsAndTensors) {
   bool all_lost = false;
-  for (const char* arguments : {"--steps 8 --scaler none", "--steps 8 --scaler torch", "--steps 12 --scaler torch --lr 1 --momentum 0.9", "--steps 5 --scaler none --shadow local", "--steps 5 --shadow carried --accumulate 2",
-                                "--steps 4 --ranks 2 --loss-weight 1e-3 --scaler none", "--steps 4 --dtype bf16", "--steps 2 --grad-penalty 0.1 --scaler none"}) {
+  for (const char* arguments :
+       {"--steps 8 --scaler none", "--steps 8 --scaler torch", "--steps 12 --scaler torch --lr 1 --momentum 0.9",
+        "--steps 5 --scaler none --shadow local", "--steps 5 --shadow carried --accumulate 2",
+        "--steps 4 --ranks 2 --loss-weight 1e-3 --scaler none", "--steps 4 --dtype bf16",
+        "--steps 2 --grad-penalty 0.1 --scaler none"}) {
     const Run r = run(arguments);
     const json& of = r.trace["loss_scales"];
     ASSERT_EQ(of["run"], r.train["loss_scale"]) << arguments;
@@ -116,7 +124,8 @@ TEST_F(TraceScale, TheWindowOfARunIsTrainsAndThatOfItsStepsAndTensors) {
       if (!t["low"].is_null()) low = std::max(low, t["low"].get<int>());
       high = std::min(high, t["high"].get<int>());
     }
-    for (const json& s : of["steps"]) step_low = std::max(step_low, s["low"].get<int>()), step_high = std::min(step_high, s["high"].get<int>());
+    for (const json& s : of["steps"])
+      step_low = std::max(step_low, s["low"].get<int>()), step_high = std::min(step_high, s["high"].get<int>());
     EXPECT_EQ(low, step_low) << arguments;
     EXPECT_EQ(high, step_high) << arguments;
     EXPECT_EQ(of["steps"].size(), r.train["steps"].size());
@@ -149,7 +158,8 @@ TEST_F(TraceScale, ALineHasTheRangeOfItsOwnTensor) {
   EXPECT_GT(seen, 20);
 }
 
-/// 2^-20 is flushed at 2^-5, which leaves half of the smallest subnormal number, and a little more is not: the line says which it was.
+/// 2^-20 is flushed at 2^-5, which leaves half of the smallest subnormal number, and a little more is not: the line
+/// says which it was.
 TEST_F(TraceScale, AnExactPowerOfTwoIsReadBackAsOne) {
   using namespace checks::train;
   TrainOptions options;
@@ -161,7 +171,8 @@ TEST_F(TraceScale, AnExactPowerOfTwoIsReadBackAsOne) {
     range.add_part(std::vector<double>{least, 0.3}, 1, 0);
     Event e;
     e.phase = Phase::backward, e.op = "linear_1", e.tensor = "dx", e.range = &range;
-    trace.tensor(e, {Phase::backward, false, Dtype::fp16, "linear_1", "", "dx"}, {}, FaultRole::none, TensorStats(Dtype::fp16));
+    trace.tensor(e, {Phase::backward, false, Dtype::fp16, "linear_1", "", "dx"}, {}, FaultRole::none,
+                 TensorStats(Dtype::fp16));
     trace.step({});
     const std::string path = folder_.path() + "/hand.trace";
     std::ofstream(path) << trace.text();
@@ -179,7 +190,8 @@ TEST_F(TraceScale, RunsAtTheEndsOfTheWindowLoseNothingAndBeyondThemDo) {
     const Run r = run(common + "--scaler torch --init-scale " + std::to_string(std::ldexp(1.0, k)));
     std::int64_t flushed = 0, overflowed = 0;
     for (const json& t : r.trace["tensors"])
-      if (t["phase"] == "backward" && t["dtype"] == "fp16") flushed += t["flushed"].get<std::int64_t>(), overflowed += t["overflowed"].get<std::int64_t>();
+      if (t["phase"] == "backward" && t["dtype"] == "fp16")
+        flushed += t["flushed"].get<std::int64_t>(), overflowed += t["overflowed"].get<std::int64_t>();
     return std::pair(flushed > 0, overflowed > 0);
   };
   const Run r = run(common + "--scaler none");
@@ -193,13 +205,20 @@ TEST_F(TraceScale, RunsAtTheEndsOfTheWindowLoseNothingAndBeyondThemDo) {
   }
 }
 
-/// In a run at one scale, of each tensor and step: what was seen to be lost at that scale keeps it out of what is said to lose nothing. Small sums
-/// of large terms are smaller by the low-precision cotangents than by the fp64 run's, and gradients meet the format between ranks again.
+/// In a run at one scale, of each tensor and step: what was seen to be lost at that scale keeps it out of what is said
+/// to lose nothing. Small sums of large terms are smaller by the low-precision cotangents than by the fp64 run's, and
+/// gradients meet the format between ranks again.
 TEST_F(TraceScale, NoScaleAtWhichTheRunLostSomethingIsAdvised) {
   int lost = 0, between_ranks = 0, overflowed = 0;
-  for (const char* arguments : {"--model conv --init-scale 512 --growth-interval 100000 --steps 6", "--model conv --scaler none --loss-weight 1e-3 --steps 2", "--model transformer --scaler none --steps 2", "--ranks 4 --compress fp16 --init-scale 8 --loss-weight 1e-2 --steps 3",
-                                "--ranks 4 --compress fp16 --divide post --init-scale 8 --loss-weight 1e-2 --steps 3", "--dtype bf16 --ranks 4 --compress fp16 --loss-weight 1e-3 --steps 3", "--shadow local --init-scale 4 --loss-weight 1e-2 --steps 2",
-                                "--shadow carried --scaler none --loss-weight 1e-4 --steps 2", "--init-scale 1e6 --steps 3", "--init-scale 16777216 --steps 4"}) {
+  for (const char* arguments :
+       {"--model conv --init-scale 512 --growth-interval 100000 --steps 6",
+        "--model conv --scaler none --loss-weight 1e-3 --steps 2", "--model transformer --scaler none --steps 2",
+        "--ranks 4 --compress fp16 --init-scale 8 --loss-weight 1e-2 --steps 3",
+        "--ranks 4 --compress fp16 --divide post --init-scale 8 --loss-weight 1e-2 --steps 3",
+        "--dtype bf16 --ranks 4 --compress fp16 --loss-weight 1e-3 --steps 3",
+        "--shadow local --init-scale 4 --loss-weight 1e-2 --steps 2",
+        "--shadow carried --scaler none --loss-weight 1e-4 --steps 2", "--init-scale 1e6 --steps 3",
+        "--init-scale 16777216 --steps 4"}) {
     run(arguments);
     const tools::Trace trace = tools::read_trace(folder_.path() + "/run.trace");
     const tools::ScaleWindows windows = tools::scale_windows(trace);
@@ -217,7 +236,8 @@ TEST_F(TraceScale, NoScaleAtWhichTheRunLostSomethingIsAdvised) {
       if (t.overflowed > 0) {
         ++overflowed;
         EXPECT_LT(windows.by_line[i].high.value(), k + (std::ldexp(1.0, k) < t.scale)) << what;
-        EXPECT_TRUE(windows.run.low > windows.run.high || windows.run.high < k + (std::ldexp(1.0, k) < t.scale)) << what;
+        EXPECT_TRUE(windows.run.low > windows.run.high || windows.run.high < k + (std::ldexp(1.0, k) < t.scale))
+            << what;
       }
     }
   }
@@ -226,10 +246,12 @@ TEST_F(TraceScale, NoScaleAtWhichTheRunLostSomethingIsAdvised) {
   EXPECT_GT(overflowed, 1);
 }
 
-/// The run of the report: an element whose exact value by the op's own inputs was below what fp16 holds, and by the fp64 run was not.
+/// The run of the report: an element whose exact value by the op's own inputs was below what fp16 holds, and by the
+/// fp64 run was not.
 TEST_F(TraceScale, TheAdviceOfAFlushInOneElementHoldsWhenItIsTaken) {
   for (const char* seed : {"8", "12", "19"}) {
-    const std::string common = std::string("--model conv --growth-interval 100000 --steps 50 --seed ") + seed + " --init-scale ";
+    const std::string common =
+        std::string("--model conv --growth-interval 100000 --steps 50 --seed ") + seed + " --init-scale ";
     const json first = run(common + "16").train;
     ASSERT_FALSE(first["vanished"].empty()) << "nothing was flushed, seed " << seed;
     const int low = first["loss_scale"]["lossless_low"];
@@ -240,7 +262,9 @@ TEST_F(TraceScale, TheAdviceOfAFlushInOneElementHoldsWhenItIsTaken) {
 
 TEST_F(TraceScale, TheTextSaysItInTrainsWords) {
   for (const char* scaler : {"none", "torch"}) {
-    const std::string path = folder_.path() + "/run.trace", trained = ampcheck("train --steps 6 --record " + path + " --scaler " + scaler).out, shown = ampcheck("trace " + path).out;
+    const std::string path = folder_.path() + "/run.trace",
+                      trained = ampcheck("train --steps 6 --record " + path + " --scaler " + scaler).out,
+                      shown = ampcheck("trace " + path).out;
     EXPECT_FALSE(line(trained, "\n  scale   ").empty()) << trained;
     EXPECT_EQ(line(shown, "\n  all: "), line(trained, "\n  scale   "));
     EXPECT_TRUE(contains(shown, "lose nothing  skips")) << shown;

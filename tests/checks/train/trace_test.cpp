@@ -22,12 +22,16 @@ using tools::read_trace;
 using tools::Trace;
 
 TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
-  const ProgramResult run = ampcheck("train --model mlp --data digits --dtype fp16 --scaler none --steps 30 --shadow both --seed 1");
+  const ProgramResult run =
+      ampcheck("train --model mlp --data digits --dtype fp16 --scaler none --steps 30 --shadow both --seed 1");
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
   EXPECT_TRUE(run.err.empty()) << "no moving line off a terminal: " << run.err;
-  EXPECT_EQ(run.out.find("mlp in fp16, autocast cuda (torch 2.15.0), scaler none, seed 1\nstep  1/30  loss 2."), 0u) << run.out;
+  EXPECT_EQ(run.out.find("mlp in fp16, autocast cuda (torch 2.15.0), scaler none, seed 1\nstep  1/30  loss 2."), 0u)
+      << run.out;
   EXPECT_TRUE(contains(run.out, "step 30/30"));
-  for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:", "scale   ", "try     --scaler torch"}) EXPECT_TRUE(contains(run.out, word)) << word << run.out;
+  for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:",
+                           "scale   ", "try     --scaler torch"})
+    EXPECT_TRUE(contains(run.out, word)) << word << run.out;
 }
 
 /// Adam does not care how small all gradients are, fp16 does: the loss divided by a million, with and without a scaler.
@@ -54,14 +58,18 @@ TEST(TrainCommand, ALossThatIsNotFiniteIsTracedToItsProducer) {
   const ProgramResult run = ampcheck("train --steps 4 --lr 1e9");
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_TRUE(contains(run.out, "is NaN from step 2 on")) << run.out;
-  EXPECT_TRUE(contains(run.out, "fault   step 2: linear_1 (layer0) forward cast of weight to fp16 made finite values non-finite")) << run.out;
+  EXPECT_TRUE(contains(
+      run.out, "fault   step 2: linear_1 (layer0) forward cast of weight to fp16 made finite values non-finite"))
+      << run.out;
 }
 
-/// An overflow at the first step: by their published defaults torch halves at once, Megatron's second overflow in a row does.
+/// An overflow at the first step: by their published defaults torch halves at once, Megatron's second overflow in a row
+/// does.
 TEST(TrainCommand, TheScaleMovesByTheRuleAskedFor) {
   const auto scales = [](const std::string& rule) {
     std::vector<double> out;
-    const json run = json::parse(ampcheck("train --steps 4 --shadow off --json --init-scale 16777216 --scaler " + rule).out);
+    const json run =
+        json::parse(ampcheck("train --steps 4 --shadow off --json --init-scale 16777216 --scaler " + rule).out);
     for (const json& step : run["steps"]) out.push_back(step["scale"].get<double>());
     return out;
   };
@@ -70,7 +78,9 @@ TEST(TrainCommand, TheScaleMovesByTheRuleAskedFor) {
 }
 
 TEST(TrainCommand, WrongUseIsExitCodeTwo) {
-  for (const char* arguments : {"--model mpl", "--dtype fp8", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9", "--scaler apexx", "--lr -1", "--init-scale 0", "--clip-norm 0", "--loss-weight 0"}) {
+  for (const char* arguments :
+       {"--model mpl", "--dtype fp8", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9",
+        "--scaler apexx", "--lr -1", "--init-scale 0", "--clip-norm 0", "--loss-weight 0"}) {
     const ProgramResult run = ampcheck(std::string("train ") + arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
     EXPECT_TRUE(contains(run.err, "want")) << run.err;
@@ -122,7 +132,8 @@ TEST_F(TraceFile, SamplingLeavesOutStepsAndOps) {
 }
 
 TEST_F(TraceFile, ALongRunIsSampledUnlessToldOtherwise) {
-  const std::string path = folder_.path() + "/run.trace", common = "train --shadow off --batch 4 --ops linear_1 --record " + path + " --steps ";
+  const std::string path = folder_.path() + "/run.trace",
+                    common = "train --shadow off --batch 4 --ops linear_1 --record " + path + " --steps ";
   const auto steps = [&](const std::string& arguments) {
     EXPECT_EQ(ampcheck(common + arguments).exit_code, 0);
     std::set<int> out;
@@ -148,11 +159,18 @@ std::string tensor_lines(const std::string& path, int first, int last) {
 }
 
 TEST_F(TraceFile, ASampledRunHasTheStepsBeforeAFaultWhole) {
-  struct Case { const char* arguments; int fault; };  // the step, by the reason: the loss leaves the fp64 run, is not finite, all is skipped
-  for (const Case& c : {Case{"--shadow both --scaler none --optimizer adam --lr 0.003 --loss-weight 1e-6 --steps 12", 10}, Case{"--shadow off --scaler none --lr 8 --batch 16 --steps 7", 5},
-                        Case{"--shadow off --init-scale 1e30 --steps 9 --batch 8 --ops 'linear_*'", 7}}) {
+  struct Case {
+    const char* arguments;
+    int fault;
+  };  // the step, by the reason: the loss leaves the fp64 run, is not finite, all is skipped
+  for (const Case& c :
+       {Case{"--shadow both --scaler none --optimizer adam --lr 0.003 --loss-weight 1e-6 --steps 12", 10},
+        Case{"--shadow off --scaler none --lr 8 --batch 16 --steps 7", 5},
+        Case{"--shadow off --init-scale 1e30 --steps 9 --batch 8 --ops 'linear_*'", 7}}) {
     const std::string common = std::string("train ") + c.arguments + " --record " + folder_.path();
-    const ProgramResult all = ampcheck(common + "/all.trace"), some = ampcheck(common + "/some.trace --every 50 --ring 3"), none = ampcheck(common + "/none.trace --every 50 --ring 0");
+    const ProgramResult all = ampcheck(common + "/all.trace"),
+                        some = ampcheck(common + "/some.trace --every 50 --ring 3"),
+                        none = ampcheck(common + "/none.trace --every 50 --ring 0");
     EXPECT_EQ(some.exit_code, all.exit_code) << some.err;
     const Trace trace = read_trace(folder_.path() + "/some.trace");
     std::set<int> steps;
@@ -160,7 +178,9 @@ TEST_F(TraceFile, ASampledRunHasTheStepsBeforeAFaultWhole) {
     EXPECT_EQ(steps, (std::set<int>{0, c.fault - 2, c.fault - 1, c.fault})) << c.arguments;
     EXPECT_EQ(trace.steps.size(), read_trace(folder_.path() + "/all.trace").steps.size());
     const std::string lines = tensor_lines(folder_.path() + "/some.trace", 0, 99);
-    EXPECT_TRUE(lines == tensor_lines(folder_.path() + "/all.trace", 0, 0) + tensor_lines(folder_.path() + "/all.trace", c.fault - 2, c.fault)) << c.arguments;
+    EXPECT_TRUE(lines == tensor_lines(folder_.path() + "/all.trace", 0, 0) +
+                             tensor_lines(folder_.path() + "/all.trace", c.fault - 2, c.fault))
+        << c.arguments;
     EXPECT_EQ(tensor_lines(folder_.path() + "/none.trace", 1, 99), "") << c.arguments;
   }
 }
@@ -184,11 +204,18 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
   const std::string path = record("--dtype fp16 --scaler none"), page = folder_.path() + "/run.html";
   const ProgramResult text = ampcheck("trace " + path + " -o html:" + page);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  for (const char* word : {"mlp in fp16, autocast cuda (torch 2.15.0), scaler none", "moves the loss, by its fp64 gradient", "gradient of", "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight", "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16",
-                           "cancels: of its inputs' accuracy, bits                      mean          most", "Casts in a backward pass: 6 fp16 to fp32, 1 fp32 to fp16; of the 19 tensors that it writes: 11 fp16, 8 fp32"}) EXPECT_TRUE(contains(text.out, word)) << word << text.out;
+  for (const char* word :
+       {"mlp in fp16, autocast cuda (torch 2.15.0), scaler none", "moves the loss, by its fp64 gradient", "gradient of",
+        "Decisions by argmax of linear_3 (layer2) forward y", "linear_1 (layer0) backward dweight", "layer0.weight",
+        "Casts in a forward pass: 1 fp16 to fp32, 7 fp32 to fp16",
+        "cancels: of its inputs' accuracy, bits                      mean          most",
+        "Casts in a backward pass: 6 fp16 to fp32, 1 fp32 to fp16; of the 19 tensors that it writes: 11 fp16, 8 fp32"})
+    EXPECT_TRUE(contains(text.out, word)) << word << text.out;
   const std::string csv = ampcheck("trace --csv " + path).out;
   EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), read_trace(path).tensors.size() + 1);
-  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')), ",rank,from,headroom,footroom,scale_low,scale_high,cancelled,most_cancelled,copy_stagnant,second_moment_zero,epsilon_zero,gradient of layer0.weight,"));
+  EXPECT_TRUE(contains(csv.substr(0, csv.find('\n')),
+                       ",rank,from,headroom,footroom,scale_low,scale_high,cancelled,most_cancelled,copy_stagnant,"
+                       "second_moment_zero,epsilon_zero,gradient of layer0.weight,"));
   const json summary = json::parse(ampcheck("trace --json " + path).out);
   EXPECT_EQ(summary["schema"], "ampcheck.trace_summary/1");
   ASSERT_EQ(summary["gradient_error"].size(), 6u);
@@ -199,8 +226,11 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
     EXPECT_GT(p["error"].get<double>(), 0);
   }
   const std::string html = read_text(page);
-  for (const char* remote : {"http://", "https://", "src=", "<script", "@import", "url("}) EXPECT_FALSE(contains(html, remote)) << "the page is whole by itself: " << remote;
-  for (const char* part : {"<h2>Loss</h2>", "<h2>Gradients flushed to zero</h2>", "<h2>Headroom</h2>", "<h2>Exponents</h2>", "Between the dashed lines no gradient loses anything"}) EXPECT_TRUE(contains(html, part)) << part;
+  for (const char* remote : {"http://", "https://", "src=", "<script", "@import", "url("})
+    EXPECT_FALSE(contains(html, remote)) << "the page is whole by itself: " << remote;
+  for (const char* part : {"<h2>Loss</h2>", "<h2>Gradients flushed to zero</h2>", "<h2>Headroom</h2>",
+                           "<h2>Exponents</h2>", "Between the dashed lines no gradient loses anything"})
+    EXPECT_TRUE(contains(html, part)) << part;
   const auto count = [&](const std::string& what) {
     std::size_t n = 0;
     for (std::size_t at = 0; (at = html.find(what, at)) != std::string::npos; ++at) ++n;
@@ -212,7 +242,8 @@ TEST_F(TraceFile, IsShownAsTablesCsvJsonAndOnePage) {
 
 TEST_F(TraceFile, ATensorThatIsCastAgainAndAgainIsNamed) {
   const ProgramResult shown = ampcheck("trace " + record("--model transformer --dtype bf16 --shadow off"));
-  EXPECT_TRUE(contains(shown.out, "one tensor cast to bf16 3 times: the input 'x' of linear_1, linear_2, linear_3")) << shown.out;
+  EXPECT_TRUE(contains(shown.out, "one tensor cast to bf16 3 times: the input 'x' of linear_1, linear_2, linear_3"))
+      << shown.out;
   for (const char* clean : {"", " --accumulate 2", " --ranks 2"}) {  // another micro-batch or rank is another pass
     const std::string out = ampcheck("trace " + record("--dtype bf16 --shadow off" + std::string(clean))).out;
     EXPECT_FALSE(contains(out, "one tensor cast")) << clean << out;
@@ -226,17 +257,22 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
   ampcheck(common + "--steps 6 --save " + at + "whole.st --record " + at + "whole.trace");
   ampcheck(common + "--steps 3 --save " + at + "half.st --record " + at + "half.trace");
   std::ofstream(at + "half.trace", std::ios::app) << "{\"step\":3,\"seq\":0,\"ph";  // the run died while writing
-  EXPECT_LE(ampcheck(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st --record " + at + "half.trace").exit_code, 1);
+  EXPECT_LE(
+      ampcheck(common + "--steps 6 --resume " + at + "half.st --save " + at + "rest.st --record " + at + "half.trace")
+          .exit_code,
+      1);
   EXPECT_FALSE(read_text(at + "whole.st").empty());
   EXPECT_EQ(read_text(at + "whole.st"), read_text(at + "rest.st"));
   const std::string whole = read_text(at + "whole.trace");
   std::string joined = read_text(at + "half.trace");
-  const std::string longer = whole.substr(0, whole.find('\n') + 1);  // that it goes on for six steps stands where it does
+  const std::string longer =
+      whole.substr(0, whole.find('\n') + 1);  // that it goes on for six steps stands where it does
   const std::size_t again = joined.find(longer);
   ASSERT_NE(again, std::string::npos);
   joined.erase(again, longer.size());
   EXPECT_EQ(whole.substr(whole.find('\n')), joined.substr(joined.find('\n')));
-  EXPECT_TRUE(!read_text(at + "whole.trace.bin").empty() && read_text(at + "whole.trace.bin") == read_text(at + "half.trace.bin"));
+  EXPECT_TRUE(!read_text(at + "whole.trace.bin").empty() &&
+              read_text(at + "whole.trace.bin") == read_text(at + "half.trace.bin"));
   EXPECT_TRUE(contains(ampcheck("trace " + at + "half.trace").out, ": 6 of 6 steps"));
   const ProgramResult other = ampcheck("train --steps 6 --resume " + at + "half.st");
   EXPECT_EQ(other.exit_code, 2) << other.err;
@@ -246,8 +282,10 @@ TEST_F(TraceFile, AResumedRunHasTheSameBitsAndTheSameTrace) {
 /// The lines below the verdict are of the steps since the checkpoint, and say so; a whole run's say nothing.
 TEST_F(TraceFile, AResumedRunsSummarySaysOfWhichStepsItIs) {
   const std::string at = folder_.path() + "/", common = "train --init-scale 4194304 --steps ";
-  const std::string whole = ampcheck(common + "6 --save " + at + "half.st").out, rest = ampcheck(common + "9 --resume " + at + "half.st").out;
-  const json all = json::parse(ampcheck(common + "9 --json").out), part = json::parse(ampcheck(common + "9 --json --resume " + at + "half.st").out);
+  const std::string whole = ampcheck(common + "6 --save " + at + "half.st").out,
+                    rest = ampcheck(common + "9 --resume " + at + "half.st").out;
+  const json all = json::parse(ampcheck(common + "9 --json").out),
+             part = json::parse(ampcheck(common + "9 --json --resume " + at + "half.st").out);
   EXPECT_FALSE(contains(whole, "since the checkpoint"));
   EXPECT_TRUE(contains(whole, "\n  skipped ")) << whole;
   EXPECT_TRUE(contains(rest, "\nOf steps 7 to 9, run since the checkpoint, alone:\n  ")) << rest;
@@ -255,16 +293,20 @@ TEST_F(TraceFile, AResumedRunsSummarySaysOfWhichStepsItIs) {
   const auto now = part["skipped"].size();
   EXPECT_GT(skips, static_cast<int>(now));
   EXPECT_EQ(part["skips"], skips);
-  EXPECT_TRUE(contains(rest, "\n  before  " + std::to_string(skips - static_cast<int>(now)) + " of steps 1 to 6 were skipped\n")) << rest;
+  EXPECT_TRUE(contains(
+      rest, "\n  before  " + std::to_string(skips - static_cast<int>(now)) + " of steps 1 to 6 were skipped\n"))
+      << rest;
   EXPECT_FALSE(contains(rest, "nothing was skipped")) << rest;
   EXPECT_EQ(part["of_steps"], json({6, 8}));
   EXPECT_EQ(all["of_steps"], json({0, 8}));
 }
 
-/// Its loss scale first, too large, then right: the run left the fp64 run's loss before it was saved, and has done so when it goes on.
+/// Its loss scale first, too large, then right: the run left the fp64 run's loss before it was saved, and has done so
+/// when it goes on.
 TEST_F(TraceFile, AResumedRunIsJudgedWhole) {
   const std::string at = folder_.path() + "/", common = "train --json --scaler megatron --init-scale 4194304 ";
-  const ProgramResult whole = ampcheck(common + "--steps 20 --save " + at + "whole.st"), half = ampcheck(common + "--steps 11 --save " + at + "half.st");
+  const ProgramResult whole = ampcheck(common + "--steps 20 --save " + at + "whole.st"),
+                      half = ampcheck(common + "--steps 11 --save " + at + "half.st");
   const ProgramResult rest = ampcheck(common + "--steps 20 --save " + at + "rest.st --resume " + at + "half.st");
   EXPECT_EQ(whole.exit_code, 1);
   EXPECT_EQ(rest.exit_code, 1);
@@ -278,20 +320,29 @@ TEST_F(TraceFile, AResumedRunIsJudgedWhole) {
     return out.substr(from, out.find('\n', from + 1) - from);
   };
   EXPECT_EQ(head("--init-scale 4194304"), head("--init-scale 4194304 --resume " + at + "half.st"));
-  EXPECT_TRUE(contains(head("--init-scale 4194304 --shadow off --resume " + at + "half.st"), "left the fp64 run's loss at step"));
+  EXPECT_TRUE(contains(head("--init-scale 4194304 --shadow off --resume " + at + "half.st"),
+                       "left the fp64 run's loss at step"));
   ampcheck("train --scaler megatron --steps 11 --init-scale 65536 --save " + at + "stayed.st");
-  EXPECT_EQ(head("--init-scale 65536"), head("--init-scale 65536 --resume " + at + "stayed.st")) << "how far apart it ever was";
+  EXPECT_EQ(head("--init-scale 65536"), head("--init-scale 65536 --resume " + at + "stayed.st"))
+      << "how far apart it ever was";
 }
 
 TEST_F(TraceFile, ACheckpointGoesOnWithItsOwnSettingsAlone) {
   const std::string at = folder_.path() + "/";
   ASSERT_EQ(ampcheck("train --steps 2 --save " + at + "a.st").exit_code, 0);
   const std::string resume = "train --steps 3 --resume " + at + "a.st ";
-  EXPECT_EQ(ampcheck(resume + "--batch 64 --loss cross_entropy --lr 0.1 --momentum 0.9 --weight-decay 0 --lr-schedule constant --init-scale 65536 --growth-interval 2000").exit_code, 0) << "the defaults by their names";
-  const struct { const char *arguments, *want; } cases[] = {{"--batch 32", "got a run with 'batch 64', want 'batch 32' as this one has"},
-                                                            {"--init-scale 1024", "got a run with 'init_scale 65536', want 'init_scale 1024' as this one has"},
-                                                            {"--growth-interval 7", "got a run with 'growth_interval 2000', want 'growth_interval 7' as this one has"},
-                                                            {"--weight-decay 0.1", "got a run with 'weight_decay 0', want 'weight_decay 0.1' as this one has"}};
+  EXPECT_EQ(ampcheck(resume + "--batch 64 --loss cross_entropy --lr 0.1 --momentum 0.9 --weight-decay 0 --lr-schedule "
+                              "constant --init-scale 65536 --growth-interval 2000")
+                .exit_code,
+            0)
+      << "the defaults by their names";
+  const struct {
+    const char *arguments, *want;
+  } cases[] = {
+      {"--batch 32", "got a run with 'batch 64', want 'batch 32' as this one has"},
+      {"--init-scale 1024", "got a run with 'init_scale 65536', want 'init_scale 1024' as this one has"},
+      {"--growth-interval 7", "got a run with 'growth_interval 2000', want 'growth_interval 7' as this one has"},
+      {"--weight-decay 0.1", "got a run with 'weight_decay 0', want 'weight_decay 0.1' as this one has"}};
   for (const auto& c : cases) {
     const ProgramResult run = ampcheck(resume + c.arguments);
     EXPECT_EQ(run.exit_code, 2) << c.arguments;
@@ -302,12 +353,15 @@ TEST_F(TraceFile, ACheckpointGoesOnWithItsOwnSettingsAlone) {
   std::ofstream(at + "a.st", std::ios::binary) << text;
   const ProgramResult old = ampcheck(resume);
   EXPECT_EQ(old.exit_code, 2);
-  EXPECT_TRUE(contains(old.err, "got one of an earlier ampcheck, which does not say how the run stood, want ampcheck.checkpoint/2")) << old.err;
+  EXPECT_TRUE(contains(
+      old.err, "got one of an earlier ampcheck, which does not say how the run stood, want ampcheck.checkpoint/2"))
+      << old.err;
 }
 
 /// Steps that were meant: of the last part of a run, whether it came to its end or not.
 TEST_F(TraceFile, AResumedTraceKnowsHowManyStepsAreMeant) {
-  const std::string at = folder_.path() + "/", common = "train --shadow off --batch 4 --record " + at + "run.trace --save " + at + "run.st --steps ";
+  const std::string at = folder_.path() + "/", common = "train --shadow off --batch 4 --record " + at +
+                                                        "run.trace --save " + at + "run.st --steps ";
   const auto shown = [&] { return ampcheck("trace " + at + "run.trace").out; };
   const auto heads = [&] {
     const std::string text = read_text(at + "run.trace");
@@ -355,7 +409,8 @@ TEST_F(TraceFile, OutputsReplaceNoInputAndATraceGoesOnInItsOwnFileAlone) {
   refused(resume + "conv.trace", "no trace of this run");
   EXPECT_EQ(read_text(at + "notes"), "mine\n");
   EXPECT_EQ(read_text(at + "a.st"), checkpoint);
-  EXPECT_EQ(ampcheck("train " + resume + "a.trace --save " + at + "a.st").exit_code, 0) << "a checkpoint may follow itself";
+  EXPECT_EQ(ampcheck("train " + resume + "a.trace --save " + at + "a.st").exit_code, 0)
+      << "a checkpoint may follow itself";
   EXPECT_NE(read_text(at + "a.st"), checkpoint);
   refused(at, "got the folder");
 }
@@ -375,7 +430,9 @@ TEST_F(TraceFile, ManyFaultsHaveTheirHeadingNamesTheirQuotesAndAnEmptyTraceItsWo
 
 /// Rates of the updates, and of the fp64 run's; a scale so large that the first steps are skipped.
 TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterACheckpoint) {
-  const std::string at = folder_.path() + "/", common = "train --json --lr 0.4 --lr-schedule step:2:0.5 --init-scale 2e6 --shadow carried --batch 8 ";
+  const std::string at = folder_.path() + "/",
+                    common =
+                        "train --json --lr 0.4 --lr-schedule step:2:0.5 --init-scale 2e6 --shadow carried --batch 8 ";
   const json whole = json::parse(ampcheck(common + "--steps 12 --save " + at + "whole.st").out);
   int updates = 0, skipped = 0;
   for (const json& step : whole["steps"]) {
@@ -387,8 +444,12 @@ TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterAC
   ampcheck(common + "--steps " + std::to_string(skipped + 3) + " --save " + at + "half.st");
   ampcheck(common + "--steps 12 --resume " + at + "half.st --save " + at + "rest.st");
   EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
-  EXPECT_EQ(ampcheck("train --steps 12 --lr 0.4 --init-scale 2e6 --shadow carried --batch 8 --resume " + at + "half.st").exit_code, 2) << "another schedule";
-  for (const char* wrong : {"stp:2", "step", "step:x", "step:2:3", "cosine:10:0.5x", "warmup:10:5", "step:0", "step:2:nan", "cosine:10:nan", "cosine:10:inf"}) {
+  EXPECT_EQ(ampcheck("train --steps 12 --lr 0.4 --init-scale 2e6 --shadow carried --batch 8 --resume " + at + "half.st")
+                .exit_code,
+            2)
+      << "another schedule";
+  for (const char* wrong : {"stp:2", "step", "step:x", "step:2:3", "cosine:10:0.5x", "warmup:10:5", "step:0",
+                            "step:2:nan", "cosine:10:nan", "cosine:10:inf"}) {
     const ProgramResult run = ampcheck("train --steps 1 --lr-schedule " + std::string(wrong));
     EXPECT_EQ(run.exit_code, 2) << wrong;
     EXPECT_TRUE(contains(run.err, "want")) << run.err;
@@ -419,47 +480,67 @@ class OwnNet : public TraceFile {
 };
 
 TEST_F(OwnNet, WithTheLayersOfAModelHasItsBits) {
-  const std::string mlp = "name = \"mlp\"\n" + layers({"'linear'\noutputs = 64", "'relu'", "'linear'\noutputs = 64", "'relu'", "'linear'"});
+  const std::string mlp =
+      "name = \"mlp\"\n" + layers({"'linear'\noutputs = 64", "'relu'", "'linear'\noutputs = 64", "'relu'", "'linear'"});
   const std::string settings = "[train]\nsteps = 5\nlr = 0.1\nmomentum = 0.9\ndtype = 'bf16'\nclip_norm = 0.5\n";
   const std::string path = write(mlp + settings);
   EXPECT_EQ(result(path), result("--model mlp --steps 5 --dtype bf16 --clip-norm 0.5"));
-  EXPECT_EQ(result(path + " --dtype fp16 --loss mse --steps 3"), result("--model mlp --steps 3 --dtype fp16 --clip-norm 0.5 --loss mse")) << "the command line comes first";
-  write("name = 'tutorial'\ndata = 'random'\nwidth = 24\n" + layers({"'linear'", "'relu'", "'linear'", "'relu'", "'linear'"}) + "[train]\nlr = 1e-3\nbatch = 8\nnesterov = false\n");
+  EXPECT_EQ(result(path + " --dtype fp16 --loss mse --steps 3"),
+            result("--model mlp --steps 3 --dtype fp16 --clip-norm 0.5 --loss mse"))
+      << "the command line comes first";
+  write("name = 'tutorial'\ndata = 'random'\nwidth = 24\n" +
+        layers({"'linear'", "'relu'", "'linear'", "'relu'", "'linear'"}) +
+        "[train]\nlr = 1e-3\nbatch = 8\nnesterov = false\n");
   EXPECT_EQ(result(path + " --steps 2"), result("--model tutorial --width 24 --batch 8 --steps 2"));
 }
 
 TEST_F(OwnNet, EveryTypeOfLayerTrainsAndGoesOnFromItsCheckpointAlone) {
-  const std::string path = write("data = 'text'\n" + layers({"'embedding'\noutputs = 16\nname = 'start'", "'rms_norm'", "'attention'\nheads = 2", "'add'\nof = 'start'", "'layer_norm'\nname = 'n'", "'linear'\noutputs = 16", "'gelu_tanh'", "'mul'\nof = 'n'", "'linear'"}));
+  const std::string path =
+      write("data = 'text'\n" + layers({"'embedding'\noutputs = 16\nname = 'start'", "'rms_norm'",
+                                        "'attention'\nheads = 2", "'add'\nof = 'start'", "'layer_norm'\nname = 'n'",
+                                        "'linear'\noutputs = 16", "'gelu_tanh'", "'mul'\nof = 'n'", "'linear'"}));
   const std::string at = folder_.path() + "/", common = path + " --dtype bf16 --lr 0.01 ";
   const json whole = result(common + "--steps 4 --save " + at + "whole.st");
   result(common + "--steps 2 --save " + at + "half.st");
-  EXPECT_EQ(result(common + "--steps 4 --resume " + at + "half.st --save " + at + "rest.st")["steps"][1], whole["steps"][3]);
+  EXPECT_EQ(result(common + "--steps 4 --resume " + at + "half.st --save " + at + "rest.st")["steps"][1],
+            whole["steps"][3]);
   EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
   write("data = 'text'\n" + layers({"'embedding'\noutputs = 16", "'linear'"}));
-  EXPECT_EQ(ampcheck("train " + common + "--steps 4 --resume " + at + "half.st").exit_code, 2) << "a checkpoint of other layers";
+  EXPECT_EQ(ampcheck("train " + common + "--steps 4 --resume " + at + "half.st").exit_code, 2)
+      << "a checkpoint of other layers";
   write(layers({"'conv2d'\noutputs = 2", "'silu'", "'max_pool2d'", "'flatten'", "'linear'"}));
   EXPECT_EQ(result(path + " --steps 2")["steps"].size(), 2u);
 }
 
 TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
-  const struct { std::string text, want; } cases[] = {
+  const struct {
+    std::string text, want;
+  } cases[] = {
       {"nam = 'x'\n" + layers({"'linear'"}), ":1:1] net, got unknown key 'nam' (did you mean 'name'?"},
       {layers({"'linaer'"}), ":2:8] type, got 'linaer' (did you mean 'linear'?"},
-      {layers({"'relu'\noutputs = 3"}), ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding, op alone"},
+      {layers({"'relu'\noutputs = 3"}),
+       ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding, op alone"},
       {layers({"'linear'\noutputs = 0"}), ":3:11] outputs, got 0, want a whole number from 1"},
       {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
       {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},
       {layers({"'linear'\nname = 'l.q'\noutputs = 32"}), ":3:8] name, got 'l.q', want one without a dot"},
       {layers({"'linear'\nname = \"a\\u001bb\""}), ":3:8] name, got a control character, want one line of text"},
-      {layers({"'conv2d'\noutputs = 2", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'flatten'", "'linear'"}), "input, got [64,2,1,1], want images of two rows and columns at least"},
+      {layers({"'conv2d'\noutputs = 2", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'flatten'",
+               "'linear'"}),
+       "input, got [64,2,1,1], want images of two rows and columns at least"},
       {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist' (did you mean 'first'?"},
-      {layers({"'add'\nof = 'nothing'"}), ":3:6] of, got a layer of type add where no layer before it has a name, want one before it, with a name"},
-      {"data = 'random'\n" + layers({"'linear'"}) + "[train]\nloss = 'cross_entropy'\n", "data, got random with loss cross_entropy, want mse"},
-      {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n", ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
+      {layers({"'add'\nof = 'nothing'"}),
+       ":3:6] of, got a layer of type add where no layer before it has a name, want one before it, with a name"},
+      {"data = 'random'\n" + layers({"'linear'"}) + "[train]\nloss = 'cross_entropy'\n",
+       "data, got random with loss cross_entropy, want mse"},
+      {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n",
+       ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
       {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},
       {layers({"'linear'"}) + "[train]\nsteps = true\n", ":4:9] steps, got a boolean, want a string or a number"},
-      {layers({"'linear'\noutputs = 7"}), ":1:1] linear 'layer0', output, got [64,7] from the last layer, want [64,10]"},
-      {layers({"'conv2d'\noutputs = 2", "'linear'"}), ":4:1] linear 'layer1', input, got [64,2,8,8], want [rows, columns]"},
+      {layers({"'linear'\noutputs = 7"}),
+       ":1:1] linear 'layer0', output, got [64,7] from the last layer, want [64,10]"},
+      {layers({"'conv2d'\noutputs = 2", "'linear'"}),
+       ":4:1] linear 'layer1', input, got [64,2,8,8], want [rows, columns]"},
       {"data = 'random'\nwidth = 8\n[[layers]]\n", "] type, got a layer without it, want one"},
       {"", "] layers, got none, want tables [[layers]]"}};
   for (const auto& c : cases) {
@@ -478,17 +559,24 @@ TEST_F(OwnNet, DtypesThatAutocastChoseByItselfAreNamed) {
     EXPECT_LE(ampcheck("train --steps 1 --shadow off --record " + path + " " + arguments).exit_code, 1);
     std::vector<std::string> out;
     const json shown = json::parse(ampcheck("trace --json " + path).out);
-    for (const json& note : shown["dtypes"]) out.push_back(note["kind"].get<std::string>() + " " + note["op"].get<std::string>() + " " + note["text"].get<std::string>());
+    for (const json& note : shown["dtypes"])
+      out.push_back(note["kind"].get<std::string>() + " " + note["op"].get<std::string>() + " " +
+                    note["text"].get<std::string>());
     const std::string text = ampcheck("trace " + path).out;
     for (const json& note : shown["dtypes"]) EXPECT_TRUE(contains(text, note["text"].get<std::string>())) << text;
     return out;
   };
   const std::string island = write(layers({"'linear'\noutputs = 16", "'rms_norm'", "'linear'"}));
-  EXPECT_EQ(notes(island), std::vector<std::string>{"island rms_norm_1 runs in fp32 between ops of 16 bits: 'x' widened, linear_2 reads it in fp16"});
+  EXPECT_EQ(notes(island),
+            std::vector<std::string>{
+                "island rms_norm_1 runs in fp32 between ops of 16 bits: 'x' widened, linear_2 reads it in fp16"});
   EXPECT_TRUE(notes(island + " --dtype fp32").empty());
-  const std::string residual = write(layers({"'linear'\noutputs = 16\nname = 'h'", "'rms_norm'", "'add'\nof = 'h'", "'relu'", "'linear'"}));
-  EXPECT_EQ(notes(residual + " --dtype bf16"), (std::vector<std::string>{"widened add_1 runs in fp32 and widens 'y', because another input is fp32", "fp32 relu_1 runs in fp32: nothing casts what it reads back",
-                                                                        "narrowed relu_1 has a result in fp32; linear_2 reads it in bf16"}));
+  const std::string residual =
+      write(layers({"'linear'\noutputs = 16\nname = 'h'", "'rms_norm'", "'add'\nof = 'h'", "'relu'", "'linear'"}));
+  EXPECT_EQ(notes(residual + " --dtype bf16"),
+            (std::vector<std::string>{"widened add_1 runs in fp32 and widens 'y', because another input is fp32",
+                                      "fp32 relu_1 runs in fp32: nothing casts what it reads back",
+                                      "narrowed relu_1 has a result in fp32; linear_2 reads it in bf16"}));
   EXPECT_TRUE(notes("--model mlp").empty()) << "a loss in fp32 is as it should be";
 }
 
@@ -503,7 +591,8 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
     options.scaler.enabled = false;
     options.watched = true, options.sampling.every = 50;
     options.fault = [&](const Event& e) {
-      if (e.step == 2 && !e.cast && e.op == "relu_1" && e.phase == Phase::forward && (++calls == 1 || !once)) static_cast<std::uint16_t*>(e.got.data)[5] = 0x7e00;
+      if (e.step == 2 && !e.cast && e.op == "relu_1" && e.phase == Phase::forward && (++calls == 1 || !once))
+        static_cast<std::uint16_t*>(e.got.data)[5] = 0x7e00;
     };
     Trainer trainer(options);
     trainer.prepare();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands first in a trace's tables and page: what gradients lose between ranks, and no tensor that is zero by a symmetry.
+// What stands first in a trace's tables and page: what gradients lose between ranks, and no tensor that is zero by a
+// symmetry.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -21,7 +22,8 @@ using nlohmann::json;
 
 TEST(Noise, IsBelowTheRoundingOfTheArithmeticThatSaysSo) {
   Noise noise;
-  for (const Sizes& s : {Sizes{1.0, 1.0}, Sizes{1e-3, 1e-17}, Sizes{1e-9, 1e-9}, Sizes{1e-9, {}}, Sizes{}}) noise.add(Phase::backward, s);
+  for (const Sizes& s : {Sizes{1.0, 1.0}, Sizes{1e-3, 1e-17}, Sizes{1e-9, 1e-9}, Sizes{1e-9, {}}, Sizes{}})
+    noise.add(Phase::backward, s);
   EXPECT_TRUE(noise.is(Phase::backward, {1e-3, 1e-17})) << "zero by a symmetry, with fp16's roundings in its inputs";
   EXPECT_TRUE(noise.is(Phase::backward, {1e-3, 0.0}));
   EXPECT_FALSE(noise.is(Phase::backward, {1e-9, 1e-9})) << "small, and a gradient all the same";
@@ -36,7 +38,8 @@ class TraceWorst : public ::testing::Test {
   void record(const std::string& arguments) {
     const ProgramResult trained = ampcheck("train --record " + path_ + " " + arguments);
     EXPECT_LE(trained.exit_code, 1) << trained.err;
-    train_ = trained.out, text_ = ampcheck("trace " + path_ + " -o html:" + folder_.path() + "/page.html").out, page_ = read_text(folder_.path() + "/page.html");
+    train_ = trained.out, text_ = ampcheck("trace " + path_ + " -o html:" + folder_.path() + "/page.html").out,
+    page_ = read_text(folder_.path() + "/page.html");
     summary_ = json::parse(ampcheck("trace --json " + path_).out);
   }
   /// The lines of the first table.
@@ -73,9 +76,11 @@ TEST_F(TraceWorst, WhatACompressionHookFlushesStandsFirst) {
 TEST_F(TraceWorst, WhatVanishesOnEveryRankIsFlushedThoughTheMeanWouldNot) {
   std::int64_t zero = 0, flushed = 0, nonzero = 0;
   for (const char* seed : {"1", "2", "3"}) {
-    record(std::string("--ranks 64 --batch 4 --compress fp16 --dtype fp32 --loss-weight 1e-3 --steps 1 --seed ") + seed);
+    record(std::string("--ranks 64 --batch 4 --compress fp16 --dtype fp32 --loss-weight 1e-3 --steps 1 --seed ") +
+           seed);
     for (const auto& t : tools::read_trace(path_).tensors)
-      if (t.phase == "all_reduce") zero += t.zero - (t.elements - t.nonzero), flushed += t.flushed, nonzero += t.nonzero;
+      if (t.phase == "all_reduce")
+        zero += t.zero - (t.elements - t.nonzero), flushed += t.flushed, nonzero += t.nonzero;
   }
   EXPECT_GT(flushed, nonzero / 50);
   EXPECT_GE(zero, flushed);
@@ -85,10 +90,14 @@ TEST_F(TraceWorst, WhatVanishesOnEveryRankIsFlushedThoughTheMeanWouldNot) {
 TEST_F(TraceWorst, WhatHasErrorsInLaterPhasesIsInTheTable) {
   record("--weights low --fused --steps 2");
   const json& tensors = summary_["tensors"];
-  const auto has = [&](const std::string& phase) { return std::any_of(tensors.begin(), tensors.end(), [&](const json& t) { return t["phase"] == phase && !t["carried_error"].is_null(); }); };
+  const auto has = [&](const std::string& phase) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const json& t) { return t["phase"] == phase && !t["carried_error"].is_null(); });
+  };
   ASSERT_TRUE(has("optimizer"));
   const std::string more = text_.substr(text_.find("  ... and "));
-  EXPECT_EQ(std::stoul(more.substr(10)) + 12, tensors.size()) << "every tensor is in the table, with its end in the CSV";
+  EXPECT_EQ(std::stoul(more.substr(10)) + 12, tensors.size())
+      << "every tensor is in the table, with its end in the CSV";
 }
 
 TEST_F(TraceWorst, ATensorThatIsZeroByASymmetryIsNeverFirst) {
@@ -96,7 +105,8 @@ TEST_F(TraceWorst, ATensorThatIsZeroByASymmetryIsNeverFirst) {
     record(std::string("--model transformer --steps 3") + penalty);
     int noise = 0, flushed = 0;
     for (const json& t : summary_["tensors"]) {
-      const bool zero = contains(t["name"].get<std::string>(), ".k) ") && contains(t["tensor"].get<std::string>(), "bias");
+      const bool zero =
+          contains(t["name"].get<std::string>(), ".k) ") && contains(t["tensor"].get<std::string>(), "bias");
       noise += t["noise"].get<bool>(), flushed += t["noise"].get<bool>() && t["flushed"] > 0;
       if (zero && t["dtype"] == "fp16" && t["nonzero"] > 0) {
         EXPECT_TRUE(t["noise"].get<bool>()) << t["name"];
@@ -108,15 +118,19 @@ TEST_F(TraceWorst, ATensorThatIsZeroByASymmetryIsNeverFirst) {
     EXPECT_GT(noise, 6);
     EXPECT_GT(flushed, 0) << "it is counted, and in JSON and CSV";
     const std::string table = first_table();
-    for (const std::string& of : {table, section("Gradients flushed to zero"), section("Exponents"), train_.substr(train_.find("\n\n"))})
-      for (const char* zero : {".k) forward cast of bias", ".k) backward dbias", ".k) backward cast of dgrad_bias", ".k) backward grad_bias"}) EXPECT_FALSE(contains(of, zero)) << of.substr(0, 3000);
+    for (const std::string& of :
+         {table, section("Gradients flushed to zero"), section("Exponents"), train_.substr(train_.find("\n\n"))})
+      for (const char* zero : {".k) forward cast of bias", ".k) backward dbias", ".k) backward cast of dgrad_bias",
+                               ".k) backward grad_bias"})
+        EXPECT_FALSE(contains(of, zero)) << of.substr(0, 3000);
     EXPECT_TRUE(contains(table, "backward dbias")) << "others are there: " << table;
   }
 }
 
 /// Planted beside them: a gradient a million times smaller than the others, and no noise, that fp16 flushes.
 TEST_F(TraceWorst, ASmallGradientThatIsFlushedStandsFirstAllTheSame) {
-  std::ofstream(folder_.path() + "/net.toml") << "data = 'digits'\n[[layers]]\ntype = 'linear'\noutputs = 16\nname = 'small'\n[[layers]]\ntype = 'sigmoid'\n[[layers]]\ntype = 'linear'\n";
+  std::ofstream(folder_.path() + "/net.toml") << "data = 'digits'\n[[layers]]\ntype = 'linear'\noutputs = 16\nname = "
+                                                 "'small'\n[[layers]]\ntype = 'sigmoid'\n[[layers]]\ntype = 'linear'\n";
   record(folder_.path() + "/net.toml --scaler none --loss-weight 1e-6 --steps 3");
   EXPECT_TRUE(contains(train_, "% of non-zero elements became zero")) << train_;
   EXPECT_TRUE(contains(first_table().substr(0, 400), "100 %")) << first_table();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on a device: the bits of the host, and the host never touches the device's memory without waiting. Here on a stream that defers its
-// work and closes its memory meanwhile, where there is a GPU on it too.
+// Training on a device: the bits of the host, and the host never touches the device's memory without waiting. Here on a
+// stream that defers its work and closes its memory meanwhile, where there is a GPU on it too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,8 +28,10 @@ std::unique_ptr<kernels::Stream> fake() { return std::make_unique<tests::FakeStr
 TrainOptions options_of(const std::string& model, Dtype dtype, const std::string& optimizer = "sgd") {
   TrainOptions out;
   out.net.model = model;
-  if (model == "tutorial") out.net.width = 96, out.net.batch = 32;
-  else out.net.data = models::find_data("");
+  if (model == "tutorial")
+    out.net.width = 96, out.net.batch = 32;
+  else
+    out.net.data = models::find_data("");
   if (model != "tutorial") out.net.batch = 8;
   out.dtype = dtype;
   out.scaler.enabled = dtype == Dtype::fp16;
@@ -43,7 +45,11 @@ struct Outcome {
   std::vector<double> numbers;
   std::vector<std::pair<std::string, std::vector<std::uint64_t>>> tensors;
   std::int64_t launches = 0;
-  bool operator==(const Outcome& other) const { return numbers.size() == other.numbers.size() && std::memcmp(numbers.data(), other.numbers.data(), numbers.size() * sizeof(double)) == 0 && tensors == other.tensors; }
+  bool operator==(const Outcome& other) const {
+    return numbers.size() == other.numbers.size() &&
+           std::memcmp(numbers.data(), other.numbers.data(), numbers.size() * sizeof(double)) == 0 &&
+           tensors == other.tensors;
+  }
 };
 
 Outcome outcome_of(TrainOptions options, const StreamMaker& stream, int steps = 3) {
@@ -52,9 +58,11 @@ Outcome outcome_of(TrainOptions options, const StreamMaker& stream, int steps = 
   Outcome out;
   for (int i = 0; i < steps; ++i) {
     const StepResult r = trainer.step();
-    for (const double v : {r.loss, r.scale, r.scale_after, r.stagnant_share, r.grad_norm.value_or(0)}) out.numbers.push_back(v);
+    for (const double v : {r.loss, r.scale, r.scale_after, r.stagnant_share, r.grad_norm.value_or(0)})
+      out.numbers.push_back(v);
     out.numbers.insert(out.numbers.end(), r.norms.begin(), r.norms.end());
-    for (double& v : out.numbers) v = std::isnan(v) ? std::nan("") : v;  // of a skipped step: a NaN's sign is the machine's
+    for (double& v : out.numbers)
+      v = std::isnan(v) ? std::nan("") : v;  // of a skipped step: a NaN's sign is the machine's
   }
   const auto keep = [&](const std::string& name, const Tensor& tensor) {
     auto& bits = out.tensors.emplace_back(name, std::vector<std::uint64_t>()).second;
@@ -85,7 +93,8 @@ TEST(TrainDevice, EveryWayOfAStepIsSound) {
     const Outcome host = outcome_of(options, nullptr), device = outcome_of(options, fake);
     EXPECT_TRUE(host == device) << what;
   };
-  for (const char* optimizer : {"adam", "adagrad", "rmsprop"}) compare(options_of("mlp", Dtype::fp16, optimizer), optimizer);
+  for (const char* optimizer : {"adam", "adagrad", "rmsprop"})
+    compare(options_of("mlp", Dtype::fp16, optimizer), optimizer);
   TrainOptions o = options_of("mlp", Dtype::fp16);
   o.rule.accumulate = 3;
   compare(o, "accumulation");
@@ -100,7 +109,8 @@ TEST(TrainDevice, EveryWayOfAStepIsSound) {
     compare(o, "penalty");
   }
   for (const char* model : {"mlp", "transformer"}) {
-    o = options_of(model, Dtype::fp16), o.shadows.local = true, o.shadows.carried = std::string(model) == "mlp", o.watched = true, o.gradient_errors = 1;
+    o = options_of(model, Dtype::fp16), o.shadows.local = true, o.shadows.carried = std::string(model) == "mlp",
+    o.watched = true, o.gradient_errors = 1;
     compare(o, "watched");
   }
 }
@@ -133,7 +143,8 @@ TEST(TrainDevice, ACheckpointGoesOnWithTheSameBits) {
   for (int i = 0; i < 4; ++i) a = whole.step();
   for (int i = 0; i < 2; ++i) b = rest.step();
   EXPECT_EQ(a.loss, b.loss);
-  for (const Parameter& p : whole.parameters().all()) EXPECT_EQ(to_doubles(p.value.view()), to_doubles(rest.parameters().find(p.name)->value.view())) << p.name;
+  for (const Parameter& p : whole.parameters().all())
+    EXPECT_EQ(to_doubles(p.value.view()), to_doubles(rest.parameters().find(p.name)->value.view())) << p.name;
 }
 
 TEST(TrainDevice, RanksAreRefused) {
@@ -161,7 +172,8 @@ TEST(TrainDeviceDeathTest, AHostThatDoesNotWaitIsStopped) {
   EXPECT_DEATH(static_cast<void>(read_a_gradient(false)), "");
 }
 
-/// The products of a step of the MLP against the intervals of linear at the step's own inputs: what a library's order of summation may give.
+/// The products of a step of the MLP against the intervals of linear at the step's own inputs: what a library's order
+/// of summation may give.
 struct Products {
   std::map<std::string, Tensor> seen;  ///< "linear_1 x", "relu_1 y"
   int judged = 0;
@@ -212,7 +224,8 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
                                 {"weight", read("weight", to_doubles(parameters.find(layer + "weight")->value.view()))},
                                 {"bias", read("bias", to_doubles(parameters.find(layer + "bias")->value.view()))}};
     CaseReference reference(op, linear, inputs);
-    const Comparison comparison = checks::compare(to_doubles(out.seen.at(std::string(call) + " y").view()), reference.interval(0, Pass::forward, "y", dtype));
+    const Comparison comparison = checks::compare(to_doubles(out.seen.at(std::string(call) + " y").view()),
+                                                  reference.interval(0, Pass::forward, "y", dtype));
     out.judged += static_cast<int>(comparison.compared), out.outside += std::ssize(comparison.outside);
   }
   return out;
@@ -235,7 +248,8 @@ TEST(TrainDevice, CudaStepsHaveTheBitsOfTheHostAndItsProductsTheirIntervals) {
   for (const std::string model : {"mlp", "conv", "transformer"})
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
       const TrainOptions options = options_of(model, dtype, dtype == Dtype::bf16 ? "adamw" : "sgd");
-      EXPECT_TRUE(outcome_of(options, nullptr) == outcome_of(options, kernels::make_cuda_stream)) << model << " " << name(dtype);
+      EXPECT_TRUE(outcome_of(options, nullptr) == outcome_of(options, kernels::make_cuda_stream))
+          << model << " " << name(dtype);
     }
   kernels::use_cublas(true);
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {

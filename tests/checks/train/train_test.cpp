@@ -27,7 +27,8 @@ Net small_net(double weight) {
             Random(3, "x").normals(static_cast<std::uint64_t>(batch) * 1000, x);
             Random(3, "y").normals(static_cast<std::uint64_t>(batch) * 1000, y);
             const models::Var h = models::unary(t, "relu", models::linear(t, "first", t.data({8, 16}, x), 16));
-            t.add_loss(t.call("mse_loss", {{"x", models::linear(t, "second", h, 4)}, {"target", t.data({8, 4}, y)}}), weight);
+            t.add_loss(t.call("mse_loss", {{"x", models::linear(t, "second", h, 4)}, {"target", t.data({8, 4}, y)}}),
+                       weight);
           }};
 }
 
@@ -62,7 +63,10 @@ TEST(Train, GradientsThatAreNotFiniteAreFoundWithAndWithoutNorms) {
 }
 
 TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
-  const struct { const char* model; std::int64_t batch; } cases[] = {{"mlp", 0}, {"conv", 0}, {"conv", 11}, {"transformer", 0}, {"transformer", 6}};
+  const struct {
+    const char* model;
+    std::int64_t batch;
+  } cases[] = {{"mlp", 0}, {"conv", 0}, {"conv", 11}, {"transformer", 0}, {"transformer", 6}};
   for (const auto& [model, batch] : cases) {
     NetOptions options;
     options.model = model, options.batch = batch, options.data = kData;
@@ -87,19 +91,27 @@ TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
       ASSERT_TRUE(p.grad.defined()) << model << " " << p.name;
       const std::vector<double> got = to_doubles(p.grad.view()), &want = gradients.at(p.name);
       double error = 0, norm = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
-      // Some hundreds of roundings of fp32, u = 6e-8, of random signs; a bias before a softmax has no gradient but them.
+      for (std::size_t i = 0; i < got.size(); ++i)
+        error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
+      // Some hundreds of roundings of fp32, u = 6e-8, of random signs; a bias before a softmax has no gradient but
+      // them.
       EXPECT_LE(std::sqrt(error), 1e-5 * std::sqrt(norm) + 1e-6 * largest) << model << " " << p.name;
     }
   }
 }
 
-/// A batch of n rows has the rows of n / k batches of k: its loss is their mean, in fp64 to the roundings of two sums of as many terms
-/// as there are rows and outputs, and with the kernels in 16 bits to one rounding of each to that format besides.
+/// A batch of n rows has the rows of n / k batches of k: its loss is their mean, in fp64 to the roundings of two sums
+/// of as many terms as there are rows and outputs, and with the kernels in 16 bits to one rounding of each to that
+/// format besides.
 TEST(Train, ABatchHasTheRowsThatAreAskedFor) {
-  const struct { const char* model; std::int64_t own, outputs; } cases[] = {{"mlp", 64, 10}, {"conv", 8, 64}, {"transformer", 4, 16 * 128}};
+  const struct {
+    const char* model;
+    std::int64_t own, outputs;
+  } cases[] = {{"mlp", 64, 10}, {"conv", 8, 64}, {"transformer", 4, 16 * 128}};
   for (const auto& [model, own, outputs] : cases) {
-    const auto net_of = [model = model](std::int64_t batch) { return make_net({.model = model, .batch = batch, .data = kData}); };
+    const auto net_of = [model = model](std::int64_t batch) {
+      return make_net({.model = model, .batch = batch, .data = kData});
+    };
     const Net few = net_of(own), many = net_of(3 * own), as_it_is = net_of(0);
     models::Parameters values(few.name);
     const auto fp64 = [&](const Net& net, std::int64_t batch) {
@@ -116,7 +128,8 @@ TEST(Train, ABatchHasTheRowsThatAreAskedFor) {
       return static_cast<double>(graph.loss());
     };
     EXPECT_EQ(fp64(as_it_is, 1), fp64(few, 1)) << model;
-    const double mean = (fp64(few, 3) + fp64(few, 4) + fp64(few, 5)) / 3, low = (fp16(few, 3) + fp16(few, 4) + fp16(few, 5)) / 3;
+    const double mean = (fp64(few, 3) + fp64(few, 4) + fp64(few, 5)) / 3,
+                 low = (fp16(few, 3) + fp16(few, 4) + fp16(few, 5)) / 3;
     const double terms = static_cast<double>(3 * own * outputs);
     EXPECT_NEAR(fp64(many, 1), mean, 2 * terms * 0x1p-53 * mean) << model;
     EXPECT_NEAR(fp16(many, 1), low, (2 * terms * 0x1p-24 + 2 * kFp16.unit_roundoff()) * low) << model;
@@ -124,7 +137,8 @@ TEST(Train, ABatchHasTheRowsThatAreAskedFor) {
     EXPECT_NE(many.settings, few.settings);
     EXPECT_EQ(as_it_is.settings, few.settings) << "the net's own batch by its number";
   }
-  for (const char* model : {"conv", "transformer", "tutorial"}) EXPECT_THROW(make_net({.model = model, .loss = "mse", .data = kData}), Error) << model;
+  for (const char* model : {"conv", "transformer", "tutorial"})
+    EXPECT_THROW(make_net({.model = model, .loss = "mse", .data = kData}), Error) << model;
 }
 
 /// Layers as objects are the calls that they stand for.
@@ -136,7 +150,8 @@ TEST(Train, ModulesInSequenceAreTheirCalls) {
     const Var x = tape.data({6}, {0, 2, 1, 1, 0, 2});
     return tape.record().values[static_cast<std::size_t>(net(tape, x).id)];
   };
-  const Sequential blocks{Embedding{"e", 3, 8}, Residual{Sequential{LayerNorm{"n"}, CausalAttention{"a", 2, 3}}}, RmsNorm{"r"}, Linear{"l", 4}, Unary{"tanh"}};
+  const Sequential blocks{Embedding{"e", 3, 8}, Residual{Sequential{LayerNorm{"n"}, CausalAttention{"a", 2, 3}}},
+                          RmsNorm{"r"}, Linear{"l", 4}, Unary{"tanh"}};
   EXPECT_EQ(values(blocks), values([](Tape& t, Var x) {
               const Var e = t.call("embedding", {{"weight", t.weight("e.weight", {3, 8}, 4)}, {"index", x}});
               const Var h = add(t, e, causal_attention(t, "a", layer_norm(t, "n", e), 2, 3));
@@ -144,7 +159,8 @@ TEST(Train, ModulesInSequenceAreTheirCalls) {
             }));
   Parameters parameters("modules");
   Fp64Tape tape(parameters);
-  EXPECT_THROW((CausalAttention{"a", 2, 4}(tape, tape.data({6, 8}, std::vector<double>(48)))), Error) << "6 rows are no passages of 4";
+  EXPECT_THROW((CausalAttention{"a", 2, 4}(tape, tape.data({6, 8}, std::vector<double>(48)))), Error)
+      << "6 rows are no passages of 4";
 }
 
 TEST(Train, AutocastRunsTheOpsInTheirDtypesAndGradientsArriveInTheParametersOwn) {
@@ -165,7 +181,8 @@ TEST(Train, AutocastRunsTheOpsInTheirDtypesAndGradientsArriveInTheParametersOwn)
     for (const Parameter& p : parameters.all()) {
       EXPECT_EQ(p.grad.dtype(), Dtype::fp32) << p.name;
       // It came out of a kernel in 16 bits: the widened values round to themselves.
-      for (const double g : to_doubles(p.grad.view())) EXPECT_EQ(g, decode_scalar(format(dtype), encode_scalar(format(dtype), g))) << p.name;
+      for (const double g : to_doubles(p.grad.view()))
+        EXPECT_EQ(g, decode_scalar(format(dtype), encode_scalar(format(dtype), g))) << p.name;
     }
   }
 }
@@ -182,7 +199,8 @@ TEST(Train, VanishedGradientsAreNamedWithTheScalesThatKeepThem) {
   const Diagnosis scaled = run(options_of(net, Dtype::fp16, 65536), 3);
   EXPECT_LT(scaled.vanished_share, 0.01);
   EXPECT_FALSE(scaled.producer);
-  // At the right scale the histograms see what scale 1 hides: all scales said to lose nothing do, a quarter of the lowest does not.
+  // At the right scale the histograms see what scale 1 hides: all scales said to lose nothing do, a quarter of the
+  // lowest does not.
   ASSERT_LE(scaled.scale.low, scaled.scale.high) << scaled.scale.best_share;
   ASSERT_GT(scaled.scale.low, 0);
   for (const int k : {scaled.scale.low, scaled.scale.high}) {
@@ -201,7 +219,8 @@ TEST(Train, ANonFiniteValueIsTracedToItsProducer) {
   for (const bool backward : {false, true}) {
     TrainOptions options = options_of(small_net(1), Dtype::fp16, 0);
     options.fault = [backward](const Event& e) {
-      if (e.step != 2 || e.cast || e.op != (backward ? "linear_2" : "relu_1") || e.tensor != (backward ? "dx" : "y")) return;
+      if (e.step != 2 || e.cast || e.op != (backward ? "linear_2" : "relu_1") || e.tensor != (backward ? "dx" : "y"))
+        return;
       static_cast<std::uint16_t*>(e.got.data)[5] = 0x7e00;  // NaN in fp16
     };
     const Diagnosis diagnosis = run(options, 4);
@@ -243,7 +262,9 @@ TEST(Train, AnOverflowOfTheForwardPassIsTheProducer) {
   Net net = small_net(1);
   net.forward = [](models::Tape& t, std::int64_t) {
     const models::Var h = models::linear(t, "first", t.data({2, 16}, std::vector<double>(32, 2e3)), 16);
-    t.add_loss(t.call("mse_loss", {{"x", models::mul(t, h, h)}, {"target", t.data({2, 16}, std::vector<double>(32, 0.0))}}), 1);
+    t.add_loss(
+        t.call("mse_loss", {{"x", models::mul(t, h, h)}, {"target", t.data({2, 16}, std::vector<double>(32, 0.0))}}),
+        1);
   };
   const Diagnosis fp16 = run(options_of(net, Dtype::fp16, 65536), 2);
   ASSERT_TRUE(fp16.producer);
@@ -260,7 +281,8 @@ TEST(Train, TheSameBitsForAnyNumberOfThreads) {
     options.dtype = Dtype::bf16;
     options.shadows = {.local = false, .carried = i == 1};
     Trainer trainer(options);
-    for (int step = 0; step < 3; ++step) bits[i].push_back(std::bit_cast<std::uint32_t>(static_cast<float>(trainer.step().loss)));
+    for (int step = 0; step < 3; ++step)
+      bits[i].push_back(std::bit_cast<std::uint32_t>(static_cast<float>(trainer.step().loss)));
     for (const Parameter& p : trainer.parameters().all())
       for (const float v : p.value.span<float>()) bits[i].push_back(std::bit_cast<std::uint32_t>(v));
   }
@@ -288,8 +310,8 @@ TEST(GradientRange, FlushAndOverflowAreThoseOfTheFormat) {
   }
 }
 
-/// The net of the AMP tutorials at their batches, small: beside fp64 its loss errs by less than one rounding to 16 bits, and the bits do not
-/// follow from the threads.
+/// The net of the AMP tutorials at their batches, small: beside fp64 its loss errs by less than one rounding to 16
+/// bits, and the bits do not follow from the threads.
 TEST(Training, TutorialNetTakesEveryBatch) {
   for (const std::int64_t batch : {100, 128, 256, 513})
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
@@ -305,7 +327,8 @@ TEST(Training, TutorialNetTakesEveryBatch) {
         for (int i = 0; i < 2; ++i) {
           const StepResult step = trainer.step();
           EXPECT_TRUE(step.stepped) << batch << " " << name(dtype);
-          EXPECT_NEAR(step.loss, fp64.step(), (dtype == Dtype::bf16 ? kBf16 : kFp16).unit_roundoff() * step.loss) << batch << " " << name(dtype);
+          EXPECT_NEAR(step.loss, fp64.step(), (dtype == Dtype::bf16 ? kBf16 : kFp16).unit_roundoff() * step.loss)
+              << batch << " " << name(dtype);
           out.push_back(step.loss);
         }
         set_threads(0);

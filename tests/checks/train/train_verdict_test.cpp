@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's loss is held against: the spread of fp64 seeds, rounding alone where all seeds come to one loss, and nothing where no spread is known.
+// What a run's loss is held against: the spread of fp64 seeds, rounding alone where all seeds come to one loss, and
+// nothing where no spread is known.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -27,7 +28,9 @@ Net net_without_spread(std::int64_t outputs = 4) {
             std::vector<double> x(64 * 16), y(static_cast<std::size_t>(64 * outputs));
             Random(3, "x").normals(static_cast<std::uint64_t>(batch) * 2000, x);
             Random(3, "y").normals(static_cast<std::uint64_t>(batch) * 2000, y);
-            const models::Var out = t.call("linear", {{"x", t.data({64, 16}, x)}, {"weight", t.parameter("w", {outputs, 16}, 0.25, 0)}, {"bias", t.parameter("b", {outputs}, 0, 0)}});
+            const models::Var out = t.call("linear", {{"x", t.data({64, 16}, x)},
+                                                      {"weight", t.parameter("w", {outputs, 16}, 0.25, 0)},
+                                                      {"bias", t.parameter("b", {outputs}, 0, 0)}});
             t.add_loss(t.call("mse_loss", {{"x", out}, {"target", t.data({64, outputs}, y)}}), 1);
           }};
 }
@@ -52,7 +55,8 @@ Course run(const TrainOptions& options, int steps) {
   for (int i = 0; i < steps; ++i) {
     const StepResult s = trainer.step();
     if (s.left() && !out.left) out.left = i;
-    out.spread = std::max(out.spread, s.spread.value_or(0)), out.apart = std::max(out.apart, std::fabs(*s.apart)), out.rounding = std::max(out.rounding, *s.rounding);
+    out.spread = std::max(out.spread, s.spread.value_or(0)), out.apart = std::max(out.apart, std::fabs(*s.apart)),
+    out.rounding = std::max(out.rounding, *s.rounding);
   }
   return out;
 }
@@ -66,7 +70,8 @@ TEST(TrainVerdict, RoundingAloneIsNoDeparture) {
   }
 }
 
-/// Planted: an op that is off by more than its rounding, and gradients that vanish so that the run stands still while fp64 learns.
+/// Planted: an op that is off by more than its rounding, and gradients that vanish so that the run stands still while
+/// fp64 learns.
 TEST(TrainVerdict, WhatIsMoreThanRoundingIsADeparture) {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
     TrainOptions options = options_of(dtype);
@@ -78,11 +83,13 @@ TEST(TrainVerdict, WhatIsMoreThanRoundingIsADeparture) {
     };
     EXPECT_EQ(run(options, 2).left, 0) << name(dtype);
   }
-  TrainOptions many = options_of(Dtype::fp32);  // a thousandth of a loss of 65536 outputs, less than as many roundings in a line
+  TrainOptions many =
+      options_of(Dtype::fp32);  // a thousandth of a loss of 65536 outputs, less than as many roundings in a line
   many.own_net = net_without_spread(1024);
   EXPECT_FALSE(run(many, 2).left);
   many.fault = [](const Event& e) {
-    if (e.phase == Phase::forward && e.op == "mse_loss_1") from_doubles(std::vector{to_doubles(e.got)[0] * (1 + 0x1p-10)}, e.got);
+    if (e.phase == Phase::forward && e.op == "mse_loss_1")
+      from_doubles(std::vector{to_doubles(e.got)[0] * (1 + 0x1p-10)}, e.got);
   };
   EXPECT_EQ(run(many, 2).left, 0);
   TrainOptions still = options_of(Dtype::fp16);
@@ -101,14 +108,16 @@ TEST(TrainVerdict, RoundingIsThatOfWhatTheLossReads) {
     for (std::size_t i = 0; i < 256; ++i) out += std::fabs(record.cotangents[id][i] * record.values[id][i]);
     return out;
   };
-  const double read = sum(at("linear_1")), target = sum(static_cast<std::size_t>(record.find("mse_loss_1")->inputs.back().second));
+  const double read = sum(at("linear_1")),
+               target = sum(static_cast<std::size_t>(record.find("mse_loss_1")->inputs.back().second));
   const double own = kFp32.unit_roundoff() * ((64 + (256 - 64) / 32) * record.loss + target);  // the target is data
   EXPECT_NEAR(loss_rounding(record, Dtype::bf16), read * kBf16.unit_roundoff() + own, 1e-12);
   EXPECT_NEAR(loss_rounding(record, Dtype::fp16), read * kFp16.unit_roundoff() + own, 1e-12);
   EXPECT_NEAR(loss_rounding(record, Dtype::fp32), read * kFp32.unit_roundoff() + own, 1e-12);
 }
 
-/// A large term whose lane loses all that it adds, as one of 32 lanes may: within the bound, near to it; a sum in one line loses ten times what it allows.
+/// A large term whose lane loses all that it adds, as one of 32 lanes may: within the bound, near to it; a sum in one
+/// line loses ten times what it allows.
 TEST(TrainVerdict, RoundingIsThatOfTheKernelsOrder) {
   constexpr std::int64_t kCount = 65536;
   std::vector<double> x(kCount, static_cast<double>(0.24f));
@@ -118,7 +127,8 @@ TEST(TrainVerdict, RoundingIsThatOfTheKernelsOrder) {
   for (const double value : x) in_line += static_cast<float>(value), exact += value;
   std::string op = "mean";
   const Net net{"absorbed", 0.05, 0, [&](models::Tape& t, std::int64_t) {
-                  const models::Var ones = t.parameter("w", {1, kCount}, 1, 0), terms = t.call("mul", {{"x", ones}, {"y", t.data({1, kCount}, x)}});
+                  const models::Var ones = t.parameter("w", {1, kCount}, 1, 0),
+                                    terms = t.call("mul", {{"x", ones}, {"y", t.data({1, kCount}, x)}});
                   t.add_loss(t.call(op, {{"x", terms}}), 1);
                 }};
   models::Parameters values(net.name);
@@ -156,10 +166,13 @@ TEST(TrainVerdict, TheSentenceHasTheNumbersThatAreCompared) {
     const json all = json::parse(ampcheck(std::string("train --shadow carried --json ") + arguments).out);
     double apart = 0, spread = 0;
     for (const json& s : all["steps"])
-      if (std::fabs(s["apart"].get<double>()) > apart) apart = std::fabs(s["apart"].get<double>()), spread = s["spread"].get<double>();
-    const std::string text = ampcheck(std::string("train --shadow carried ") + arguments).out, start = "never further apart than ";
+      if (std::fabs(s["apart"].get<double>()) > apart)
+        apart = std::fabs(s["apart"].get<double>()), spread = s["spread"].get<double>();
+    const std::string text = ampcheck(std::string("train --shadow carried ") + arguments).out,
+                      start = "never further apart than ";
     ASSERT_TRUE(contains(text, start) && contains(text, " in the mean of 10 steps (spread of 5 fp64 seeds: ")) << text;
-    EXPECT_NEAR(std::strtod(text.c_str() + text.find(start) + start.size(), nullptr), apart, 0.06 * apart) << "two digits";
+    EXPECT_NEAR(std::strtod(text.c_str() + text.find(start) + start.size(), nullptr), apart, 0.06 * apart)
+        << "two digits";
     EXPECT_NEAR(std::strtod(text.c_str() + text.find("seeds: ") + 7, nullptr), spread, 0.06 * spread);
   }
 }
@@ -172,13 +185,16 @@ TEST(TrainVerdict, WithoutSeedsThereIsNoSpreadAndItIsSaid) {
     EXPECT_FALSE(one["steps"][3].contains("spread"));
     const auto text = ampcheck(std::string("train --steps 4 --shadow both ") + alone);
     EXPECT_EQ(text.exit_code, 0);
-    EXPECT_TRUE(contains(text.out, "No spread of seeds is known (--spread-seeds 5): only a loss that is not finite would have left.")) << text.out;
+    EXPECT_TRUE(contains(
+        text.out, "No spread of seeds is known (--spread-seeds 5): only a loss that is not finite would have left."))
+        << text.out;
   }
   EXPECT_EQ(ampcheck("train --steps 4 --lr 1e9 --spread-seeds 1").exit_code, 1) << "NaN";
   const json three = json::parse(ampcheck("train --steps 4 --json --shadow carried --spread-seeds 3").out);
   EXPECT_LE(three["steps"][3]["spread"].get<double>(), five["steps"][3]["spread"].get<double>());
   EXPECT_TRUE(contains(ampcheck("train --steps 4 --shadow carried --spread-seeds 3").out, "spread of 3 fp64 seeds"));
-  for (const char* wrong : {"--spread-seeds -1", "--spread-seeds 2.5", "--spread-seeds 1001", "--spread-seeds x", "--spread-seeds 3 --shadow off", "--spread-seeds 3 --shadow local"}) {
+  for (const char* wrong : {"--spread-seeds -1", "--spread-seeds 2.5", "--spread-seeds 1001", "--spread-seeds x",
+                            "--spread-seeds 3 --shadow off", "--spread-seeds 3 --shadow local"}) {
     const auto refused = ampcheck(std::string("train --steps 1 ") + wrong);
     EXPECT_EQ(refused.exit_code, 2) << wrong;
     EXPECT_TRUE(contains(refused.err, "--spread-seeds")) << refused.err;
@@ -186,7 +202,8 @@ TEST(TrainVerdict, WithoutSeedsThereIsNoSpreadAndItIsSaid) {
 }
 
 TEST(TrainVerdict, ALossThatIsNotFiniteIsNotPutDownToTheSeed) {
-  const std::string wild = "train --steps 6 --scaler none --lr 1000 --shadow ", seed = "a seed or two more", beside = "--shadow both: it names the op";
+  const std::string wild = "train --steps 6 --scaler none --lr 1000 --shadow ", seed = "a seed or two more",
+                    beside = "--shadow both: it names the op";
   const std::string alone = ampcheck(wild + "off").out, both = ampcheck(wild + "both").out;
   EXPECT_TRUE(contains(alone, "is NaN from step 2 on") && contains(alone, beside) && !contains(alone, seed)) << alone;
   EXPECT_TRUE(contains(both, "a smaller --lr") && !contains(both, beside) && !contains(both, seed)) << both;
@@ -197,7 +214,8 @@ TEST(TrainVerdict, ACheckpointGoesOnWithItsSeedsAlone) {
   const std::string at = folder.path() + "/", common = "train --shadow carried --batch 8 ";
   ASSERT_EQ(ampcheck(common + "--spread-seeds 2 --steps 6 --save " + at + "whole.st").exit_code, 0);
   ASSERT_EQ(ampcheck(common + "--spread-seeds 2 --steps 3 --save " + at + "half.st").exit_code, 0);
-  ASSERT_EQ(ampcheck(common + "--spread-seeds 2 --steps 6 --resume " + at + "half.st --save " + at + "rest.st").exit_code, 0);
+  ASSERT_EQ(
+      ampcheck(common + "--spread-seeds 2 --steps 6 --resume " + at + "half.st --save " + at + "rest.st").exit_code, 0);
   EXPECT_TRUE(ampcheck::testing::read_text(at + "whole.st") == ampcheck::testing::read_text(at + "rest.st"));
   const auto other = ampcheck(common + "--steps 6 --resume " + at + "half.st");
   EXPECT_EQ(other.exit_code, 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training runs that PyTorch did (shared/torch_goldens/training_run.json), repeated with our kernels, scaler and optimizer.
+// The training runs that PyTorch did (shared/torch_goldens/training_run.json), repeated with our kernels, scaler and
+// optimizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,19 +38,20 @@ std::vector<double> from_base64(const std::string& text) {
   return {values.begin(), values.end()};
 }
 
-/// Largest relative difference of the losses, as the README of the goldens states what an independent program reached; the bound
-/// is the next power of two of those figures.
+/// Largest relative difference of the losses, as the README of the goldens states what an independent program reached;
+/// the bound is the next power of two of those figures.
 double loss_bound(const std::string& mode, const std::string& loss) {
   const bool mse = loss == "mse";
   if (mode == "fp64") return 1e-12;
-  if (mode == "fp32") return 0x1p-20;              // README: 5e-7
+  if (mode == "fp32") return 0x1p-20;                 // README: 5e-7
   if (mode == "bf16") return mse ? 0x1p-22 : 0x1p-6;  // 2e-7 and 1.5e-2
-  return mse ? 0x1p-11 : 0x1p-8;                   // fp16: 2.6e-4 and 2.9e-3
+  return mse ? 0x1p-11 : 0x1p-8;                      // fp16: 2.6e-4 and 2.9e-3
 }
 
 constexpr const char* kActivations[] = {"z1", "h1", "z2", "h2", "logits"};
 constexpr const char* kWritten[] = {"linear_1", "relu_1", "linear_2", "relu_2", "linear_3"};  // by these ops
-constexpr const char* kRead[] = {"relu_1", "linear_2", "relu_2", "linear_3", ""};               // and read by these; the last one by the loss
+constexpr const char* kRead[] = {"relu_1", "linear_2", "relu_2", "linear_3",
+                                 ""};  // and read by these; the last one by the loss
 
 /// What a run of ours was, in the order of the record's activations and parameters.
 struct OwnStep {
@@ -64,7 +66,8 @@ struct OwnRun {
 };
 
 const std::string& torch_name(Dtype dtype) {
-  static const std::map<Dtype, std::string> names = {{Dtype::fp64, "float64"}, {Dtype::fp32, "float32"}, {Dtype::fp16, "float16"}, {Dtype::bf16, "bfloat16"}};
+  static const std::map<Dtype, std::string> names = {
+      {Dtype::fp64, "float64"}, {Dtype::fp32, "float32"}, {Dtype::fp16, "float16"}, {Dtype::bf16, "bfloat16"}};
   return names.at(dtype);
 }
 
@@ -97,7 +100,9 @@ void start(ParameterSet& parameters, const Golden& init, const Golden& shapes) {
   }
 }
 
-void start(ParameterSet& parameters) { start(parameters, golden_file()->at("init_params_base64_le_fp32"), golden_file()->at("shapes")); }
+void start(ParameterSet& parameters) {
+  start(parameters, golden_file()->at("init_params_base64_le_fp32"), golden_file()->at("shapes"));
+}
 
 double norm_of(const std::vector<double>& values) {
   double squares = 0;
@@ -117,20 +122,25 @@ OwnRun run_in_steps(const TrainOptions& given, std::size_t steps) {
   trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally&, FaultRole, const TensorStats& stats) {
     const bool to_loss = key.op.starts_with("cross_entropy") || key.op.starts_with("mse_loss");
     for (int a = 0; a < 5; ++a) {
-      if (e.phase == Phase::forward && !e.cast && key.op == kWritten[a]) step->amax[a] = stats.amax(), out.activations[a] = torch_name(key.dtype);
+      if (e.phase == Phase::forward && !e.cast && key.op == kWritten[a])
+        step->amax[a] = stats.amax(), out.activations[a] = torch_name(key.dtype);
       // Of what two ops write, the last: the loss's gradient is rounded to the dtype of the logits by a cast.
       const bool reads = kRead[a][0] == '\0' ? to_loss : key.op == kRead[a];
-      if (e.phase == Phase::backward && reads && key.tensor == "dx" && key.dtype == (options.dtype == Dtype::fp32 ? Dtype::fp32 : options.dtype))
-        step->zero_share[a] = static_cast<double>(stats.zeros) / static_cast<double>(stats.count), out.gradients[a] = torch_name(key.dtype);
+      if (e.phase == Phase::backward && reads && key.tensor == "dx" &&
+          key.dtype == (options.dtype == Dtype::fp32 ? Dtype::fp32 : options.dtype))
+        step->zero_share[a] = static_cast<double>(stats.zeros) / static_cast<double>(stats.count),
+        out.gradients[a] = torch_name(key.dtype);
     }
     if (e.phase == Phase::forward && !e.cast && to_loss) out.loss = torch_name(key.dtype);
-    if (e.phase == Phase::forward && e.cast && key.op == "linear_1" && key.tensor == "x") out.input = torch_name(e.from);
+    if (e.phase == Phase::forward && e.cast && key.op == "linear_1" && key.tensor == "x")
+      out.input = torch_name(e.from);
   });
   if (options.dtype == Dtype::fp32) out.input = "float32";  // nothing casts it
   for (std::size_t i = 0; i < steps; ++i) {
     step = &out.steps.emplace_back();
     step->result = trainer.step();
-    for (Parameter& p : trainer.parameters().all()) step->parameter_norms.push_back(norm_of(to_doubles(p.value.view())));
+    for (Parameter& p : trainer.parameters().all())
+      step->parameter_norms.push_back(norm_of(to_doubles(p.value.view())));
   }
   for (Parameter& p : trainer.parameters().all()) {
     out.weights[p.name] = to_doubles(p.value.view());
@@ -143,7 +153,8 @@ OwnRun run_in_steps(const TrainOptions& given, std::size_t steps) {
 const OwnRun& own_run(const Golden& run) {
   static std::map<std::tuple<std::string, Dtype, bool, double, double, double, double>, OwnRun> runs;
   const TrainOptions o = options_of(run);
-  const std::tuple key(o.net.loss, o.dtype, o.scaler.enabled, o.scaler.init_scale, static_cast<double>(o.scaler.growth_interval), o.rule.optimizer.lr, o.rule.optimizer.momentum);
+  const std::tuple key(o.net.loss, o.dtype, o.scaler.enabled, o.scaler.init_scale,
+                       static_cast<double>(o.scaler.growth_interval), o.rule.optimizer.lr, o.rule.optimizer.momentum);
   const auto known = runs.find(key);
   return known != runs.end() ? known->second : runs.emplace(key, run_in_steps(o, 50)).first->second;
 }
@@ -155,8 +166,9 @@ const Golden& torch_run(const std::string& mode, const std::string& loss) {
   throw std::runtime_error("golden: " + mode + " with loss '" + loss + "'");
 }
 
-/// Two programs that round alike but add in another order are no further apart than each may be from the run without rounding, for which torch's
-/// own distance from its fp64 run stands: over all steps the most of it, twice. It holds for any quantity of the run. `of`: takes it from a step.
+/// Two programs that round alike but add in another order are no further apart than each may be from the run without
+/// rounding, for which torch's own distance from its fp64 run stands: over all steps the most of it, twice. It holds
+/// for any quantity of the run. `of`: takes it from a step.
 double apart_bound(const Golden& run, const std::function<double(const Golden&)>& of) {
   const std::string& loss = run.at("loss_name").text;
   const Golden &mine = torch_run(run.at("mode").text, loss).at("steps"), &exact = torch_run("fp64", loss).at("steps");
@@ -197,14 +209,19 @@ void compare_step(const OwnStep& own, const Golden& step, const std::string& mod
   EXPECT_EQ(got.found_inf ? 1 : 0, step.at("found_inf").value) << where;
   ASSERT_EQ(got.norms.size(), step.at("grad_norms").size()) << where;
   if (got.step > 0) return;
-  // Sums in another order differ by roundings of fp32; after the rounding to 16 bits a few of thousands of elements show it.
+  // Sums in another order differ by roundings of fp32; after the rounding to 16 bits a few of thousands of elements
+  // show it.
   const double close = mode == "fp32" ? 0x1p-22 : 0x1p-19, want = real(step.at("loss"));
   EXPECT_NEAR(got.loss, want, std::fabs(want) * 0x1p-22) << where;
   for (std::size_t p = 0; p < got.norms.size(); ++p) {
-    EXPECT_NEAR(got.scaled_norms[p], real(step.at("scaled_grad_norms")[p]), real(step.at("scaled_grad_norms")[p]) * close) << where;
+    EXPECT_NEAR(got.scaled_norms[p], real(step.at("scaled_grad_norms")[p]),
+                real(step.at("scaled_grad_norms")[p]) * close)
+        << where;
     EXPECT_NEAR(got.norms[p], real(step.at("grad_norms")[p]), real(step.at("grad_norms")[p]) * close) << where;
   }
-  const double unit = mode == "fp32" ? 0x1p-22 : mode == "bf16" ? 0x1p-7 : 0x1p-10;  // one element: an ulp of its format
+  const double unit = mode == "fp32"   ? 0x1p-22
+                      : mode == "bf16" ? 0x1p-7
+                                       : 0x1p-10;  // one element: an ulp of its format
   for (std::size_t a = 0; a < 5; ++a) {
     const double amax = real(step.at("max_abs_activation").at(kActivations[a]));
     EXPECT_NEAR(own.amax[a], amax, amax * unit) << where << " " << kActivations[a];
@@ -218,29 +235,39 @@ void compare_course(const OwnRun& own, const Golden& run, const std::string& wha
     for (const char* list : {"grad_norms", "param_norms"}) {
       const double bound = apart_bound(run, [&](const Golden& step) { return real(step.at(list)[p]); });
       for (std::size_t i = 0; i < steps.size(); ++i)
-        near_or_alike(list[0] == 'g' ? own.steps[i].result.norms[p] : own.steps[i].parameter_norms[p], real(steps[i].at(list)[p]), bound, what + " step " + std::to_string(i) + " " + list + " " + std::to_string(p));
+        near_or_alike(list[0] == 'g' ? own.steps[i].result.norms[p] : own.steps[i].parameter_norms[p],
+                      real(steps[i].at(list)[p]), bound,
+                      what + " step " + std::to_string(i) + " " + list + " " + std::to_string(p));
     }
   for (std::size_t p = 0; p < 6; ++p) {
     const double bound = apart_bound(run, [&](const Golden& step) { return real(step.at("grad_norms")[p]); });
     for (std::size_t i = 0; i < steps.size(); ++i)
-      near_or_alike(own.steps[i].result.scaled_norms[p], real(steps[i].at("scaled_grad_norms")[p]), bound * own.steps[i].result.scale, what + " step " + std::to_string(i) + " scaled gradient " + std::to_string(p));
+      near_or_alike(own.steps[i].result.scaled_norms[p], real(steps[i].at("scaled_grad_norms")[p]),
+                    bound * own.steps[i].result.scale,
+                    what + " step " + std::to_string(i) + " scaled gradient " + std::to_string(p));
   }
   for (std::size_t a = 0; a < 5; ++a)
     for (const char* fact : {"max_abs_activation", "activation_grad_zero_fraction"}) {
-      const double bound = apart_bound(run, [&](const Golden& step) { return real(step.at(fact).at(kActivations[a])); });
+      const double bound =
+          apart_bound(run, [&](const Golden& step) { return real(step.at(fact).at(kActivations[a])); });
       for (std::size_t i = 0; i < steps.size(); ++i)
-        near_or_alike(fact[0] == 'm' ? own.steps[i].amax[a] : own.steps[i].zero_share[a], real(steps[i].at(fact).at(kActivations[a])), bound, what + " step " + std::to_string(i) + " " + fact + " " + kActivations[a]);
+        near_or_alike(fact[0] == 'm' ? own.steps[i].amax[a] : own.steps[i].zero_share[a],
+                      real(steps[i].at(fact).at(kActivations[a])), bound,
+                      what + " step " + std::to_string(i) + " " + fact + " " + kActivations[a]);
     }
 }
 
 /// The weights at the end, by the 2-norm of the difference.
-void compare_weights(const std::map<std::string, std::vector<double>>& own, const Golden& run, double within, const std::string& what) {
+void compare_weights(const std::map<std::string, std::vector<double>>& own, const Golden& run, double within,
+                     const std::string& what) {
   const char* const key = "final_params_base64_le_fp32";
   const std::string& loss = run.at("loss_name").text;
-  const Golden &end = run.at(key), &rounded = torch_run(run.at("mode").text, loss).at(key), &exact = torch_run("fp64", loss).at(key);
+  const Golden &end = run.at(key), &rounded = torch_run(run.at("mode").text, loss).at(key),
+               &exact = torch_run("fp64", loss).at(key);
   for (std::size_t p = 0; p < end.size(); ++p) {
     const std::string& name = end.keys[p];
-    const std::vector<double> want = from_base64(end[p].text), with = from_base64(rounded.at(name).text), without = from_base64(exact.at(name).text), &got = own.at(name);
+    const std::vector<double> want = from_base64(end[p].text), with = from_base64(rounded.at(name).text),
+                              without = from_base64(exact.at(name).text), &got = own.at(name);
     ASSERT_EQ(got.size(), want.size()) << what;
     std::vector<double> apart(want.size()), allowed(want.size());
     for (std::size_t i = 0; i < want.size(); ++i) apart[i] = got[i] - want[i], allowed[i] = with[i] - without[i];
@@ -265,8 +292,10 @@ void compare_activations_in_fp64(const models::StepRecord& record, const Golden&
     for (const double v : values) amax = std::max(amax, std::fabs(v));
     const double want = real(step.at("max_abs_activation").at(kActivations[a]));
     EXPECT_NEAR(amax, want, want * loss_bound("fp64", "")) << kActivations[a];
-    EXPECT_EQ(static_cast<double>(std::count(gradient.begin(), gradient.end(), 0.0)) / static_cast<double>(gradient.size()),
-              real(step.at("activation_grad_zero_fraction").at(kActivations[a]))) << kActivations[a];
+    EXPECT_EQ(
+        static_cast<double>(std::count(gradient.begin(), gradient.end(), 0.0)) / static_cast<double>(gradient.size()),
+        real(step.at("activation_grad_zero_fraction").at(kActivations[a])))
+        << kActivations[a];
   }
 }
 
@@ -284,12 +313,14 @@ void play_in_fp64(const Golden& run) {
     for (const Parameter& parameter : fp64.parameters().all()) {
       const double norm = real(step.at("param_norms")[p]), gradient = real(step.at("grad_norms")[p]);
       EXPECT_NEAR(norm_of(to_doubles(parameter.value.view())), norm, norm * loss_bound("fp64", "")) << parameter.name;
-      EXPECT_NEAR(norm_of(to_doubles(fp64.gradient(parameter).view())), gradient, gradient * loss_bound("fp64", "")) << parameter.name;
+      EXPECT_NEAR(norm_of(to_doubles(fp64.gradient(parameter).view())), gradient, gradient * loss_bound("fp64", ""))
+          << parameter.name;
       ++p;
     }
   }
   std::map<std::string, std::vector<double>> weights;
-  for (const Parameter& parameter : fp64.parameters().all()) weights[parameter.name] = to_doubles(parameter.value.view());
+  for (const Parameter& parameter : fp64.parameters().all())
+    weights[parameter.name] = to_doubles(parameter.value.view());
   compare_weights(weights, run, 0x1p-24, "fp64");  // the record's are fp32
 }
 
@@ -318,8 +349,10 @@ void play_start(const Golden& init, const Golden& shapes) {
   start(trainer.parameters(), init, shapes);
   EXPECT_NEAR(trainer.step().loss, real(run.at("steps")[0].at("loss")), real(run.at("steps")[0].at("loss")) * 0x1p-22);
 }
-const tests::Played played_init("training_run.json", "init_params_base64_le_fp32", [](const Golden& init) { play_start(init, golden_file()->at("shapes")); }),
-    played_shapes("training_run.json", "shapes", [](const Golden& shapes) { play_start(golden_file()->at("init_params_base64_le_fp32"), shapes); });
+const tests::Played played_init("training_run.json", "init_params_base64_le_fp32",
+                                [](const Golden&init) { play_start(init, golden_file()->at("shapes")); }),
+    played_shapes("training_run.json", "shapes",
+                  [](const Golden&shapes) { play_start(golden_file()->at("init_params_base64_le_fp32"), shapes); });
 const tests::Played played_runs("training_run.json", "runs", play_run);
 
 TEST(TrainingRun, EveryRunOfTheGoldenIsMatched) {

@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
-#include "checks/run/runner.h"
 #include "checks/data/regimes.h"
+#include "checks/run/runner.h"
 
 namespace ampcheck::checks {
 void PrintTo(const PlantedOp& entry, std::ostream* out) { *out << entry.op.signature.name; }
@@ -32,7 +32,9 @@ std::vector<OpCall> quick_cases(const OpDef& op) {
   return out;
 }
 
-bool is_value(const CheckResult& check) { return check.name.starts_with("forward ") || check.name.starts_with("backward "); }
+bool is_value(const CheckResult& check) {
+  return check.name.starts_with("forward ") || check.name.starts_with("backward ");
+}
 
 /// Codes of the findings of a case.
 std::set<std::string> codes(const CaseResult& result) {
@@ -100,13 +102,15 @@ TEST_P(CorrectVariant, IsNeverConvicted) {
       for (const OpCall& call : cases_of(entry.op.signature, dtype, set, kSeed)) {
         const CaseResult result = run_case(entry.op, call, {});
         EXPECT_FALSE(convicts(result.verdict)) << result.name << ": " << result.code << " " << failed_value(result);
-        for (const CheckResult& check : result.checks) EXPECT_FALSE(convicts(check.verdict)) << result.name << ": " << check.name;
+        for (const CheckResult& check : result.checks)
+          EXPECT_FALSE(convicts(check.verdict)) << result.name << ": " << check.name;
         judged += result.elements() - result.blind();
       }
   EXPECT_GT(judged, 100000);
 }
 
-// What the exact relations add: on the everyday cases, in dense memory, every number of these kernels lies in its interval.
+// What the exact relations add: on the everyday cases, in dense memory, every number of these kernels lies in its
+// interval.
 
 class BeyondValues : public ::testing::TestWithParam<PlantedOp> {};
 std::vector<PlantedOp> relation_faults() {
@@ -123,7 +127,8 @@ TEST_P(BeyondValues, ValuesAloneSeeNothing) {
   RunOptions values_only;
   values_only.relations = false;
   std::int64_t compared = 0;
-  // A row shifted by another one's maximum shows in values too where the two lie far apart: in one of the standard cases.
+  // A row shifted by another one's maximum shows in values too where the two lie far apart: in one of the standard
+  // cases.
   const bool few = entry.op.signature.name == "softmax.stale_maximum";
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
     for (const OpCall& call : cases_of(entry.op.signature, dtype, few ? CaseSet::quick : CaseSet::standard, kSeed)) {
@@ -136,14 +141,17 @@ TEST_P(BeyondValues, ValuesAloneSeeNothing) {
   EXPECT_GT(compared, 10000);
 }
 
-/// Strides are the one fault of these that numbers do show, but only where the layout is not dense: that is the relation.
+/// Strides are the one fault of these that numbers do show, but only where the layout is not dense: that is the
+/// relation.
 TEST(PlantedFaults, StridesShowOnlyInOtherLayouts) {
   const PlantedOp& entry = planted("softmax.ignores_strides");
   int strided = 0;
   for (const OpCall& call : quick_cases(entry.op)) {
     const CaseResult result = run_case(entry.op, call, {});
-    if (call.layout == "dense") EXPECT_FALSE(convicts(result.verdict)) << result.name;
-    else strided += codes(result).contains("AC406");
+    if (call.layout == "dense")
+      EXPECT_FALSE(convicts(result.verdict)) << result.name;
+    else
+      strided += codes(result).contains("AC406");
   }
   EXPECT_GE(strided, 2);
 }

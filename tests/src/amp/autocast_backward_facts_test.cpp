@@ -15,7 +15,8 @@ std::string backward_dtypes(const Golden& fact) {
     const Autocast here(kCpu, region(low_of(fact)));
     h = run.graph.call("linear", {{"x", run.graph.parameter("x.value", {kSide, kSide}, 0, 0)}, {"weight", run.w()}});
     r = models::unary(run.graph, "relu", h);
-    loss = run.graph.call("mse_loss", {{"x", r}, {"target", run.graph.data({kSide, kSide}, std::vector<double>(kSide * kSide, 0))}});
+    loss = run.graph.call(
+        "mse_loss", {{"x", r}, {"target", run.graph.data({kSide, kSide}, std::vector<double>(kSide * kSide, 0))}});
   }
   run.graph.add_loss(loss, 1);
   run.graph.backward(1, 1);
@@ -45,7 +46,8 @@ std::string backward_inside_region(const Golden& fact) {
     if (!inside) here.reset();
     run.graph.backward(1, 1);
     grads[inside] = weights.grad("w.weight");
-    d.same(inside ? "inside" : "outside", grads[inside].dtype(), dtype_of(result.at(inside ? "weight_grad_inside" : "weight_grad_outside").text));
+    d.same(inside ? "inside" : "outside", grads[inside].dtype(),
+           dtype_of(result.at(inside ? "weight_grad_inside" : "weight_grad_outside").text));
   }
   d.same("bits", to_doubles(grads[true].view()) == to_doubles(grads[false].view()), result.at("bitwise_equal").truth);
   return d.text();
@@ -61,7 +63,8 @@ std::string rounding_at_a_widening_cast(const Golden& fact) {
     Var out;
     {
       const Autocast here(kCpu, region(low_of(fact)));
-      out = graph.call("mse_loss", {{"x", graph.parameter("h.value", {1, 1}, 0, 0)}, {"target", graph.data({1, 1}, {0})}});  // of one element the mean is the sum
+      out = graph.call("mse_loss", {{"x", graph.parameter("h.value", {1, 1}, 0, 0)},
+                                    {"target", graph.data({1, 1}, {0})}});  // of one element the mean is the sum
     }
     graph.add_loss(out, 1);
     const double incoming = tests::real(row.at("incoming"));
@@ -69,13 +72,15 @@ std::string rounding_at_a_widening_cast(const Golden& fact) {
     const Tensor& grad = all.find("h.value")->grad;
     const std::string where = std::to_string(incoming);
     d.same(where + " out", graph.dtype(out), dtype_of(row.at("out_dtype").text));
-    d.same(where + " grad", bool(tests::same_number(to_doubles(grad.view())[0], tests::real(row.at("grad_at_low_input")))), true);
+    d.same(where + " grad",
+           bool(tests::same_number(to_doubles(grad.view())[0], tests::real(row.at("grad_at_low_input")))), true);
     d.same(where + " grad dtype", grad.dtype(), dtype_of(row.at("grad_dtype").text));
   }
   return d.text();
 }
 
-/// custom_fwd and custom_bwd with and without cast_inputs, or neither, in and out of a region: states, casts, and the dtypes that mm computes in.
+/// custom_fwd and custom_bwd with and without cast_inputs, or neither, in and out of a region: states, casts, and the
+/// dtypes that mm computes in.
 std::string custom_function(const Golden& fact) {
   Differences d;
   const std::string& name_of = fact.at("name").text;
@@ -83,7 +88,9 @@ std::string custom_function(const Golden& fact) {
   const auto named = [&](const char* part) { return name_of.find(part) != std::string::npos; };
   const bool decorated = named("cast_inputs=");
   const Dtype low = low_of(fact);
-  const std::optional<Dtype> cast = named("=float32_") ? std::optional(Dtype::fp32) : named("=low_") ? std::optional(low) : std::nullopt;
+  const std::optional<Dtype> cast = named("=float32_") ? std::optional(Dtype::fp32)
+                                    : named("=low_")   ? std::optional(low)
+                                                       : std::nullopt;
   std::vector<Dtype> inputs(2, name_of.ends_with("fp64") ? Dtype::fp64 : name_of.ends_with("low") ? low : Dtype::fp32);
   if (name_of.ends_with("mixed")) inputs[1] = low;
   std::optional<Autocast> outer;
@@ -122,10 +129,10 @@ std::string custom_function(const Golden& fact) {
 }
 
 const Plays own_plays{{"backward/dtypes", backward_dtypes},
-                       {"backward/inside_region", backward_inside_region},
-                       {"backward/rounding_at_a_widening_cast", rounding_at_a_widening_cast},
-                       {"custom/cast_inputs=", custom_function, {"_mm_error/"}},
-                       {"custom/no_decorators", custom_function, {"_mm_error/"}}};
+                      {"backward/inside_region", backward_inside_region},
+                      {"backward/rounding_at_a_widening_cast", rounding_at_a_widening_cast},
+                      {"custom/cast_inputs=", custom_function, {"_mm_error/"}},
+                      {"custom/no_decorators", custom_function, {"_mm_error/"}}};
 
 TEST(AutocastFacts, BackwardAndCustomFunctionsAreTorchs) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "autocast_cpu.json");

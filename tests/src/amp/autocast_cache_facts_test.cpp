@@ -7,11 +7,12 @@ namespace {
 
 std::string eligibility(const Golden& fact) {
   Differences d;
-  const std::map<std::string, CastSource> sources = {{"fp32_leaf_requires_grad", {Tensor(Dtype::fp32, {2}), true, true, false}},
-                                                     {"fp32_leaf_frozen", {Tensor(Dtype::fp32, {2}), false, true, false}},
-                                                     {"fp32_nonleaf", {Tensor(Dtype::fp32, {2}), true, false, false}},
-                                                     {"fp32_view_of_leaf", {Tensor(Dtype::fp32, {2}), true, false, true}},
-                                                     {"other16_leaf", {Tensor(other_of(fact), {2}), true, true, false}}};
+  const std::map<std::string, CastSource> sources = {
+      {"fp32_leaf_requires_grad", {Tensor(Dtype::fp32, {2}), true, true, false}},
+      {"fp32_leaf_frozen", {Tensor(Dtype::fp32, {2}), false, true, false}},
+      {"fp32_nonleaf", {Tensor(Dtype::fp32, {2}), true, false, false}},
+      {"fp32_view_of_leaf", {Tensor(Dtype::fp32, {2}), true, false, true}},
+      {"other16_leaf", {Tensor(other_of(fact), {2}), true, true, false}}};
   const Golden& casts = fact.at("result");
   for (std::size_t i = 0; i < casts.size(); ++i) {
     const Autocast here(kCpu, region(low_of(fact)));
@@ -32,13 +33,15 @@ std::string two_uses(const Golden& fact) {
     std::optional<Autocast> here(std::in_place, kCpu, AutocastOptions{.dtype = low_of(fact), .cache_enabled = cached});
     const Var y1 = run.a_mm_w(), y2 = run.a_mm_w(), y = models::add(run.graph, y1, y2);
     here.reset();
-    d.same(cached ? "cache on" : "cache off", static_cast<double>(run.nodes.casts()), result.at(cached ? "cast_nodes_for_two_uses_cache_on" : "cast_nodes_for_two_uses_cache_off").value);
+    d.same(cached ? "cache on" : "cache off", static_cast<double>(run.nodes.casts()),
+           result.at(cached ? "cast_nodes_for_two_uses_cache_on" : "cast_nodes_for_two_uses_cache_off").value);
     if (!cached) continue;
     std::vector<std::string> nodes = run.nodes.names, wanted;
     for (const char* call : {"linear_1", "linear_2"})
       if (run.graph.requires_grad(run.graph.output_of(call))) nodes.emplace_back("MmBackward0");
     if (run.graph.requires_grad(y)) nodes.emplace_back("AddBackward0");
-    for (std::size_t i = 0; i < run.graph.parameter_vars().size(); ++i) nodes.emplace_back("torch::autograd::AccumulateGrad");
+    for (std::size_t i = 0; i < run.graph.parameter_vars().size(); ++i)
+      nodes.emplace_back("torch::autograd::AccumulateGrad");
     std::sort(nodes.begin(), nodes.end());
     for (const Golden& node : result.at("nodes_cache_on")) wanted.push_back(node.text);
     d.same("nodes", nodes, wanted);
@@ -66,7 +69,8 @@ std::string no_grad_first(const Golden& fact) {
   d.same("after it", run.graph.requires_grad(b), result.at("output_requires_grad").truth);
   std::vector<std::string> nodes = run.nodes.names, wanted;  // our linear is torch's addmm of a transposed weight
   if (run.graph.requires_grad(b)) nodes.insert(nodes.end(), {"AddmmBackward0", "TBackward0"});
-  for (std::size_t i = 0; i < run.graph.parameter_vars().size(); ++i) nodes.emplace_back("torch::autograd::AccumulateGrad");
+  for (std::size_t i = 0; i < run.graph.parameter_vars().size(); ++i)
+    nodes.emplace_back("torch::autograd::AccumulateGrad");
   std::sort(nodes.begin(), nodes.end());
   for (const Golden& node : result.at("nodes")) wanted.push_back(node.text);
   d.same("nodes", nodes, wanted);
@@ -119,7 +123,8 @@ std::string optimizer_step_inside(const Golden& fact) {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       weights.all.clear_grads();
       d.same("loss " + std::to_string(i), forward(true), tests::real(losses[i]));
-      const auto w = weights.all.find("w.weight")->value.span<float>(), grad = weights.all.find("w.weight")->grad.span<float>();
+      const auto w = weights.all.find("w.weight")->value.span<float>(),
+                 grad = weights.all.find("w.weight")->grad.span<float>();
       for (std::size_t k = 0; k < w.size(); ++k) w[k] -= grad[k];  // SGD at lr 1
     }
   }
@@ -130,10 +135,10 @@ std::string optimizer_step_inside(const Golden& fact) {
 }
 
 const Plays own_plays{{"cache/two_uses", two_uses},
-                       {"cache/no_grad_first", no_grad_first},
-                       {"cache/inplace_update", inplace_update},
-                       {"cache/optimizer_step_inside_region", optimizer_step_inside},
-                       {"cache/eligibility_casts_for_two_uses", eligibility}};
+                      {"cache/no_grad_first", no_grad_first},
+                      {"cache/inplace_update", inplace_update},
+                      {"cache/optimizer_step_inside_region", optimizer_step_inside},
+                      {"cache/eligibility_casts_for_two_uses", eligibility}};
 
 TEST(AutocastFacts, TheCacheIsTorchs) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "autocast_cpu.json");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch's regions and promotion were seen to do (the "facts" of autocast_cpu.json), played with ours; the cache, backward passes and
-// custom functions have files of their own. That a play reads a fact is shown by changing it: every number, word and flag, one after the other.
+// What torch's regions and promotion were seen to do (the "facts" of autocast_cpu.json), played with ours; the cache,
+// backward passes and custom functions have files of their own. That a play reads a fact is shown by changing it: every
+// number, word and flag, one after the other.
 #include "tests/support/autocast_facts.h"
 
 namespace ampcheck::autocast_facts {
@@ -35,8 +36,10 @@ std::string nesting(const Golden& fact) {
     const AutocastState& state = seen.at(name_of);
     d.same_state(name_of, state, where);
     for (const auto& [key, dtype] : {std::pair("mm", Dtype::fp32), {"mm_fp32", Dtype::fp32}, {"mm_low", low_of(fact)}})
-      if (const Golden* want = where.find(key)) d.same(name_of + " " + key, mm(state, dtype, dtype), std::optional(dtype_of(want->text)));
-    if (const Golden* mixed = where.find("mm_mixed")) d.same(name_of + " mm_mixed", mm(state, low_of(fact), Dtype::fp32).has_value(), !mixed->contains("error"));
+      if (const Golden* want = where.find(key))
+        d.same(name_of + " " + key, mm(state, dtype, dtype), std::optional(dtype_of(want->text)));
+    if (const Golden* mixed = where.find("mm_mixed"))
+      d.same(name_of + " mm_mixed", mm(state, low_of(fact), Dtype::fp32).has_value(), !mixed->contains("error"));
   }
   return d.text();
 }
@@ -75,7 +78,7 @@ std::string new_thread(const Golden& fact) {
 std::string order_and_foreign_dtypes(const Golden& fact) {
   Differences d;
   const Dtype low = low_of(fact);
-  const std::map<std::string, Dtype> words = {{"low", low},           {"other", other_of(fact)}, {"fp32", Dtype::fp32},
+  const std::map<std::string, Dtype> words = {{"low", low},          {"other", other_of(fact)}, {"fp32", Dtype::fp32},
                                               {"fp64", Dtype::fp64}, {"int", Dtype::i64},       {"fp8", Dtype::e4m3fn}};
   const Golden& result = fact.at("result");
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -91,7 +94,8 @@ std::string order_and_foreign_dtypes(const Golden& fact) {
     if (parts[1] == "fp8") inputs.push_back(parts[0] == "add" ? low : Dtype::e4m3fn);
     std::string got, error;
     try {
-      const CastDecision decision = decide_casts(cast_policy(kCpu, parts[0] == "mse" ? "mse_loss" : parts[0]), {true, low, true}, inputs);
+      const CastDecision decision =
+          decide_casts(cast_policy(kCpu, parts[0] == "mse" ? "mse_loss" : parts[0]), {true, low, true}, inputs);
       const bool mixed = decision.inputs.front() != decision.inputs.back();
       got = parts[0] == "mm" && mixed ? "error" : name(promoted_dtype(decision.inputs));  // mm itself promotes nothing
     } catch (const AmpError& e) {
@@ -99,22 +103,26 @@ std::string order_and_foreign_dtypes(const Golden& fact) {
     }
     const Golden* const seen = result[i].find("error");
     d.same(result.keys[i], got, seen != nullptr ? "error" : std::string(name(dtype_of(result[i].text))));
-    if (seen != nullptr && !error.empty()) d.same(result.keys[i] + " text", seen->at("message").text.starts_with(error), true);
+    if (seen != nullptr && !error.empty())
+      d.same(result.keys[i] + " text", seen->at("message").text.starts_with(error), true);
   }
   return d.text();
 }
 
 const Plays own_plays{{"region/nesting", nesting, {"/mm_mixed/error/"}},
-                       {"region/restored_on_exception", restored_on_exception},
-                       {"region/new_thread", new_thread},
-                       {"mixing/order_and_foreign_dtypes", order_and_foreign_dtypes, {"/error/type", "/mm_", "/mse_int_int/", "/narrowing_"}}};
+                      {"region/restored_on_exception", restored_on_exception},
+                      {"region/new_thread", new_thread},
+                      {"mixing/order_and_foreign_dtypes",
+                       order_and_foreign_dtypes,
+                       {"/error/type", "/mm_", "/mse_int_int/", "/narrowing_"}}};
 
 /// Facts that nothing of ours can be held against.
 std::set<std::string> left_out() {
   std::set<std::string> names;
   const std::string begin = "/facts[";
   for (const tools::TorchDifference& d : tools::torch_differences())
-    if (const std::string where = d.where; where.starts_with(begin)) names.insert(where.substr(begin.size(), where.size() - begin.size() - 1));
+    if (const std::string where = d.where; where.starts_with(begin))
+      names.insert(where.substr(begin.size(), where.size() - begin.size() - 1));
   return names;
 }
 
@@ -137,19 +145,24 @@ TEST(AutocastFacts, EachIsPlayedOrLeftOutWithAReason) {
     if (play == nullptr) continue;
     EXPECT_EQ(play->differences(fact), "");
     Golden changed = fact;
-    tests::each_leaf(changed.items[static_cast<std::size_t>(std::find(changed.keys.begin(), changed.keys.end(), "result") - changed.keys.begin())], "", [&](Golden& leaf, const std::string& path) {
-      if (std::any_of(play->unread.begin(), play->unread.end(), [&](const std::string& part) { return (path + "/").find(part) != std::string::npos; })) return;
-      const Golden before = leaf;
-      tests::change(leaf);
-      bool seen = true;
-      try {
-        seen = !play->differences(changed).empty();
-      } catch (const std::exception&) {  // what it became names nothing
-      }
-      EXPECT_TRUE(seen) << path << " is not read";
-      leaf = before;
-      ++leaves;
-    });
+    tests::each_leaf(changed.items[static_cast<std::size_t>(
+                         std::find(changed.keys.begin(), changed.keys.end(), "result") - changed.keys.begin())],
+                     "", [&](Golden& leaf, const std::string& path) {
+                       if (std::any_of(play->unread.begin(), play->unread.end(), [&](const std::string& part) {
+                             return (path + "/").find(part) != std::string::npos;
+                           }))
+                         return;
+                       const Golden before = leaf;
+                       tests::change(leaf);
+                       bool seen = true;
+                       try {
+                         seen = !play->differences(changed).empty();
+                       } catch (const std::exception&) {  // what it became names nothing
+                       }
+                       EXPECT_TRUE(seen) << path << " is not read";
+                       leaf = before;
+                       ++leaves;
+                     });
     EXPECT_FALSE(autocast_state(kCpu).enabled);
     EXPECT_EQ(cached_casts(), 0u);
   }
@@ -176,7 +189,8 @@ TEST(AutocastFacts, AFactThatIsReadInPartIsSeen) {
     if (in_part(fact).empty()) unseen.insert(path);
     leaf = before;
   });
-  EXPECT_EQ(unseen, (std::set<std::string>{"/name", "/autocast_dtype", "/result/after_exception/enabled", "/result/after_exception/dtype", "/result/after_exception/cache_enabled"}));
+  EXPECT_EQ(unseen, (std::set<std::string>{"/name", "/autocast_dtype", "/result/after_exception/enabled",
+                                           "/result/after_exception/dtype", "/result/after_exception/cache_enabled"}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Autocast's decisions against every recorded call that they can decide (autocast_cpu.json; its facts: autocast_facts_test.cpp) and torch's own lists.
+// Autocast's decisions against every recorded call that they can decide (autocast_cpu.json; its facts:
+// autocast_facts_test.cpp) and torch's own lists.
 #include "src/amp/autocast.h"
 
 #include <gtest/gtest.h>
@@ -28,18 +29,17 @@ AutocastOptions region(std::optional<Dtype> dtype, bool enabled = true) { return
 /// The inputs a column of the golden stands for: (first, rest).
 std::vector<Dtype> column(const std::string& key, Dtype low) {
   const Dtype other = low == Dtype::bf16 ? Dtype::fp16 : Dtype::bf16;
-  const std::map<std::string, std::pair<Dtype, Dtype>> columns = {
-      {"fp32", {Dtype::fp32, Dtype::fp32}},
-      {"low", {low, low}},
-      {"first_fp32_rest_low", {Dtype::fp32, low}},
-      {"first_low_rest_fp32", {low, Dtype::fp32}},
-      {"other16", {other, other}},
-      {"first_low_rest_other16", {low, other}},
-      {"first_fp32_rest_other16", {Dtype::fp32, other}},
-      {"fp64", {Dtype::fp64, Dtype::fp64}},
-      {"first_fp64_rest_low", {Dtype::fp64, low}},
-      {"first_fp64_rest_fp32", {Dtype::fp64, Dtype::fp32}},
-      {"int64", {Dtype::i64, Dtype::i64}}};
+  const std::map<std::string, std::pair<Dtype, Dtype>> columns = {{"fp32", {Dtype::fp32, Dtype::fp32}},
+                                                                  {"low", {low, low}},
+                                                                  {"first_fp32_rest_low", {Dtype::fp32, low}},
+                                                                  {"first_low_rest_fp32", {low, Dtype::fp32}},
+                                                                  {"other16", {other, other}},
+                                                                  {"first_low_rest_other16", {low, other}},
+                                                                  {"first_fp32_rest_other16", {Dtype::fp32, other}},
+                                                                  {"fp64", {Dtype::fp64, Dtype::fp64}},
+                                                                  {"first_fp64_rest_low", {Dtype::fp64, low}},
+                                                                  {"first_fp64_rest_fp32", {Dtype::fp64, Dtype::fp32}},
+                                                                  {"int64", {Dtype::i64, Dtype::i64}}};
   const auto found = columns.find(key);
   if (found == columns.end()) throw std::runtime_error("golden: column '" + key + "'");
   return {found->second.first, found->second.second};
@@ -48,7 +48,8 @@ std::vector<Dtype> column(const std::string& key, Dtype low) {
 /// What was observed, as text: an output dtype, several, or an error.
 std::string observed(const Golden& cell) {
   if (cell.is_text()) return cell.text;
-  if (cell.is_object()) return "error: " + cell.at("error").at("type").text + ": " + cell.at("error").at("message").text;
+  if (cell.is_object())
+    return "error: " + cell.at("error").at("type").text + ": " + cell.at("error").at("message").text;
   std::string all;
   for (const Golden& item : cell) all += observed(item) + ";";
   return all;
@@ -63,7 +64,8 @@ struct Tally {
 void compare_op(const Golden& row, bool unlist_mm, Tally& tally) {
   const std::string& op = row.at("op").text;
   const Dtype low = tests::dtype_of(row.at("autocast_dtype").text);
-  if (low != Dtype::fp16 && low != Dtype::bf16) throw std::runtime_error("golden: a region in " + row.at("autocast_dtype").text);
+  if (low != Dtype::fp16 && low != Dtype::bf16)
+    throw std::runtime_error("golden: a region in " + row.at("autocast_dtype").text);
   const AutocastState state{true, low, true};
   CastPolicy policy = CastPolicy::unlisted;
   for (const Golden& registered : row.at("registered")) policy = cast_policy(kCpu, registered.text);
@@ -88,12 +90,19 @@ void compare_op(const Golden& row, bool unlist_mm, Tally& tally) {
 }
 
 /// Of an output, or the first of several; empty for an error.
-std::string first_output(const Golden* cell) { return cell == nullptr || cell->is_object() ? "" : cell->is_text() ? cell->text : (*cell)[0].text; }
+std::string first_output(const Golden* cell) {
+  return cell == nullptr || cell->is_object() ? "" : cell->is_text() ? cell->text : (*cell)[0].text;
+}
 
 /// How the row sums up what the region did to inputs in fp32 and in its own dtype.
 void compare_summary(const Golden& row) {
-  const std::string &low = row.at("autocast_dtype").text, of_fp32 = first_output(row.at("in_region").find("fp32")), of_low = first_output(row.at("in_region").find("low"));
-  EXPECT_EQ(row.at("observed").text, of_fp32 == low && of_low == low ? "lower_precision_fp" : of_fp32 == "float32" && of_low == "float32" ? "fp32" : of_fp32 == "float32" && of_low == low ? "keeps_input_dtype" : "other") << row.at("op").text;
+  const std::string &low = row.at("autocast_dtype").text, of_fp32 = first_output(row.at("in_region").find("fp32")),
+                    of_low = first_output(row.at("in_region").find("low"));
+  EXPECT_EQ(row.at("observed").text, of_fp32 == low && of_low == low               ? "lower_precision_fp"
+                                     : of_fp32 == "float32" && of_low == "float32" ? "fp32"
+                                     : of_fp32 == "float32" && of_low == low       ? "keeps_input_dtype"
+                                                                                   : "other")
+      << row.at("op").text;
 }
 
 /// The bits are those of a cast by hand to the dtype that we say. An op that is made of others casts within.
@@ -107,7 +116,8 @@ void compare_bits(const Golden& row) {
     const std::vector<Dtype> to = decide_casts(policy, {true, low, true}, column(bits.keys[i], low)).inputs;
     if (std::ranges::adjacent_find(to, std::ranges::not_equal_to()) != to.end()) continue;
     const std::string want = to.front() == low ? "low" : "fp32";
-    EXPECT_TRUE(std::ranges::any_of(bits[i], [&](const Golden& cast) { return cast.text == want; })) << row.at("op").text << " " << bits.keys[i] << ", want the bits of a cast to " << want;
+    EXPECT_TRUE(std::ranges::any_of(bits[i], [&](const Golden& cast) { return cast.text == want; }))
+        << row.at("op").text << " " << bits.keys[i] << ", want the bits of a cast to " << want;
   }
 }
 
@@ -135,13 +145,17 @@ TEST(AutocastGoldens, EveryCpuCall) {
   EXPECT_TRUE(tally.wrong.empty()) << *tally.wrong.begin();
   EXPECT_GT(tally.decided, 0);
   // What our lists cannot say: ops that are made of listed ones. Each is in the table of composites.
-  EXPECT_EQ(tally.composites, (std::set<std::string>{"chain_matmul", "hstack", "linalg_multi_dot", "linalg_pinv", "lstm_cell",
-                                                     "multi_head_attention_forward", "rnn_relu_cell", "rnn_tanh_cell"}));
+  EXPECT_EQ(tally.composites,
+            (std::set<std::string>{"chain_matmul", "hstack", "linalg_multi_dot", "linalg_pinv", "lstm_cell",
+                                   "multi_head_attention_forward", "rnn_relu_cell", "rnn_tanh_cell"}));
   EXPECT_FALSE(compare_ops(golden, true).wrong.empty());  // planted: mm is missing in the list
 }
 
-const std::vector<std::pair<const char*, AutocastDevice>> kDevices = {
-    {"AutocastCPU", AutocastDevice::cpu}, {"AutocastCUDA", AutocastDevice::cuda}, {"AutocastXPU", AutocastDevice::xpu}, {"AutocastMTIA", AutocastDevice::mtia}, {"AutocastMAIA", AutocastDevice::maia}};
+const std::vector<std::pair<const char*, AutocastDevice>> kDevices = {{"AutocastCPU", AutocastDevice::cpu},
+                                                                      {"AutocastCUDA", AutocastDevice::cuda},
+                                                                      {"AutocastXPU", AutocastDevice::xpu},
+                                                                      {"AutocastMTIA", AutocastDevice::mtia},
+                                                                      {"AutocastMAIA", AutocastDevice::maia}};
 
 void play_registered(const Golden& registered) {
   for (const auto& [key, device] : kDevices) {
@@ -154,17 +168,21 @@ void play_registered(const Golden& registered) {
 }
 
 void play_default_dtypes(const Golden& dtypes) {
-  for (const auto& [key, device] : kDevices) EXPECT_EQ(default_autocast_dtype(device), tests::dtype_of(dtypes.at(name(device)).text)) << key;
+  for (const auto& [key, device] : kDevices)
+    EXPECT_EQ(default_autocast_dtype(device), tests::dtype_of(dtypes.at(name(device)).text)) << key;
 }
 
 void play_cuda_policies(const Golden& cuda) {
   for (std::size_t i = 0; i < cuda.size(); ++i) {
-    const std::string want = cuda[i].text.starts_with("own wrapper") ? "lower_precision_fp" : cuda[i].text.starts_with("registered outside") ? "fp32" : cuda[i].text;
+    const std::string want = cuda[i].text.starts_with("own wrapper")          ? "lower_precision_fp"
+                             : cuda[i].text.starts_with("registered outside") ? "fp32"
+                                                                              : cuda[i].text;
     EXPECT_EQ(name(cast_policy(AutocastDevice::cuda, cuda.keys[i])), want) << cuda.keys[i];
   }
 }
 
-const tests::Played played_registered("autocast_cuda_tables.json", "registered", play_registered), played_dtypes("autocast_cuda_tables.json", "default_dtypes", play_default_dtypes),
+const tests::Played played_registered("autocast_cuda_tables.json", "registered", play_registered),
+    played_dtypes("autocast_cuda_tables.json", "default_dtypes", play_default_dtypes),
     played_policies("autocast_cuda_tables.json", "cuda", play_cuda_policies);
 
 TEST(AutocastGoldens, ListsAreTorchs) {
@@ -186,14 +204,19 @@ void play_module(const Golden& row) {
   const Golden& inside = row.at("in_region");
   for (std::size_t i = 0; i < inside.size(); ++i) {
     SCOPED_TRACE(module + " " + inside.keys[i]);
-    const std::vector<Dtype> inputs{inside.keys[i] == "low" ? low : inside.keys[i] == "fp64" ? Dtype::fp64 : Dtype::fp32, Dtype::fp32, Dtype::fp32};
+    const std::vector<Dtype> inputs{inside.keys[i] == "low"    ? low
+                                    : inside.keys[i] == "fp64" ? Dtype::fp64
+                                                               : Dtype::fp32,
+                                    Dtype::fp32, Dtype::fp32};
     const CastDecision decision = decide_casts(cast_policy(kCpu, deciding.at(module)), {true, low, true}, inputs);
-    // Native: fp64 meets nothing else, and a norm takes fp32 parameters beside 16-bit activations and keeps the latter's dtype.
+    // Native: fp64 meets nothing else, and a norm takes fp32 parameters beside 16-bit activations and keeps the
+    // latter's dtype.
     const bool refused = decision.inputs[0] == Dtype::fp64;
     EXPECT_EQ(refused, inside[i].contains("error"));
     if (refused) continue;
     EXPECT_EQ(decision.inputs[0], tests::dtype_of(inside[i].at("out").text));
-    for (const Golden& gradient : inside[i].at("param_grads")) EXPECT_EQ(inputs[1], tests::dtype_of(gradient.text)) << "the parameter's own";
+    for (const Golden& gradient : inside[i].at("param_grads"))
+      EXPECT_EQ(inputs[1], tests::dtype_of(gradient.text)) << "the parameter's own";
   }
 }
 const tests::Played played_modules("autocast_cpu.json", "modules", play_module);
@@ -203,25 +226,32 @@ TEST(AutocastGoldens, Modules) {
   int played = 0;
   for (const Golden& row : golden.at("modules")) {
     const std::string left_out = "/modules[" + row.at("op").text + "]";
-    if (std::ranges::any_of(tools::torch_differences(), [&](const tools::TorchDifference& d) { return left_out == d.where; })) continue;
+    if (std::ranges::any_of(tools::torch_differences(),
+                            [&](const tools::TorchDifference& d) { return left_out == d.where; }))
+      continue;
     play_module(row);
     ++played;
   }
   EXPECT_EQ(played, 10);
 }
 
-// By hand ---------------------------------------------------------------------------------------------------------------------
+// By hand
+// ---------------------------------------------------------------------------------------------------------------------
 
 TEST(Autocast, PoliciesByHand) {
   const AutocastState fp16{true, Dtype::fp16, true};
   const std::vector<Dtype> mixed{Dtype::fp32, Dtype::fp16, Dtype::fp64, Dtype::i64};
-  EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, fp16, mixed).inputs, (std::vector{Dtype::fp16, Dtype::fp16, Dtype::fp64, Dtype::i64}));
-  EXPECT_EQ(decide_casts(CastPolicy::fp32, fp16, mixed).inputs, (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
-  EXPECT_EQ(decide_casts(CastPolicy::promote, fp16, mixed).inputs, (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
+  EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, fp16, mixed).inputs,
+            (std::vector{Dtype::fp16, Dtype::fp16, Dtype::fp64, Dtype::i64}));
+  EXPECT_EQ(decide_casts(CastPolicy::fp32, fp16, mixed).inputs,
+            (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
+  EXPECT_EQ(decide_casts(CastPolicy::promote, fp16, mixed).inputs,
+            (std::vector{Dtype::fp32, Dtype::fp32, Dtype::fp64, Dtype::i64}));
   EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, fp16, mixed, {}, CallForm::in_place).inputs, mixed);
   EXPECT_EQ(decide_casts(CastPolicy::lower_precision_fp, {false, Dtype::fp16, true}, mixed).inputs, mixed);
   EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}).dtype, Dtype::fp32);
-  EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}, Dtype::fp16).dtype, Dtype::fp16);
+  EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp16}, Dtype::fp16).dtype,
+            Dtype::fp16);
   EXPECT_EQ(decide_casts(CastPolicy::fp32_set_opt_dtype, fp16, std::vector{Dtype::fp64}).dtype, std::nullopt);
   EXPECT_EQ(decide_casts(CastPolicy::fp32_append_dtype, fp16, std::vector{Dtype::fp64}).dtype, Dtype::fp64);
   EXPECT_THROW(decide_casts(CastPolicy::banned, fp16, mixed), AmpError);
@@ -274,11 +304,13 @@ TEST(Autocast, CacheLivesAsLongAsTheOutermostRegion) {
       const Autocast theirs(kCpu);
       EXPECT_EQ(autocast_cast(kCpu, weight, Dtype::bf16).data(), cast.data());
     })).join();
-    std::thread([&] {  // a region of its own: neither served from here nor the end of what is cached here, as it is in torch
-      const Autocast theirs(kCpu, region(Dtype::bf16));
-      EXPECT_NE(autocast_cast(kCpu, weight, Dtype::bf16).data(), cast.data());
-      EXPECT_EQ(cached_casts(), 3u);
-    }).join();
+    std::thread(
+        [&] {  // a region of its own: neither served from here nor the end of what is cached here, as it is in torch
+          const Autocast theirs(kCpu, region(Dtype::bf16));
+          EXPECT_NE(autocast_cast(kCpu, weight, Dtype::bf16).data(), cast.data());
+          EXPECT_EQ(cached_casts(), 3u);
+        })
+        .join();
     EXPECT_EQ(cached_casts(), 2u);  // neither the inner region nor another thread cleared it
     EXPECT_EQ(cached_cast_bytes(), 12);
     EXPECT_EQ(stale_casts(), 0u);

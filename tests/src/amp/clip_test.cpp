@@ -24,7 +24,8 @@ using tests::same_tensor;
 std::string clip(const Golden& entry, std::vector<Parameter*>& all, Tensor& norm) {
   try {
     if (entry.at("kind").text == "norm")
-      norm = clip_grad_norm_(all, real(entry.at("max_norm")), real(entry.at("norm_type")), entry.at("error_if_nonfinite").truth);
+      norm = clip_grad_norm_(all, real(entry.at("max_norm")), real(entry.at("norm_type")),
+                             entry.at("error_if_nonfinite").truth);
     else
       clip_grad_value_(all, real(entry.at("clip_value")));
   } catch (const AmpError& e) {
@@ -91,7 +92,8 @@ TEST(Clip, NormsAndBoundsByHand) {
   EXPECT_EQ(a.grad.span<float>()[0], 2.0f);  // the overflow is hidden
 }
 
-/// Clipping the scaled gradients instead of the unscaled ones is the classic fault: the update must not depend on the scale.
+/// Clipping the scaled gradients instead of the unscaled ones is the classic fault: the update must not depend on the
+/// scale.
 TEST(Clip, UpdateDoesNotDependOnTheScaleOnlyIfUnscaledFirst) {
   const auto update = [](double scale, bool unscale_first) {
     Parameter w{"w", Tensor(Dtype::fp32, {2})};

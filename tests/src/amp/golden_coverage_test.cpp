@@ -13,7 +13,8 @@
 
 namespace ampcheck::tests {
 
-void each_leaf(Golden& golden, const std::string& path, const std::function<void(Golden&, const std::string&)>& visit, bool any_index) {
+void each_leaf(Golden& golden, const std::string& path, const std::function<void(Golden&, const std::string&)>& visit,
+               bool any_index) {
   if (!golden.is_object() && !golden.is_list()) return visit(golden, path);
   for (std::size_t i = 0; i < golden.items.size(); ++i) {
     const std::string key = golden.is_object() ? golden.keys[i] : any_index ? "*" : std::to_string(i);
@@ -24,12 +25,19 @@ void each_leaf(Golden& golden, const std::string& path, const std::function<void
 
 void change(Golden& leaf) {
   using Kind = Golden::Kind;
-  if (leaf.kind == Kind::boolean) leaf.truth = !leaf.truth;
-  else if (leaf.kind == Kind::number) leaf.value += 1;
-  else if (!leaf.is_text()) leaf.kind = Kind::text, leaf.text = "something";
-  else if (leaf.text.starts_with("0x") || leaf.text.starts_with("-0x") || leaf.text == "inf" || leaf.text == "-inf" || leaf.text == "nan") leaf.text = "0x1.5p+3";
+  if (leaf.kind == Kind::boolean)
+    leaf.truth = !leaf.truth;
+  else if (leaf.kind == Kind::number)
+    leaf.value += 1;
+  else if (!leaf.is_text())
+    leaf.kind = Kind::text, leaf.text = "something";
+  else if (leaf.text.starts_with("0x") || leaf.text.starts_with("-0x") || leaf.text == "inf" || leaf.text == "-inf" ||
+           leaf.text == "nan")
+    leaf.text = "0x1.5p+3";
   else {
-    static const std::map<std::string, std::string> dtypes = {{"float32", "float64"}, {"float64", "float32"}, {"float16", "bfloat16"}, {"bfloat16", "float16"}, {"int64", "int32"}, {"int32", "int64"}};
+    static const std::map<std::string, std::string> dtypes = {{"float32", "float64"},  {"float64", "float32"},
+                                                              {"float16", "bfloat16"}, {"bfloat16", "float16"},
+                                                              {"int64", "int32"},      {"int32", "int64"}};
     const auto other = dtypes.find(leaf.text);
     leaf.text = other != dtypes.end() ? other->second : "not " + leaf.text;
   }
@@ -43,7 +51,8 @@ std::vector<GoldenPlay>& golden_plays() {
 bool notices(const std::function<void(const Golden&)>& play, const Golden& entry) {
   ::testing::TestPartResultArray failures;
   try {
-    ::testing::ScopedFakeTestPartResultReporter quiet(::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+    ::testing::ScopedFakeTestPartResultReporter quiet(
+        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
     play(entry);
   } catch (const std::exception&) {  // what it became names nothing
     return true;
@@ -55,7 +64,8 @@ namespace {
 
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> out;
-  for (std::size_t begin = 1; begin <= path.size(); begin = path.find('/', begin) == std::string::npos ? path.size() + 1 : path.find('/', begin) + 1)
+  for (std::size_t begin = 1; begin <= path.size();
+       begin = path.find('/', begin) == std::string::npos ? path.size() + 1 : path.find('/', begin) + 1)
     out.push_back(path.substr(begin, path.find('/', begin) - begin));
   return out;
 }
@@ -63,7 +73,9 @@ std::vector<std::string> parts_of(const std::string& path) {
 /// The path, or one that it lies below.
 bool covers(const std::string& where, const std::string& path) {
   const std::vector<std::string> wide = parts_of(where), narrow = parts_of(path);
-  return wide.size() <= narrow.size() && std::equal(wide.begin(), wide.end(), narrow.begin(), [](const std::string& a, const std::string& b) { return a == "*" || a == b; });
+  return wide.size() <= narrow.size() &&
+         std::equal(wide.begin(), wide.end(), narrow.begin(),
+                    [](const std::string& a, const std::string& b) { return a == "*" || a == b; });
 }
 
 struct LeftOut {
@@ -113,14 +125,17 @@ std::set<std::string> unnoticed(const GoldenPlay& play, const Golden& list, Reas
       continue;
     }
     std::map<std::string, int> tried;
-    each_leaf(entry, "/" + play.list + (one ? "" : "/*"), [&](Golden& leaf, const std::string& path) {
-      bool& seen = noticed.try_emplace(path, false).first->second;
-      if (seen || tried[path]++ >= 2) return;
-      const Golden before = leaf;
-      change(leaf);
-      seen = notices(play.play, entry);
-      leaf = before;
-    }, true);
+    each_leaf(
+        entry, "/" + play.list + (one ? "" : "/*"),
+        [&](Golden& leaf, const std::string& path) {
+          bool& seen = noticed.try_emplace(path, false).first->second;
+          if (seen || tried[path]++ >= 2) return;
+          const Golden before = leaf;
+          change(leaf);
+          seen = notices(play.play, entry);
+          leaf = before;
+        },
+        true);
   }
   std::set<std::string> out;
   for (const auto& [path, seen] : noticed)
@@ -134,13 +149,18 @@ std::set<std::string> unnoticed_of(const std::string& file, const Golden& golden
   for (std::size_t i = 0; i < golden.size(); ++i) {
     GoldenPlay all{file, golden.keys[i], nullptr};  // of this list, one after the other
     for (const GoldenPlay& p : golden_plays())
-      if (p.file == file && p.list == all.list) all.play = [first = all.play, next = p.play](const Golden& entry) { if (first) first(entry); next(entry); };
+      if (p.file == file && p.list == all.list)
+        all.play = [first = all.play, next = p.play](const Golden& entry) {
+          if (first) first(entry);
+          next(entry);
+        };
     if (all.play) {
       out.merge(unnoticed(all, golden[i], reasons));
       continue;
     }
     Golden rest = golden[i];
-    each_leaf(rest, "/" + golden.keys[i], [&](Golden&, const std::string& path) { out.insert(path); }, true);
+    each_leaf(
+        rest, "/" + golden.keys[i], [&](Golden&, const std::string& path) { out.insert(path); }, true);
   }
   return out;
 }
@@ -153,12 +173,18 @@ TEST_P(GoldenFile, EveryFactIsMatchedOrLeftOutWithAReason) {
   for (const GoldenPlay& play : golden_plays()) {
     EXPECT_TRUE(play.file != GetParam() || golden.contains(play.list)) << play.list << ", got no such list";
   }
-  for (const std::string& path : unnoticed_of(GetParam(), golden, reasons)) EXPECT_TRUE(reasons.leaves_out(path)) << path << " is matched by no test and left out without a reason";
+  for (const std::string& path : unnoticed_of(GetParam(), golden, reasons))
+    EXPECT_TRUE(reasons.leaves_out(path)) << path << " is matched by no test and left out without a reason";
   EXPECT_EQ(reasons.unused(), "") << "left out with a reason, but not there or matched";
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, ::testing::Values("grad_scaler_traces.json", "unscale_kernel.json", "autocast_cpu.json", "autocast_cuda_tables.json", "optimizers.json", "training_run.json", "sharded_grad_scaler.json"),
-                         [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find('.')); });
+INSTANTIATE_TEST_SUITE_P(Files, GoldenFile,
+                         ::testing::Values("grad_scaler_traces.json", "unscale_kernel.json", "autocast_cpu.json",
+                                           "autocast_cuda_tables.json", "optimizers.json", "training_run.json",
+                                           "sharded_grad_scaler.json"),
+                         [](const auto& info) {
+                           return std::string(info.param).substr(0, std::string(info.param).find('.'));
+                         });
 
 TEST(GoldenCoverage, AFactThatNobodyReadsIsSeen) {
   Golden number, entry, list;
@@ -168,7 +194,8 @@ TEST(GoldenCoverage, AFactThatNobodyReadsIsSeen) {
   const GoldenPlay half{"none.json", "list", [](const Golden& e) { EXPECT_EQ(e.at("read").value, 2); }};
   Reasons none("none.json");
   EXPECT_EQ(unnoticed(half, list, none), std::set<std::string>{"/list/*/unread"});
-  EXPECT_TRUE(covers("/list/*/unread", "/list/*/unread/hex") && covers("/*/*/unread", "/list/*/unread") && !covers("/list/*/unread/hex", "/list/*/unread") && !covers("/list/*/un", "/list/*/unread"));
+  EXPECT_TRUE(covers("/list/*/unread", "/list/*/unread/hex") && covers("/*/*/unread", "/list/*/unread") &&
+              !covers("/list/*/unread/hex", "/list/*/unread") && !covers("/list/*/un", "/list/*/unread"));
 }
 
 TEST(GoldenCoverage, TheReasonsArePrinted) {

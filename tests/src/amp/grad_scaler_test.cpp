@@ -38,11 +38,14 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // What would not compile here is not an error at run time.
 template <class T>
-concept Scalable = requires(GradScaler& scaler, const T& outputs) { scaler.scale(outputs); };
+concept Scalable = requires(GradScaler& scaler, const T& outputs) {
+  scaler.scale(outputs);
+};
 static_assert(Scalable<Tensor> && Scalable<std::vector<Tensor>> && Scalable<std::tuple<Tensor, std::vector<Tensor>>>);
 static_assert(!Scalable<int>);
 
-// Against the records ---------------------------------------------------------------------------------------------------------
+// Against the records
+// ---------------------------------------------------------------------------------------------------------
 
 constexpr char kTraces[] = "grad_scaler_traces.json";
 
@@ -51,7 +54,10 @@ void play_scenario(const Golden& scenario) { tests::Player(scenario).play(); }
 TEST(GradScalerGoldens, EveryScenario) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, kTraces);
   for (const Golden& scenario : golden.at("scenarios")) {
-    const bool left_out = !tests::Player::python_only(scenario).empty(), with_a_reason = std::ranges::any_of(tools::torch_differences(), [&](const tools::TorchDifference& d) { return "/scenarios[" + scenario.at("name").text + "]" == d.where; });
+    const bool left_out = !tests::Player::python_only(scenario).empty(),
+               with_a_reason = std::ranges::any_of(tools::torch_differences(), [&](const tools::TorchDifference&d) {
+                 return "/scenarios[" + scenario.at("name").text + "]" == d.where;
+               });
     EXPECT_EQ(left_out, with_a_reason) << scenario.at("name").text;
     if (!left_out) play_scenario(scenario);
   }
@@ -93,14 +99,19 @@ std::string first_difference(const Golden& pattern, const GradScalerOptions& opt
     const std::string at = " at iteration " + std::to_string(i);
     if (stepped != (pattern.at("stepped").text.at(i) == '1')) return "stepped" + at;
     if (!same_number(scaler.get_scale(), real(pattern.at("scale_after_update")[i]))) return "scale" + at;
-    if (scaler.get_growth_tracker() != static_cast<std::int32_t>(pattern.at("tracker_after_update")[i].value)) return "tracker" + at;
-    if (!same_number(static_cast<double>(w.grad.span<float>()[0]), real(pattern.at("grad_after_step")[i]))) return "grad" + at;
-    if (!same_number(static_cast<double>(w.value.span<float>()[0]), real(pattern.at("param_after_step")[i]))) return "param" + at;
+    if (scaler.get_growth_tracker() != static_cast<std::int32_t>(pattern.at("tracker_after_update")[i].value))
+      return "tracker" + at;
+    if (!same_number(static_cast<double>(w.grad.span<float>()[0]), real(pattern.at("grad_after_step")[i])))
+      return "grad" + at;
+    if (!same_number(static_cast<double>(w.value.span<float>()[0]), real(pattern.at("param_after_step")[i])))
+      return "param" + at;
   }
   return "";
 }
 
-const tests::Played played_patterns(kTraces, "patterns", [](const Golden& pattern) { EXPECT_EQ(first_difference(pattern, scaler_options(pattern.at("scaler"))), ""); });
+const tests::Played played_patterns(kTraces, "patterns", [](const Golden& pattern) {
+  EXPECT_EQ(first_difference(pattern, scaler_options(pattern.at("scaler"))), "");
+});
 
 TEST(GradScalerGoldens, EveryPattern) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, kTraces);
@@ -119,11 +130,13 @@ void compare_weights(Parameter& parameter, const std::vector<double>& before, co
   const std::vector<double> got = to_doubles(parameter.value.view()), torch = to_doubles(tensor_of(want).view());
   for (std::size_t i = 0; i < got.size(); ++i)
     EXPECT_LE(std::fabs(got[i] - torch[i]),
-              tests::after_sqrt(torch[i] - before[i], std::max(std::fabs(torch[i]), std::fabs(before[i])), 0x1p-24)) << parameter.name << " " << i;
+              tests::after_sqrt(torch[i] - before[i], std::max(std::fabs(torch[i]), std::fabs(before[i])), 0x1p-24))
+        << parameter.name << " " << i;
   parameter.value = tensor_of(want);
 }
 
-/// The recorded gradients through our scaler (`control`: none, and no step at the iteration that has an inf), clipping and optimizer.
+/// The recorded gradients through our scaler (`control`: none, and no step at the iteration that has an inf), clipping
+/// and optimizer.
 void play_training_run(const Golden& training, bool control) {
   SCOPED_TRACE(training.at("name").text);
   const std::string& kind = training.at("kind").text;
@@ -145,7 +158,8 @@ void play_training_run(const Golden& training, bool control) {
     SCOPED_TRACE("iteration " + std::to_string(i));
     const Golden& iteration = run.at("iterations")[i];
     scaler.scale(tensor(Dtype::fp32, {}, {real(iteration.at("loss"))}));
-    for (Parameter& parameter : params) parameter.grad = tensor_of(iteration.at("grads_after_backward").at(parameter.name));
+    for (Parameter& parameter : params)
+      parameter.grad = tensor_of(iteration.at("grads_after_backward").at(parameter.name));
     std::vector<std::vector<double>> before;
     for (const Parameter& parameter : params) before.push_back(to_doubles(parameter.value.view()));
     std::optional<Tensor> norm;
@@ -158,7 +172,8 @@ void play_training_run(const Golden& training, bool control) {
       EXPECT_TRUE(same_number(to_doubles(norm->view())[0], real(iteration.at("total_norm"))));
     }
     const int skipped = static_cast<int>(real(training.at("skip_iter"))), now = static_cast<int>(i);
-    const bool held = control && training.at("enabled").truth && skipped >= 0 && (now == skipped || (kind == "accumulation" && now / 2 == skipped / 2));
+    const bool held = control && training.at("enabled").truth && skipped >= 0 &&
+                      (now == skipped || (kind == "accumulation" && now / 2 == skipped / 2));
     if (!held && (kind != "accumulation" || i % 2 == 1)) {
       scaler.step(*optimizer);
       scaler.update();
@@ -186,7 +201,8 @@ TEST(GradScalerGoldens, EveryTrainingCase) {
   for (const Golden& training : golden.at("training")) play_training(training);
 }
 
-// By hand ---------------------------------------------------------------------------------------------------------------------
+// By hand
+// ---------------------------------------------------------------------------------------------------------------------
 
 /// log2 of the scale after each update; '.' clean, 'X' overflow.
 std::vector<int> exponents(const GradScalerOptions& options, const std::string& steps) {
@@ -194,7 +210,8 @@ std::vector<int> exponents(const GradScalerOptions& options, const std::string& 
   std::int32_t tracker = 0;
   std::vector<int> seen;
   for (const char step : steps) {
-    update_scale(scale, tracker, step == 'X' ? 1.0f : 0.0f, options.growth_factor, options.backoff_factor, options.growth_interval);
+    update_scale(scale, tracker, step == 'X' ? 1.0f : 0.0f, options.growth_factor, options.backoff_factor,
+                 options.growth_interval);
     seen.push_back(std::ilogb(scale));
   }
   return seen;
@@ -222,7 +239,8 @@ class EarlyGrower : public GradScaler {
 
  protected:
   void move_scale(float& scale, std::int32_t& tracker, float found_inf) override {
-    update_scale(scale, tracker, found_inf, options_.growth_factor, options_.backoff_factor, options_.growth_interval - 1);
+    update_scale(scale, tracker, found_inf, options_.growth_factor, options_.backoff_factor,
+                 options_.growth_interval - 1);
   }
 };
 
@@ -284,20 +302,28 @@ TEST(GradScaler, CallsOutOfOrderAreRefused) {
   scaler.update(scaler.get_scale());
   w.grad = tensor(Dtype::fp32, {1}, {1.0});
   scaler.unscale_(sgd);
-  EXPECT_EQ(error_of([&] { scaler.unscale_(sgd); }), "RuntimeError: unscale_() has already been called on this optimizer since the last update().");
+  EXPECT_EQ(error_of([&] { scaler.unscale_(sgd); }),
+            "RuntimeError: unscale_() has already been called on this optimizer since the last update().");
   EXPECT_NE(error_of([&] { static_cast<void>(scaler.pickled()); }), "");
   scaler.step(sgd);
-  EXPECT_EQ(error_of([&] { scaler.step(sgd); }), "RuntimeError: step() has already been called since the last update().");
+  EXPECT_EQ(error_of([&] { scaler.step(sgd); }),
+            "RuntimeError: step() has already been called since the last update().");
   EXPECT_EQ(error_of([&] { scaler.unscale_(sgd); }), "RuntimeError: unscale_() is being called after step().");
   scaler.update();
   EXPECT_EQ(error_of([&] { scaler.update(); }), "AssertionError: No inf checks were recorded prior to update.");
-  EXPECT_EQ(error_of([&] { GradScaler(GradScalerOptions{.growth_factor = 1.0}); }), "AssertionError: The growth factor must be > 1.0.");
-  EXPECT_EQ(error_of([&] { GradScaler(GradScalerOptions{.backoff_factor = 1.0}); }), "AssertionError: The backoff factor must be < 1.0.");
+  EXPECT_EQ(error_of([&] { GradScaler(GradScalerOptions{.growth_factor = 1.0}); }),
+            "AssertionError: The growth factor must be > 1.0.");
+  EXPECT_EQ(error_of([&] { GradScaler(GradScalerOptions{.backoff_factor = 1.0}); }),
+            "AssertionError: The backoff factor must be < 1.0.");
 }
 
 TEST(GradScaler, DefaultsStateAndDisabled) {
   GradScaler scaler;
-  EXPECT_EQ(scaler.state_dict(), (GradScaler::StateDict{{"scale", 65536.0}, {"growth_factor", 2.0}, {"backoff_factor", 0.5}, {"growth_interval", 2000}, {"_growth_tracker", 0}}));
+  EXPECT_EQ(scaler.state_dict(), (GradScaler::StateDict{{"scale", 65536.0},
+                                                        {"growth_factor", 2.0},
+                                                        {"backoff_factor", 0.5},
+                                                        {"growth_interval", 2000},
+                                                        {"_growth_tracker", 0}}));
   GradScaler loaded;
   GradScaler::StateDict state = scaler.state_dict();
   state["scale"] = 3.0;
@@ -306,7 +332,8 @@ TEST(GradScaler, DefaultsStateAndDisabled) {
   EXPECT_EQ(loaded.get_scale(), 3.0);
   EXPECT_EQ(loaded.scale(tensor(Dtype::fp32, {}, {2.0})).span<float>()[0], 6.0f);
   EXPECT_EQ(loaded.growth_tracker(), 7);
-  EXPECT_TRUE(error_of([&] { loaded.load_state_dict({}); }).starts_with("RuntimeError: The source state dict is empty"));
+  EXPECT_TRUE(
+      error_of([&] { loaded.load_state_dict({}); }).starts_with("RuntimeError: The source state dict is empty"));
 
   GradScalerOptions off;
   off.enabled = false;
@@ -328,7 +355,8 @@ TEST(GradScaler, DefaultsStateAndDisabled) {
 /// 65536 does not exist in fp16: a 16-bit loss overflows by the default scale alone, in rank 0 on its way back.
 TEST(GradScaler, Fp16LossMeetsTheDefaultScale) {
   GradScaler scaler;
-  const Tensor rank0 = tensor(Dtype::fp16, {}, {1.0}), rank1 = tensor(Dtype::fp16, {1}, {1.0}), half = tensor(Dtype::fp16, {1}, {0.5});
+  const Tensor rank0 = tensor(Dtype::fp16, {}, {1.0}), rank1 = tensor(Dtype::fp16, {1}, {1.0}),
+               half = tensor(Dtype::fp16, {1}, {0.5});
   EXPECT_EQ(scaler.scale(rank0).dtype(), Dtype::fp32);
   EXPECT_EQ(to_doubles(scaler.scale(rank0).view())[0], 65536.0);
   EXPECT_EQ(to_doubles(scaler.scale(rank1).view())[0], kInf);

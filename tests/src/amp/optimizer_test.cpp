@@ -51,7 +51,9 @@ Tensor widened(const Tensor& tensor) {
 bool has_root(const Golden& trajectory) { return trajectory.at("class").text != "SGD"; }
 
 /// Fields of the state that no root has touched.
-bool before_root(const std::string& kind, const std::string& field) { return kind == "SGD" || field != "momentum_buffer"; }
+bool before_root(const std::string& kind, const std::string& field) {
+  return kind == "SGD" || field != "momentum_buffer";
+}
 
 void load(Optimizer& optimizer, std::vector<Parameter>& params, const Golden& step) {
   for (std::size_t k = 0; k < params.size(); ++k) {
@@ -64,10 +66,12 @@ void load(Optimizer& optimizer, std::vector<Parameter>& params, const Golden& st
 
 /// Largest |got - want| / bound over the elements.
 double worst_share(const Tensor& got, const Golden& want, const Tensor& before, double extra, double u) {
-  const std::vector<double> a = to_doubles(got.view()), b = to_doubles(tensor_of(want).view()), old = to_doubles(before.view());
+  const std::vector<double> a = to_doubles(got.view()), b = to_doubles(tensor_of(want).view()),
+                            old = to_doubles(before.view());
   double worst = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i)
-    worst = std::max(worst, std::fabs(a[i] - b[i]) / after_sqrt(std::fabs(b[i] - old[i]) + extra, std::max(std::fabs(b[i]), std::fabs(old[i])), u));
+    worst = std::max(worst, std::fabs(a[i] - b[i]) / after_sqrt(std::fabs(b[i] - old[i]) + extra,
+                                                                std::max(std::fabs(b[i]), std::fabs(old[i])), u));
   return worst;
 }
 
@@ -111,7 +115,8 @@ double replay_reference(const Golden& trajectory, std::int64_t& equal, std::int6
       const Golden& state = step.at("state").at(params[k].name);
       for (std::size_t f = 0; f < state.size(); ++f) {
         if (!state[f].is_object() || !before_root(kind, state.keys[f])) continue;
-        EXPECT_TRUE(same_tensor(optimizer->state(k).at(state.keys[f]), state[f])) << params[k].name << " " << state.keys[f];
+        EXPECT_TRUE(same_tensor(optimizer->state(k).at(state.keys[f]), state[f]))
+            << params[k].name << " " << state.keys[f];
       }
     }
   }
@@ -180,7 +185,8 @@ TEST(OptimizerGoldens, PlantedFaultsLeaveTheBound) {
     testing::TestPartResultArray failures;
     double worst = 0.0;
     {
-      testing::ScopedFakeTestPartResultReporter quiet(testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+      testing::ScopedFakeTestPartResultReporter quiet(
+          testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
       worst = replay_reference(faulty, equal, all);
     }
     EXPECT_TRUE(worst > 1.0 || failures.size() > 0);
@@ -196,7 +202,8 @@ double ulps_apart(const Tensor& a, const Golden& b) {
     return bits >> 31 != 0 ? -magnitude : magnitude;
   };
   double most = 0;
-  for (std::size_t i = 0; i < a.span<float>().size(); ++i) most = std::max(most, std::fabs(place(a.span<float>()[i]) - place(other.span<float>()[i])));
+  for (std::size_t i = 0; i < a.span<float>().size(); ++i)
+    most = std::max(most, std::fabs(place(a.span<float>()[i]) - place(other.span<float>()[i])));
   return most;
 }
 
@@ -206,12 +213,14 @@ void play_fused(const Golden& trajectory) {
   if (fused == nullptr) return;  // torch has no fused RMSprop
   SCOPED_TRACE(trajectory.at("name").text);
   std::vector<Parameter> params = parameters_of(trajectory.at("init"));
-  const auto optimizer = tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params), true);
+  const auto optimizer =
+      tests::make_optimizer(trajectory.at("class").text, trajectory.at("args"), pointers(params), true);
   bool equal = true;
   for (std::size_t i = 0; i < trajectory.at("steps").size(); ++i) {
     for (Parameter& parameter : params) parameter.grad = tensor_of(trajectory.at("grads")[i].at(parameter.name));
     optimizer->step();
-    const Golden &plain = trajectory.at("steps")[i].at("params"), &want = fused->contains("params") ? fused->at("params")[i] : plain;
+    const Golden &plain = trajectory.at("steps")[i].at("params"),
+                 &want = fused->contains("params") ? fused->at("params")[i] : plain;
     double apart = 0;
     for (const Parameter& parameter : params) {
       ASSERT_TRUE(same_tensor(parameter.value, want.at(parameter.name))) << parameter.name << " step " << i;
@@ -228,7 +237,8 @@ TEST(OptimizerGoldens, FusedTrajectoriesAreBitEqual) {
   for (const Golden& trajectory : golden.at("trajectories")) play_fused(trajectory);
 }
 
-/// torch's multi-tensor implementation has the bits of its plain one: what is held against the one is held against the other.
+/// torch's multi-tensor implementation has the bits of its plain one: what is held against the one is held against the
+/// other.
 void play_foreach(const Golden& trajectory) {
   EXPECT_TRUE(trajectory.at("foreach").at("bitwise_equal_params").truth);
   for (const Golden& apart : trajectory.at("foreach").at("max_ulp_per_step")) EXPECT_EQ(real(apart), 0);
@@ -284,7 +294,8 @@ const tests::Played played_trajectory("optimizers.json", "trajectories", [](cons
 });
 const tests::Played played_found_inf("optimizers.json", "fused_found_inf", play_found_inf);
 
-// By hand ---------------------------------------------------------------------------------------------------------------------
+// By hand
+// ---------------------------------------------------------------------------------------------------------------------
 
 Tensor filled(Dtype dtype, std::int64_t n, double value) {
   Tensor made(dtype, {n});
@@ -322,7 +333,8 @@ TEST(Optimizer, TwoStepsByHand) {
     adam.beta2 = 0.75;
     adam.eps = 0.0;
     const double m1 = 0.5 * 2.0, v1 = 0.25 * 4.0, m2 = 0.5 * m1 - 0.5 * 1.0, v2 = 0.75 * v1 + 0.25 * 1.0;
-    const double first = 0.1 * (m1 / 0.5) / std::sqrt(v1 / 0.25), second = 0.1 * (m2 / 0.75) / std::sqrt(v2 / (1.0 - 0.75 * 0.75));
+    const double first = 0.1 * (m1 / 0.5) / std::sqrt(v1 / 0.25),
+                 second = 0.1 * (m2 / 0.75) / std::sqrt(v2 / (1.0 - 0.75 * 0.75));
     EXPECT_DOUBLE_EQ(after_two<Adam>(adam), 1.0 - first - second);
     AdamWOptions adamw;
     static_cast<AdamOptions&>(adamw) = adam;
@@ -356,11 +368,15 @@ TEST(Optimizer, UnfitGradientsAreRefusedBeforeAnythingMoves) {
     }
     return "";
   };
-  EXPECT_EQ(refusal(Tensor::uninitialized(Dtype::i64, Shape{3}), std::nullopt), "[optimizer] gradient of 'second', got i64, want a float dtype");
-  EXPECT_EQ(refusal(filled(Dtype::fp32, 4, 1.0), std::nullopt), "[optimizer] gradient of 'second', got shape [4], want [3]");
+  EXPECT_EQ(refusal(Tensor::uninitialized(Dtype::i64, Shape{3}), std::nullopt),
+            "[optimizer] gradient of 'second', got i64, want a float dtype");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 4, 1.0), std::nullopt),
+            "[optimizer] gradient of 'second', got shape [4], want [3]");
   EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{0, 3}}), "[optimizer] gradient of 'second', got row 3, want 0 to 2");
-  EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{-1, 0}}), "[optimizer] gradient of 'second', got row -1, want 0 to 2");
-  EXPECT_EQ(refusal(filled(Dtype::fp32, 3, 1.0), {{0, 1}}), "[optimizer] gradient of 'second', got 3 numbers for 2 rows, want rows of [3]");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{-1, 0}}),
+            "[optimizer] gradient of 'second', got row -1, want 0 to 2");
+  EXPECT_EQ(refusal(filled(Dtype::fp32, 3, 1.0), {{0, 1}}),
+            "[optimizer] gradient of 'second', got 3 numbers for 2 rows, want rows of [3]");
   EXPECT_EQ(refusal(filled(Dtype::fp32, 2, 1.0), {{2, 2}}), "");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frameworks' scale rules against traces (each number is log2 of scale / initial scale after an update), and the sharded scaler.
+// The frameworks' scale rules against traces (each number is log2 of scale / initial scale after an update), and the
+// sharded scaler.
 #include "src/amp/scale_rule.h"
 
 #include <gtest/gtest.h>
@@ -140,7 +141,8 @@ TEST(ScaleRule, ScalerWithARuleMovesAsTheRuleAndReloads) {
   }
 }
 
-// Sharded ---------------------------------------------------------------------------------------------------------------------
+// Sharded
+// ---------------------------------------------------------------------------------------------------------------------
 
 /// Runs work(rank, all_reduce) on two threads.
 template <class Work>
@@ -181,8 +183,12 @@ std::array<RankResult, 2> run_ranks(const Golden& entry, ShardedRule rule) {
   for (std::size_t rank = 0; rank < 2; ++rank) {
     ranks[rank].parameter = {"w", tests::tensor_of(entry.at("param_in"))};
     ranks[rank].parameter.grad = tests::tensor_of(entry.at("ranks")[rank].at("grad_in"));
-    ranks[rank].optimizer = tests::make_optimizer(entry.at("optimizer").text, args, {&ranks[rank].parameter}, entry.at("fused").truth, rule == ShardedRule::torch ? SkipRule::torch_exactly_one : SkipRule::nonzero);
-    if (ranks[rank].parameter.value.dtype() != Dtype::fp32 || ranks[rank].parameter.grad.dtype() != Dtype::fp32 || !(ranks[rank].parameter.value.shape() == ranks[rank].parameter.grad.shape())) throw Error("[golden] got no fp32 parameter with its gradient");
+    ranks[rank].optimizer =
+        tests::make_optimizer(entry.at("optimizer").text, args, {&ranks[rank].parameter}, entry.at("fused").truth,
+                              rule == ShardedRule::torch ? SkipRule::torch_exactly_one : SkipRule::nonzero);
+    if (ranks[rank].parameter.value.dtype() != Dtype::fp32 || ranks[rank].parameter.grad.dtype() != Dtype::fp32 ||
+        !(ranks[rank].parameter.value.shape() == ranks[rank].parameter.grad.shape()))
+      throw Error("[golden] got no fp32 parameter with its gradient");
   }
   GradScalerOptions options;
   options.init_scale = real(entry.at("init_scale"));
@@ -216,10 +222,12 @@ void play_two_ranks(const Golden& entry) {
     EXPECT_TRUE(same_number(static_cast<double>(results[rank].found.at(0)), real(want.at("found_inf")[0])));
     EXPECT_EQ(results[rank].scale, real(want.at("scale")));
     EXPECT_EQ(results[rank].tracker, static_cast<std::int32_t>(want.at("tracker").value));
-    // Fused Adam after an explicit unscale_ raises in Python once the parameters have moved (a shape [1] flag): no step counter.
+    // Fused Adam after an explicit unscale_ raises in Python once the parameters have moved (a shape [1] flag): no step
+    // counter.
     if (want.contains("errors")) continue;
     const Golden& state = want.at("state");
-    for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(same_tensor(results[rank].state.at(state.keys[i]), state[i])) << state.keys[i];
+    for (std::size_t i = 0; i < state.size(); ++i)
+      EXPECT_TRUE(same_tensor(results[rank].state.at(state.keys[i]), state[i])) << state.keys[i];
   }
 }
 const tests::Played played_two_ranks("sharded_grad_scaler.json", "two_ranks", play_two_ranks);

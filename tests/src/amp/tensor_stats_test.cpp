@@ -31,7 +31,8 @@ Tensor of_values(Dtype dtype, const std::vector<double>& values) {
 Tensor of_random_bits(Dtype dtype, std::int64_t n, std::uint32_t seed) {
   Tensor made(dtype, {n});
   std::mt19937 random(seed);
-  for (std::int64_t i = 0; i < n * bytes(dtype); ++i) static_cast<std::uint8_t*>(made.data())[i] = static_cast<std::uint8_t>(random());
+  for (std::int64_t i = 0; i < n * bytes(dtype); ++i)
+    static_cast<std::uint8_t*>(made.data())[i] = static_cast<std::uint8_t>(random());
   return made;
 }
 
@@ -97,13 +98,15 @@ TEST(TensorStats, EveryCodeOfTheSmallFormats) {
     SCOPED_TRACE(name(dtype));
     const std::int64_t codes = std::int64_t{1} << (8 * bytes(dtype));
     Tensor tensor(dtype, {codes});
-    for (std::int64_t i = 0; i < codes; ++i) std::memcpy(static_cast<std::byte*>(tensor.data()) + i * bytes(dtype), &i, static_cast<std::size_t>(bytes(dtype)));
+    for (std::int64_t i = 0; i < codes; ++i)
+      std::memcpy(static_cast<std::byte*>(tensor.data()) + i * bytes(dtype), &i,
+                  static_cast<std::size_t>(bytes(dtype)));
     expect_same(tensor_stats(tensor.view()), plain_stats(tensor.view()));
   }
 }
 
-/// Blocks of one binade, of some, of more than are counted one by one, of zeros alone, and with what is not finite; tails of every kind; and
-/// tensors so large that one thread counts pairs of fields.
+/// Blocks of one binade, of some, of more than are counted one by one, of zeros alone, and with what is not finite;
+/// tails of every kind; and tensors so large that one thread counts pairs of fields.
 TEST(TensorStats, ExponentsOfEveryKindOfBlock) {
   set_threads(1);
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
@@ -112,14 +115,22 @@ TEST(TensorStats, ExponentsOfEveryKindOfBlock) {
         if (n > 20000 && (dtype == Dtype::fp16 || binades % 30 != 0)) continue;
         SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(n) + " " + std::to_string(binades));
         std::mt19937 random(static_cast<unsigned>(n + binades));
-        const int first = dtype == Dtype::fp16 ? 1 : 90, fraction = format(dtype).fraction_bits(), most = dtype == Dtype::fp16 ? 31 : 256;
+        const int first = dtype == Dtype::fp16 ? 1 : 90, fraction = format(dtype).fraction_bits(),
+                  most = dtype == Dtype::fp16 ? 31 : 256;
         Tensor tensor(dtype, {n});
         for (std::int64_t i = 0; i < n; ++i) {
           const auto draw = static_cast<std::uint32_t>(random());
-          const int field = binades == 0 || draw % 97 == 0 ? 0 : draw % 5003 == 1 ? most - 1 : std::min(first + static_cast<int>(draw % static_cast<unsigned>(binades)), most - 1);
-          const std::uint32_t code = static_cast<std::uint32_t>(field) << fraction | (binades == 0 ? 0 : draw >> 8 & ((1u << fraction) - 1)) | (draw >> 31) << (8 * bytes(dtype) - 1);
-          if (bytes(dtype) == 4) tensor.span<std::uint32_t>()[static_cast<std::size_t>(i)] = code;
-          else tensor.span<std::uint16_t>()[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(code);
+          const int field = binades == 0 || draw % 97 == 0 ? 0
+                            : draw % 5003 == 1
+                                ? most - 1
+                                : std::min(first + static_cast<int>(draw % static_cast<unsigned>(binades)), most - 1);
+          const std::uint32_t code = static_cast<std::uint32_t>(field) << fraction |
+                                     (binades == 0 ? 0 : draw >> 8 & ((1u << fraction) - 1)) |
+                                     (draw >> 31) << (8 * bytes(dtype) - 1);
+          if (bytes(dtype) == 4)
+            tensor.span<std::uint32_t>()[static_cast<std::size_t>(i)] = code;
+          else
+            tensor.span<std::uint16_t>()[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(code);
         }
         expect_same(tensor_stats(tensor.view()), plain_stats(tensor.view()));
       }
@@ -215,8 +226,8 @@ TEST(TensorStats, OneElementShows) {
 
 TEST(TensorStats, RangeInPowersOfTwo) {
   const TensorStats stats = tensor_stats(of_values(Dtype::fp16, {0.0, 6.0, -0x1p-16, 0x1p-14}).view());
-  EXPECT_EQ(stats.headroom(), 13);   // 6 is in the binade of 4, the format ends in that of 32768
-  EXPECT_EQ(stats.footroom(), -2);   // two binades into the subnormals
+  EXPECT_EQ(stats.headroom(), 13);  // 6 is in the binade of 4, the format ends in that of 32768
+  EXPECT_EQ(stats.footroom(), -2);  // two binades into the subnormals
   EXPECT_EQ(stats.with_exponent(2), 1);
   EXPECT_EQ(stats.with_exponent(-14), 1);
   EXPECT_EQ(stats.amin(), 0x1p-16);
@@ -228,7 +239,8 @@ TEST(TensorStats, ScaleWindowIsWhatRoundingDoes) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<double> values;
-    for (int i = 0; i < 20; ++i) values.push_back(std::ldexp(static_cast<double>(random() % 4096) + 1.0, -static_cast<int>(random() % 40)));
+    for (int i = 0; i < 20; ++i)
+      values.push_back(std::ldexp(static_cast<double>(random() % 4096) + 1.0, -static_cast<int>(random() % 40)));
     if (trial % 3 == 0) values[0] = 0x1p-30;  // a power of two: the tie that rounds to zero
     const TensorStats stats = tensor_stats(of_values(Dtype::fp32, values).view());
     for (const FloatFormat& target : {kFp16, kE5m2, kE4m3fn}) {
@@ -278,7 +290,8 @@ TEST(TensorSums, ExactWhateverCancels) {
   EXPECT_EQ(tensor_sums(of_values(Dtype::e4m3fn, {1.0, std::nan(""), -0.5}).view()).sum, 0.5);
 }
 
-// Shadow ----------------------------------------------------------------------------------------------------------------------
+// Shadow
+// ----------------------------------------------------------------------------------------------------------------------
 
 TEST(ShadowStats, ClassesByHand) {
   const std::vector<double> shadow = {1e-9, 0.0, 70000.0, 1e6, 1.0, 1.0 + 0x1p-12, 6.2e-5, kInf, 2.0, -1e-9};
@@ -320,7 +333,8 @@ TEST(ShadowStats, UlpBucketsByHand) {
 TEST(ShadowStats, BiasTellsTruncationFromRounding) {
   std::mt19937_64 random(1);
   std::vector<double> shadow;
-  for (int i = 0; i < 200000; ++i) shadow.push_back((static_cast<double>(random() >> 11) * 0x1p-53 + 0.5) * ((random() & 1) != 0 ? 1.0 : -1.0));
+  for (int i = 0; i < 200000; ++i)
+    shadow.push_back((static_cast<double>(random() >> 11) * 0x1p-53 + 0.5) * ((random() & 1) != 0 ? 1.0 : -1.0));
   const Tensor r = of_values(Dtype::fp64, shadow);
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32, Dtype::e4m3fn}) {
     SCOPED_TRACE(name(dtype));
@@ -340,7 +354,8 @@ TEST(ShadowStats, BiasTellsTruncationFromRounding) {
   }
 }
 
-/// Over an fp32 shadow the loops are floats where they can be: the same as over the same numbers in fp64, at every kind of element.
+/// Over an fp32 shadow the loops are floats where they can be: the same as over the same numbers in fp64, at every kind
+/// of element.
 TEST(ShadowStats, FloatsAndDoublesAgree) {
   constexpr std::size_t kCount = 70007;
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
@@ -348,8 +363,13 @@ TEST(ShadowStats, FloatsAndDoublesAgree) {
       std::vector<double> values(kCount);
       std::mt19937 random(static_cast<unsigned>(kind));
       for (std::size_t i = 0; i < kCount; ++i) {
-        const int exponent = kind == 0 ? 0 : kind == 1 ? -14 - static_cast<int>(random() % 14) : static_cast<int>(random() % 280) - 145;  // normal; subnormal in fp16; all of fp32
-        values[i] = i % 97 == 5 && kind > 0 ? 0.0 : std::ldexp(static_cast<double>(random()) * 0x1p-32 + 1.0, exponent) * (random() % 2 == 0 ? 1 : -1);
+        const int exponent = kind == 0 ? 0
+                             : kind == 1
+                                 ? -14 - static_cast<int>(random() % 14)
+                                 : static_cast<int>(random() % 280) - 145;  // normal; subnormal in fp16; all of fp32
+        values[i] = i % 97 == 5 && kind > 0 ? 0.0
+                                            : std::ldexp(static_cast<double>(random()) * 0x1p-32 + 1.0, exponent) *
+                                                  (random() % 2 == 0 ? 1 : -1);
       }
       const Tensor r = of_values(Dtype::fp32, values);
       std::vector<double> shadow = to_doubles(r.view());
@@ -357,7 +377,8 @@ TEST(ShadowStats, FloatsAndDoublesAgree) {
       if (kind == 3)
         for (std::size_t i = 0; i < kCount; i += 1000) x.span<std::uint16_t>()[i] ^= 0x0101;  // further off than an ulp
       ShadowSums floats, doubles;
-      const ShadowStats a = shadow_stats(x.view(), r.view(), 0x1p-20, floats), b = shadow_stats(x.view(), of_values(Dtype::fp64, shadow).view(), 0x1p-20, doubles);
+      const ShadowStats a = shadow_stats(x.view(), r.view(), 0x1p-20, floats),
+                        b = shadow_stats(x.view(), of_values(Dtype::fp64, shadow).view(), 0x1p-20, doubles);
       EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0) << name(dtype) << kind;
       EXPECT_EQ(floats.above, doubles.above) << name(dtype) << kind;
       EXPECT_EQ(floats.flushed, doubles.flushed) << name(dtype) << kind;
@@ -375,7 +396,11 @@ TEST(ShadowStats, SimdDoesNotMatter) {
     for (const int kind : {0, 1, 2}) {
       std::vector<double> values(70001);
       std::mt19937 random(static_cast<unsigned>(kind));
-      for (double& v : values) v = random() % 97 == 5 ? 0.0 : std::ldexp(static_cast<double>(random()) * 0x1p-32 + 1.0, kind == 0 ? 0 : -static_cast<int>(random() % (kind == 1 ? 12 : 40))) * (random() % 2 == 0 ? 1 : -1);
+      for (double& v : values)
+        v = random() % 97 == 5 ? 0.0
+                               : std::ldexp(static_cast<double>(random()) * 0x1p-32 + 1.0,
+                                            kind == 0 ? 0 : -static_cast<int>(random() % (kind == 1 ? 12 : 40))) *
+                                     (random() % 2 == 0 ? 1 : -1);
       const Tensor r = of_values(Dtype::fp32, values), x = of_values(dtype, to_doubles(r.view()));
       if (kind == 2) x.span<std::uint16_t>()[300] ^= 0x0101;
       std::vector<std::pair<ShadowStats, ShadowSums>> all;
@@ -424,8 +449,10 @@ TEST(ShadowStats, PartsAndThreadsAgree) {
   EXPECT_EQ(one.judged, judged);
   EXPECT_EQ(one.beyond, 0);
   // Each error is rounded to 2^-16 ulp.
-  EXPECT_NEAR(static_cast<double>(one.error_sum) * 0x1p-16, static_cast<double>(errors), static_cast<double>(judged) * 0x1p-17);
-  EXPECT_NEAR(static_cast<double>(one.square_sum_low) * 0x1p-32, static_cast<double>(squares), static_cast<double>(judged) * 0x1p-15);
+  EXPECT_NEAR(static_cast<double>(one.error_sum) * 0x1p-16, static_cast<double>(errors),
+              static_cast<double>(judged) * 0x1p-17);
+  EXPECT_NEAR(static_cast<double>(one.square_sum_low) * 0x1p-32, static_cast<double>(squares),
+              static_cast<double>(judged) * 0x1p-15);
 }
 
 TEST(TensorStats, OfACastToFp32FollowFromThoseOfItsSource) {
@@ -451,7 +478,8 @@ TEST(TensorStats, OfACastToFp32FollowFromThoseOfItsSource) {
         ASSERT_EQ(got.has_value(), known.nans == 0 && !dear) << name(dtype) << " " << spread << " " << with;
         if (!got) continue;
         ++followed;
-        EXPECT_EQ(*got, tensor_stats(wide.view())) << name(dtype) << " " << spread << " " << with << ", " << known.subnormals << " subnormal";
+        EXPECT_EQ(*got, tensor_stats(wide.view()))
+            << name(dtype) << " " << spread << " " << with << ", " << known.subnormals << " subnormal";
       }
   EXPECT_GT(followed, 20);
 }

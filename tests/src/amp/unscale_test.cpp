@@ -96,12 +96,13 @@ void play_update(const Golden& entry) {
     from_doubles(std::vector<double>(static_cast<std::size_t>(made.count()), value), made.view());
     return made;
   };
-  const Tensor scale = make("scale", real(entry.at("scale_in"))), tracker = make("tracker", entry.at("tracker_in").value);
+  const Tensor scale = make("scale", real(entry.at("scale_in"))),
+               tracker = make("tracker", entry.at("tracker_in").value);
   const Tensor found = make("found_inf", real(entry.at("found_inf")));
   std::string error;
   try {
-    update_scale(scale.view(), tracker.view(), found.view(), real(entry.at("growth_factor")), real(entry.at("backoff_factor")),
-                 static_cast<std::int32_t>(entry.at("growth_interval").value));
+    update_scale(scale.view(), tracker.view(), found.view(), real(entry.at("growth_factor")),
+                 real(entry.at("backoff_factor")), static_cast<std::int32_t>(entry.at("growth_interval").value));
   } catch (const AmpError& e) {
     error = std::string(e.type) + ": " + e.what();
   }
@@ -112,7 +113,8 @@ void play_update(const Golden& entry) {
   EXPECT_EQ(to_doubles(tracker.view())[0], entry.at("tracker_out").value);
 }
 
-const tests::Played played_unscale("unscale_kernel.json", "unscale", play_unscale), played_update("unscale_kernel.json", "update", play_update);
+const tests::Played played_unscale("unscale_kernel.json", "unscale", play_unscale),
+    played_update("unscale_kernel.json", "update", play_update);
 
 TEST(UnscaleGoldens, EveryUnscaleCall) {
   AMPCHECK_GOLDEN_OR_SKIP(golden, "unscale_kernel.json");
