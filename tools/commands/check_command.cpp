@@ -4,19 +4,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 
 #include "checks/run/sampled.h"
 #include "src/error.h"
 #include "src/parallel.h"
+#include "tools/choose/check_plan.h"
 #include "tools/choose/device_choice.h"
-#include "tools/choose/plugins.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
-#include "tools/report/left_out.h"
 #include "tools/report/progress.h"
 #include "tools/report/reports.h"
 #include "tools/report/run_journal.h"
@@ -77,23 +74,9 @@ class Journal {
   std::chrono::steady_clock::time_point start_;
 };
 
-/// Whether the cases are all that an op has: then what they leave unseen is nobody's choice.
-bool takes_whole_ops(const Options& options) {
-  const bool named = std::any_of(options.words.begin(), options.words.end(),
-                                 [](const std::string& word) { return word.find('(') != std::string::npos; });
-  return !named && options.inputs.empty() && options.shapes.kind == ShapeFilter::Kind::all &&
-         options.real != RealTensors::only;
-}
-
 Report run(const Options& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
   ProgressLine progress;
-  checks::RunOptions run;
-  run.device = options.device;
-  run.jobs = options.jobs;
-  run.relations = options.relations;
-  run.brief = true;
-  run.aim = takes_whole_ops(options);
-  run.memory = options.memory, run.time_budget = options.time_budget;
+  checks::RunOptions run = run_options(options);
   run.cancel = cancel;
   run.run = isolated_run(options, cancel);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
@@ -110,47 +93,9 @@ Report run(const Options& options, const Selection& selection, const std::atomic
       return result;
     };
   }
-  Report report = checks::run_cases(selection.cases, run);
+  Report report = run_selection(selection, run);
   if (lines) lines->end();
-  // What an interrupted run did not reach is no result.
-  std::erase_if(report.cases, [](const CaseResult& result) { return result.name.empty(); });
-  std::erase_if(report.certificates, [](const Certificate& certificate) { return certificate.op.empty(); });
-  std::erase_if(report.coverage, [](const auto& entry) { return entry.first.empty() || entry.second.empty(); });
-  report.interrupted = report.interrupted || report.cases.size() < selection.cases.size();
-  report.notes.insert(report.notes.end(), selection.notes.begin(), selection.notes.end());
   return report;
-}
-
-/// Drops the cases of a library's ops whose definitions are refused, each with a note; false if there are some. The
-/// last one's error, where nothing is left.
-bool drop_uncertified(Selection& selection) {
-  std::map<const checks::OpDef*, std::string> refused;  // "" : certified
-  for (const checks::Case& item : selection.cases) {
-    if (item.op->plugin.empty() || refused.contains(item.op)) continue;
-    try {
-      refused[item.op].clear();
-      require_certified(*item.op);
-    } catch (const UsageError& error) {
-      refused[item.op] = error.what();
-    }
-  }
-  const auto is_refused = [&](const checks::OpDef* op) { return refused.contains(op) && !refused.at(op).empty(); };
-  const checks::OpDef* const last = selection.cases.back().op;
-  std::erase_if(selection.cases, [&](const checks::Case& item) { return is_refused(item.op); });
-  if (selection.cases.empty()) throw UsageError(refused.at(last));
-  std::vector<std::string> notes;
-  for (const auto& [op, why] : refused)
-    if (!why.empty()) notes.push_back("not judged, exit code 2: " + why);
-  std::sort(notes.begin(), notes.end());  // the map's order is that of addresses
-  selection.notes.insert(selection.notes.end(), notes.begin(), notes.end());
-  return notes.empty();
-}
-
-/// Of the quick set always, of the standard one on request; nothing where cases are named or have a file's tensors.
-void say_what_is_left_out(const Options& options, Selection& selection) {
-  if (!takes_whole_ops(options) || !(options.verbose || options.set == checks::CaseSet::quick)) return;
-  if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty())
-    selection.notes.push_back(std::move(text));
 }
 
 }  // namespace
