@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "src/op_signature.h"
 
 namespace ampcheck {
+
+struct CallData;  // checks/data/call_data.h
 
 /// Printed as `layer_norm(x=bf16[5,1025],weight=fp32,bias=none,eps=0.001,range=wide,seed=3)`: the extents not yet known
 /// from an earlier tensor, every non-default dtype, absent tensor, attribute and regime; no blanks.
@@ -25,6 +28,8 @@ struct OpCall {
   std::string cotangent = "mixed";      ///< cotangent regime
   std::string layout = "dense";         ///< memory layout of every tensor
   std::uint64_t seed = 1;
+  /// Where the tensors are that `range` names, if it names some (a file's, a real run's). No part of the printed name.
+  std::shared_ptr<const CallData> data = nullptr;
 
   std::string str(const OpSignature& signature) const;
   Shape shape(const TensorSpec& spec) const;

@@ -10,7 +10,7 @@ namespace ampcheck {
 /// the result does not depend on the number of threads. Exceptions reach the caller.
 void parallel_for(std::int64_t n, std::int64_t grain, const std::function<void(std::int64_t, std::int64_t)>& work);
 
-/// Limits the cores used by parallel_for from now on; 0 = all.
+/// Limits the cores that parallel_for uses in this thread from now on; 0 = all. For a while: src/thread_scope.h.
 void set_threads(int threads);
 int threads();
 

@@ -11,6 +11,7 @@
 #include "checks/data/regimes.h"
 #include "checks/run/runner.h"
 #include "src/parallel.h"
+#include "src/thread_scope.h"
 
 namespace ampcheck::checks::zoo {
 
@@ -94,7 +95,7 @@ bool selected(const Specimen& specimen, const AuditOptions& options) {
 }  // namespace
 
 std::vector<Trial> audit(const AuditOptions& options) {
-  set_threads(options.jobs);
+  const ThreadScope scope(options.jobs);
   std::vector<const Specimen*> chosen;
   for (const Specimen& specimen : specimens())
     if (selected(specimen, options)) chosen.push_back(&specimen);

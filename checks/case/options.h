@@ -27,7 +27,7 @@ struct How {
 
 struct RunOptions {
   Device device = Device::cpu;
-  int jobs = 0;  ///< cases at a time; 0: one per core
+  int jobs = 0;  ///< cases at a time; 0: as many as threads() of the caller (else one per core)
   bool relations = true;
   bool explain = true;  ///< of run_case: as How::explain
   bool power = false;   ///< of run_case: as How::power

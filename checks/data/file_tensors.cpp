@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <mutex>
 #include <set>
 
 #include "checks/define/case_inputs.h"
@@ -19,49 +17,32 @@ namespace {
 
 constexpr std::string_view kPrefix = "inputs.";
 
-/// A file with what is known of it.
-struct Inputs {
-  TensorFile file;
-  std::string range;
-};
-
-/// Readers keep what they hold when another file is set.
-struct Store {
-  std::mutex mutex;
-  std::shared_ptr<const Inputs> inputs;
-  std::map<std::string, std::set<std::string>> cotangents;  ///< op -> outputs whose cotangent the file has
-};
-
-Store& store() {
-  static Store instance;
-  return instance;
-}
-
-std::shared_ptr<const Inputs> held() {
-  const std::lock_guard lock(store().mutex);
-  if (!store().inputs) throw Error("[inputs] got a case at tensors of a file, want the file too: --inputs FILE");
-  return store().inputs;
+/// What a call of a file is at. Throws Error for a call without it.
+const CallData& held(const std::shared_ptr<const CallData>& data) {
+  if (data == nullptr || data->file == nullptr)
+    throw Error("[inputs] got a case at tensors of a file, want the file too: --inputs FILE");
+  return *data;
 }
 
 class Binder {
  public:
-  Binder(const OpDef& op, const Inputs& inputs) : signature_(op.signature), inputs_(inputs) {}
+  Binder(const OpDef& op, const CallData& data)
+      : signature_(op.signature), file_(*data.file), range_(data.file_range) {}
 
-  [[noreturn]] void fail(const std::string& what) const { throw Error("[inputs '" + inputs_.file.path + "'] " + what); }
+  [[noreturn]] void fail(const std::string& what) const { throw Error("[inputs '" + file_.path + "'] " + what); }
   [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
     fail("tensor '" + tensor + "', " + what);
   }
 
   OpCall call(std::optional<Dtype> storage) const {
     OpCall out = default_call(signature_, storage.value_or(file_storage()));
-    out.range = inputs_.range;
+    out.range = range_;
     out.dims.clear();
     require_declared(out.storage);
     for (const TensorSpec& spec : signature_.inputs) {
-      const Tensor* tensor = inputs_.file.find(spec.name);
+      const Tensor* tensor = file_.find(spec.name);
       if (tensor == nullptr) {
-        if (!spec.optional)
-          fail("got " + inputs_.file.names() + ", want '" + spec.name + "', an input of " + signature_.name);
+        if (!spec.optional) fail("got " + file_.names() + ", want '" + spec.name + "', an input of " + signature_.name);
         out.absent.push_back(spec.name);
         continue;
       }
@@ -77,7 +58,7 @@ class Binder {
     for (const TensorSpec& spec : signature_.inputs) {
       if (!call.has(spec)) continue;
       const std::vector<double> values = file_input(call, spec);
-      require_exact(spec.name, inputs_.file.find(spec.name)->shape(), values, call.dtype(spec));
+      require_exact(spec.name, file_.find(spec.name)->shape(), values, call.dtype(spec));
       if (spec.role == Role::index || spec.role == Role::target) require_range(call, spec, values);
       if (spec.role == Role::mask)
         for (const double value : values)
@@ -94,7 +75,7 @@ class Binder {
     const reference::Recording formula = recorded(op, call, values);
     for (const OutputSpec& spec : signature_.outputs) {
       const std::string name = gradient_name(spec.name);
-      const Tensor* tensor = inputs_.file.find(name);
+      const Tensor* tensor = file_.find(name);
       if (tensor == nullptr) continue;
       const Shape want = formula.output(spec.name).shape();
       const bool one = want.rank <= 1 && tensor->shape().rank <= 1 && want.count() == 1 &&
@@ -113,13 +94,13 @@ class Binder {
   const TensorSpec* storage_spec() const {
     for (const TypeRule rule : {TypeRule::storage, TypeRule::parameter})
       for (const TensorSpec& spec : signature_.inputs)
-        if (spec.type == rule && inputs_.file.find(spec.name) != nullptr) return &spec;
+        if (spec.type == rule && file_.find(spec.name) != nullptr) return &spec;
     return nullptr;
   }
 
   Dtype file_storage() const {
     const TensorSpec* spec = storage_spec();
-    return spec == nullptr ? signature_.precision.storage.front() : inputs_.file.find(spec->name)->dtype();
+    return spec == nullptr ? signature_.precision.storage.front() : file_.find(spec->name)->dtype();
   }
 
   void require_declared(Dtype storage) const {
@@ -190,44 +171,47 @@ class Binder {
   }
 
   const OpSignature& signature_;
-  const Inputs& inputs_;
+  const TensorFile& file_;
+  const std::string& range_;
 };
 
 }  // namespace
 
-void set_inputs(TensorFile file) {
-  auto inputs = std::make_shared<Inputs>();
-  inputs->range = std::string(kPrefix) + file.digest();
-  inputs->file = std::move(file);
-  const std::lock_guard lock(store().mutex);
-  store().inputs = std::move(inputs);
-  store().cotangents.clear();
+std::shared_ptr<const CallData> data_of_file(TensorFile file, std::shared_ptr<NetRuns> runs) {
+  auto out = std::make_shared<CallData>();
+  out->file_range = std::string(kPrefix) + file.digest();
+  out->file = std::make_shared<const TensorFile>(std::move(file));
+  out->runs = std::move(runs);
+  return out;
 }
 
 bool is_file_range(std::string_view range) { return range.starts_with(kPrefix); }
 
-OpCall file_call(const OpDef& op, std::optional<Dtype> storage) { return Binder(op, *held()).call(storage); }
+OpCall file_call(const OpDef& op, std::shared_ptr<const CallData> data, std::optional<Dtype> storage) {
+  OpCall out = Binder(op, held(data)).call(storage);
+  out.data = std::move(data);
+  return out;
+}
 
-void require_file_call(const OpDef& op, const OpCall& call, bool dumped) {
-  const std::shared_ptr<const Inputs> inputs = held();
-  const Binder binder(op, *inputs);
-  if (call.range != inputs->range)
-    binder.fail("got the contents " + inputs->range + ", want " + call.range + ", those of the case");
+void require_file_call(const OpDef& op, OpCall& call, bool dumped) {
+  const std::shared_ptr<const CallData> data = call.data;
+  const Binder binder(op, held(data));
+  if (call.range != data->file_range)
+    binder.fail("got the contents " + data->file_range + ", want " + call.range + ", those of the case");
   const OpCall want = binder.call(call.storage);
   if (want.dims != call.dims || want.dtypes != call.dtypes || want.absent != call.absent)
     binder.fail("got a case at other tensors, want " + want.str(op.signature));
   if (op.signature.valid && !op.signature.valid(call.dims, call.attributes))
     binder.fail("got extents or attributes outside the domain of " + op.signature.name);
   binder.require_values(call);
-  if (dumped) return;
-  std::set<std::string> cotangents = binder.require_cotangents(op, call);
-  const std::lock_guard lock(store().mutex);
-  store().cotangents[call.op] = std::move(cotangents);
+  auto bound = std::make_shared<CallData>(*data);
+  bound->cotangents = dumped ? std::set<std::string>() : binder.require_cotangents(op, call);
+  call.data = std::move(bound);
 }
 
-std::vector<std::string> unused_inputs(const OpDef& op) {
+std::vector<std::string> unused_inputs(const OpDef& op, const TensorFile& file) {
   std::vector<std::string> out;
-  for (const NamedTensor& tensor : held()->file.tensors) {
+  for (const NamedTensor& tensor : file.tensors) {
     const auto& outputs = op.signature.outputs;
     const bool cotangent = std::any_of(outputs.begin(), outputs.end(),
                                        [&](const OutputSpec& o) { return gradient_name(o.name) == tensor.name; });
@@ -236,28 +220,20 @@ std::vector<std::string> unused_inputs(const OpDef& op) {
   return out;
 }
 
-std::vector<double> file_input(const OpCall&, const TensorSpec& spec) {
-  const std::shared_ptr<const Inputs> inputs = held();
-  const Tensor* tensor = inputs->file.find(spec.name);
-  if (tensor == nullptr) throw Error("[inputs '" + inputs->file.path + "'] got no tensor '" + spec.name + "'");
+std::vector<double> file_input(const OpCall& call, const TensorSpec& spec) {
+  const TensorFile& file = *held(call.data).file;
+  const Tensor* tensor = file.find(spec.name);
+  if (tensor == nullptr) throw Error("[inputs '" + file.path + "'] got no tensor '" + spec.name + "'");
   return to_doubles(tensor->view());
 }
 
 std::optional<std::vector<double>> file_cotangent(const OpCall& call, const std::string& output) {
-  const std::shared_ptr<const Inputs> inputs = held();
-  {
-    const std::lock_guard lock(store().mutex);
-    const auto known = store().cotangents.find(call.op);
-    if (known == store().cotangents.end() || !known->second.contains(output)) return std::nullopt;
-  }
-  return to_doubles(inputs->file.find(gradient_name(output))->view());
+  const CallData& data = held(call.data);
+  if (!data.cotangents.contains(output)) return std::nullopt;
+  return to_doubles(data.file->find(gradient_name(output))->view());
 }
 
-bool has_file_cotangents(const OpCall& call) {
-  const std::lock_guard lock(store().mutex);
-  const auto known = store().cotangents.find(call.op);
-  return known != store().cotangents.end() && !known->second.empty();
-}
+bool has_file_cotangents(const OpCall& call) { return call.data != nullptr && !call.data->cotangents.empty(); }
 
 std::int64_t first_inexact(const std::vector<double>& values, Dtype dtype) {
   if (!is_float(dtype)) {

@@ -3,9 +3,6 @@
 #include "checks/data/real_tensors.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "checks/models/real_data.h"
 #include "src/error.h"
@@ -22,18 +19,6 @@ namespace {
 /// Loss scale of fp16 cases. Without one, cotangents of a mean over some hundred elements are subnormal there.
 constexpr double kFp16LossScale = 1024;
 constexpr std::string_view kStep = "step";
-
-/// Runs by net. Readers keep what they hold when the folder changes.
-struct Store {
-  std::mutex mutex;
-  std::string folder;
-  std::map<std::string, std::shared_ptr<const NetRun>, std::less<>> runs;
-};
-
-Store& store() {
-  static Store instance;
-  return instance;
-}
 
 std::string_view net_of(std::string_view range) {
   for (const std::string_view net : models::net_names())
@@ -64,12 +49,13 @@ std::string call_names(const StepRecord& step) {
   return out;
 }
 
-Met find(const std::string& range) {
+Met find(const OpCall& at) {
+  const std::string& range = at.range;
   const std::string_view net = net_of(range);
   const std::string_view rest = std::string_view(range).substr(net.size() + 1);
   const std::size_t point = std::min(rest.find('.'), rest.size());
   Met met;
-  met.run = real_run(net);
+  met.run = real_run(net, at.data);
   for (std::size_t i = 0; i < met.run->steps.size(); ++i)
     if (rest.substr(0, point) == std::string(kStep) + std::to_string(i + 1)) met.step = &met.run->steps[i];
   if (met.step == nullptr)
@@ -106,15 +92,13 @@ void require_fit(const Met& met, const OpSignature& signature, const OpCall& cal
 
 /// One case for each of the dtypes that the op is declared for; beside 16-bit data one more with the parameters in
 /// fp32, as mixed-precision training keeps them.
-void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std::span<const Dtype> dtypes,
-               std::vector<Case>& out) {
+void add_cases(const OpDef& op, const OpCall& met, std::span<const Dtype> dtypes, std::vector<Case>& out) {
   const std::vector<Dtype>& storage = op.signature.precision.storage;
   for (const Dtype dtype : dtypes) {
     if (std::find(storage.begin(), storage.end(), dtype) == storage.end()) continue;
     OpCall call = met;
     call.op = op.signature.name;
     call.storage = dtype;
-    call.range = range;
     out.push_back({&op, call});
     if (bytes(dtype) != 2) continue;
     for (const TensorSpec& spec : op.signature.inputs)
@@ -125,52 +109,55 @@ void add_cases(const OpDef& op, const OpCall& met, const std::string& range, std
 
 }  // namespace
 
-void set_data_directory(const std::string& folder) {
-  Store& s = store();
-  const std::lock_guard lock(s.mutex);
-  if (folder == s.folder) return;
-  s.folder = folder;
-  s.runs.clear();
+std::shared_ptr<const NetRun> NetRuns::run(std::string_view net) {
+  const std::lock_guard lock(mutex_);
+  const auto known = runs_.find(net);
+  if (known != runs_.end()) return known->second;
+  auto run = std::make_shared<const NetRun>(models::run_net(net, models::find_data(folder_)));
+  return runs_.emplace(std::string(net), std::move(run)).first->second;
 }
 
-std::shared_ptr<const NetRun> real_run(std::string_view net) {
-  Store& s = store();
-  const std::lock_guard lock(s.mutex);
-  const auto known = s.runs.find(net);
-  if (known != s.runs.end()) return known->second;
-  auto run = std::make_shared<const NetRun>(models::run_net(net, models::find_data(s.folder)));
-  return s.runs.emplace(std::string(net), std::move(run)).first->second;
+std::shared_ptr<const CallData> data_of_nets(const std::string& folder) {
+  auto out = std::make_shared<CallData>();
+  out->runs = std::make_shared<NetRuns>(folder);
+  return out;
+}
+
+std::shared_ptr<const NetRun> real_run(std::string_view net, const std::shared_ptr<const CallData>& data) {
+  static NetRuns usual;
+  return (data != nullptr && data->runs != nullptr ? *data->runs : usual).run(net);
 }
 
 bool is_real_range(std::string_view range) { return !net_of(range).empty(); }
 
-std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const Dtype> dtypes, std::vector<int> steps) {
+std::vector<Case> real_cases(std::span<const OpDef* const> ops, std::span<const Dtype> dtypes, std::vector<int> steps,
+                             const std::shared_ptr<const CallData>& data) {
   if (steps.empty()) steps = {1, models::kSteps};
   std::vector<Case> out;
   for (const std::string_view net : models::net_names()) {
-    const auto run = real_run(net);
+    const auto run = real_run(net, data);
     for (const int step : steps)
       for (const RecordedCall& met : run->steps.at(static_cast<std::size_t>(step - 1)).calls) {
-        const std::string range = std::string(net) + "." + std::string(kStep) + std::to_string(step) + "." + met.name;
+        OpCall call = met.call;
+        call.range = std::string(net) + "." + std::string(kStep) + std::to_string(step) + "." + met.name;
+        call.data = data;
         for (const OpDef* op : ops)
-          if (base_op(op->signature.name) == met.call.op) add_cases(*op, met.call, range, dtypes, out);
+          if (base_op(op->signature.name) == met.call.op) add_cases(*op, call, dtypes, out);
       }
   }
   return out;
 }
 
-void require_real_call(const OpSignature& signature, const OpCall& call) {
-  require_fit(find(call.range), signature, call);
-}
+void require_real_call(const OpSignature& signature, const OpCall& call) { require_fit(find(call), signature, call); }
 
 std::vector<double> real_input(const OpSignature& signature, const OpCall& call, const TensorSpec& spec) {
-  const Met met = find(call.range);
+  const Met met = find(call);
   require_fit(met, signature, call);
   return *met.values(spec.name);
 }
 
 std::vector<double> real_cotangent(const OpCall& call, const std::string& output, const Shape& shape) {
-  const Met met = find(call.range);
+  const Met met = find(call);
   const auto id = static_cast<std::size_t>(met.call->output);
   if (output != met.call->output_name || !(shape == met.step->shapes[id]))
     fail(call.range, "attributes as in that call, whose output is " + met.step->shapes[id].str());

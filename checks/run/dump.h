@@ -38,8 +38,9 @@ struct DumpResult {
   std::vector<std::string> notes;  ///< what was not judged, and why
 };
 
-/// Judges the outputs and gradients in the dump, which set_inputs() holds. Throws Error where there is nothing to
-/// judge, for shapes that are not the formula's, and for gradients without the cotangent that they follow from.
+/// Judges the outputs and gradients in the dump, whose inputs the call has (file_call). Throws Error where there is
+/// nothing to judge, for shapes that are not the formula's, and for gradients without the cotangent that they follow
+/// from.
 DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump);
 
 }  // namespace ampcheck::checks

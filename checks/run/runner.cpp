@@ -36,6 +36,7 @@
 #include "reference/certify/certify.h"
 #include "src/error.h"
 #include "src/parallel.h"
+#include "src/thread_scope.h"
 
 namespace ampcheck::checks {
 
@@ -377,7 +378,7 @@ Report run_cases(const std::vector<Case>& chosen, const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Budget budget(options);
   Report report;
-  set_threads(options.jobs);
+  const ThreadScope scope(options.jobs);
   const std::vector<const OpDef*> ops = ops_of(chosen);
   report.certificates = certify_all(ops, options.cancel);
   const bool explained = options.explain && (!options.brief || chosen.size() <= kFew);

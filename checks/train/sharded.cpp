@@ -7,6 +7,9 @@
 #include <exception>
 #include <thread>
 
+#include "src/parallel.h"
+#include "src/thread_scope.h"
+
 namespace ampcheck::checks::train {
 
 /// One number of each rank, met by threads that wait for one another.
@@ -110,9 +113,11 @@ void ShardedRanks::scatter_gradients() { copy(true, false); }
 /// A rank that fails leaves the others to go on without it.
 void ShardedRanks::on_every_rank(const std::function<void(Rank&)>& work) {
   std::vector<std::exception_ptr> errors(ranks_.size());
+  const int most = ampcheck::threads();
   std::vector<std::jthread> threads;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     threads.emplace_back([&, r] {
+      const ThreadScope scope(most);
       try {
         work(*ranks_[r]);
       } catch (...) {

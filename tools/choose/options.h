@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "checks/data/call_data.h"
 #include "checks/data/regimes.h"
 #include "checks/define/op_def.h"
 #include "checks/train/optimizer_choice.h"
@@ -90,8 +92,9 @@ struct Options {
   ShapeFilter shapes = {};
   checks::CaseSet set = checks::CaseSet::standard;
   RealTensors real = RealTensors::found;
-  std::string data = {};           ///< folder of their data; empty: the installed one
-  std::string inputs = {};         ///< check, replay: file or folder of the user's own inputs and cotangents
+  std::string data = {};    ///< folder of their data; empty: the installed one
+  std::string inputs = {};  ///< check, replay: file or folder of the user's own inputs and cotangents
+  std::shared_ptr<const CallData> call_data = nullptr;  ///< what data and inputs name, once open_data() read it
   std::string dump = {};           ///< check: file or folder of inputs, outputs and gradients that are to be judged
   std::string formula = {};        ///< check --dump: an op, or a formula as text
   Dtype accumulate = Dtype::fp32;  ///< check --dump: of the contract

@@ -134,6 +134,7 @@ checks::Case parse_case(const Options& options, const std::string& text) {
   if (op == nullptr) fail_op(options, name);
   return as_usage([&] {
     checks::Case out{op, parse_call(text, op->signature)};
+    out.call.data = options.call_data;
     const bool real = checks::is_real_range(out.call.range);
     if (real && !op->plugin.empty())
       throw Error("[case name] got a range of a real run in '" + text +
@@ -192,7 +193,7 @@ void add_real(const Options& options, const std::string& word, Collector& collec
   const std::vector<const OpDef*> ops = ops_of(options, word);
   if (ops.empty()) return;
   constexpr Dtype kStorage[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
-  for (checks::Case& item : checks::real_cases(ops, kStorage, steps_of(options.set)))
+  for (checks::Case& item : checks::real_cases(ops, kStorage, steps_of(options.set), options.call_data))
     if (matches(word, item.op->signature.name) || matches(word, item.call.str(item.op->signature)))
       collector.add(std::move(item));
 }
@@ -278,11 +279,12 @@ std::string refused_extents(const Options& options) {
 
 }  // namespace
 
-Selection select_cases(const Options& options) {
-  if (!options.inputs.empty()) return cases_at_inputs(options);
+Selection select_cases(const Options& given) {
+  if (!given.inputs.empty()) return cases_at_inputs(given);
+  Options options = given;
+  open_data(options);
   Selection selection;
   Collector collector(options, selection);
-  checks::set_data_directory(options.data);
   const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
   require_symbols(options, words);
   for (const std::string& word : words) {

@@ -4,15 +4,18 @@
 #include <optional>
 
 #include "checks/data/file_tensors.h"
+#include "checks/data/real_tensors.h"
 #include "src/error.h"
 #include "tools/choose/plugins.h"
 
 namespace ampcheck::tools {
 
-void open_inputs(const Options& options) {
+void open_data(Options& options) {
+  options.call_data = options.data.empty() ? nullptr : checks::data_of_nets(options.data);
   if (options.inputs.empty()) return;
   try {
-    checks::set_inputs(read_tensors(options.inputs));
+    options.call_data = checks::data_of_file(read_tensors(options.inputs),
+                                             options.call_data == nullptr ? nullptr : options.call_data->runs);
   } catch (const EnvironmentError&) {
     throw;
   } catch (const Error& error) {
@@ -66,7 +69,7 @@ Selection cases_at_inputs(const Options& given) {
       options.real == RealTensors::only || options.real == RealTensors::on)
     throw UsageError(
         "[--inputs] got --shapes, --regimes or --real too, want none of them: the file says shapes and values");
-  open_inputs(options);
+  open_data(options);
   const std::string& word = options.words.front();
   Options only = options;
   only.words = {std::string(op_of(word))};
@@ -80,7 +83,7 @@ Selection cases_at_inputs(const Options& given) {
   try {
     for (const auto& storage : storages)
       for (std::uint64_t i = 0; i < options.seeds; ++i) {
-        OpCall call = checks::file_call(op, storage);
+        OpCall call = checks::file_call(op, options.call_data, storage);
         call.seed = options.first_seed + i;
         out.cases.push_back(parse_case(options, with_fields(call, op.signature, word)));
       }
@@ -90,7 +93,8 @@ Selection cases_at_inputs(const Options& given) {
     throw UsageError(error.what());
   }
   std::string unused, missing;
-  for (const std::string& name : checks::unused_inputs(op)) unused += (unused.empty() ? "'" : ", '") + name + "'";
+  for (const std::string& name : checks::unused_inputs(op, *options.call_data->file))
+    unused += (unused.empty() ? "'" : ", '") + name + "'";
   if (!unused.empty()) out.notes.push_back("not used of '" + options.inputs + "': " + unused);
   for (const OutputSpec& output : op.signature.outputs)
     if (!checks::file_cotangent(out.cases.front().call, output.name))

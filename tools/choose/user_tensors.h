@@ -7,16 +7,16 @@
 
 namespace ampcheck::tools {
 
-/// Reads options.inputs, if given, for the cases of this process. Throws UsageError for a file that cannot be read as
-/// tensors, EnvironmentError for one that is not there.
-void open_inputs(const Options& options);
+/// Sets options.call_data from --inputs and --data. Throws UsageError for a file that cannot be read as tensors,
+/// EnvironmentError for one that is not there.
+void open_data(Options& options);
 
 /// The cases of the one op among options.words at the tensors of options.inputs: one for each seed, and for each
 /// --dtype or in the file's own. The word may name attributes, cotangents and layout: 'layer_norm(eps=0.001)'. Throws
 /// UsageError.
 Selection cases_at_inputs(const Options& options);
 
-/// The op that --formula names or writes, and its call at a dump's tensors, which set_inputs() holds. Throws UsageError
+/// The op that --formula names or writes, and its call at a dump's tensors. Throws UsageError
 /// for a formula whose gradient is not that of its differences, Error for a dump that does not fit.
 struct DumpedOp {
   checks::OpDef op;

@@ -54,9 +54,11 @@ DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<s
                      : checks::op_of_formula(dump, options.formula, contract),
                {},
                {}};
+  const auto data = checks::data_of_file(dump);
   out.call = checks::file_call(
-      out.op, known ? contract.storage : std::optional<Dtype>(out.op.signature.precision.storage.front()));
+      out.op, data, known ? contract.storage : std::optional<Dtype>(out.op.signature.precision.storage.front()));
   if (known) out.call = parse_call(with_fields(out.call, out.op.signature, options.formula), out.op.signature);
+  out.call.data = data;
   checks::require_file_call(out.op, out.call, true);
   if (known) {
     out.certificate = checks::certificate_of(out.op);
@@ -90,7 +92,6 @@ std::string again_line(const Options& options) {
 Report judged_report(const Options& options) {
   Report report;
   const TensorFile dump = read_tensors(options.dump);
-  checks::set_inputs(dump);
   const DumpedOp judged = dumped_op(options, dump, report.notes);
   checks::DumpResult found = checks::judge_dump(judged.op, judged.call, dump);
   report.seconds = found.result.seconds;

@@ -335,7 +335,6 @@ std::vector<GateAudit> audit_dump(const Options& options) {
   if (options.formula.empty())
     throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
   const TensorFile dump = read_tensors(options.dump);
-  checks::set_inputs(dump);
   std::vector<std::string> notes;
   const DumpedOp dumped = dumped_op(options, dump, notes);
   for (const std::string& note : notes) write_stderr("ampcheck: " + note + "\n");

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 
-#include "checks/data/real_tensors.h"
 #include "checks/data/regimes.h"
 #include "checks/reach/visible.h"
 #include "checks/run/budget.h"
@@ -87,11 +86,11 @@ std::string saved_text(const std::string& where, const std::vector<std::string>&
 
 }  // namespace
 
-ExitCode replay_command(const Options& options) {
+ExitCode replay_command(const Options& given) {
+  Options options = given;
   if (options.words.size() != 1)
     throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
-  checks::set_data_directory(options.data);
-  open_inputs(options);
+  open_data(options);
   const checks::Case item = parse_case(options, options.words.front());
   if (!item.op->plugin.empty()) require_certified(*item.op);
   RunFacts facts{.build = build_facts(),

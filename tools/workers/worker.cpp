@@ -77,7 +77,7 @@ ExitCode worker_main(int argc, char** argv) {
   limit(RLIMIT_FSIZE, kMostOutput);  // a kernel may not take the disk either
   set_threads(1);
   open_plugin(options);
-  open_inputs(options);
+  open_data(options);
   const pid_t self = getpid();
   struct sigaction action {};
   action.sa_handler = on_terminate;  // no SA_RESTART: one that waits for a case ends

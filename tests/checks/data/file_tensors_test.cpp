@@ -33,13 +33,15 @@ NamedTensor named(const std::string& name, Dtype dtype, const Shape& shape, std:
 
 /// The bound and validated call, or the words of the refusal.
 std::string bind(const std::string& op_name, std::vector<NamedTensor> tensors, std::optional<Dtype> storage = {}) {
-  set_inputs({"file", std::move(tensors)});
+  const auto data = data_of_file({"file", std::move(tensors)});
   const OpDef& op = *find_op(op_name);
   try {
-    const OpCall call = file_call(op, storage);
+    OpCall call = file_call(op, data, storage);
     require_file_call(op, call);
     const std::string text = call.str(op.signature);
-    require_file_call(op, parse_call(text, op.signature));
+    OpCall parsed = parse_call(text, op.signature);
+    parsed.data = data;
+    require_file_call(op, parsed);
     return text.substr(0, text.find(",range=inputs."));
   } catch (const Error& error) {
     return error.what();
@@ -99,11 +101,11 @@ TEST(FileTensors, WhatTheOpDoesNotTakeIsRefused) {
 
 TEST(FileTensors, ACaseHasTheFilesBitsAndCotangentsFirst) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
-  set_inputs({"file",
-              {named("x", Dtype::fp16, {1, 4}, {0x1p-24, -0.0, infinity, nan}),
-               named("dy", Dtype::fp16, {1, 4}, {1, 2, 3, 4})}});
+  const auto data = data_of_file({"file",
+                                  {named("x", Dtype::fp16, {1, 4}, {0x1p-24, -0.0, infinity, nan}),
+                                   named("dy", Dtype::fp16, {1, 4}, {1, 2, 3, 4})}});
   const OpDef& op = *find_op("relu");
-  const OpCall call = file_call(op, {});
+  OpCall call = file_call(op, data, {});
   require_file_call(op, call);
   const std::vector<double> x = input_values(op.signature, call, op.signature.inputs.front());
   EXPECT_EQ(x[0], 0x1p-24);
@@ -113,11 +115,13 @@ TEST(FileTensors, ACaseHasTheFilesBitsAndCotangentsFirst) {
   EXPECT_EQ(cotangent_values(call, "y", {1, 4}, Dtype::fp16, 0), (std::vector<double>{1, 2, 3, 4}));
   const int probes = probe_count(call);
   EXPECT_NE(cotangent_values(call, "y", {1, 4}, Dtype::fp16, 1), (std::vector<double>{1, 2, 3, 4}));
-  set_inputs({"file", {named("x", Dtype::fp16, {1, 4})}});
-  const OpCall without = file_call(op, {});
+  OpCall without = file_call(op, data_of_file({"file", {named("x", Dtype::fp16, {1, 4})}}), {});
   require_file_call(op, without);
   EXPECT_EQ(probe_count(without), probes - 1);
+  call.data = without.data;
   EXPECT_THROW(require_file_call(op, call), Error);  // other contents
+  call.data = nullptr;
+  EXPECT_THROW(require_file_call(op, call), Error);
 }
 
 /// A kernel that is wrong only where the file's values are.

@@ -46,21 +46,20 @@ std::uint64_t hash_of(const models::NetRun& run) {
 
 class RealTensors : public testing::Test {
  protected:
-  void SetUp() override { set_data_directory(kData.string()); }
-  void TearDown() override { set_data_directory(""); }
+  static inline const std::shared_ptr<const CallData> data = data_of_nets(kData.string());
 };
 
 TEST_F(RealTensors, EveryBuiltInOpIsMet) {
   std::set<std::string> met;
   for (const std::string_view net : models::net_names())
-    for (const models::RecordedCall& call : real_run(net)->steps.front().calls) met.insert(call.call.op);
+    for (const models::RecordedCall& call : real_run(net, data)->steps.front().calls) met.insert(call.call.op);
   for (const OpDef& op : all_ops())
     EXPECT_TRUE(met.contains(op.signature.name)) << op.signature.name << " is called by no net";
 }
 
 TEST_F(RealTensors, TheLossFallsAtEveryStep) {
   for (const std::string_view net : models::net_names()) {
-    const auto run = real_run(net);
+    const auto run = real_run(net, data);
     ASSERT_EQ(run->steps.size(), static_cast<std::size_t>(models::kSteps));
     for (std::size_t i = 0; i < run->steps.size(); ++i) {
       std::printf("%s step %zu: loss %.6f\n", std::string(net).c_str(), i + 1, run->steps[i].loss);
@@ -84,7 +83,7 @@ TEST_F(RealTensors, TheSameBitsInEveryRunAndWithAnyNumberOfThreads) {
 
 TEST_F(RealTensors, EveryCallHasACotangentThatIsNotZero) {
   for (const std::string_view net : models::net_names())
-    for (const models::StepRecord& step : real_run(net)->steps)
+    for (const models::StepRecord& step : real_run(net, data)->steps)
       for (const models::RecordedCall& call : step.calls) {
         const std::vector<double>& g = step.cotangents[static_cast<std::size_t>(call.output)];
         EXPECT_TRUE(std::any_of(g.begin(), g.end(), [](double v) { return v != 0; })) << net << " " << call.name;
@@ -121,14 +120,15 @@ TEST_F(RealTensors, GradientsAreThoseOfTheLoss) {
 
 TEST_F(RealTensors, NamesReRunTheirCases) {
   const auto ops = every_op();
-  const std::vector<Case> cases = real_cases(ops, kStorage);
+  const std::vector<Case> cases = real_cases(ops, kStorage, {}, data);
   ASSERT_FALSE(cases.empty());
   std::set<std::string> names;
   for (const Case& c : cases) {
     const OpSignature& signature = c.op->signature;
     const std::string name = c.call.str(signature);
     EXPECT_TRUE(names.insert(name).second) << name;
-    const OpCall parsed = parse_call(name, signature);
+    OpCall parsed = parse_call(name, signature);
+    parsed.data = data;
     EXPECT_EQ(parsed.str(signature), name);
     ASSERT_NO_THROW(require_real_call(signature, parsed)) << name;
     for (const TensorSpec& spec : signature.inputs) {
@@ -139,11 +139,12 @@ TEST_F(RealTensors, NamesReRunTheirCases) {
 }
 
 TEST_F(RealTensors, ValuesAreTheRecordedOnesRounded) {
-  const auto run = real_run("digits");
+  const auto run = real_run("digits", data);
   const models::RecordedCall& met = *run->steps[1].find("relu_1");
   OpCall call = met.call;
   call.storage = Dtype::bf16;
   call.range = "digits.step2.relu_1";
+  call.data = data;
   const OpSignature& signature = find_op("relu")->signature;
   const std::vector<double>& recorded = run->steps[1].values[static_cast<std::size_t>(met.inputs[0].second)];
   const std::vector<double> values = input_values(signature, call, signature.inputs[0]);
@@ -181,6 +182,7 @@ TEST_F(RealTensors, WhatDoesNotExistIsToldWithWhatDoes) {
     OpCall call = default_call(signature, Dtype::fp32);
     call.dims = {{"N", rows}, {"D", 16}};
     call.range = range;
+    call.data = data;
     return message_of([&] { input_values(signature, call, signature.inputs[0]); });
   };
   EXPECT_EQ(told("digits.step2.softmax_1"), "nothing was thrown");
@@ -195,9 +197,8 @@ TEST_F(RealTensors, WhatDoesNotExistIsToldWithWhatDoes) {
 
 TEST_F(RealTensors, MissingDataNamesThePlaceAndTheFlag) {
   const std::string none = (fs::path(AMPCHECK_BINARY_DIR) / "no such folder").string();
-  set_data_directory(none);
   try {
-    real_run("digits");
+    real_run("digits", data_of_nets(none));
     FAIL() << "read data from a folder that is not there";
   } catch (const EnvironmentError& error) {
     EXPECT_NE(std::string(error.what()).find(none), std::string::npos) << error.what();
@@ -224,7 +225,7 @@ TEST_F(RealTensors, BrokenDataIsRefusedWithItsLine) {
 TEST_F(RealTensors, EveryOpIsRightAtThem) {
   const auto ops = every_op();
   constexpr Dtype kOne[] = {Dtype::bf16};
-  const Report report = run_cases(real_cases(ops, kOne, {models::kSteps}), {});
+  const Report report = run_cases(real_cases(ops, kOne, {models::kSteps}, data), {});
   std::printf("%zu cases in %.2f s\n", report.cases.size(), report.seconds);
   for (const CaseResult& result : report.cases) {
     EXPECT_FALSE(convicts(result.verdict)) << result.name << " " << result.code;
@@ -233,10 +234,10 @@ TEST_F(RealTensors, EveryOpIsRightAtThem) {
 }
 
 /// The planted variants of an op at the real tensors of the op itself.
-Report run_planted(const PlantedOp& planted) {
+Report run_planted(const PlantedOp& planted, const std::shared_ptr<const CallData>& data) {
   const std::vector<const OpDef*> ops = {&planted.op};
   constexpr Dtype kOne[] = {Dtype::bf16};
-  const std::vector<Case> cases = real_cases(ops, kOne, {models::kSteps});
+  const std::vector<Case> cases = real_cases(ops, kOne, {models::kSteps}, data);
   EXPECT_FALSE(cases.empty()) << planted.op.signature.name;
   return run_cases(cases, {});
 }
@@ -250,7 +251,7 @@ TEST_F(RealTensors, PlantedFaultsAreFoundAndCorrectVariantsAreNot) {
     const std::string& name = planted.op.signature.name;
     const bool correct = planted.code.empty();
     if (!correct && !must.contains(name)) continue;
-    const Report report = run_planted(planted);
+    const Report report = run_planted(planted, data);
     const bool convicted =
         std::any_of(report.cases.begin(), report.cases.end(), [](const CaseResult& r) { return convicts(r.verdict); });
     EXPECT_EQ(convicted, !correct) << name;

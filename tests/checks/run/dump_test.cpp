@@ -39,9 +39,8 @@ void remove(TensorFile& file, const std::string& name) {
 }
 
 DumpResult judged(const TensorFile& dump, const std::string& formula, const DumpContract& contract) {
-  set_inputs(dump);
   const OpDef op = op_of_formula(dump, formula, contract);
-  const OpCall call = file_call(op, op.signature.precision.storage.front());
+  OpCall call = file_call(op, data_of_file(dump), op.signature.precision.storage.front());
   require_file_call(op, call, true);
   return judge_dump(op, call, dump);
 }
@@ -172,7 +171,7 @@ TEST(Dump, NoElementsAreNoFindingAndTheFormulaIsCertifiedAllTheSame) {
   EXPECT_EQ(judged(dump, "y = exp(x)").result.verdict, Verdict::empty);
   const OpDef op = op_of_formula(dump, "y = exp(x)", {.storage = {}, .math = cuda_math()});
   std::string why;
-  EXPECT_GE(certify_formula(op, file_call(op, Dtype::fp32), why).digits, 25);
+  EXPECT_GE(certify_formula(op, file_call(op, data_of_file(dump), Dtype::fp32), why).digits, 25);
   EXPECT_EQ(why, "");
 }
 
