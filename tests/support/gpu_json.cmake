@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DFILE=<record of tools/gpu_check> -DFIELD=<name> [-DPART=<part>] -P gpu_json.cmake: prints that field, of the record
+# or of one of its parts; PART=NUMBER prints how many parts there are. Fails where the record is no JSON.
+file(READ ${FILE} text)
+if(NOT DEFINED PART)
+  string(JSON value GET "${text}" ${FIELD})
+else()
+  string(JSON number LENGTH "${text}" parts)
+  set(value ${number})
+  if(NOT PART STREQUAL "NUMBER")
+    set(value "")
+    math(EXPR last "${number} - 1")
+    foreach(i RANGE ${last})
+      string(JSON name GET "${text}" parts ${i} name)
+      if(name STREQUAL PART)
+        string(JSON value GET "${text}" parts ${i} ${FIELD})
+      endif()
+    endforeach()
+  endif()
+endif()
+execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${value}")
