@@ -58,8 +58,10 @@ for part in "${all[@]}"; do want_field "$part" status passed; done
 want_field bits evidence '*COMPLETED*'
 want_field bits summary '*3 tests ran, 1 skipped'
 want_field tensor_cores summary 'fake of tensor-cores'
+want_field training summary '*step 20/20*'
 want_field torch evidence '*torch*'
 want_field sanitizer evidence '*racecheck*'
+gzip -dc "$folder/pack/gpu_check.check.json.gz" | grep -q '"cases":"fake"' || wrong "did not keep the report of all cases"
 want_words "gpu_check: passed on Fake GPU"
 
 run_case one_fails 1 FAKE_FAIL=training -- --run "${archive[@]}"
@@ -94,6 +96,10 @@ want_field cublas status timeout
 want_field cublas reason 'no time left of 2 s'
 want_field check status timeout
 want_value ON finished
+
+run_case not_every_case_in_time 0 FAKE_INCOMPLETE=1 -- --run "${archive[@]}" --only check
+want_field check status passed
+want_field check summary 'not every case ran*'
 
 run_case no_torch 0 FAKE_NO_TORCH=1 -- --run "${archive[@]}" --only torch,doctor
 want_field torch status skipped
@@ -169,5 +175,32 @@ wait "$running" || code=$?
 want_field doctor status passed
 want_value OFF finished
 want_value OFF passed
+
+# Packing: of a build whose programs are all `echo`.
+build=$folder/build into=$folder/packed
+mkdir -p "$build"/{tests,tools/gpu,custom_ops}
+for program in ampcheck tests/ampcheck_gpu_tests tools/gpu/gpu_probe; do cp "$(command -v /bin/echo /usr/bin/echo | head -n 1)" "$build/$program"; done
+head -c 1000000 /dev/urandom >"$build/custom_ops/rms_norm_cuda.so"
+run_case packs 0 AMPCHECK_SHARED="$folder" -- --pack --from "$build" --into "$into"
+want_words "gpu_pack.tar.gz: "
+tar -tzf "$into/gpu_pack.tar.gz" >"$output"
+for file in bin/ampcheck bin/gpu_probe custom_ops/rms_norm_cuda.so share/torch_times.py share/ampcheck/data/digits.csv libc/libc.so.6; do
+  want_words "gpu_pack/$file"
+done
+[ "$(ls "$into")" = gpu_pack.tar.gz ] || wrong "left more behind than the archive"
+
+head -c 45000000 /dev/urandom >"$build/custom_ops/rms_norm_cuda.so"
+run_case too_large 1 AMPCHECK_SHARED="$folder" -- --pack --from "$build" --into "$folder/too_large"
+want_words "MiB, want at most 40"
+[ -z "$(ls "$folder/too_large")" ] || wrong "left something behind"
+
+rm "$build/tools/gpu/gpu_probe"
+run_case not_built 1 AMPCHECK_SHARED="$folder" -- --pack --from "$build" --into "$folder/not_built"
+want_words "no tools/gpu/gpu_probe in"
+cp /bin/false "$build/tools/gpu/gpu_probe"
+run_case does_not_run_unpacked 1 AMPCHECK_SHARED="$folder" -- --pack --from "$build" --into "$folder/not_built"
+want_words "'gpu_probe --help' does not run from the unpacked archive"
+run_case unknown_pack_argument 2 -- --pack --to "$into"
+want_words "--pack got '--to'"
 
 echo "gpu_check_test: as expected"

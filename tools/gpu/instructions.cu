@@ -195,8 +195,6 @@ void launch(const Vectors& vectors, Unit unit, const DeviceVectors& v) {
 
 }  // namespace
 
-int extent(Input input) { return input == Input::tf32 ? 8 : input == Input::fp16 || input == Input::bf16 ? 16 : 32; }
-
 std::vector<std::uint32_t> run(const Vectors& vectors, Unit unit) {
   const Words a(vectors.a), b(vectors.b), c(vectors.c), d(vectors.count());
   check(cudaMemset(d.data, 0xff, vectors.count() * 4), "cudaMemset");

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include "src/rounding.h"
-#include "tools/gpu/instructions.h"
+#include "tools/gpu/captures.h"
+#include "tools/gpu/fused_dot.h"
 #include "tools/gpu/probe.h"
 
 namespace ampcheck::gpu {
@@ -21,70 +19,6 @@ std::string hex(std::uint32_t bits) {
   char text[9];
   std::snprintf(text, sizeof text, "%08x", bits);
   return text;
-}
-
-constexpr std::pair<const char*, Input> kInputs[] = {
-    {"fp16", Input::fp16}, {"bf16", Input::bf16}, {"tf32", Input::tf32}, {"e4m3", Input::e4m3}, {"e5m2", Input::e5m2}};
-
-Input input_named(const std::string& name) {
-  for (const auto& [known, input] : kInputs)
-    if (name == known) return input;
-  throw std::runtime_error("[captures] type, got '" + name + "', want fp16, bf16, tf32, e4m3 or e5m2");
-}
-
-std::uint32_t fp16_of(float value) {
-  std::uint16_t code = 0;
-  encode(kFp16, {}, std::span<const float>(&value, 1), &code);
-  return code;
-}
-
-/// Bits of the fp16 value as fp32, as captures have them.
-std::uint32_t widened(std::uint32_t fp16) {
-  const auto code = static_cast<std::uint16_t>(fp16);
-  float value = 0;
-  decode(kFp16, &code, std::span<float>(&value, 1));
-  return std::bit_cast<std::uint32_t>(value);
-}
-
-struct Capture {
-  Vectors vectors;
-  std::vector<std::uint32_t> d;  ///< fp32 bits
-};
-
-std::string value_of(const std::string& header, const std::string& key) {
-  const std::size_t at = header.find(" " + key + "=");
-  if (at == std::string::npos) throw std::runtime_error("[captures] header, got no " + key + "= in '" + header + "'");
-  const std::size_t begin = at + key.size() + 2;
-  return header.substr(begin, header.find(' ', begin) - begin);
-}
-
-/// The numbers up to the next "|", padded with zeros.
-void read_codes(std::istream& in, int count, std::vector<std::uint32_t>& out) {
-  const std::size_t end = out.size() + static_cast<std::size_t>(count);
-  std::string word;
-  while (in >> word && word != "|") out.push_back(static_cast<std::uint32_t>(std::stoul(word, nullptr, 16)));
-  if (out.size() > end) throw std::runtime_error("[captures] got a longer vector than the instruction takes");
-  out.resize(end, 0);
-}
-
-Capture read_capture(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  if (!std::getline(in, line)) throw std::runtime_error("[captures] got nothing from " + file.string());
-  Capture out;
-  out.vectors.input = input_named(value_of(line, "in"));
-  out.vectors.output = value_of(line, "out") == "fp16" ? Output::fp16 : Output::fp32;
-  const int k = extent(out.vectors.input);
-  while (std::getline(in, line)) {
-    std::istringstream words(line);
-    read_codes(words, k, out.vectors.a);
-    read_codes(words, k, out.vectors.b);
-    read_codes(words, 1, out.vectors.c);
-    read_codes(words, 1, out.d);
-  }
-  if (out.vectors.output == Output::fp16)
-    for (std::uint32_t& c : out.vectors.c) c = fp16_of(std::bit_cast<float>(c));
-  return out;
 }
 
 struct Attempt {
@@ -139,6 +73,65 @@ Json captures_again(const fs::path& folder, bool& right) {
   return out;
 }
 
+/// Random bits, infinities, NaNs and subnormals among them, against the model with either floor. A record alone: nobody
+/// has written down what a core does with all of them.
+Json random_bits() {
+  struct Instruction {
+    const char* name;
+    Input input;
+    Output output;
+    Unit unit;
+    int bits;
+  };
+  constexpr Instruction kAll[] = {{"mma fp16 to fp32", Input::fp16, Output::fp32, Unit::mma, 16},
+                                  {"mma fp16 to fp16", Input::fp16, Output::fp16, Unit::mma, 16},
+                                  {"mma bf16 to fp32", Input::bf16, Output::fp32, Unit::mma, 16},
+                                  {"mma tf32 to fp32", Input::tf32, Output::fp32, Unit::mma, 32},
+                                  {"mma e4m3 to fp32", Input::e4m3, Output::fp32, Unit::mma, 8},
+                                  {"mma e5m2 to fp16", Input::e5m2, Output::fp16, Unit::mma, 8},
+                                  {"wgmma e4m3 to fp32", Input::e4m3, Output::fp32, Unit::wgmma, 8},
+                                  {"wgmma e5m2 to fp32", Input::e5m2, Output::fp32, Unit::wgmma, 8}};
+  constexpr std::size_t kCount = 50'000;
+  Json out = Json::array();
+  for (const Instruction& instruction : kAll) {
+    Vectors v{.input = instruction.input, .output = instruction.output};
+    std::uint64_t state = 7;
+    const auto next = [&state](int bits) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return static_cast<std::uint32_t>(state >> (64 - bits));
+    };
+    const auto k = static_cast<std::size_t>(extent(v.input));
+    for (std::size_t i = 0; i < kCount; ++i) {
+      v.c.push_back(next(v.output == Output::fp16 ? 16 : 32));
+      for (std::size_t j = 0; j < k; ++j) v.a.push_back(next(instruction.bits)), v.b.push_back(next(instruction.bits));
+    }
+    const std::vector<std::uint32_t> got = run(v, instruction.unit);
+    std::size_t differ[2] = {}, first = kCount;
+    for (std::size_t i = 0; i < kCount; ++i)
+      for (const Floor floor : {Floor::of_output, Floor::of_zeros}) {
+        const std::uint32_t want = instruction_dot(v.input, v.output, instruction.unit, {&v.a[i * k], k},
+                                                   {&v.b[i * k], k}, v.c[i], {.floor = floor});
+        if (got[i] == want) continue;
+        ++differ[static_cast<int>(floor)];
+        first = std::min(first, i);
+      }
+    say(std::string(instruction.name) + " on random bits: " + std::to_string(differ[0]) + " of " +
+        std::to_string(kCount) + " differ from the model clamped by the output, " + std::to_string(differ[1]) +
+        " from that clamped by zeros");
+    Json entry = {{"instruction", instruction.name},
+                  {"vectors", kCount},
+                  {"differ_clamped", differ[0]},
+                  {"differ_unclamped", differ[1]}};
+    if (first < kCount) {
+      entry["first"] = {{"c", hex(v.c[first])}, {"got", hex(got[first])}, {"a", Json::array()}, {"b", Json::array()}};
+      for (std::size_t j = 0; j < k; ++j)
+        entry["first"]["a"].push_back(hex(v.a[first * k + j])), entry["first"]["b"].push_back(hex(v.b[first * k + j]));
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
 /// Two factors that stand in the first `count` places.
 struct Pair {
   double a, b;
@@ -164,6 +157,60 @@ std::uint32_t one(Input input, Output output, Unit unit, const std::vector<Pair>
   const auto as_float = static_cast<float>(c);
   v.c = {output == Output::fp16 ? fp16_of(as_float) : std::bit_cast<std::uint32_t>(as_float)};
   return run(v, unit).front();
+}
+
+/// Every instruction on small integers, of which each order and width gives the exact sum: that numbers stand where
+/// this program believes them to stand.
+Json integers(bool& right) {
+  struct Instruction {
+    const char* name;
+    Input input;
+    Output output;
+    Unit unit;
+  };
+  constexpr Instruction kAll[] = {{"mma fp16 to fp32", Input::fp16, Output::fp32, Unit::mma},
+                                  {"mma fp16 to fp16", Input::fp16, Output::fp16, Unit::mma},
+                                  {"mma bf16 to fp32", Input::bf16, Output::fp32, Unit::mma},
+                                  {"mma tf32 to fp32", Input::tf32, Output::fp32, Unit::mma},
+                                  {"mma e4m3 to fp32", Input::e4m3, Output::fp32, Unit::mma},
+                                  {"mma e4m3 to fp16", Input::e4m3, Output::fp16, Unit::mma},
+                                  {"mma e5m2 to fp32", Input::e5m2, Output::fp32, Unit::mma},
+                                  {"mma e5m2 to fp16", Input::e5m2, Output::fp16, Unit::mma},
+                                  {"wgmma e4m3 to fp32", Input::e4m3, Output::fp32, Unit::wgmma},
+                                  {"wgmma e5m2 to fp32", Input::e5m2, Output::fp32, Unit::wgmma}};
+  constexpr std::size_t kCount = 100;
+  Json out = Json::array();
+  for (const Instruction& instruction : kAll) {
+    Vectors v{.input = instruction.input, .output = instruction.output};
+    std::vector<std::uint32_t> want;
+    std::uint32_t state = 1;
+    const auto next = [&state] {  // -4 to 4
+      state = state * 1664525u + 1013904223u;
+      return static_cast<int>((state >> 16) % 9) - 4;
+    };
+    for (std::size_t i = 0; i < kCount; ++i) {
+      int sum = 10 * next();
+      const auto bits = [&](int value) {
+        const auto as_float = static_cast<float>(value);
+        return v.output == Output::fp16 ? fp16_of(as_float) : std::bit_cast<std::uint32_t>(as_float);
+      };
+      v.c.push_back(bits(sum));
+      for (int k = 0; k < extent(v.input); ++k) {
+        const int a = next(), b = next();
+        v.a.push_back(code_of(v.input, a)), v.b.push_back(code_of(v.input, b));
+        sum += a * b;
+      }
+      want.push_back(bits(sum));
+    }
+    const std::vector<std::uint32_t> got = run(v, instruction.unit);
+    std::size_t differ = 0;
+    for (std::size_t i = 0; i < kCount; ++i) differ += got[i] != want[i];
+    if (differ != 0) right = false;
+    say(std::string(instruction.name) + " on small integers: " + std::to_string(differ) + " of " +
+        std::to_string(kCount) + " differ");
+    out.push_back({{"instruction", instruction.name}, {"vectors", kCount}, {"differ", differ}});
+  }
+  return out;
 }
 
 /// Two public models disagree on how small the exponent may be to which the products are aligned: "clamped" knows a
@@ -258,9 +305,11 @@ Json special_values() {
 Json tensor_cores(const fs::path& captures, bool& right) {
   const std::string name = gpu_name();
   Json out = {{"gpu", name}};
+  out["integers"] = integers(right);
   out["floor"] = exponent_floor(right);
   out["captures"] = captures_again(captures, right);
   out["special"] = special_values();
+  out["random"] = random_bits();
   return out;
 }
 
