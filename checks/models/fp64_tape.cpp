@@ -142,6 +142,8 @@ void Fp64Tape::backward(Entry& entry, bool first_of_two) {
 }
 
 void Fp64Tape::backward(double weight_of_all) {
+  if (freed_) throw Error("[tape] backward, got a second one, want a new forward pass: the first one freed the tape");
+  freed_ = true;
   for (const auto& [id, weight] : losses_) cotangent(id).front() += weight_of_all * weight;
   walk_back(false);
 }

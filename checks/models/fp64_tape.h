@@ -74,7 +74,7 @@ class Fp64Tape final : public Tape {
   const Shape& shape(Var x) const override { return record_.shapes[static_cast<std::size_t>(x.id)]; }
   void add_loss(Var value, double weight) override;
 
-  /// Cotangents, of `weight` times the loss, of everything the loss depends on.
+  /// Cotangents, of `weight` times the loss, of everything the loss depends on. Once: Error for a second time.
   void backward(double weight = 1);
   /// Cotangents of `weight` times (loss + penalty n), where n, which is returned, is the 2-norm of the loss's gradients
   /// by all trained tensors together. Not finite where n is zero, as the derivative of the square root.
@@ -130,7 +130,7 @@ class Fp64Tape final : public Tape {
   bool takes_parameters_ = false;
   std::vector<std::pair<int, double>> losses_;
   std::map<std::string, int> counts_;
-  bool keep_gradients_ = false;
+  bool keep_gradients_ = false, freed_ = false;
   std::map<std::string, std::vector<double>>* by_input_ = nullptr;  ///< while a derivative is traced
 };
 

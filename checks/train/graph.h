@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,13 +76,15 @@ class Graph final : public models::Tape {
 
   /// The weighted losses so far, in fp32.
   float loss() const { return loss_; }
-  /// Gradients of `seed` times the loss: adds those of the parameters to Parameter::grad. `scale`: the part of the seed
-  /// that is a loss scale, for events. Once: Error for a second time, unless every time but the last retains the graph.
+  /// Gradients of `seed` times the losses that were added since the last backward(); if none were, of the same losses
+  /// again. Adds those of the parameters to Parameter::grad, as torch's backward() of one loss after another does.
+  /// `scale`: the part of the seed that is a loss scale, for events. Once: Error for a second time, unless every time
+  /// but the last retains the graph.
   void backward(float seed, double scale, bool retain_graph = false);
-  /// Gradients of `seed` times the loss so far by `inputs`, as tensors of this graph that depend on what they were
-  /// computed from (torch's autograd.grad with create_graph); id -1 for an input that the loss does not depend on. The
-  /// backwards are the same kernels, with the same bits. backward() then runs their double backwards: Error there for
-  /// an op that has none, or for a gradient of a gradient of a gradient.
+  /// Gradients of `seed` times the losses that a backward() would take now by `inputs`, as tensors of this graph that
+  /// depend on what they were computed from (torch's autograd.grad with create_graph); id -1 for an input that the
+  /// losses do not depend on. The backwards are the same kernels, with the same bits. backward() then runs their double
+  /// backwards: Error there for an op that has none, or for a gradient of a gradient of a gradient.
   std::vector<Var> gradients(const std::vector<Var>& inputs, float seed, double scale);
   /// Whether the loss so far depends on a parameter that takes a gradient.
   bool trains() const {
@@ -163,6 +166,7 @@ class Graph final : public models::Tape {
   std::optional<Seen> tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got,
                            const TensorView& exact, bool inputs_finite, bool cotangent_finite = true);
   void require_kept(const char* what) const;
+  std::span<const std::pair<int, double>> losses_to_take() const;
   void add_grad(int id, const Tensor& grad, std::optional<Seen> seen = {});
   TensorView cotangent_view(const Entry& entry, const TensorView& cotangent) const;
   std::vector<std::pair<std::string, Tensor>> run_backward(const Entry& entry, const TensorView& cotangent);
@@ -187,6 +191,7 @@ class Graph final : public models::Tape {
   std::map<std::pair<int, Dtype>, int> casts_;  ///< of parameters: the latest that autocast's cache gave
   std::map<std::string, int> outputs_;
   std::vector<std::pair<int, double>> losses_;
+  std::size_t taken_from_ = 0, taken_to_ = 0;  ///< of losses_, by the last backward()
   float loss_ = 0;
   std::int64_t launches_before_ = 0;       ///< of the stream, when the graph began
   double scale_ = 1, gradient_scale_ = 1;  ///< of backward(), of gradients()

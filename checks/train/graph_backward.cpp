@@ -25,6 +25,12 @@ void Graph::require_kept(const char* what) const {
                 ", got a graph that an earlier backward() freed, want retain_graph=true there, or a new forward pass");
 }
 
+std::span<const std::pair<int, double>> Graph::losses_to_take() const {
+  const std::span<const std::pair<int, double>> all = losses_;
+  if (all.size() > taken_to_) return all.subspan(taken_to_);
+  return all.subspan(taken_from_);
+}
+
 void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
   Slot& s = slot(id);
   if (!s.needs_grad) return;
@@ -219,8 +225,10 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
   const MemoryScope scope(options_.memory);
   scale_ = scale;
   for (Slot& s : slots_) s.grad = {}, s.grad_seen.reset();
-  for (const auto& [id, weight] : losses_)
+  for (const auto& [id, weight] : losses_to_take())
     if (slot(id).needs_grad) add_grad(id, seed_of(slot(id).view, seed_value * static_cast<float>(weight)));
+  taken_from_ = losses_.size() - losses_to_take().size();
+  taken_to_ = losses_.size();
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     using enum Entry::Kind;
     const bool asked = entry->kind == gradient
@@ -270,7 +278,7 @@ std::vector<models::Var> Graph::gradients(const std::vector<Var>& inputs, float 
   const MemoryScope scope(options_.memory);
   gradient_scale_ = scale;
   std::vector<int> cotangents(slots_.size(), -1);
-  for (const auto& [id, weight] : losses_)
+  for (const auto& [id, weight] : losses_to_take())
     if (slot(id).needs_grad)
       accumulate(cotangents, id,
                  push(seed_of(slot(id).view, seed_value * static_cast<float>(weight)), slot(id).view.shape, false));
