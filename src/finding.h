@@ -4,33 +4,13 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "src/check_id.h"
+#include "src/code.h"
 #include "src/dtype.h"
 
 namespace ampcheck {
-
-enum class Verdict : std::uint8_t {
-  rounding,             ///< every judged element lies in its interval, every relation holds
-  empty,                ///< nothing to compare, rightly: zero rows; guards and return code were checked
-  skipped,              ///< not run, with a reason
-  range,                ///< only range effects: overflow or underflow outside what the case demands
-  another_subgradient,  ///< at a kink, other than declared and as good
-  ill_conditioned,      ///< a whole output is blind
-  range_declared,       ///< overflow or underflow inside the input domain or loss-scale window that the op declares
-  non_smooth,           ///< an invalid subgradient at a kink
-  bug,                  ///< outside the deterministic interval
-  precision_contract,   ///< outside, and a lower-precision replay explains it
-  structural,           ///< an exact relation is broken
-  timeout,
-  crash,
-};
-
-/// "ROUNDING", "PRECISION_CONTRACT", ...
-const char* name(Verdict verdict);
-/// True for the verdicts that end with exit code 1.
-bool convicts(Verdict verdict);
 
 /// One element that is worth showing.
 struct Element {
@@ -44,9 +24,9 @@ struct Element {
 
 /// Result of one check of one tensor of a case.
 struct CheckResult {
-  std::string name;  ///< "forward y", "backward dx probe 3", "guards", "row_independence y", ...
+  CheckId id;
   Verdict verdict = Verdict::rounding;
-  std::string code;  ///< stable finding code ("AC101"), empty when nothing was found
+  Code code = Code::none;
   Dtype dtype = Dtype::fp32;
   std::int64_t compared = 0;  ///< elements compared
   std::int64_t blind = 0;     ///< of these: the interval accepts both 0 and twice the value
@@ -64,6 +44,10 @@ struct CheckResult {
   /// interval; empty where not asked for.
   std::vector<double> power = {};
   std::int64_t unjudged = 0;  ///< elements of the tensor beside the compared ones: of rows that were not sampled
+
+  std::string name() const { return ampcheck::name(id); }
+  /// The code, and the verdict that is its own.
+  void find(Code what) { code = what, verdict = text_of(what).verdict; }
 };
 
 /// Share of the radius that one primitive of the formula contributed; of "branch yes" and "branch no", 1 if a `where`
@@ -82,7 +66,7 @@ struct CaseResult {
   std::string plugin = {};  ///< the library of the op, as the user wrote it; empty for a built-in op
   std::string dtype;
   Verdict verdict = Verdict::rounding;
-  std::string code;
+  Code code = Code::none;
   std::string note;
   std::vector<CheckResult> checks;
   double seconds = 0;
@@ -100,7 +84,7 @@ struct CaseResult {
 /// The finding that decides a case and is shown first; null if nothing was found.
 const CheckResult* deciding_check(const CaseResult& result);
 /// The tensor and pass that a check is about, whatever the probe: "backward dx" of "backward dx probe 2 at saved".
-std::string subject_of(const CheckResult& check);
+CheckId subject_of(const CheckResult& check);
 
 /// How surely an op's reference is right.
 struct Certificate {
@@ -122,18 +106,5 @@ struct Report {
   std::int64_t refused = 0;  ///< cases that did not run because memory or time did not suffice
   double seconds = 0;
 };
-
-/// What `ampcheck explain CODE` prints.
-struct CodeText {
-  const char* code;
-  Verdict verdict;
-  const char* title;
-  const char* meaning;
-  const char* remedy;
-  const char* example = nullptr;     ///< a case of a kernel in the program that shows it: `explain` runs it
-  const char* transcript = nullptr;  ///< what a library showed, where no kernel in the program does
-};
-const std::vector<CodeText>& code_texts();
-const CodeText* find_code(std::string_view code);
 
 }  // namespace ampcheck

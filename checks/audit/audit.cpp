@@ -40,9 +40,8 @@ void note_conviction(const CaseResult& result, Trial& trial) {
   trial.exact_class = result.verdict == specimen.due;
   trial.right_class = trial.exact_class || result.verdict == specimen.also;
   if (const CheckResult* check = deciding_check(result)) {
-    trial.cause = check->name + ": " + check->cause;
-    trial.right_cause =
-        names_any(specimen.cause, lower(std::string(find_code(check->code)->title) + "; " + check->cause));
+    trial.cause = check->name() + ": " + check->cause;
+    trial.right_cause = names_any(specimen.cause, lower(std::string(text_of(check->code).title) + "; " + check->cause));
   }
 }
 

@@ -34,9 +34,10 @@ struct AuditOptions {
 struct Trial {
   const Specimen* specimen = nullptr;
   Dtype dtype = Dtype::fp32;
-  std::int64_t cases = 0;              ///< run by us
-  std::int64_t convicted = 0;          ///< of these
-  std::string case_name, code, cause;  ///< of the first conviction; the case's name re-runs it
+  std::int64_t cases = 0;        ///< run by us
+  std::int64_t convicted = 0;    ///< of these
+  std::string case_name, cause;  ///< of the first conviction; the case's name re-runs it
+  Code code = Code::none;
   Verdict verdict = Verdict::rounding;
   bool exact_class = false;                   ///< the verdict due
   bool right_class = false;                   ///< that or the other that is right too

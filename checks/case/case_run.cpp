@@ -150,10 +150,11 @@ LaunchTensors CaseRun::refilled(const LaunchTensors& tensors, const std::vector<
 
 void CaseRun::note_memory(const LaunchResult& result, const std::string& where) {
   for (const std::string& name : result.overrun)
-    add_relation("guards " + name, "AC402", 1, 1,
+    add_relation({CheckId::Kind::guards, name}, Code::ac402, 1, 1,
                  where + " wrote outside of '" + name + "': " + result.overrun_where.at(name));
   for (const std::string& name : result.clobbered)
-    add_relation("inputs unchanged " + name, "AC403", 1, 1, "'" + name + "' holds other bits after " + where);
+    add_relation({CheckId::Kind::inputs_unchanged, name}, Code::ac403, 1, 1,
+                 "'" + name + "' holds other bits after " + where);
 }
 
 void CaseRun::stop_if_cancelled() const {
@@ -235,29 +236,25 @@ CheckResult& CaseRun::add(CheckResult check) {
   return checks.back();
 }
 
-void CaseRun::add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed,
+void CaseRun::add_relation(const CheckId& id, Code code, std::int64_t compared, std::int64_t failed,
                            const std::string& cause, std::vector<Element> worst) {
   // One line a relation: repeated breaks of the same one add up.
   for (CheckResult& known : checks)
-    if (known.name == name) {
+    if (known.id == id) {
       known.compared += compared, known.failed += failed;
-      if (failed > 0 && known.code.empty())
-        known.code = code, known.cause = cause, known.verdict = find_code(code)->verdict,
-        known.worst = std::move(worst);
+      if (failed > 0 && known.code == Code::none) known.find(code), known.cause = cause, known.worst = std::move(worst);
       return;
     }
   CheckResult check;
-  check.name = name;
-  const std::string tensor = name.substr(name.rfind(' ') + 1);
+  check.id = id;
   for (const auto* const list : {&outputs, &gradients, &tangents})
     for (const Written& written : *list)
-      if (written.name == tensor) check.dtype = written.dtype;
+      if (written.name == id.tensor) check.dtype = written.dtype;
   for (const TensorSpec& spec : op.signature.inputs)
-    if (spec.name == tensor && call.has(spec)) check.dtype = call.dtype(spec);
+    if (spec.name == id.tensor && call.has(spec)) check.dtype = call.dtype(spec);
   check.compared = compared;
   check.failed = failed;
-  if (failed > 0)
-    check.code = code, check.cause = cause, check.verdict = find_code(code)->verdict, check.worst = std::move(worst);
+  if (failed > 0) check.find(code), check.cause = cause, check.worst = std::move(worst);
   checks.push_back(std::move(check));
 }
 

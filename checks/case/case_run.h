@@ -63,7 +63,8 @@ class CaseRun {
   std::set<std::tuple<std::string, Pass, bool>>
       no_departure;  ///< tensors of which a probe refutes all of them; those tried last apart
   const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
-  std::map<std::string, std::string> further;  ///< by code and tensor: what checks/explain/further_causes.h found
+  std::map<std::pair<Code, std::string>, std::string>
+      further;  ///< by code and tensor: what checks/explain/further_causes.h found
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
   /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.
@@ -85,8 +86,8 @@ class CaseRun {
   /// Records a check; a finding keeps the worst elements it was given.
   CheckResult& add(CheckResult check);
   /// A check that only says what went wrong, for relations; `worst`: elements that break it (see broken()).
-  void add_relation(const std::string& name, const std::string& code, std::int64_t compared, std::int64_t failed,
-                    const std::string& cause, std::vector<Element> worst = {});
+  void add_relation(const CheckId& id, Code code, std::int64_t compared, std::int64_t failed, const std::string& cause,
+                    std::vector<Element> worst = {});
 
  private:
   GuardedTensor input_tensor(const TensorSpec& spec, const NamedValues& inputs) const;
@@ -111,7 +112,7 @@ class CaseRun {
 
 /// One written tensor that is to be judged.
 struct Subject {
-  std::string name;  ///< of the check
+  CheckId id;  ///< of the check
   const Written* tensor;
   TensorView got;
 };

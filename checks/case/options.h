@@ -59,9 +59,6 @@ struct Dump {
   std::vector<Entry> entries;
 };
 
-/// The name of the check that holds what the kernel printed, in its note.
-inline constexpr const char* kPrinted = "printed";
-
 /// Thrown out of a case that was cancelled; it has no result.
 struct Interrupted {};
 

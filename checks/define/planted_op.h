@@ -4,6 +4,7 @@
 #include <string>
 
 #include "checks/define/op_def.h"
+#include "src/code.h"
 
 namespace ampcheck::checks {
 
@@ -11,7 +12,7 @@ namespace ampcheck::checks {
 struct PlantedOp {
   OpDef op;
   std::string what;  ///< one line: what is wrong, or how the variant computes
-  std::string code;  ///< the finding that is due; empty for a correct variant
+  Code code;         ///< the finding that is due; none for a correct variant
 };
 
 }  // namespace ampcheck::checks

@@ -441,7 +441,7 @@ Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, 
                                                })),
               departure.words};
     }
-    if (!best.code.empty()) break;
+    if (best.code != Code::none) break;
   }
   return best;
 }

@@ -28,7 +28,7 @@ struct Departure {
   double prior = 0;  ///< log10 of how much likelier than others: what changes more nodes has more to explain
 
   /// The finding that it is: AC302, or AC304 for functions.
-  const char* code() const { return kind == Kind::narrowed ? "AC302" : "AC304"; }
+  Code code() const { return kind == Kind::narrowed ? Code::ac302 : Code::ac304; }
 };
 
 /// Departures that the graph between leaves and target allows, those of the last nodes first. `storage`: of the target.
@@ -60,7 +60,8 @@ bool tells(const Explained& seen, Departure::Kind kind, bool last);
 /// departures). `last`: functions are tried of which a small error of another origin may have the look, once nothing
 /// else explains the tensor.
 struct Departed {
-  std::string code, words;
+  Code code = Code::none;
+  std::string words = {};
   std::string departure = {};  ///< Departure::words
   bool refuted = false;  ///< some number lies outside of each of them: then no other probe of the tensor is one either
 };

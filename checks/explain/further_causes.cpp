@@ -497,10 +497,10 @@ std::string fast_function(CaseRun& run, const Standing& rows, const WrongTensor&
   if (run.no_departure.contains(refuted)) return "";
   Departed departed = rows.wrong ? of(*rows.part->run, *rows.wrong) : of(run, wrong);
   if (departed.refuted) run.no_departure.insert(refuted);
-  if (rows.wrong && !departed.code.empty()) departed = of(run, wrong);
-  if (departed.code.empty()) return "";
+  if (rows.wrong && departed.code != Code::none) departed = of(run, wrong);
+  if (departed.code == Code::none) return "";
   run.departures.insert(departed.departure);
-  check.code = departed.code, check.verdict = find_code(departed.code)->verdict, check.cause.clear();
+  check.find(departed.code), check.cause.clear();
   return departed.words;
 }
 
@@ -515,7 +515,7 @@ std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& c
   if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
   bool of_function = false;
   const std::string words = few_digits(run, wrong, of_function);
-  if (!words.empty() && of_function) check.code = "AC304", check.verdict = find_code("AC304")->verdict;
+  if (!words.empty() && of_function) check.find(Code::ac304);
   return words;
 }
 
@@ -538,46 +538,44 @@ void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pa
   if (!run.options.explain) return;
   for (std::size_t k = 0; k < checks.size(); ++k) {
     CheckResult& check = checks[k];
-    if (check.failed == 0 || (check.code != "AC101" && check.code != "AC102" && check.code != "AC408")) continue;
-    const std::string code = check.code;
-    const auto known = run.further.find(code + subjects[k].tensor->name);  // two probes of a tensor say the same
+    if (check.failed == 0 || (!is_wrong_number(check.code) && check.code != Code::ac408)) continue;
+    const Code code = check.code;
+    const auto known = run.further.find({code, subjects[k].tensor->name});  // two probes of a tensor say the same
     if (known != run.further.end()) {
       check.cause = joined(check.cause, known->second);
       continue;
     }
     const auto replayed = run.replayed.find(subjects[k].tensor->name);
-    if (code == "AC101" && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none)
+    if (code == Code::ac101 && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none)
       continue;
     const WrongTensor wrong = wrong_tensor(run, subjects[k], pass);
-    if (wrong.comparison.outside.empty() || (code == "AC101" && all_zero(wrong.got))) continue;
+    if (wrong.comparison.outside.empty() || (code == Code::ac101 && all_zero(wrong.got))) continue;
     std::string words;
     try {
-      if (code == "AC408") {
+      if (code == Code::ac408) {
         if (explained_by_low_accumulation(run, wrong.tensor, pass, wrong.got, wrong.comparison, wrong.interval, words))
-          check.code = "AC301", check.cause.clear();
+          check.code = Code::ac301, check.cause.clear();
         else
           words.clear();
       } else {
-        words = code == "AC102" ? cause_of_non_finite(run, wrong) : further_cause(run, wrong, check);
+        words = code == Code::ac102 ? cause_of_non_finite(run, wrong) : further_cause(run, wrong, check);
       }
     } catch (const Error& error) {  // the verdict stands without a cause
       check.note = joined(check.note, fmt::format("no cause was looked for: {}", error.what()));
     }
-    check.verdict = find_code(check.code)->verdict;
+    check.verdict = text_of(check.code).verdict;
     if (code == check.code && !words.empty())
-      run.further[code + wrong.tensor.name] = words;  // another verdict is shown probe by probe
+      run.further[{code, wrong.tensor.name}] = words;  // another verdict is shown probe by probe
     check.cause = joined(check.cause, words);
   }
 }
 
 void quote_causes(std::vector<CheckResult>& checks) {
   for (CheckResult& broken : checks) {
-    if (broken.verdict != Verdict::structural || broken.code.empty()) continue;
-    const std::string tensor = broken.name.substr(broken.name.rfind(' ') + 1);
+    // Of a probe's values no other check is asked.
+    if (broken.verdict != Verdict::structural || broken.code == Code::none || broken.id.probe >= 0) continue;
     const auto values = std::find_if(checks.begin(), checks.end(), [&](const CheckResult& c) {
-      const std::string subject = subject_of(c);
-      return (c.code == "AC101" || c.code == "AC102") && !c.cause.empty() &&
-             subject.substr(subject.rfind(' ') + 1) == tensor;
+      return is_wrong_number(c.code) && !c.cause.empty() && c.id.tensor == broken.id.tensor;
     });
     if (values != checks.end()) broken.cause += "; its values: " + values->cause;
   }

@@ -20,8 +20,6 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr const char* kRelation = "batch_invariance ";
-
 /// Some rows of a case, run as a case of their own.
 struct Alone {
   RowCase part;
@@ -80,7 +78,7 @@ std::unique_ptr<Alone> rows_alone(CaseRun& run, const RowRange& rows, const Back
   }
   for (const CheckResult& check : part.checks)  // guards and inputs, of which a small launch may be as careless
     if (check.failed > 0)
-      run.add_relation(check.name, check.code, check.compared, check.failed,
+      run.add_relation(check.id, check.code, check.compared, check.failed,
                        fmt::format("with {} of the rows alone: {}", rows.count, check.cause));
   return out;
 }
@@ -208,13 +206,14 @@ void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const Bac
       if (run.accumulates(name) || (found == forward.written.end() && gradient == backward.result.written.end()))
         continue;
       const bool leaks = std::any_of(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) {
-        return c.code == "AC405" && c.name.ends_with(" " + name);
+        return c.code == Code::ac405 && c.id.tensor == name;
       });
       const TensorView& whole = (found != forward.written.end() ? found : gradient)->second.view();
       const Difference seen = difference(*alone, whole, name);
       if (leaks || seen.compared == 0 ||
           (seen.failed > 0 && !run.op.forms.empty() && follows_from_number(run, backward, alone->rows, name)))
         continue;
+      const CheckId id{CheckId::Kind::batch_invariance, name};
       std::string why = seen.failed > 0 ? words(*alone, seen, whole, name) : "";
       if (promised && seen.failed > 0)
         why += what_decides(run, backward, alone->rows.first + seen.first * count / seen.compared, all, name);
@@ -223,10 +222,10 @@ void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const Bac
         const std::int64_t at = whole.count() / all * alone->rows.first + seen.first;
         first = {broken(whole.dtype, whole.shape, at, bits_at(whole, at), bits_at(*alone->written(name), seen.first))};
       }
-      run.add_relation(kRelation + name, "AC409", seen.compared, promised ? seen.failed : 0, why, std::move(first));
+      run.add_relation(id, Code::ac409, seen.compared, promised ? seen.failed : 0, why, std::move(first));
       if (promised || seen.failed == 0) continue;
-      const auto check = std::find_if(run.checks.begin(), run.checks.end(),
-                                      [&](const CheckResult& c) { return c.name == kRelation + name; });
+      const auto check =
+          std::find_if(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) { return c.id == id; });
       if (check->note.empty()) check->note = why;
     }
   }
@@ -241,7 +240,7 @@ std::vector<std::string> batch_variances(const std::vector<CaseResult>& cases) {
   for (const CaseResult& result : cases) {
     if (convicts(result.verdict)) continue;  // of a wrong kernel nobody asks
     const auto check = std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) {
-      return c.name.starts_with(kRelation) && c.failed == 0 && !c.note.empty();
+      return c.id.kind == CheckId::Kind::batch_invariance && c.failed == 0 && !c.note.empty();
     });
     if (check == result.checks.end()) continue;
     Seen& op = seen[result.op];

@@ -135,7 +135,8 @@ class Mirrored {
   bool inside(int number, const Tested& test) {
     const NamedValues given = values(number, 1, 1);
     const LaunchResult result = launched(given, true);
-    const std::vector<Subject> subjects{{"bias", test.tensor, result.written.at(test.tensor->name).view()}};
+    const std::vector<Subject> subjects{
+        {{CheckId::Kind::bias, test.tensor->name}, test.tensor, result.written.at(test.tensor->name).view()}};
     if (pass_ == Pass::forward) {
       CaseRun at(run_.op, run_.call, run_.options, given);
       return judge(at, subjects, pass_).front().failed == 0;
@@ -153,7 +154,7 @@ class Mirrored {
   static std::int64_t report_differing(CaseRun& outer, const std::string& name, const LaunchResult& first,
                                        const LaunchResult& again) {
     const std::int64_t changed = differing(first.written.at(name), again.written.at(name));
-    outer.add_relation("repeats " + name, "AC404", first.written.at(name).view().count(), changed,
+    outer.add_relation({CheckId::Kind::repeats, name}, Code::ac404, first.written.at(name).view().count(), changed,
                        changed == 0 ? "" : "differs from call to call, where large terms cancel");
     return changed;
   }
@@ -268,13 +269,13 @@ std::string words_of(const Tested& test, const std::string& shape, double p, boo
 /// What the draws say of one tensor.
 void conclude(CaseRun& outer, Mirrored& mirrored, const Tested& test, int draws, const std::string& shape) {
   CheckResult check;
-  check.name = "bias " + test.tensor->name;
+  check.id = {CheckId::Kind::bias, test.tensor->name};
   check.dtype = test.tensor->dtype;
   check.compared = draws * std::ssize(test.elements);
   const double by_value = sign_test(test.inward, test.draws), by_sign = sign_test(test.up, test.draws),
                p = std::min(by_value, by_sign);
   if (draws == kBiasDraws && p < kBiasAlarm / kBiasLooks && mirrored.inside(0, test)) {
-    check.code = "AC105", check.verdict = find_code("AC105")->verdict;
+    check.find(Code::ac105);
     check.failed = check.compared;
     check.cause = words_of(test, shape, p, by_value <= by_sign);
   }
@@ -356,8 +357,8 @@ std::set<std::string> convicted_tensors(const CaseRun& run) {
   for (const CheckResult& check : run.checks)
     for (const std::vector<Written>* written : {&run.outputs, &run.gradients})
       for (const Written& tensor : *written)
-        if (convicts(check.verdict) &&
-            (check.name + ' ').starts_with((written == &run.outputs ? "forward " : "backward ") + tensor.name + ' '))
+        if (convicts(check.verdict) && check.id.tensor == tensor.name &&
+            check.id.kind == (written == &run.outputs ? CheckId::Kind::forward : CheckId::Kind::backward))
           out.insert(tensor.name);
   return out;
 }
@@ -381,7 +382,8 @@ void check_bias(CaseRun& run) {
       throw;
     } catch (const std::exception& error) {  // a shape that the kernel refuses is a matter of the cases that have it
       CheckResult check;
-      check.name = "bias along " + dim.symbol, check.dtype = usual.storage, check.verdict = Verdict::skipped;
+      check.id = {.kind = CheckId::Kind::bias_untested, .dim = dim.symbol}, check.dtype = usual.storage,
+      check.verdict = Verdict::skipped;
       check.note = fmt::format("sums not tested for bias at '{}': {}", call->str(signature), error.what());
       run.add(std::move(check));
     }
@@ -390,11 +392,11 @@ void check_bias(CaseRun& run) {
 
 std::vector<std::string> untested_bias(const std::vector<CaseResult>& cases) {
   std::vector<std::string> out;
-  std::set<std::string> said;
+  std::set<std::pair<std::string, CheckId>> said;
   for (const CaseResult& result : cases)
     for (const CheckResult& check : result.checks)
-      if (check.verdict == Verdict::skipped && check.name.starts_with("bias along ") &&
-          said.insert(result.op + " " + check.name).second)
+      if (check.verdict == Verdict::skipped && check.id.kind == CheckId::Kind::bias_untested &&
+          said.insert({result.op, check.id}).second)
         out.push_back(result.op + ": " + check.note);
   return out;
 }

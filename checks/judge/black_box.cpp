@@ -273,13 +273,14 @@ class Differences {
         there.bound + back.bound + all * 0x1p-53 * (there.mass + back.mass);  // of the sums here, in fp64
     const double apart = std::fabs(there.value - back.value);
     CheckResult check;
-    check.name = "jvp dot product", check.dtype = run_.call.storage, check.compared = there.elements + back.elements;
+    check.id.kind = CheckId::Kind::jvp_product, check.dtype = run_.call.storage,
+    check.compared = there.elements + back.elements;
     if (apart <= bound) {
       check.max_ratio = bound > 0 ? apart / bound : 0;
       if (bound >= std::max(std::fabs(there.value), std::fabs(back.value)))
         check.blind = check.compared;  // 0 and twice the value would pass
     } else {                           // or not a number
-      check.code = "AC106", check.verdict = find_code("AC106")->verdict, check.failed = check.compared;
+      check.find(Code::ac106), check.failed = check.compared;
       check.cause = fmt::format(
           "<v, J u> is {:.6g} by forward mode, <J^T v, u> {:.6g} by the backward: {:.3g} apart, where storing and "
           "measured noise explain {:.3g}; {}",
@@ -350,7 +351,7 @@ class Differences {
         run_.accumulates(gradient.name) ? run_.held(gradient) : std::vector<double>(got.size());
     const FloatFormat& to = format(gradient.dtype);
     CheckResult check;
-    check.name = "backward " + gradient.name + " probe 0";
+    check.id = {.kind = CheckId::Kind::backward, .tensor = gradient.name, .probe = 0};
     check.dtype = gradient.dtype;
     std::vector<double> visible;
     double worst = 0;
@@ -399,9 +400,9 @@ class Differences {
       check.visible = visible[visible.size() / 2];
     }
     if (check.failed > 0) {
-      check.code = "AC104", check.verdict = find_code("AC104")->verdict, check.max_ratio = 0;
+      check.find(Code::ac104), check.max_ratio = 0;
     } else if (check.compared > 0 && check.blind == check.compared) {
-      check.code = "AC202";
+      check.code = Code::ac202;
       check.note = "every coordinate is blind here";
     }
     return check;
@@ -422,7 +423,7 @@ std::string black_box_note(const std::string& op, const std::vector<CaseResult>&
   std::map<std::string, std::vector<double>> visible;  // by storage type
   for (const CaseResult& c : cases)
     for (const CheckResult& check : c.checks) {
-      if (c.op != op || !check.name.starts_with("backward ")) continue;
+      if (c.op != op || check.id.kind != CheckId::Kind::backward) continue;
       compared += check.compared, blind += check.blind;
       if (check.visible > 0) visible[c.dtype].push_back(check.visible);
     }

@@ -174,7 +174,10 @@ class Draws {
     test.factor += errors.factor > std::max(replays.factor, independent.factor),
         test.shift += errors.shift > std::max(replays.shift, independent.shift);
     test.size += std::max(errors.factor, errors.shift) / static_cast<double>(here.rows());
-    if (number == 0) test.inside = judge(run, {{"correlation", here.tensor, view}}, test.pass).front().failed == 0;
+    if (number == 0)
+      test.inside = judge(run, {{{CheckId::Kind::correlation, here.tensor->name}, here.tensor, view}}, test.pass)
+                        .front()
+                        .failed == 0;
   }
 
   CaseRun& outer_;
@@ -213,14 +216,14 @@ std::string words_of(const Tested& test, bool by_factor, double p) {
 
 void conclude(CaseRun& outer, const Tested& test, int draws, const std::string& at) {
   CheckResult check;
-  check.name = "correlation " + test.tensor->name;
+  check.id = {CheckId::Kind::correlation, test.tensor->name};
   check.dtype = test.tensor->dtype;
   check.compared = test.compared;
   const bool by_factor = test.factor >= test.shift;
   const int most = std::max(test.factor, test.shift);
   if (const double p = sign_test(most, draws);
       test.inside && draws == kBiasDraws && 2 * most > draws && p < kBiasAlarm / kBiasLooks) {
-    check.code = "AC105", check.verdict = find_code("AC105")->verdict;
+    check.find(Code::ac105);
     check.failed = check.compared;
     check.cause = words_of(test, by_factor, p) + " at " + at;
   }

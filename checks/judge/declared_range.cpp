@@ -32,16 +32,16 @@ bool inputs_within(const CaseRun& run) {
 
 /// Counts the elements that are lost: `lost(i)` of those whose right value is `value(i)`.
 template <class Lost, class Value>
-void add_check(CaseRun& run, const std::string& name, const Written& tensor, const TensorView& got, const Lost& lost,
+void add_check(CaseRun& run, const CheckId& id, const Written& tensor, const TensorView& got, const Lost& lost,
                const Value& value, const std::string& where) {
   CheckResult check;
-  check.name = name, check.dtype = tensor.dtype, check.compared = tensor.shape.count();
+  check.id = id, check.dtype = tensor.dtype, check.compared = tensor.shape.count();
   const std::vector<double> values = to_doubles(got);
   std::int64_t first = -1;
   for (std::int64_t i = 0; i < check.compared; ++i)
     if (lost(i, values[static_cast<std::size_t>(i)])) ++check.failed, first = first < 0 ? i : first;
   if (first >= 0) {
-    check.code = "AC203", check.verdict = find_code("AC203")->verdict;
+    check.find(Code::ac203);
     const double got_first = values[static_cast<std::size_t>(first)];
     check.cause =
         fmt::format("{} is {} where {:.4g} is due, {}: a number on the way {}", tensor.name, number_text(got_first),
@@ -60,7 +60,7 @@ void check_at_inputs(CaseRun& run, const Written& tensor, Pass pass, const Tenso
            std::isinf(interval.high[at]);
   };
   add_check(
-      run, "range " + tensor.name, tensor, got,
+      run, {CheckId::Kind::range, tensor.name}, tensor, got,
       [&](std::int64_t i, double v) { return open(i) && !std::isfinite(v) && surely_finite(tensor.dtype, value(i)); },
       value, fmt::format("at inputs of at most {} as declared", number_text(run.op.signature.range.largest_input)));
 }
@@ -113,7 +113,7 @@ void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<dou
                     const std::vector<char>& not_zero, const AtScale& at) {
   const RangeContract& declared = run.op.signature.range;
   const int exponent = std::ilogb(at.scale);
-  const std::string name = fmt::format("range {} at loss scale 2^{}", gradient.name, exponent);
+  const CheckId id{.kind = CheckId::Kind::range, .tensor = gradient.name, .loss_scale = exponent};
   const std::string not_tried =
       at.result && at.scale == at.end
           ? ""
@@ -121,7 +121,7 @@ void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<dou
                         std::ilogb(at.end));
   if (!at.result) {
     CheckResult check;
-    check.name = name, check.dtype = gradient.dtype, check.verdict = Verdict::skipped, check.note = not_tried;
+    check.id = id, check.dtype = gradient.dtype, check.verdict = Verdict::skipped, check.note = not_tried;
     run.add(std::move(check));
     return;
   }
@@ -130,7 +130,7 @@ void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<dou
     return (!std::isfinite(v) && surely_finite(gradient.dtype, value(i))) ||
            (v == 0 && not_zero[static_cast<std::size_t>(i)] != 0 && surely_normal(gradient.dtype, value(i)));
   };
-  add_check(run, name, gradient, at.result->written.at(gradient.name).view(), lost, value,
+  add_check(run, id, gradient, at.result->written.at(gradient.name).view(), lost, value,
             fmt::format("at loss scale 2^{} of the declared window 2^{} to 2^{}", exponent,
                         std::ilogb(declared.smallest_scale), std::ilogb(declared.largest_scale)));
   run.checks.back().note = not_tried;

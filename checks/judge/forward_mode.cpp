@@ -47,7 +47,7 @@ void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   const LaunchResult result = run.run_jvp(jvp_tensors(run, run.reference.inputs(), forward, tangents));
   std::vector<Subject> subjects;
   for (const Written& tangent : run.tangents)
-    subjects.push_back({"jvp " + tangent.name, &tangent, result.written.at(tangent.name).view()});
+    subjects.push_back({{CheckId::Kind::jvp, tangent.name}, &tangent, result.written.at(tangent.name).view()});
   std::vector<CheckResult> checks = judge(run, subjects, Pass::jvp);
   if (dump != nullptr)
     for (const auto& [name, values] : tangents) {

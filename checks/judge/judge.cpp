@@ -139,8 +139,8 @@ Departed departs(const Wrong& whole, const Wrong* rows) {
   if (whole.run.no_departure.contains(refuted)) return {};
   Departed out = rows != nullptr ? rows->departed(known) : whole.departed(known);
   if (out.refuted) whole.run.no_departure.insert(refuted);
-  if (rows != nullptr && !out.code.empty()) out = whole.departed(known);
-  if (!out.code.empty()) known.insert(out.departure);
+  if (rows != nullptr && out.code != Code::none) out = whole.departed(known);
+  if (out.code != Code::none) known.insert(out.departure);
   return out;
 }
 
@@ -152,22 +152,22 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
   const bool finite_expected = std::isfinite(interval.value[static_cast<std::size_t>(first)]);
   bool any_non_finite = false;
   for (const std::int64_t i : comparison.outside) any_non_finite |= !std::isfinite(values[static_cast<std::size_t>(i)]);
-  check.code = any_non_finite && finite_expected ? "AC102" : (finite_expected ? "AC101" : "AC103");
-  if (run.accumulates(tensor.name)) check.code = "AC408";
-  check.cause = check.code == "AC408" ? added_otherwise(comparison, interval, run.held(tensor), values) : "";
+  check.code = any_non_finite && finite_expected ? Code::ac102 : (finite_expected ? Code::ac101 : Code::ac103);
+  if (run.accumulates(tensor.name)) check.code = Code::ac408;
+  check.cause = check.code == Code::ac408 ? added_otherwise(comparison, interval, run.held(tensor), values) : "";
   if (check.cause.empty()) check.cause = likely_cause(run.call, comparison, interval, values);
   {  // of which some are none: not left to the explaining
-    const bool plainly = check.code == "AC101";
+    const bool plainly = check.code == Code::ac101;
     AtKink kink =
         run.plainly_wrong.contains(tensor.name) ? AtKink() : at_kink(run, tensor, pass, values, unexplained, interval);
     if (!plainly && kink.kind != AtKink::Kind::subgradient)
       kink = {};  // then it is infinite, NaN or not added to first of all
-    if (kink.kind == AtKink::Kind::no_subgradient) check.code = "AC204", check.cause = kink.words;
+    if (kink.kind == AtKink::Kind::no_subgradient) check.code = Code::ac204, check.cause = kink.words;
     if (kink.kind == AtKink::Kind::subgradient)
-      check.code = "AC205", check.cause.clear(), check.note = kink.words, check.failed = 0,
+      check.code = Code::ac205, check.cause.clear(), check.note = kink.words, check.failed = 0,
       check.max_ratio = comparison.max_ratio;
     if (kink.kind == AtKink::Kind::undeclared) check.cause = kink.words;
-    check.verdict = find_code(check.code)->verdict;
+    check.verdict = text_of(check.code).verdict;
     if (kink.kind == AtKink::Kind::no_subgradient && run.options.explain)
       if (const Replayed why = Wrong{run, tensor, pass, values, comparison, interval}.changed();
           why.kind == Replayed::Kind::changed_formula)
@@ -176,39 +176,39 @@ void classify(CaseRun& run, const Written& tensor, Pass pass, const std::vector<
     run.plainly_wrong.insert(tensor.name);
   }
   if (!run.options.explain) {
-    check.verdict = find_code(check.code)->verdict;
+    check.verdict = text_of(check.code).verdict;
     return;
   }
-  const bool finite = check.code == "AC101" || check.code == "AC102";
+  const bool finite = is_wrong_number(check.code);
   const Wrong whole{run, tensor, pass, values, comparison, interval};
   const std::unique_ptr<RowPart> part = finite ? some_rows(run, tensor, pass, values, comparison, interval) : nullptr;
   std::optional<Wrong> rows;
   if (part) rows.emplace(Wrong{*part->run, part->tensor, pass, part->got, part->comparison, part->interval});
   if (const std::string flushes = finite && (!rows || !rows->flushes().empty()) ? whole.flushes() : "";
       !flushes.empty()) {
-    check.code = "AC303", check.cause = flushes, check.verdict = find_code("AC303")->verdict;
+    check.find(Code::ac303), check.cause = flushes;
     return;
   }
-  if (check.code != "AC101") {
-    check.verdict = find_code(check.code)->verdict;
+  if (check.code != Code::ac101) {
+    check.verdict = text_of(check.code).verdict;
     return;
   }
   if (const std::string words = truncated(run, tensor, pass, values); !words.empty()) {
-    check.code = "AC305", check.cause = words, check.verdict = find_code("AC305")->verdict;
+    check.find(Code::ac305), check.cause = words;
     return;
   }
-  if (const Departed departed = departs(whole, rows ? &*rows : nullptr); !departed.code.empty()) {
-    check.code = departed.code, check.cause = departed.words, check.verdict = find_code(check.code)->verdict;
+  if (const Departed departed = departs(whole, rows ? &*rows : nullptr); departed.code != Code::none) {
+    check.find(departed.code), check.cause = departed.words;
     return;
   }
   const Replayed cause = all_zero(values) ? Replayed() : replayed_cause(whole, rows ? &*rows : nullptr);
   if (cause.kind == Replayed::Kind::low_accumulation)
-    check.code = "AC301", check.cause = cause.words;
+    check.code = Code::ac301, check.cause = cause.words;
   else if (cause.kind == Replayed::Kind::narrowed)
-    check.code = "AC302", check.cause = cause.words;
+    check.code = Code::ac302, check.cause = cause.words;
   else if (cause.kind != Replayed::Kind::none)
     check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
-  check.verdict = find_code(check.code)->verdict;
+  check.verdict = text_of(check.code).verdict;
 }
 
 /// What the comparison of a whole tensor says, where nothing lies outside.
@@ -216,10 +216,10 @@ void conclude(const Comparison& comparison, CheckResult& check) {
   check.compared = comparison.compared, check.blind = comparison.blind, check.range = comparison.range;
   check.max_ratio = comparison.max_ratio;
   if (check.compared > 0 && check.blind == check.compared) {
-    check.code = "AC202";
+    check.code = Code::ac202;
     check.note = "every element is blind here";  // convicts only if no case of the op sees the output (runner)
   } else if (check.compared > 0 && check.range == check.compared) {
-    check.code = "AC201";
+    check.code = Code::ac201;
     check.note = "no element is judged: an intermediate leaves the compute type's range";
     check.verdict = Verdict::range;
   }
@@ -312,7 +312,7 @@ bool right_if_regrouped(CaseRun& run, const Written& tensor, Pass pass, std::spa
 CheckResult judge_whole(CaseRun& run, const Subject& subject, Pass pass, std::span<const double> held) {
   const Written& tensor = *subject.tensor;
   CheckResult check;
-  check.name = subject.name;
+  check.id = subject.id;
   check.dtype = tensor.dtype;
   const std::vector<double> values = to_doubles(subject.got);
   FormComparison with_forms = compare_with_forms(run, tensor, pass, values, held);
@@ -627,7 +627,7 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
       continue;
     }
     CheckResult& check = out.emplace_back();
-    check.name = subjects[k].name, check.dtype = subjects[k].tensor->dtype;
+    check.id = subjects[k].id, check.dtype = subjects[k].tensor->dtype;
     conclude(comparisons[k], check);
   }
   run.together = nullptr;

@@ -197,19 +197,19 @@ std::vector<std::string> other_subgradients(const std::vector<CaseResult>& cases
     std::int64_t cases = 0;
     std::string first;
   };
-  std::map<std::string, Seen> seen;
+  std::map<std::pair<std::string, CheckId>, Seen> seen;
   for (const CaseResult& result : cases) {
-    std::set<std::string> here;
+    std::set<CheckId> here;
     for (const CheckResult& check : result.checks) {
-      if (check.code != "AC205" || !here.insert(subject_of(check)).second) continue;
-      Seen& all = seen[result.op + " " + subject_of(check)];
+      if (check.code != Code::ac205 || !here.insert(subject_of(check)).second) continue;
+      Seen& all = seen[{result.op, subject_of(check)}];
       if (all.cases++ == 0) all.first = fmt::format("{}, in '{}'", check.note, result.name);
     }
   }
   std::vector<std::string> out;
-  for (const auto& [subject, all] : seen)
-    out.push_back(fmt::format("{}: NON_SMOOTH AC205 in {} case{}, which do not fail by it: {}", subject, all.cases,
-                              all.cases == 1 ? "" : "s", all.first));
+  for (const auto& [what, all] : seen)
+    out.push_back(fmt::format("{} {}: NON_SMOOTH AC205 in {} case{}, which do not fail by it: {}", what.first,
+                              name(what.second), all.cases, all.cases == 1 ? "" : "s", all.first));
   return out;
 }
 

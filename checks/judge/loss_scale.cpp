@@ -129,7 +129,7 @@ LossScaleWindow loss_scale_window(CaseRun& run) {
 
 void note_loss_scales(CaseRun& run) {
   const auto leaves_range = [](const CheckResult& check) {
-    return check.code == "AC201" && check.name.starts_with("backward ");
+    return check.code == Code::ac201 && check.id.kind == CheckId::Kind::backward;
   };
   const bool found = std::any_of(run.checks.begin(), run.checks.end(), leaves_range);
   if (bytes(run.call.storage) != 2 || run.gradients.empty() || (!found && !run.options.power)) return;
@@ -139,7 +139,7 @@ void note_loss_scales(CaseRun& run) {
     if (leaves_range(check)) check.note += "; " + words;
   if (!run.options.power) return;
   CheckResult check;
-  check.name = "loss scale", check.dtype = run.call.storage, check.note = words;
+  check.id.kind = CheckId::Kind::loss_scale, check.dtype = run.call.storage, check.note = words;
   run.add(std::move(check));
 }
 

@@ -29,8 +29,8 @@ std::vector<Element> first_differences(const TensorView& a, const TensorView& b,
 }
 
 /// Number of elements that differ between two runs; recorded under the relation's name.
-std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResult& b, const std::string& relation,
-                          const char* code, const std::string& words) {
+std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResult& b, CheckId::Kind relation, Code code,
+                          const std::string& words) {
   std::int64_t all = 0;
   for (const auto& [name, tensor] : a.written) {
     const GuardedTensor& other = b.written.at(name);
@@ -41,7 +41,7 @@ std::int64_t compare_runs(CaseRun& run, const LaunchResult& a, const LaunchResul
                                                     Shape(std::span<const std::int64_t>(first.front().index)).str(),
                                                     tensor.view().shape.str())
                                       : "";
-    run.add_relation(relation + " " + name, code, count, changed, cause, std::move(first));
+    run.add_relation({relation, name}, code, count, changed, cause, std::move(first));
     all += changed;
   }
   return all;
@@ -65,8 +65,8 @@ bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const L
   const bool repeated = same(forward, poisoned) && same(first, poisoned_back);
   std::int64_t changed = 0;
   const auto compare = [&](const LaunchResult& again, const LaunchResult& again_back) {
-    changed += compare_runs(run, forward, again, "repeats", "AC404", "differs from call to call");
-    changed += compare_runs(run, first, again_back, "repeats", "AC404", "differs from call to call");
+    changed += compare_runs(run, forward, again, CheckId::Kind::repeats, Code::ac404, "differs from call to call");
+    changed += compare_runs(run, first, again_back, CheckId::Kind::repeats, Code::ac404, "differs from call to call");
   };
   if (repeated) compare(poisoned, poisoned_back);
   for (int k = repeated ? 1 : 0; k < (size > 16384 ? 2 : 5); ++k) {
@@ -75,8 +75,8 @@ bool check_repeats_and_poison(CaseRun& run, const LaunchResult& forward, const L
   }
   if (changed != 0) return false;
   const char* words = "differs with what the buffer held before";
-  compare_runs(run, forward, poisoned, "poison", "AC401", words);
-  compare_runs(run, first, poisoned_back, "poison", "AC401", words);
+  compare_runs(run, forward, poisoned, CheckId::Kind::poison, Code::ac401, words);
+  compare_runs(run, first, poisoned_back, CheckId::Kind::poison, Code::ac401, words);
   return true;
 }
 
@@ -226,7 +226,8 @@ void check_homogeneity(CaseRun& run, const LaunchTensors& base, const LaunchResu
       if (run.accumulates(gradient.name)) continue;
       const Scaling seen =
           compare_scaled(first.written.at(gradient.name).view(), result.written.at(gradient.name).view(), factor);
-      run.add_relation("homogeneity " + gradient.name, "AC407", seen.compared, seen.failed, seen.where, seen.first);
+      run.add_relation({CheckId::Kind::homogeneity, gradient.name}, Code::ac407, seen.compared, seen.failed, seen.where,
+                       seen.first);
     }
   }
 }
@@ -308,7 +309,7 @@ void check_row_independence(CaseRun& run, const LaunchResult& forward, const Lau
     for (const std::int64_t row : {kept, rows - 1}) {
       if (!stays(row)) continue;
       const std::int64_t failed = differing_in_row(a, b, row, width);
-      run.add_relation("row_independence " + name, "AC405", width, failed,
+      run.add_relation({CheckId::Kind::row_independence, name}, Code::ac405, width, failed,
                        failed ? "row " + std::to_string(row) + " of '" + name + "' changes with other rows" : "",
                        failed ? first_differences(a, b, row * width, (row + 1) * width) : std::vector<Element>());
       if (kept == rows - 1) return;

@@ -42,16 +42,15 @@ bool covers(const OpCall& a, const OpCall& b) {
 struct Seen {
   std::vector<std::size_t> blind, seen;
 };
-using BySubject = std::map<std::pair<const OpDef*, std::string>, Seen>;
+using BySubject = std::map<std::pair<const OpDef*, CheckId>, Seen>;
 
 BySubject by_subject(const std::vector<Case>& cases, const std::vector<CaseResult>& results) {
   BySubject out;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (results[i].unjudged() > 0 || cases[i].op->forms.empty()) continue;
-    std::map<std::string, bool> sees;  // in some probe
+    std::map<CheckId, bool> sees;  // in some probe
     for (const CheckResult& check : results[i].checks)
-      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward ")))
-        sees[subject_of(check)] |= check.blind < check.compared;
+      if (check.compared > 0 && is_of_pass(check.id)) sees[subject_of(check)] |= check.blind < check.compared;
     for (const auto& [subject, visible] : sees) {
       Seen& at = out[{cases[i].op, subject}];
       (visible ? at.seen : at.blind).push_back(i);
@@ -97,7 +96,7 @@ bool shows(const Decision& decision, const OpCall& call) {
 
 /// The same extents at data that shows most of the output; the first that will do, or nothing.
 std::optional<OpCall> at_sharp_data(const Decision& decision) {
-  const bool forward = decision.subject.starts_with("forward ");
+  const bool forward = decision.subject.kind == CheckId::Kind::forward;
   for (const char* range : kSharp)
     for (const char* cotangent : kSharpCotangents) {
       OpCall call = decision.blind;
@@ -152,21 +151,21 @@ std::vector<std::string> decision_notes(const std::vector<Decision>& decided, co
     std::string where;
     bool wrong = false;
     for (const OpCall& call : decision.at) {
-      const std::string name = call.str(decision.op->signature);
+      const std::string case_name = call.str(decision.op->signature);
       const auto result = std::find_if(results.begin(), results.end(), [&](const CaseResult& r) {
-        return r.name == name && r.op == decision.op->signature.name;
+        return r.name == case_name && r.op == decision.op->signature.name;
       });
       if (result == results.end()) continue;
       wrong |= convicts(result->verdict);
-      where += fmt::format("{}decided at '{}': {}", where.empty() ? "" : ", and ", name,
-                           convicts(result->verdict) ? result->code + " there" : "right there");
+      where += fmt::format("{}decided at '{}': {}", where.empty() ? "" : ", and ", case_name,
+                           convicts(result->verdict) ? std::string(name(result->code)) + " there" : "right there");
     }
     if (where.empty() || !(all || decision.everywhere || wrong)) continue;
     const std::string what = decision.everywhere
                                  ? "every interval would accept both 0 and twice the value, so nobody judged it (AC202)"
                                  : fmt::format("blind at '{}', and no case as large sees it (AC202)",
                                                decision.blind.str(decision.op->signature));
-    out.push_back(fmt::format("{} {}: {}; {}", decision.op->signature.name, decision.subject, what, where));
+    out.push_back(fmt::format("{} {}: {}; {}", decision.op->signature.name, name(decision.subject), what, where));
   }
   return out;
 }
@@ -177,11 +176,11 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
     int all = 0, blind = 0;
     const CaseResult* first = nullptr;
   };
-  std::map<std::pair<std::string, std::string>, Seen> seen;  // by op and output
+  std::map<std::pair<std::string, CheckId>, Seen> seen;  // by op and output
   const auto whole = [](const CheckResult& check) { return check.compared > 0 && check.blind == check.compared; };
   for (const CaseResult& c : cases)
     for (const CheckResult& check : c.checks)
-      if (check.compared > 0 && (check.name.starts_with("forward ") || check.name.starts_with("backward "))) {
+      if (check.compared > 0 && is_of_pass(check.id)) {
         Seen& at = seen[{c.op, subject_of(check)}];
         ++at.all, at.blind += whole(check);
         if (at.first == nullptr) at.first = &c;
@@ -189,10 +188,10 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
   std::vector<std::string> notes;
   for (const auto& [key, at] : seen)
     if (at.blind == at.all && at.all < kFewest)
-      notes.push_back(
-          fmt::format("{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); "
-                      "ampcheck replay {}'{}' says where it is seen",
-                      key.first, key.second, at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
+      notes.push_back(fmt::format(
+          "{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); "
+          "ampcheck replay {}'{}' says where it is seen",
+          key.first, name(key.second), at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {
       const auto found = seen.find({c.op, subject_of(check)});

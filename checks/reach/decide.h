@@ -16,7 +16,7 @@ namespace ampcheck::checks {
 /// Where one output is decided.
 struct Decision {
   const OpDef* op = nullptr;
-  std::string subject;          ///< "forward y", "backward dx"
+  CheckId subject;              ///< forward or backward of a tensor
   OpCall blind;                 ///< the case
   bool everywhere = true;       ///< blind in every case; otherwise in the largest ones
   std::vector<OpCall> at = {};  ///< to be run; none: nothing was found

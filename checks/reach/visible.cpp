@@ -35,13 +35,13 @@ double visible_share(CaseRun& run, const Written& tensor, Pass pass) {
 
 }  // namespace
 
-double visible_share(const OpDef& op, const OpCall& call, const std::string& subject) {
+double visible_share(const OpDef& op, const OpCall& call, const CheckId& subject) {
   const RunOptions options;
   CaseRun run(op, call, options);
-  const bool forward = subject.starts_with("forward ");
+  const bool forward = subject.kind == CheckId::Kind::forward;
   double most = 0;
   for (const Written& tensor : forward ? run.outputs : run.gradients) {
-    if (!subject.ends_with(" " + tensor.name)) continue;
+    if (subject.tensor != tensor.name) continue;
     if (forward) most = std::max(most, visible_share(run, tensor, Pass::forward));
     for (int probe = 0; !forward && probe < probe_count(call); ++probe) {
       run.cotangents(probe);
@@ -61,7 +61,7 @@ bool small(const OpSignature& signature, const OpCall& call) {
 
 }  // namespace
 
-VisibleCase find_visible_case(const OpDef& op, Dtype storage, const std::string& subject, std::uint64_t seed) {
+VisibleCase find_visible_case(const OpDef& op, Dtype storage, const CheckId& subject, std::uint64_t seed) {
   VisibleCase out;
   for (const OpCall& call : cases_of(op.signature, storage, CaseSet::all, seed)) {
     if (call.layout != "dense" || !small(op.signature, call)) continue;
@@ -75,7 +75,7 @@ VisibleCase find_visible_case(const OpDef& op, Dtype storage, const std::string&
 namespace {
 
 /// What the search found, as the end of a sentence.
-std::string where_visible(const OpDef& op, const OpCall& call, const std::string& subject) {
+std::string where_visible(const OpDef& op, const OpCall& call, const CheckId& subject) {
   const VisibleCase found = find_visible_case(op, call.storage, subject, call.seed);
   return found.name.empty()
              ? fmt::format(", and in {} more of all regimes: the declared precision leaves nothing of it to judge",
@@ -86,11 +86,11 @@ std::string where_visible(const OpDef& op, const OpCall& call, const std::string
 }  // namespace
 
 void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& results) {
-  std::map<std::pair<std::string, std::string>, std::string> known;  // (op and storage, subject) -> words
+  std::map<std::pair<std::string, CheckId>, std::string> known;  // (op and storage, subject) -> words
   for (CaseResult& result : results)
     for (CheckResult& check : result.checks) {
-      if (check.verdict != Verdict::ill_conditioned || check.code != "AC202") continue;
-      const std::string subject = subject_of(check);
+      if (check.verdict != Verdict::ill_conditioned || check.code != Code::ac202) continue;
+      const CheckId subject = subject_of(check);
       std::string& words = known[{result.op + " " + result.dtype, subject}];
       const auto item = std::find_if(cases.begin(), cases.end(), [&](const Case& c) {
         return c.op->signature.name == result.op && name(c.call.storage) == result.dtype;
@@ -103,9 +103,9 @@ void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& 
 
 void say_where_visible(const OpDef& op, const OpCall& call, CaseResult& result) {
   if (op.forms.empty()) return;
-  std::map<std::string, std::string> known;  // subject -> words
+  std::map<CheckId, std::string> known;  // subject -> words
   for (CheckResult& check : result.checks) {
-    if (check.code != "AC202" || convicts(check.verdict)) continue;
+    if (check.code != Code::ac202 || convicts(check.verdict)) continue;
     const auto [words, is_new] = known.try_emplace(subject_of(check));
     if (is_new) words->second = where_visible(op, call, words->first);
     check.note += words->second;

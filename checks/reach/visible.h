@@ -17,13 +17,13 @@ struct VisibleCase {
   std::int64_t tried = 0;  ///< cases whose reference was looked at; no kernel runs
 };
 
-/// Share of the elements of an output ("forward y") or gradient ("backward dx") that are judged at a case and are not
+/// Share of the elements of an output or gradient that are judged at a case and are not
 /// zero; of several probes the largest. On the reference alone.
-double visible_share(const OpDef& op, const OpCall& call, const std::string& subject);
+double visible_share(const OpDef& op, const OpCall& call, const CheckId& subject);
 
-/// Searches a case of one storage type at which `subject` ("forward y", "backward dx") can be judged. Ends with the
-/// first that shows most of it.
-VisibleCase find_visible_case(const OpDef& op, Dtype storage, const std::string& subject, std::uint64_t seed);
+/// Searches a case of one storage type at which `subject` (forward or backward of a tensor) can be judged. Ends with
+/// the first that shows most of it.
+VisibleCase find_visible_case(const OpDef& op, Dtype storage, const CheckId& subject, std::uint64_t seed);
 
 /// Writes what such searches found into the findings (AC202) of `results`, one search a subject. `cases`: what was run.
 void say_where_visible(const std::vector<Case>& cases, std::vector<CaseResult>& results);

@@ -13,15 +13,15 @@
 namespace ampcheck::checks {
 
 bool wrong_value(const CheckResult& check) {
-  return check.code == "AC101" || check.code == "AC102" || check.code == "AC104" || check.code.starts_with("AC30");
+  return is_wrong_number(check.code) || check.code == Code::ac104 || is_contract_departure(check.code);
 }
 
 bool contract_explains(const std::vector<CheckResult>& checks) {
   std::int64_t explained = 0, unexplained = 0;
   for (const CheckResult& check : checks) {
-    if (check.name.ends_with(" at saved")) continue;  // the same tensor again, which nobody explains
-    explained += check.code.starts_with("AC30");
-    unexplained += check.code == "AC101" || check.code == "AC102";
+    if (check.id.at_saved) continue;  // the same tensor again, which nobody explains
+    explained += is_contract_departure(check.code);
+    unexplained += is_wrong_number(check.code);
   }
   return explained > 0 && 4 * unexplained <= explained;
 }
@@ -32,7 +32,7 @@ namespace {
 void settle_contract(std::vector<CheckResult>& checks) {
   if (contract_explains(checks)) return;
   for (CheckResult& check : checks)
-    if (check.code.starts_with("AC30")) check.code = "AC101", check.verdict = Verdict::bug, check.cause.clear();
+    if (is_contract_departure(check.code)) check.code = Code::ac101, check.verdict = Verdict::bug, check.cause.clear();
 }
 
 /// The tensors that a case lays out in memory.
@@ -59,7 +59,7 @@ std::string layout_words(const OpDef& op, const OpCall& call, const RunOptions& 
     alone.layout = kind + ":" + tensor;
     const CaseResult result = run_case(op, alone, options);
     return std::any_of(result.checks.begin(), result.checks.end(),
-                       [](const CheckResult& check) { return check.code == "AC406" || wrong_value(check); });
+                       [](const CheckResult& check) { return check.code == Code::ac406 || wrong_value(check); });
   };
   std::vector<std::string> found;
   if (kind.size() < call.layout.size())
@@ -93,12 +93,12 @@ void settle_layout(CaseRun& run) {
   const CaseResult result = run_case(run.op, dense, values);
   // Without relations AC401 is what settle_in_place() makes of wrong values.
   if (std::any_of(result.checks.begin(), result.checks.end(),
-                  [](const CheckResult& check) { return wrong_value(check) || check.code == "AC401"; }))
+                  [](const CheckResult& check) { return wrong_value(check) || check.code == Code::ac401; }))
     return;
   values.first = true;
   const std::string words = !run.options.first ? layout_words(run.op, call, values, laid_out(run)) : "";
   for (CheckResult& check : checks)
-    if (wrong_value(check)) check.code = "AC406", check.verdict = find_code("AC406")->verdict, check.cause = words;
+    if (wrong_value(check)) check.find(Code::ac406), check.cause = words;
 }
 
 /// Wrong where an output overwrites its input, right where it has a buffer of its own: the kernel reads what it has
@@ -111,13 +111,13 @@ void settle_in_place(CaseRun& run) {
   const auto right_apart = [&](const std::vector<std::pair<std::string, std::string>>& still_shared) {
     OpDef apart = run.op;
     apart.signature.launch.in_place = still_shared;
-    std::set<std::string> out;  // names of the checks that are right
+    std::set<CheckId> out;  // the checks that are right
     for (const CheckResult& check : run_case(apart, run.call, values).checks)
-      if (check.compared > 0 && !convicts(check.verdict)) out.insert(check.name);
+      if (check.compared > 0 && !convicts(check.verdict)) out.insert(check.id);
     return out;
   };
-  const std::set<std::string> right = right_apart({});
-  std::vector<std::pair<std::string, std::set<std::string>>>
+  const std::set<CheckId> right = right_apart({});
+  std::vector<std::pair<std::string, std::set<CheckId>>>
       alone;  // words of each pair, and what is right without it alone
   for (std::size_t i = 0; i < shared.size(); ++i) {
     auto others = shared;
@@ -126,11 +126,11 @@ void settle_in_place(CaseRun& run) {
                        others.empty() ? right : right_apart(others));
   }
   for (CheckResult& check : run.checks) {
-    if (!wrong_value(check) || !right.contains(check.name)) continue;
+    if (!wrong_value(check) || !right.contains(check.id)) continue;
     std::string where;
-    for (const auto& [words, names] : alone)
-      if (names.contains(check.name)) where += (where.empty() ? "" : " or ") + words;
-    check.code = "AC401", check.verdict = find_code("AC401")->verdict;
+    for (const auto& [words, ids] : alone)
+      if (ids.contains(check.id)) where += (where.empty() ? "" : " or ") + words;
+    check.find(Code::ac401);
     check.cause = fmt::format(
         "reads its input after having written it: right with a buffer of its own for each output, wrong where {}",
         where.empty() ? "outputs overwrite inputs" : where);
@@ -146,7 +146,7 @@ void conclude(CaseRun& run, CaseResult& result) {
   quote_causes(run.checks);
   result.checks = std::move(run.checks);
   for (const CheckResult& check : result.checks)
-    if (!check.code.empty() && (check.verdict > result.verdict || result.code.empty())) {
+    if (check.code != Code::none && (check.verdict > result.verdict || result.code == Code::none)) {
       result.code = check.code;
       result.verdict = std::max(result.verdict, check.verdict);
     }

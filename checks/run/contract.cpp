@@ -317,7 +317,8 @@ CheckResult judged_as(const OpDef& read, const Wrote& w, const RunOptions& optio
   if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
   GuardedTensor tensor(w.tensor.dtype, w.tensor.shape, Layout::dense, poison(w.tensor.dtype, 0));
   tensor.assign(w.got);
-  return judge(run, {{"contract", &w.tensor, tensor.view()}}, w.pass).front();
+  const auto kind = w.pass == Pass::forward ? CheckId::Kind::forward : CheckId::Kind::backward;
+  return judge(run, {{{kind, w.tensor.name}, &w.tensor, tensor.view()}}, w.pass).front();
 }
 
 /// Elements of these tensors that the judge finds wrong under a contract, in any order and grouping; `first`: a case

@@ -45,7 +45,7 @@ class DumpJudge {
         tensors.push_back(take(output, output.saved ? output.dtype : run_.call.storage));
     }
     if (!missing.empty()) notes_.push_back("not judged, since the dump has no " + quoted(missing));
-    judge_all("forward ", tensors, Pass::forward);
+    judge_all(CheckId::Kind::forward, tensors, Pass::forward);
   }
 
   void backward() {
@@ -81,7 +81,7 @@ class DumpJudge {
     if (!absent.empty()) notes_.push_back("not judged, since the dump has no " + quoted(absent));
     if (!missing.empty()) notes_.push_back("taken as zero, since the dump has no cotangent " + quoted(missing));
     run_.reference.set_cotangents(std::move(cotangents));
-    judge_all("backward ", tensors, Pass::backward);
+    judge_all(CheckId::Kind::backward, tensors, Pass::backward);
   }
 
   void unused() {
@@ -147,10 +147,10 @@ class DumpJudge {
     return true;
   }
 
-  void judge_all(const std::string& pass_name, const std::vector<Dumped>& tensors, Pass pass) {
+  void judge_all(CheckId::Kind kind, const std::vector<Dumped>& tensors, Pass pass) {
     std::vector<Subject> subjects;
     for (const Dumped& tensor : tensors)
-      subjects.push_back({pass_name + tensor.written.name, &tensor.written, tensor.tensor.view()});
+      subjects.push_back({{kind, tensor.written.name}, &tensor.written, tensor.tensor.view()});
     if (subjects.empty()) return;
     std::vector<CheckResult> checks = judge(run_, subjects, pass);
     for (std::size_t k = 0; k < checks.size(); ++k) {

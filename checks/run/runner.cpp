@@ -75,7 +75,7 @@ bool judge_forward(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   std::vector<Subject> subjects;
   for (const Written& output : run.outputs)
     if (!output.saved || run.reference.inputs_finite())  // rule R9
-      subjects.push_back({"forward " + output.name, &output, forward.written.at(output.name).view()});
+      subjects.push_back({{CheckId::Kind::forward, output.name}, &output, forward.written.at(output.name).view()});
   bool vouched = run.reference.inputs_finite();
   std::vector<CheckResult> checks = judge(run, subjects, Pass::forward);
   explain_further(run, subjects, Pass::forward, checks);
@@ -99,7 +99,7 @@ void judge_backward(CaseRun& run, const std::vector<Subject>& subjects, bool has
   for (std::size_t k = 0; k < subjects.size(); ++k) {
     if (!wide.empty()) run.add(std::move(wide[k]));
     if (sharp.empty()) continue;
-    sharp[k].name += " at saved";
+    sharp[k].id.at_saved = true;
     run.add(std::move(sharp[k]));
   }
 }
@@ -119,7 +119,8 @@ BackwardRun check_values(CaseRun& run, const LaunchResult& forward, Dump* dump) 
     backward.result = run.run_backward(backward.tensors);
     std::vector<Subject> subjects;
     for (const Written& gradient : run.gradients)
-      subjects.push_back({"backward " + gradient.name + " probe " + std::to_string(probe), &gradient,
+      subjects.push_back({{.kind = CheckId::Kind::backward, .tensor = gradient.name, .probe = probe},
+                          &gradient,
                           backward.result.written.at(gradient.name).view()});
     judge_backward(run, subjects, !saved.empty(), vouched);
     for (const Subject& subject : subjects)
@@ -140,9 +141,10 @@ void settle_contract_by_op(std::vector<CaseResult>& cases) {
   }
   for (CaseResult& c : cases) {
     if (c.verdict != Verdict::precision_contract || seen[c.op].first >= seen[c.op].second) continue;
-    c.verdict = Verdict::bug, c.code = "AC101";
+    c.verdict = Verdict::bug, c.code = Code::ac101;
     for (CheckResult& check : c.checks)
-      if (check.code.starts_with("AC30")) check.code = "AC101", check.verdict = Verdict::bug, check.cause.clear();
+      if (is_contract_departure(check.code))
+        check.code = Code::ac101, check.verdict = Verdict::bug, check.cause.clear();
   }
 }
 
@@ -160,7 +162,8 @@ void suggest_forms(std::vector<CaseResult>& cases) {
   for (CaseResult& c : cases)
     for (CheckResult& check : c.checks) {
       if (c.plugin.empty()) continue;
-      const bool backward = check.name.starts_with("backward"), unknown = check.code == "AC101" && check.cause.empty();
+      const bool backward = check.id.kind == CheckId::Kind::backward,
+                 unknown = check.code == Code::ac101 && check.cause.empty();
       if (unknown && backward)
         check.cause =
             "none found; if the backward follows another algebra than the formula's derivative, add that as a form, "
@@ -169,7 +172,7 @@ void suggest_forms(std::vector<CaseResult>& cases) {
         check.cause =
             "none found; if the kernel follows another algebra than the formula (a running mean, one pass, a sum of "
             "other terms), add that as a form, and it is judged by it";
-      if (check.code == "AC304" && !check.cause.empty())
+      if (check.code == Code::ac304 && !check.cause.empty())
         check.cause += "; a kernel of another algebra than the formula's is judged by a form that says it";
     }
 }
@@ -179,7 +182,7 @@ std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
   std::map<std::string, std::pair<std::int64_t, std::string>> seen;
   for (const CaseResult& result : cases)
     for (const CheckResult& check : result.checks) {
-      if (check.name != kPrinted) continue;
+      if (check.id.kind != CheckId::Kind::printed) continue;
       auto& [count, first] = seen[result.op];
       if (count++ == 0) first = fmt::format("in '{}' {}", result.name, check.note);
     }
@@ -233,7 +236,7 @@ CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& optio
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
-      run.add_relation("call", "AC501", 1, 1, error.what());
+      run.add_relation({CheckId::Kind::call}, Code::ac501, 1, 1, error.what());
     }
     conclude(run, result);
   } catch (const EnvironmentError& error) {

@@ -117,11 +117,12 @@ class Sampled {
 
   void run(CaseResult& result) {
     const LaunchResult forward = run_->run_forward(forward_tensors());
-    judge_all("forward ", "", outputs_, run_->outputs, forward, Pass::forward);
+    judge_all({.kind = CheckId::Kind::forward}, outputs_, run_->outputs, forward, Pass::forward);
     find_dependent_gradients();
     for (int probe = 0; probe < probe_count(call_); ++probe) {
       const LaunchResult backward = run_->run_backward(backward_tensors(forward, probe));
-      judge_all("backward ", " probe " + std::to_string(probe), gradients_, run_->gradients, backward, Pass::backward);
+      judge_all({.kind = CheckId::Kind::backward, .probe = probe}, gradients_, run_->gradients, backward,
+                Pass::backward);
     }
     conclude(*run_, result);
     result.note = fmt::format("too large to judge whole: {} of {} rows along {} were judged", which_.size(), rows_,
@@ -235,8 +236,8 @@ class Sampled {
       if (!rows_alone(gradient, Pass::backward)) dependent_.insert(gradient.name);
   }
 
-  void judge_all(const std::string& before, const std::string& after, const std::vector<Written>& wholes,
-                 const std::vector<Written>& sampled, const LaunchResult& result, Pass pass) {
+  void judge_all(CheckId id, const std::vector<Written>& wholes, const std::vector<Written>& sampled,
+                 const LaunchResult& result, Pass pass) {
     std::vector<GuardedTensor> rows;
     std::vector<Subject> subjects;
     std::vector<std::int64_t> counts;
@@ -244,17 +245,17 @@ class Sampled {
     for (std::size_t k = 0; k < wholes.size(); ++k) {
       const GuardedTensor& got = result.written.at(wholes[k].name);
       if (!in_place(wholes[k].name) && !run_->accumulates(wholes[k].name)) look_for_poison(wholes[k], got);
-      const std::string name = before + wholes[k].name + after;
+      id.tensor = wholes[k].name;
       const int axis = row_axis(sampled[k].shape, wholes[k].shape);
       if (!in_front(axis))
-        add_unjudged(name, wholes[k],
+        add_unjudged(id, wholes[k],
                      axis > 0 ? "its rows do not lie in front" : "it has no rows of its own: it sums over them");
       else if (run_->accumulates(wholes[k].name))
-        add_unjudged(name, wholes[k], "it is added to what its buffer held");
+        add_unjudged(id, wholes[k], "it is added to what its buffer held");
       else if (dependent_.contains(wholes[k].name) || !rows_alone(sampled[k], pass))
-        add_unjudged(name, wholes[k], "a row of it depends on the other rows or on their number");
+        add_unjudged(id, wholes[k], "a row of it depends on the other rows or on their number");
       else
-        rows.push_back(gathered(got, sampled[k])), subjects.push_back({name, &sampled[k], rows.back().view()}),
+        rows.push_back(gathered(got, sampled[k])), subjects.push_back({id, &sampled[k], rows.back().view()}),
             counts.push_back(wholes[k].shape.count());
     }
     std::vector<CheckResult> checks = judge(*run_, subjects, pass);
@@ -278,10 +279,10 @@ class Sampled {
     }
   }
 
-  void add_unjudged(const std::string& name, const Written& tensor, const char* why) {
+  void add_unjudged(const CheckId& id, const Written& tensor, const char* why) {
     CheckResult check;
-    check.name = name, check.dtype = tensor.dtype, check.verdict = Verdict::skipped,
-    check.unjudged = tensor.shape.count(), check.note = std::string("not judged: ") + why;
+    check.id = id, check.dtype = tensor.dtype, check.verdict = Verdict::skipped, check.unjudged = tensor.shape.count(),
+    check.note = std::string("not judged: ") + why;
     run_->add(std::move(check));
   }
 
@@ -293,7 +294,7 @@ class Sampled {
       if (bits_at(got.view(), i) == poison(tensor.dtype, 0) && ++left == 1) first = i;
     if (left > 0)
       run_->add_relation(
-          "written " + tensor.name, "AC401", left, left,
+          {CheckId::Kind::written, tensor.name}, Code::ac401, left, left,
           fmt::format("{} elements were not written, first element {} of {}", left, first, tensor.shape.str()));
   }
 
@@ -363,8 +364,8 @@ CaseResult run_sampled(const OpDef& op, const OpCall& call, const RunOptions& op
     result.verdict = Verdict::skipped, result.note = error.what();
   } catch (const std::exception& error) {
     CheckResult check;
-    check.name = "call", check.code = result.code = "AC501",
-    check.verdict = result.verdict = find_code("AC501")->verdict;
+    check.find(Code::ac501);
+    result.code = check.code, result.verdict = check.verdict;
     check.compared = check.failed = 1, check.cause = error.what();
     result.checks.push_back(std::move(check));
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "checks/data/file_tensors.h"
 #include "checks/data/real_tensors.h"
@@ -16,16 +17,17 @@ namespace ampcheck::checks {
 
 namespace {
 
-std::string subject(const CaseResult& result) {
+std::optional<CheckId> subject(const CaseResult& result) {
   const CheckResult* const check = deciding_check(result);
-  return check == nullptr ? "" : subject_of(*check);
+  return check == nullptr ? std::nullopt : std::optional(subject_of(*check));
 }
 
-/// Wrong numbers, however a replay explains them: a small case may not show by what.
-std::string kind_of(const CaseResult& result) {
-  return result.code == "AC101" || result.verdict == Verdict::precision_contract
-             ? "wrong numbers"
-             : std::string(name(result.verdict)) + result.code;
+/// A verdict and its code; of wrong numbers the same, however a replay explains them: a small case may not show by
+/// what.
+std::pair<Verdict, Code> kind_of(const CaseResult& result) {
+  return result.code == Code::ac101 || result.verdict == Verdict::precision_contract
+             ? std::pair(Verdict::bug, Code::ac101)
+             : std::pair(result.verdict, result.code);
 }
 
 class Shrinker {
@@ -153,12 +155,12 @@ const Case* find(const ByName& cases, const CaseResult& result) {
 
 /// Takes over what `like` says of the same tensors: the contract that they break, or the cause in words.
 void explain_as(const CaseResult& like, CaseResult& result) {
-  std::map<std::string, const CheckResult*> known;
+  std::map<CheckId, const CheckResult*> known;
   for (const CheckResult& check : like.checks)
     if (check.failed > 0 && !check.cause.empty()) known.emplace(subject_of(check), &check);
   for (CheckResult& check : result.checks) {
     const auto found = known.find(subject_of(check));
-    if (check.code != "AC101" || found == known.end()) continue;
+    if (check.code != Code::ac101 || found == known.end()) continue;
     const CheckResult& as = *found->second;
     if (as.verdict == Verdict::precision_contract) check.code = as.code, check.verdict = as.verdict;
     check.cause = "as '" + like.name + "': " + as.cause;
@@ -173,10 +175,10 @@ void explain_as(const CaseResult& like, CaseResult& result) {
 void explain_failures(const std::vector<Case>& cases, const RunOptions& options, std::vector<CaseResult>& results) {
   constexpr std::size_t kExplained = 3;
   const ByName names = by_name(cases);
-  std::map<std::string, std::vector<std::size_t>> kinds;
+  std::map<std::tuple<std::string, std::string, Code, std::optional<CheckId>>, std::vector<std::size_t>> kinds;
   for (std::size_t i = 0; i < results.size(); ++i)
     if (results[i].verdict == Verdict::bug)
-      kinds[results[i].op + " " + results[i].dtype + " " + results[i].code + " " + subject(results[i])].push_back(i);
+      kinds[{results[i].op, results[i].dtype, results[i].code, subject(results[i])}].push_back(i);
   std::vector<std::size_t> chosen;
   for (const auto& [kind, all] : kinds)
     chosen.insert(chosen.end(), all.begin(),
@@ -196,7 +198,7 @@ void explain_failures(const std::vector<Case>& cases, const RunOptions& options,
   });
   for (const auto& [kind, all] : kinds) {
     if (all.size() <= kExplained) continue;
-    std::map<std::string, std::size_t> codes;
+    std::map<Code, std::size_t> codes;
     for (std::size_t k = 0; k < kExplained; ++k) ++codes[results[all[k]].code];
     for (std::size_t k = 0; k < kExplained; ++k) {
       const CaseResult& like = results[all[k]];
@@ -211,10 +213,11 @@ void shrink_failures(const std::vector<Case>& cases, const RunOptions& options, 
                      std::size_t most) {
   const ByName names = by_name(cases);
   std::vector<CaseResult*> chosen;
-  std::set<std::string> kinds, ops;
+  std::set<std::tuple<std::string, Code, std::optional<CheckId>>> kinds;
+  std::set<std::string> ops;
   for (CaseResult& result : results) {
     if (!convicts(result.verdict) || result.unjudged() > 0 ||
-        !kinds.insert(result.op + " " + result.code + " " + subject(result)).second)
+        !kinds.insert({result.op, result.code, subject(result)}).second)
       continue;
     if (ops.insert(result.op).second || chosen.size() < most)
       chosen.push_back(&result);  // reports show the first of each op

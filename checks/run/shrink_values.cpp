@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <optional>
 
 #include "checks/case/case_run.h"
@@ -20,26 +19,22 @@ namespace {
 
 constexpr std::size_t kFew = 4;  ///< numbers that a reader can take in
 
-/// What a check is about: "backward dx probe 2 at saved".
+/// The values that are wrong, and how.
 struct Failure {
-  std::string tensor, code;
+  CheckId id;
+  Code code;
   Pass pass = Pass::forward;
-  int probe = 0;
 };
 
 std::optional<Failure> failure_of(const CaseResult& result) {
   const CheckResult* const check = deciding_check(result);
-  if (check == nullptr || check->failed == 0) return std::nullopt;
-  const std::string subject = subject_of(*check);
-  const bool backward = subject.starts_with("backward ");
-  if (!backward && !subject.starts_with("forward ")) return std::nullopt;
-  Failure out{subject.substr(subject.find(' ') + 1), check->code.starts_with("AC30") ? "AC101" : check->code};
-  if (!out.code.starts_with("AC10") || out.code == "AC105") return std::nullopt;
-  if (!backward) return out;
-  out.pass = check->name.ends_with(" at saved") ? Pass::backward_at_saved : Pass::backward;
-  const std::size_t at = check->name.find(" probe ");
-  if (at != std::string::npos) out.probe = std::atoi(check->name.c_str() + at + 7);
-  return out;
+  if (check == nullptr || check->failed == 0 || !is_of_pass(check->id)) return std::nullopt;
+  const Code code = is_contract_departure(check->code) ? Code::ac101 : check->code;
+  if (code < Code::ac101 || code > Code::ac104) return std::nullopt;
+  const Pass pass = check->id.kind == CheckId::Kind::forward ? Pass::forward
+                    : check->id.at_saved                     ? Pass::backward_at_saved
+                                                             : Pass::backward;
+  return Failure{check->id, code, pass};
 }
 
 /// Numbers of one tensor that may be changed, and what they become where they do not matter.
@@ -58,7 +53,7 @@ class Reducer {
     CaseRun run(op_, call_, options_);
     inputs_ = run.reference.inputs();
     if (failure_.pass != Pass::forward) {
-      cotangents_ = run.cotangents(failure_.probe);
+      cotangents_ = run.cotangents(std::max(failure_.id.probe, 0));
       for (const Written& output : run.outputs)
         if (!output.saved) tensors_.push_back({gradient_name(output.name), true, output.shape, 0});
     }
@@ -170,9 +165,9 @@ class Reducer {
 
   bool judged_alike(CaseRun& run, const std::vector<Written>& written, const LaunchResult& result) const {
     for (const Written& tensor : written) {
-      if (tensor.name != failure_.tensor) continue;
+      if (tensor.name != failure_.id.tensor) continue;
       const CheckResult check =
-          judge(run, {{"reduced", &tensor, result.written.at(tensor.name).view()}}, failure_.pass).front();
+          judge(run, {{failure_.id, &tensor, result.written.at(tensor.name).view()}}, failure_.pass).front();
       return check.failed > 0 && check.code == failure_.code;
     }
     return false;

@@ -12,7 +12,7 @@ namespace ampcheck::checks {
 namespace {
 
 PlantedOp planted(std::string_view op, const char* variant, const char* what, kernels::KernelFn double_backward) {
-  PlantedOp out{*find_op(op), what, "AC101"};
+  PlantedOp out{*find_op(op), what, Code::ac101};
   out.op.signature.name += "." + std::string(variant);
   out.op.signature.summary = what;
   out.op.kernel.backward = with_saved(*find_op(op.substr(0, op.rfind("_backward"))), std::move(double_backward));

@@ -157,7 +157,7 @@ void backward(const KernelCall& call, Twist twist) {
   if (twist == Twist::clobbers_cotangent && dy.count() > 0) std::memset(dy.data, 0, static_cast<std::size_t>(size));
 }
 
-PlantedOp softmax_with(const std::string& variant, Twist twist, const std::string& what, const std::string& code) {
+PlantedOp softmax_with(const std::string& variant, Twist twist, const std::string& what, Code code) {
   PlantedOp out{*find_op("softmax"), what, code};
   out.op.signature.name = "softmax." + variant;
   out.op.signature.summary = what;
@@ -174,7 +174,7 @@ PlantedOp batch_invariant(PlantedOp planted) {
 
 /// An op whose gradient accumulates by contract, but whose kernel overwrites; the sum over rows of a broadcast bias.
 PlantedOp overwriting_accumulator() {
-  PlantedOp out{*find_op("add"), "declared to add its gradient to the buffer, but overwrites it", "AC408"};
+  PlantedOp out{*find_op("add"), "declared to add its gradient to the buffer, but overwrites it", Code::ac408};
   out.op.signature.name = "add.overwrites";
   out.op.signature.summary = out.what;
   out.op.signature.launch.accumulates = {"dx"};
@@ -185,7 +185,7 @@ PlantedOp overwriting_accumulator() {
 /// dx = ((dz 2^100) 2^-100) y: right, until a loss scale lets dz 2^100 overflow.
 PlantedOp loses_range() {
   PlantedOp out{*find_op("mul"),
-                "declared for loss scales of 2^-40 to 2^40, but its backward scales by 2^100 on the way", "AC203"};
+                "declared for loss scales of 2^-40 to 2^40, but its backward scales by 2^100 on the way", Code::ac203};
   out.op.signature.name = "mul.loses_range";
   out.op.signature.summary = out.what;
   out.op.signature.range = {.smallest_scale = 0x1p-40, .largest_scale = 0x1p40};
@@ -212,34 +212,37 @@ std::vector<PlantedOp> with_second_order(std::vector<PlantedOp> ops) {
 
 std::span<const PlantedOp> planted_ops() {
   static const std::vector<PlantedOp> kOps = with_second_order({
-      softmax_with("sign", Twist::sign, "backward adds the dot product instead of subtracting it", "AC101"),
-      softmax_with("missing_factor", Twist::missing_factor, "backward leaves out the factor y", "AC101"),
+      softmax_with("sign", Twist::sign, "backward adds the dot product instead of subtracting it", Code::ac101),
+      softmax_with("missing_factor", Twist::missing_factor, "backward leaves out the factor y", Code::ac101),
       softmax_with("dropped_tail", Twist::dropped_tail, "the dot product misses what follows the last full vector of 8",
-                   "AC101"),
-      softmax_with("bf16_accumulation", Twist::bf16_accumulation, "the dot product is accumulated in bf16", "AC301"),
-      softmax_with("unwritten_last", Twist::unwritten_last, "the last element of dx is never written", "AC401"),
-      softmax_with("nan_rows_unwritten", Twist::nan_rows_unwritten, "rows that hold NaN are left unwritten", "AC401"),
-      softmax_with("overrun", Twist::overrun, "writes one element past the end of dx", "AC402"),
-      softmax_with("clobbers_cotangent", Twist::clobbers_cotangent, "overwrites the cotangent", "AC403"),
-      softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call", "AC404"),
-      softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", "AC405"),
+                   Code::ac101),
+      softmax_with("bf16_accumulation", Twist::bf16_accumulation, "the dot product is accumulated in bf16",
+                   Code::ac301),
+      softmax_with("unwritten_last", Twist::unwritten_last, "the last element of dx is never written", Code::ac401),
+      softmax_with("nan_rows_unwritten", Twist::nan_rows_unwritten, "rows that hold NaN are left unwritten",
+                   Code::ac401),
+      softmax_with("overrun", Twist::overrun, "writes one element past the end of dx", Code::ac402),
+      softmax_with("clobbers_cotangent", Twist::clobbers_cotangent, "overwrites the cotangent", Code::ac403),
+      softmax_with("alternating_order", Twist::alternating_order, "sums in another order at every other call",
+                   Code::ac404),
+      softmax_with("stale_maximum", Twist::stale_maximum, "shifts a row by the maximum of the row before", Code::ac405),
       softmax_with("order_by_neighbour", Twist::order_by_neighbour,
-                   "sums backwards where the row before starts with a positive number", "AC405"),
-      softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", "AC406"),
+                   "sums backwards where the row before starts with a positive number", Code::ac405),
+      softmax_with("ignores_strides", Twist::ignores_strides, "takes the cotangent for row-major", Code::ac406),
       batch_invariant(softmax_with(
           "order_by_batch", Twist::order_by_batch,
-          "sums backwards where there are more than three rows, though declared batch invariant", "AC409")),
+          "sums backwards where there are more than three rows, though declared batch invariant", Code::ac409)),
       batch_invariant(softmax_with("order_by_place", Twist::order_by_place,
-                                   "sums every second row backwards, though declared batch invariant", "AC409")),
-      softmax_with("nonlinear", Twist::nonlinear, "a factor 1 + |g| 2^-25, too small for the interval", "AC407"),
+                                   "sums every second row backwards, though declared batch invariant", Code::ac409)),
+      softmax_with("nonlinear", Twist::nonlinear, "a factor 1 + |g| 2^-25, too small for the interval", Code::ac407),
       overwriting_accumulator(),
       loses_range(),
-      softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", ""),
-      softmax_with("kahan", Twist::kahan, "correct: compensated sums", ""),
-      batch_invariant(
-          softmax_with("one_order", Twist::reversed_order, "correct: sums backwards, whatever the number of rows", "")),
-      softmax_with("online", Twist::online, "correct: one pass with running rescaling", ""),
-      softmax_with("by_lse", Twist::by_lse, "correct: exp(x - lse)", ""),
+      softmax_with("reversed_order", Twist::reversed_order, "correct: sums backwards", Code::none),
+      softmax_with("kahan", Twist::kahan, "correct: compensated sums", Code::none),
+      batch_invariant(softmax_with("one_order", Twist::reversed_order,
+                                   "correct: sums backwards, whatever the number of rows", Code::none)),
+      softmax_with("online", Twist::online, "correct: one pass with running rescaling", Code::none),
+      softmax_with("by_lse", Twist::by_lse, "correct: exp(x - lse)", Code::none),
   });
   return kOps;
 }

@@ -29,7 +29,7 @@ void check_against_plain(benchmark::State& state, const std::string& op_name, st
       [&] {
         const CaseResult result = checks::run_case(op, call, options);
         if (result.verdict != Verdict::rounding)
-          throw Error("[bench] verdict of " + result.name + ", got " + result.code + ", want none");
+          throw Error("[bench] verdict of " + result.name + ", got " + ampcheck::name(result.code) + ", want none");
       });
   set_simd_target("");
   state.counters["ratio"] = best.subject / best.baseline;

@@ -32,7 +32,7 @@ void text_against_code(benchmark::State& state, const std::string& case_name) {
   const auto check = [&](const checks::OpDef& op) {
     const CaseResult result = checks::run_case(op, call, {});
     if (result.verdict != Verdict::rounding)
-      throw Error("[bench] verdict of " + result.name + ", got " + result.code + ", want none");
+      throw Error("[bench] verdict of " + result.name + ", got " + ampcheck::name(result.code) + ", want none");
   };
   const auto times = [&](const checks::OpDef& op) {
     for (int i = 0; i < 20; ++i) check(op);

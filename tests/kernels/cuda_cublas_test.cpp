@@ -78,7 +78,7 @@ std::map<std::string, int> codes_of_plugin(const std::string& name, Device devic
   for (const Dtype storage : op.signature.precision.storage)
     for (const OpCall& call : cases_of(op.signature, storage, CaseSet::quick, 1)) {
       const CaseResult result = run_case(op, call, on(device));
-      ++out[convicts(result.verdict) ? result.code : ""];
+      ++out[convicts(result.verdict) ? ampcheck::name(result.code) : ""];
     }
   return out;
 }

@@ -509,10 +509,10 @@ TEST(Cli, ExplainDoctorVersionSpeakJson) {
   EXPECT_GE(json::parse(ampcheck("explain --json").out).at("codes").size(), 10u);
   EXPECT_TRUE(contains(ampcheck("explain ac101").out, "What to do"));
   for (const CodeText& code : code_texts()) {  // each page has an example, which shows that code
-    const std::string page = ampcheck(std::string("explain ") + code.code).out;
+    const std::string page = ampcheck(std::string("explain ") + code.name).out;
     const std::size_t example = page.find("  Example, ");
     ASSERT_NE(example, std::string::npos) << page;
-    EXPECT_TRUE(contains(page.substr(example), std::string(" ") + code.code + "  ")) << page;
+    EXPECT_TRUE(contains(page.substr(example), std::string(" ") + code.name + "  ")) << page;
     if (code.example == nullptr) continue;  // of a library: those tests compare it with what that prints
     // Every line of it is one that replay prints.
     const std::string replayed = ampcheck(std::string("replay '") + code.example + "'").out;
@@ -520,7 +520,7 @@ TEST(Cli, ExplainDoctorVersionSpeakJson) {
     int shown = 0;
     for (std::string line; std::getline(lines, line); ++shown)
       EXPECT_TRUE(contains("\n" + replayed, "\n" + line.substr(std::min<std::size_t>(2, line.size())) + "\n"))
-          << code.code << ": " << line << "\n"
+          << code.name << ": " << line << "\n"
           << replayed;
     EXPECT_GE(shown, 4) << page;
   }

@@ -218,11 +218,11 @@ TEST(Isolation, WorkersReduceValues) {
 TEST(Wire, KeepsEveryBit) {
   CaseResult in;
   in.name = "op(x=fp32[2],seed=1)", in.op = "op", in.plugin = "./a b.so", in.dtype = "bf16",
-  in.verdict = Verdict::structural, in.code = "AC402", in.note = "a \"note\"\n";
+  in.verdict = Verdict::structural, in.code = Code::ac402, in.note = "a \"note\"\n";
   in.seconds = 0.1, in.values = "fails alike with x[0,1] = 1 alone and all else 0";
-  CheckResult check{.name = "forward y",
+  CheckResult check{.id = {.kind = CheckId::Kind::backward, .tensor = "dx", .probe = 2, .at_saved = true},
                     .verdict = Verdict::bug,
-                    .code = "AC101",
+                    .code = Code::ac101,
                     .dtype = Dtype::bf16,
                     .compared = 5,
                     .blind = 4,
@@ -249,11 +249,12 @@ TEST(Wire, KeepsEveryBit) {
   EXPECT_EQ(wire_text(out), text);
   EXPECT_EQ(out.verdict, Verdict::structural);
   EXPECT_EQ(out.values, in.values);
+  EXPECT_EQ(out.checks.at(0).id, check.id);
   EXPECT_TRUE(std::signbit(out.checks.at(0).worst.at(0).got));
   EXPECT_TRUE(std::isnan(out.checks[0].worst[0].want));
   EXPECT_EQ(out.checks[0].worst[0].low, 0.1);
   EXPECT_EQ(out.checks[0].unjudged, 17);
-  // Cut anywhere, longer, or with a length, verdict or dtype that cannot be.
+  // Cut anywhere, longer, or with a length, verdict, code or dtype that cannot be.
   for (std::size_t size = 0; size < text.size(); ++size)
     EXPECT_THROW(from_wire(std::string_view(text).substr(0, size)), Error) << size;
   EXPECT_THROW(from_wire(text + "x"), Error);
@@ -262,9 +263,12 @@ TEST(Wire, KeepsEveryBit) {
     copy.at(at + 6) = '\x7f';
     return copy;
   };
-  const std::size_t dtype = text.find("bf16", text.find("forward y"));
+  const std::size_t dtype = text.find("bf16", text.find("AC101"));
   EXPECT_THROW(from_wire(spoiled(0)), Error);
   EXPECT_THROW(from_wire(spoiled(text.find("AC402") - 16)), Error) << "the verdict";
+  std::string code = text;
+  code.replace(code.find("AC402"), 5, "AC499");
+  EXPECT_THROW(from_wire(code), Error) << "no code has that name";
   EXPECT_THROW(from_wire(text.substr(0, dtype) + "bf61" + text.substr(dtype + 4)), Error);
 }
 

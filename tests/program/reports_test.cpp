@@ -26,20 +26,20 @@ Report hostile_report(std::size_t failing) {
     result.op = "op" + std::to_string(i % 13);
     result.dtype = "bf16";
     result.verdict = Verdict::bug;
-    result.code = "AC101";
+    result.code = Code::ac101;
     result.note = "two\nlines";
     CheckResult check;
-    check.name = "backward dx probe 0";
+    check.id = {.kind = CheckId::Kind::backward, .tensor = "dx", .probe = 0};
     check.dtype = Dtype::bf16;
     check.verdict = Verdict::bug;
-    check.code = "AC101";
+    check.code = Code::ac101;
     check.compared = 6, check.failed = 4;
     check.max_ratio = HUGE_VAL;
     check.cause = "<a> & \"b\" ]]> \x01\xff\xed\xa0\x80 \xc3\xa9";
     check.note = "a\nb";
     check.worst = {{{1, 2}, NAN, -HUGE_VAL, 0x7fc0, 0xff80, HUGE_VAL, -HUGE_VAL, 0.5, "e/l"}};
     CheckResult second = check;
-    second.name = "forward y";
+    second.id = {CheckId::Kind::forward, "y"};
     result.checks = {check, second, check};
     report.cases.push_back(result);
   }
@@ -79,7 +79,7 @@ TEST(ConsoleReport, ShowsEachFailingOpAndCountsTheRest) {
   // The first op has twelve kinds of failure: the last one is shown all the same.
   Report many = hostile_report(13);
   for (std::size_t i = 0; i < many.cases.size(); ++i)
-    if (i < 12) many.cases[i].op = "op0", many.cases[i].code = "AC" + std::to_string(100 + i);
+    if (i < 12) many.cases[i].op = "op0", many.cases[i].code = code_texts()[i].code;
   EXPECT_EQ(shown_failures(many), 10u);
   EXPECT_NE(console_report(many, {}, {}).find("AC101  op12"), std::string::npos);
   EXPECT_NE(console_report(many, {}, {}).find("and 3 more failing cases"), std::string::npos);

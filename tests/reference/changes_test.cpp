@@ -128,7 +128,7 @@ std::string cause_of(const std::string& name) {
     if (fault.op.signature.name == name.substr(0, name.find('('))) {
       const CaseResult result = run_case(fault.op, parse_call(name, fault.op.signature), {});
       for (const CheckResult& check : result.checks)
-        if (!check.cause.empty()) return check.code + " " + check.cause;
+        if (!check.cause.empty()) return std::string(ampcheck::name(check.code)) + " " + check.cause;
       return "none";
     }
   return "no such op";

@@ -88,12 +88,13 @@ void expect_same(CaseRun& run, const std::vector<Subject>& subjects, Pass pass) 
   const std::vector<CheckResult> judged = judge(run, subjects, pass);
   for (std::size_t k = 0; k < subjects.size(); ++k) {
     const Comparison want = whole(run, subjects[k], pass);
+    const std::string at = run.call.str(run.op.signature) + " " + name(subjects[k].id);
     if (!want.outside.empty()) continue;  // further forms speak then
-    EXPECT_EQ(judged[k].failed, 0) << subjects[k].name;
-    EXPECT_EQ(judged[k].compared, want.compared) << subjects[k].name;
-    EXPECT_EQ(judged[k].blind, want.blind) << subjects[k].name;
-    EXPECT_EQ(judged[k].range, want.range) << subjects[k].name;
-    EXPECT_EQ(judged[k].max_ratio, want.max_ratio) << subjects[k].name;
+    EXPECT_EQ(judged[k].failed, 0) << at;
+    EXPECT_EQ(judged[k].compared, want.compared) << at;
+    EXPECT_EQ(judged[k].blind, want.blind) << at;
+    EXPECT_EQ(judged[k].range, want.range) << at;
+    EXPECT_EQ(judged[k].max_ratio, want.max_ratio) << at;
   }
 }
 
@@ -110,8 +111,7 @@ TEST(Uniform, TheCountsAreThoseOfTheWholeComparison) {
     const LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
     std::vector<Subject> subjects;
     for (const Written& output : run.outputs)
-      subjects.push_back(
-          {std::string(name) + " forward " + output.name, &output, forward.written.at(output.name).view()});
+      subjects.push_back({{CheckId::Kind::forward, output.name}, &output, forward.written.at(output.name).view()});
     expect_same(run, subjects, Pass::forward);
     for (int probe = 0; probe < probe_count(call); ++probe) {
       const NamedValues& cotangents = run.cotangents(probe);
@@ -119,7 +119,8 @@ TEST(Uniform, TheCountsAreThoseOfTheWholeComparison) {
           run.run_backward(run.backward_tensors(run.reference.inputs(), forward, cotangents, 0));
       subjects.clear();
       for (const Written& gradient : run.gradients)
-        subjects.push_back({std::string(name) + " probe " + std::to_string(probe) + " " + gradient.name, &gradient,
+        subjects.push_back({{.kind = CheckId::Kind::backward, .tensor = gradient.name, .probe = probe},
+                            &gradient,
                             backward.written.at(gradient.name).view()});
       expect_same(run, subjects, Pass::backward);
     }
@@ -134,7 +135,7 @@ TEST(Uniform, OneElementOffByAnUlpIsFoundAmongManyThatAreSettled) {
   LaunchResult forward = run.run_forward(run.forward_tensors(run.reference.inputs(), 0));
   const Written& y = run.outputs.front();
   const TensorView& view = forward.written.at("y").view();
-  const std::vector<Subject> subjects{{"forward y", &y, view}};
+  const std::vector<Subject> subjects{{{CheckId::Kind::forward, "y"}, &y, view}};
   EXPECT_EQ(judge(run, subjects, Pass::forward).front().failed, 0);
   const Interval interval = run.reference.interval(0, Pass::forward, "y", Dtype::bf16);
   std::int64_t at = 40000;
@@ -200,7 +201,7 @@ TEST(Uniform, OneColumnOffByAnUlpIsFound) {
   const Written& dweight = *std::find_if(at.run.gradients.begin(), at.run.gradients.end(),
                                          [](const Written& w) { return w.name == "dweight"; });
   const TensorView& view = backward.written.at("dweight").view();
-  const std::vector<Subject> subjects{{"backward dweight", &dweight, view}};
+  const std::vector<Subject> subjects{{{CheckId::Kind::backward, "dweight"}, &dweight, view}};
   EXPECT_EQ(judge(at.run, subjects, Pass::backward_at_saved).front().failed, 0);
   const Interval interval =
       at.run.reference.interval(at.run.reference.forms().front(), Pass::backward_at_saved, "dweight", Dtype::bf16);

@@ -13,7 +13,7 @@ namespace ampcheck::checks {
 /// Null where the case has no check of that name.
 inline const CheckResult* check_named(const CaseResult& result, const std::string& name) {
   for (const CheckResult& check : result.checks)
-    if (check.name == name) return &check;
+    if (check.name() == name) return &check;
   return nullptr;
 }
 

@@ -32,7 +32,8 @@ inline int expect_no_correlation(const OpDef& op, std::uint64_t seed) {
   EXPECT_TRUE(correlations_of(op, Dtype::bf16, seed).empty()) << op.signature.name;
   const std::vector<CheckResult> checks = correlations_of(op, Dtype::fp32, seed);
   for (const CheckResult& check : checks)
-    EXPECT_EQ(check.code, "") << op.signature.name << " " << check.name << " seed " << seed << ": " << check.cause;
+    EXPECT_EQ(check.code, Code::none) << op.signature.name << " " << check.name() << " seed " << seed << ": "
+                                      << check.cause;
   return static_cast<int>(checks.size());
 }
 

@@ -88,7 +88,7 @@ std::string trial_line(const Trial& t) {
                      : t.right_cause                ? " class?"
                                                     : " class? cause?";
   return fmt::format("{:<36} {:<5} {:<22} {} {}{}  {}\n  {:<42} {}\n", s.name(), name(t.dtype), due, name(t.verdict),
-                     t.code, mark, t.cause, "", t.case_name);
+                     name(t.code), mark, t.cause, "", t.case_name);
 }
 
 /// What needs a person's eye: defects that were missed, correct kernels that were convicted.
@@ -97,7 +97,7 @@ std::string failures(const std::vector<Trial>& trials, const Style& style) {
   for (const Trial& t : trials) {
     if (t.specimen->correct() == !t.found()) continue;
     const std::string what = t.specimen->correct()
-                                 ? fmt::format("convicted though correct: {} '{}'", t.code, t.case_name)
+                                 ? fmt::format("convicted though correct: {} '{}'", name(t.code), t.case_name)
                                  : "not found; visible with " + t.specimen->regime;
     out += fmt::format("  {}{} {}{}: {}; {}\n", style.red, t.specimen->name(), name(t.dtype), style.reset,
                        t.specimen->what, what);
@@ -197,7 +197,7 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
                            {"cause_words", s.cause},
                            {"found", t.found()},
                            {"verdict", name(t.verdict)},
-                           {"code", t.code},
+                           {"code", name(t.code)},
                            {"cause", t.cause},
                            {"right_class", t.right_class},
                            {"exact_class", t.exact_class},

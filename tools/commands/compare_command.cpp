@@ -51,7 +51,7 @@ Verdicts verdicts_of(const Options& options, const std::string& library, const c
   out.report = checks::run_cases(cases, run);
   for (const CaseResult& result : out.report.cases) {
     out.convicted += convicts(result.verdict), out.skipped += result.verdict == Verdict::skipped;
-    if (convicts(result.verdict)) ++out.found[fmt::format("{} {}", name(result.verdict), result.code)];
+    if (convicts(result.verdict)) ++out.found[fmt::format("{} {}", name(result.verdict), name(result.code))];
     out.stays.push_back(result.verdict != Verdict::crash && result.verdict != Verdict::timeout &&
                         result.verdict != Verdict::skipped &&
                         result.unjudged() == 0);  // what was sampled is too large to run whole

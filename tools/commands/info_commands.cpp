@@ -24,7 +24,7 @@ namespace ampcheck::tools {
 namespace {
 
 Json code_json(const CodeText& text) {
-  return {{"code", text.code},     {"verdict", name(text.verdict)},
+  return {{"code", text.name},     {"verdict", name(text.verdict)},
           {"title", text.title},   {"meaning", text.meaning},
           {"remedy", text.remedy}, {"example", text.example == nullptr ? "" : text.example}};
 }
@@ -63,19 +63,19 @@ const CodeText& require_code(const std::string& word) {
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   if (const CodeText* text = find_code(upper)) return *text;
   std::vector<std::string> codes;
-  for (const CodeText& text : code_texts()) codes.push_back(text.code);
+  for (const CodeText& text : code_texts()) codes.push_back(text.name);
   std::string near = did_you_mean(upper, codes);
   if (near.empty()) near = did_you_mean(word, topic_names());
   throw UsageError("[explain] got unknown code '" + word + "'" + near + "; ampcheck explain lists all");
 }
 
 /// Of what replay prints of a case its first line, the head of the table and the checks of that code.
-std::string lines_of(const CaseResult& result, const std::string& code) {
+std::string lines_of(const CaseResult& result, const char* code) {
   std::string out = fmt::format("{}  '{}'\n", name(result.verdict), result.name);
   const std::string checks = console_checks(result, Style{});
   for (std::size_t begin = 0, line = 0; begin < checks.size(); ++line) {
     const std::size_t end = checks.find('\n', begin);
-    if (line < 2 || checks.substr(begin, end - begin).find(" " + code) != std::string::npos)
+    if (line < 2 || checks.substr(begin, end - begin).find(std::string(" ") + code) != std::string::npos)
       out += checks.substr(begin, end - begin) + "\n";
     begin = end + 1;
   }
@@ -95,7 +95,7 @@ std::string example_text(const CodeText& text) {
   checks::say_where_visible(op, call, result);
   const RunFacts facts{.build = build_facts(), .machine = {}, .device = Device::cpu, .device_text = {}};
   const bool fails = convicts(result.verdict);
-  std::string shown = fails ? console_failure(result, facts, Style{}) : lines_of(result, text.code);
+  std::string shown = fails ? console_failure(result, facts, Style{}) : lines_of(result, text.name);
   if (fails) shown.erase(shown.rfind("  why "));
   while (!shown.empty() && shown.back() == '\n') shown.pop_back();
   return (fails ? std::string("  Example, run just now\n")
@@ -159,9 +159,9 @@ ExitCode explain_command(const Options& options) {
   std::string out;
   for (const CodeText* text : texts) {
     if (options.words.empty())
-      out += fmt::format("{}  {:<18}  {}\n", text->code, name(text->verdict), text->title);
+      out += fmt::format("{}  {:<18}  {}\n", text->name, name(text->verdict), text->title);
     else
-      out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->code, name(text->verdict),
+      out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->name, name(text->verdict),
                          text->title, indented(text->meaning), indented(text->remedy)) +
              example_text(*text);
   }

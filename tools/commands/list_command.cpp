@@ -88,9 +88,9 @@ ExitCode list_planted(const Options& options) {
   };
   for (const checks::PlantedOp& planted : checks::planted_ops()) {
     if (!wanted(planted.op.signature.name)) continue;
-    out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", planted.code}});
+    out["ops"].push_back({{"op", planted.op.signature.name}, {"what", planted.what}, {"code", name(planted.code)}});
     text += fmt::format("{:<28}  {:<7}  {}\n", planted.op.signature.name,
-                        planted.code.empty() ? "correct" : planted.code, planted.what);
+                        planted.code == Code::none ? "correct" : name(planted.code), planted.what);
   }
   for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) {
     if (!wanted(specimen.name())) continue;

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "tools/report/numbers.h"
 #include "tools/report/reports.h"
@@ -41,7 +43,7 @@ struct OpRow {
     for (const CheckResult& check : result.checks)
       max_ratio = std::max(max_ratio, check.max_ratio), visible = std::max(visible, check.visible);
     // RANGE and EMPTY cases are no news.
-    if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), result.code)];
+    if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), name(result.code))];
   }
 };
 
@@ -219,12 +221,12 @@ struct FailureGroup {
 
 std::vector<FailureGroup> failures_of(const Report& report) {
   std::vector<FailureGroup> groups;
-  std::map<std::string, std::size_t> where;
+  std::map<std::tuple<std::string, Code, std::optional<CheckId>>, std::size_t> where;
   for (const CaseResult& result : report.cases) {
     if (!convicts(result.verdict)) continue;
     const CheckResult* const check = deciding_check(result);
-    const std::string what = check == nullptr ? "" : subject_of(*check);
-    const auto [at, fresh] = where.try_emplace(result.op + " " + result.code + " " + what, groups.size());
+    const std::optional<CheckId> what = check == nullptr ? std::nullopt : std::optional(subject_of(*check));
+    const auto [at, fresh] = where.try_emplace({result.op, result.code, what}, groups.size());
     if (fresh)
       groups.push_back({&result});
     else
@@ -270,12 +272,11 @@ std::string first_failures(const Report& report, const RunFacts& facts, const St
 }
 
 std::string first_line(const CaseResult& result, const CheckResult* check, const Style& style) {
-  const CodeText* const text = find_code(result.code);
-  const std::string left =
-      fmt::format("{}  {}  {} {}", name(result.verdict), result.code, result.op, check == nullptr ? "" : check->name);
-  const std::string right = result.code == "AC101" ? "certified: no order of evaluation gives this"
-                            : text == nullptr      ? ""
-                                                   : text->title;
+  const std::string left = fmt::format("{}  {}  {} {}", name(result.verdict), name(result.code), result.op,
+                                       check == nullptr ? "" : check->name());
+  const std::string right = result.code == Code::ac101  ? "certified: no order of evaluation gives this"
+                            : result.code == Code::none ? ""
+                                                        : text_of(result.code).title;
   return fmt::format("{}{:<68}{}  {}\n", style.red, left, style.reset, right);
 }
 
@@ -299,7 +300,7 @@ std::string element_lines(const CheckResult& check) {
 
 std::string where_line(const CheckResult& check) {
   if (check.failed == 0) return "";
-  if (check.code == "AC402" || check.code == "AC403")
+  if (is_stray_write(check.code))
     return fmt::format("  where   {} launch{}\n", grouped(check.failed),
                        check.failed == 1 ? "" : "es");  // counted where it happened
   std::string out = fmt::format("  where   {} of {} elements", grouped(check.failed), grouped(check.compared));
@@ -316,7 +317,7 @@ std::string also_line(const CaseResult& result, const CheckResult* shown) {
   for (const CheckResult& check : result.checks) {
     if (&check == shown || !convicts(check.verdict)) continue;
     if (names.size() < 3)
-      names.push_back(fmt::format("{} ({})", check.name, check.code));
+      names.push_back(fmt::format("{} ({})", check.name(), name(check.code)));
     else
       ++more;
   }
@@ -357,13 +358,13 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
   if (!result.smallest.empty()) out += fmt::format("  smaller '{}' fails alike\n", result.smallest);
   if (!result.values.empty()) out += fmt::format("  values  {}\n", one_line(result.values));
   out += fmt::format("  again   {}{}{}\n", style.bold, replay_line(result, facts), style.reset);
-  if (!result.code.empty()) out += fmt::format("  why     ampcheck explain {}\n", result.code);
+  if (result.code != Code::none) out += fmt::format("  why     ampcheck explain {}\n", name(result.code));
   return out;
 }
 
 std::string console_checks(const CaseResult& result, const Style& style) {
   std::size_t widest = 5;
-  for (const CheckResult& check : result.checks) widest = std::max(widest, check.name.size());
+  for (const CheckResult& check : result.checks) widest = std::max(widest, check.name().size());
   const bool measured =
       std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return !c.power.empty(); });
   std::string out = fmt::format("\n  {}{:<{}}  {:>12}{:>11}{:>9}{:>9}{}    verdict{}\n", style.bold, "check", widest,
@@ -373,11 +374,12 @@ std::string console_checks(const CaseResult& result, const Style& style) {
     const double blind =
         check.compared == 0 ? 0 : static_cast<double>(check.blind) / static_cast<double>(check.compared);
     const bool bad = convicts(check.verdict);
-    out += fmt::format(
-        "  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name, widest, grouped(check.compared),
-        bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind), grouped(check.unusual),
-        measured ? curve(shares(check.power)) : "", bad ? style.red : "", name(check.verdict), bad ? style.reset : "",
-        (check.code.empty() ? "" : " " + check.code) + (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
+    out += fmt::format("  {:<{}}  {:>12}{:>11}{:>9}{:>9}{}    {}{}{}{}\n", check.name(), widest,
+                       grouped(check.compared), bad ? "outside" : percent(check.max_ratio, "exact"), percent(blind),
+                       grouped(check.unusual), measured ? curve(shares(check.power)) : "", bad ? style.red : "",
+                       name(check.verdict), bad ? style.reset : "",
+                       (check.code == Code::none ? "" : std::string(" ") + name(check.code)) +
+                           (bad || check.note.empty() ? "" : "  " + one_line(check.note)));
     if (check.unjudged > 0) out.insert(out.size() - 1, fmt::format("  {} not judged", grouped(check.unjudged)));
   }
   if (measured)

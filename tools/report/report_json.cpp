@@ -25,9 +25,9 @@ Json element_json(const Element& element, const FloatFormat* format) {
 Json check_json(const CheckResult& check) {
   Json worst = Json::array();
   for (const Element& element : check.worst) worst.push_back(element_json(element, info(check.dtype).format));
-  return {{"name", check.name},
+  return {{"name", check.name()},
           {"verdict", name(check.verdict)},
-          {"code", check.code},
+          {"code", name(check.code)},
           {"dtype", name(check.dtype)},
           {"compared", check.compared},
           {"blind", check.blind},
@@ -48,7 +48,7 @@ Json case_json(const CaseResult& result) {
   for (const CheckResult& check : result.checks) checks.push_back(check_json(check));
   Json out = {{"case", result.name},           {"op", result.op},
               {"dtype", result.dtype},         {"verdict", name(result.verdict)},
-              {"code", result.code},           {"note", result.note},
+              {"code", name(result.code)},     {"note", result.note},
               {"unjudged", result.unjudged()}, {"seconds", json_number(result.seconds)},
               {"checks", std::move(checks)}};
   if (!result.plugin.empty()) out["plugin"] = result.plugin;

@@ -56,11 +56,11 @@ std::string escaped(std::string_view text) {
 }
 
 /// What stands inside a testcase element; empty if it passed.
-std::string outcome(Verdict verdict, const std::string& code, const std::string& message, const std::string& details) {
+std::string outcome(Verdict verdict, Code code, const std::string& message, const std::string& details) {
   if (verdict == Verdict::skipped) return fmt::format("      <skipped message=\"{}\"/>\n", escaped(message));
   if (!convicts(verdict)) return "";
   const char* const tag = verdict == Verdict::crash || verdict == Verdict::timeout ? "error" : "failure";
-  return fmt::format("      <{0} type=\"{1} {2}\" message=\"{3}\">{4}</{0}>\n", tag, name(verdict), escaped(code),
+  return fmt::format("      <{0} type=\"{1} {2}\" message=\"{3}\">{4}</{0}>\n", tag, name(verdict), name(code),
                      escaped(message), escaped(details));
 }
 
@@ -114,8 +114,8 @@ void add_result(Suite& suite, const CaseResult& result, const RunFacts& facts, b
   }
   std::map<std::string, int> seen;
   for (const CheckResult& check : result.checks) {
-    const int again = ++seen[check.name];
-    const std::string title = result.name + " " + check.name + (again > 1 ? fmt::format(" #{}", again) : "");
+    const int again = ++seen[check.name()];
+    const std::string title = result.name + " " + check.name() + (again > 1 ? fmt::format(" #{}", again) : "");
     const std::string details =
         &check == deciding_check(result) ? console_failure(result, facts, {}) : replay_line(result, facts);
     suite.count(check.verdict);

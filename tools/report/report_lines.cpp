@@ -40,7 +40,7 @@ std::string lines_report(const Report& report, const RunFacts& facts) {
                        failed    ? "fail"
                        : skipped ? "skip"
                                  : "pass",
-                       name(result.verdict), field(result.code), field(result.name),
+                       name(result.verdict), field(name(result.code)), field(result.name),
                        field(failed                             ? console_failure(result, facts, Style{})
                              : skipped || result.unjudged() > 0 ? sampled_text(result)
                                                                 : ""));

@@ -48,7 +48,7 @@ void RunJournal::done(const CaseResult& result) {
               {"time", now()},
               {"case", result.name},
               {"verdict", name(result.verdict)},
-              {"code", result.code},
+              {"code", name(result.code)},
               {"seconds", result.seconds}}));
 }
 

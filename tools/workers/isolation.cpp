@@ -74,14 +74,13 @@ std::string inputs_text(const OpCall& call, const Options& options) {
          "the call";
 }
 
-CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, const char* code,
+CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, Code code,
                        const std::string& cause, double seconds) {
   CaseResult out;
   out.name = call.str(op.signature), out.op = op.signature.name, out.plugin = op.plugin, out.dtype = name(call.storage);
-  out.verdict = find_code(code)->verdict, out.code = code, out.seconds = seconds;
+  out.verdict = text_of(code).verdict, out.code = code, out.seconds = seconds;
   CheckResult check;
-  check.name = "call", check.verdict = out.verdict, check.code = code, check.compared = check.failed = 1,
-  check.cause = cause, check.note = inputs_text(call, options);
+  check.find(code), check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, options);
   out.checks.push_back(std::move(check));
   return out;
 }
@@ -283,26 +282,26 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
       continue;
     }
     if (answer == Worker::Answer::timeout)
-      return broken_case(op, call, state_->options, "AC502",
+      return broken_case(op, call, state_->options, Code::ac502,
                          "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) +
                              " s (--timeout); " + worker->last_words(),
                          seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
     if (answer != Worker::Answer::reply)
-      return broken_case(op, call, state_->options, "AC501", worker->obituary(), seconds);
+      return broken_case(op, call, state_->options, Code::ac501, worker->obituary(), seconds);
     try {
       CaseResult result = from_wire(reply);
       if (result.name != case_name) throw Error("[worker] got the result of another case");
       if (const std::string text = worker->printed(); !text.empty()) {
         CheckResult printed;
-        printed.name = checks::kPrinted, printed.note = "the kernel printed: " + text;
+        printed.id.kind = CheckId::Kind::printed, printed.note = "the kernel printed: " + text;
         result.checks.push_back(std::move(printed));
       }
       give(std::move(worker));
       return result;
     } catch (const Error& error) {
-      return broken_case(op, call, state_->options, "AC501", std::string("its process sent no result: ") + error.what(),
-                         seconds);
+      return broken_case(op, call, state_->options, Code::ac501,
+                         std::string("its process sent no result: ") + error.what(), seconds);
     }
   }
 }

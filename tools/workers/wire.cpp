@@ -14,8 +14,8 @@ namespace {
 // structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 256, "teach wire_text and from_wire the new field of CheckResult");
-static_assert(sizeof(CaseResult) == 304,
+static_assert(sizeof(CheckResult) == 272, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CaseResult) == 272,
               "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
                                                                              // the supervisor knows
 #endif
@@ -56,10 +56,20 @@ class Reader {
     if (n > rest_.size() / least) fail();
     return n;
   }
-  void get(Verdict& verdict) {
-    const std::uint64_t value = number();
-    if (value > static_cast<std::uint64_t>(Verdict::crash)) fail();
-    verdict = static_cast<Verdict>(value);
+  void get(Verdict& verdict) { verdict = static_cast<Verdict>(up_to(static_cast<std::uint64_t>(Verdict::crash))); }
+  void get(CheckId::Kind& kind) {
+    kind = static_cast<CheckId::Kind>(up_to(static_cast<std::uint64_t>(CheckId::Kind::written)));
+  }
+  void get(bool& value) { value = up_to(1) != 0; }
+  void get(int& value) {
+    const auto wide = static_cast<std::int64_t>(number());
+    value = static_cast<int>(wide);
+    if (value != wide) fail();
+  }
+  void get(Code& code) {
+    std::string text;
+    get(text);
+    code = read_code(text);
   }
   void get(Dtype& dtype) {
     std::string text;
@@ -73,6 +83,11 @@ class Reader {
   }
 
  private:
+  std::uint64_t up_to(std::uint64_t largest) {
+    const std::uint64_t value = number();
+    if (value > largest) fail();
+    return value;
+  }
   std::uint64_t number() {
     std::uint64_t value = 0;
     get(value);
@@ -97,8 +112,23 @@ void get(Reader& r, Element& e) {
       r.get(e.interval_from);
 }
 
+void put(Writer& w, const CheckId& id) {
+  w.put(static_cast<std::uint64_t>(id.kind)), w.put(id.tensor), w.put(id.dim), w.put(std::int64_t{id.probe});
+  w.put(std::uint64_t{id.at_saved}), w.put(std::uint64_t{id.loss_scale.has_value()});
+  w.put(std::int64_t{id.loss_scale.value_or(0)});
+}
+
+void get(Reader& r, CheckId& id) {
+  r.get(id.kind), r.get(id.tensor), r.get(id.dim), r.get(id.probe), r.get(id.at_saved);
+  bool scaled = false;
+  int scale = 0;
+  r.get(scaled), r.get(scale);
+  if (scaled) id.loss_scale = scale;
+}
+
 void put(Writer& w, const CheckResult& c) {
-  w.put(c.name), w.put(static_cast<std::uint64_t>(c.verdict)), w.put(c.code), w.put(std::string(name(c.dtype)));
+  put(w, c.id), w.put(static_cast<std::uint64_t>(c.verdict)), w.put(std::string(name(c.code))),
+      w.put(std::string(name(c.dtype)));
   w.put(c.compared), w.put(c.blind), w.put(c.unusual), w.put(c.range), w.put(c.failed), w.put(c.max_ratio);
   w.put(std::uint64_t{c.worst.size()});
   for (const Element& e : c.worst) put(w, e);
@@ -108,7 +138,7 @@ void put(Writer& w, const CheckResult& c) {
 }
 
 void get(Reader& r, CheckResult& c) {
-  r.get(c.name), r.get(c.verdict), r.get(c.code), r.get(c.dtype);
+  get(r, c.id), r.get(c.verdict), r.get(c.code), r.get(c.dtype);
   r.get(c.compared), r.get(c.blind), r.get(c.unusual), r.get(c.range), r.get(c.failed), r.get(c.max_ratio);
   c.worst.resize(r.count(9 * 8));
   for (Element& e : c.worst) get(r, e);
@@ -124,7 +154,7 @@ std::string wire_text(const CaseResult& result) {
   Writer w;
   w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype),
       w.put(static_cast<std::uint64_t>(result.verdict));
-  w.put(result.code), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
+  w.put(std::string(name(result.code))), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
   for (const CheckResult& check : result.checks) put(w, check);
   w.put(result.seconds), w.put(result.values);
   return w.take();
@@ -135,7 +165,7 @@ CaseResult from_wire(std::string_view text) {
   CaseResult out;
   r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code),
       r.get(out.note);
-  out.checks.resize(r.count(15 * 8));
+  out.checks.resize(r.count(22 * 8));
   for (CheckResult& check : out.checks) get(r, check);
   r.get(out.seconds), r.get(out.values), r.end();
   return out;

@@ -54,8 +54,9 @@ TEST(Flushing, IsNamedWhereItDoesNot) {
     call.range = "subnormal", call.cotangent = "near_subnormal";
     const CaseResult result = run_case(op, call, {});
     if (!convicts(result.verdict)) continue;
-    EXPECT_TRUE(result.code == "AC303" || result.verdict == Verdict::structural) << result.name << " " << result.code;
-    named += result.code == "AC303";
+    EXPECT_TRUE(result.code == Code::ac303 || result.verdict == Verdict::structural)
+        << result.name << " " << result.code;
+    named += result.code == Code::ac303;
   }
   EXPECT_GE(named, 3);
 }

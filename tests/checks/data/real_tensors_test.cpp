@@ -249,7 +249,7 @@ TEST_F(RealTensors, PlantedFaultsAreFoundAndCorrectVariantsAreNot) {
   std::size_t found = 0, clean = 0;
   for (const PlantedOp& planted : planted_ops()) {
     const std::string& name = planted.op.signature.name;
-    const bool correct = planted.code.empty();
+    const bool correct = planted.code == Code::none;
     if (!correct && !must.contains(name)) continue;
     const Report report = run_planted(planted, data);
     const bool convicted =

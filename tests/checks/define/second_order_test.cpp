@@ -57,7 +57,7 @@ TEST(SecondOrder, RightKernelsPassEveryCase) {
         const CaseResult result = run_case(op, call, {});
         EXPECT_FALSE(convicts(result.verdict)) << result.name << " " << result.code;
         for (const CheckResult& check : result.checks)
-          if (check.name.starts_with("backward dd")) compared += check.compared;
+          if (check.name().starts_with("backward dd")) compared += check.compared;
       }
     EXPECT_GT(compared, 10000) << op.signature.name;
   }
@@ -65,12 +65,12 @@ TEST(SecondOrder, RightKernelsPassEveryCase) {
 
 TEST(SecondOrder, PlantedFaultsHaveTheirCause) {
   const CaseResult tanh = run(*find_op("tanh_backward.without_two"), "tanh_backward.without_two(x=bf16[5,7],seed=1)");
-  ASSERT_EQ(tanh.code, "AC101");
-  EXPECT_EQ(subject_of(*deciding_check(tanh)), "backward dx");
+  ASSERT_EQ(tanh.code, Code::ac101);
+  EXPECT_EQ(ampcheck::name(subject_of(*deciding_check(tanh))), "backward dx");
   EXPECT_TRUE(contains(deciding_check(tanh)->cause, "without the factor 2")) << deciding_check(tanh)->cause;
   const CaseResult mul = run(*find_op("mul_backward.one_term"), "mul_backward.one_term(x=bf16[5,7],seed=1)");
-  ASSERT_EQ(mul.code, "AC101");
-  EXPECT_EQ(subject_of(*deciding_check(mul)), "backward ddz");
+  ASSERT_EQ(mul.code, Code::ac101);
+  EXPECT_EQ(ampcheck::name(subject_of(*deciding_check(mul))), "backward ddz");
   EXPECT_TRUE(contains(deciding_check(mul)->cause, "without the term")) << deciding_check(mul)->cause;
   // First order is right: nobody who looks at it alone sees these.
   EXPECT_FALSE(convicts(run(*find_op("tanh"), "tanh(x=bf16[5,7],seed=1)").verdict));
@@ -81,8 +81,8 @@ TEST(SecondOrder, TheBackwardItselfIsJudgedToo) {
   op.kernel.backward = [](const kernels::KernelCall& call) { from_doubles(to_doubles(call.at("dy")), call.at("dx")); };
   const OpDef wrong = backward_as_op(op, find_op("tanh_backward")->kernel.backward);
   const CaseResult result = run(wrong, "tanh_backward(x=fp16[5,7],seed=1)");
-  EXPECT_EQ(result.code, "AC101");
-  EXPECT_EQ(subject_of(*deciding_check(result)), "forward grad_x");
+  EXPECT_EQ(result.code, Code::ac101);
+  EXPECT_EQ(ampcheck::name(subject_of(*deciding_check(result))), "forward grad_x");
 }
 
 TEST(SecondOrder, PlantedFaultsOfTheOtherOpsAreCaughtWhereTheyAre) {
@@ -91,8 +91,8 @@ TEST(SecondOrder, PlantedFaultsOfTheOtherOpsAreCaughtWhereTheyAre) {
     const OpDef& op = *find_op(name);
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
       const CaseResult result = run_case(op, default_call(op.signature, dtype), {});
-      ASSERT_EQ(result.code, "AC101") << result.name;
-      EXPECT_EQ(subject_of(*deciding_check(result)), "backward dx") << result.name;
+      ASSERT_EQ(result.code, Code::ac101) << result.name;
+      EXPECT_EQ(ampcheck::name(subject_of(*deciding_check(result))), "backward dx") << result.name;
     }
   }
 }

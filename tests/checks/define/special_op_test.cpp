@@ -58,10 +58,10 @@ Seen judge_quick(const OpDef& op) {
       ++seen.cases;
       seen.compared += result.elements();
       if (!convicts(result.verdict)) continue;
-      if (!seen.convicted++) seen.first = result.name + " " + result.code;
+      if (!seen.convicted++) seen.first = result.name + " " + ampcheck::name(result.code);
       for (const CheckResult& check : result.checks)
         if (convicts(check.verdict))
-          seen.codes.insert(check.code), seen.first += " [" + check.name + ": " + check.cause + "]";
+          seen.codes.insert(ampcheck::name(check.code)), seen.first += " [" + check.name() + ": " + check.cause + "]";
     }
   return seen;
 }

@@ -56,8 +56,8 @@ std::map<std::string, int> codes(const OpDef& op, CaseSet set, const std::vector
   for (const Dtype storage : types)
     for (const OpCall& call : cases_of(op.signature, storage, set, seed)) {
       const CaseResult result = run_case(op, call, {});
-      ++out[convicts(result.verdict) ? result.code : ""];
-      if (convicts(result.verdict) && result.code == "AC501")
+      ++out[convicts(result.verdict) ? ampcheck::name(result.code) : ""];
+      if (convicts(result.verdict) && result.code == Code::ac501)
         ADD_FAILURE() << result.name << ": " << result.checks.back().cause;
     }
   return out;
@@ -121,8 +121,8 @@ TEST(Launchers, ADoubleBackwardIsJudgedAsAnOpOfItsOwn) {
   EXPECT_TRUE(seen.contains(""));
   const CaseResult convicted = run_case(
       *wrong.backward_op, parse_call("cube_backward(x=fp32[35],dy=fp32,seed=1)", wrong.backward_op->signature), {});
-  EXPECT_EQ(convicted.code, "AC101");
-  EXPECT_EQ(subject_of(*deciding_check(convicted)), "backward dx");
+  EXPECT_EQ(convicted.code, Code::ac101);
+  EXPECT_EQ(ampcheck::name(subject_of(*deciding_check(convicted))), "backward dx");
   EXPECT_TRUE(contains(error_of("library = 'x.so'\nname = 'f'\ndims = { N = [2, 3, 4] }\ninputs = { x = 'N' }\noutputs "
                                 "= { y = 'N' }\n[double_backward]\nsymbol = 'g'\n"),
                        "[my_op.toml:6:"))
@@ -176,7 +176,7 @@ TEST(Launchers, IndicesAreNarrowedWhereTheLauncherTakes32Bits) {
   const TomlOp writing = op_of_toml(gather_text("int32_t* pos", "gather_i32_writing"), kFolder + "x.toml");
   const CaseResult written =
       run_case(writing.op, parse_call("gathered(table=fp32[7,3],pos=i64[5],seed=1)", writing.op.signature), {});
-  EXPECT_EQ(written.code, "AC501");
+  EXPECT_EQ(written.code, Code::ac501);
   EXPECT_TRUE(contains(deciding_check(written)->cause, "'gather_i32_writing' wrote into an index"))
       << deciding_check(written)->cause;
 }

@@ -133,10 +133,10 @@ std::map<std::string, int> codes_of(OpDef op, Dtype storage, const std::string& 
     if (call.layout != "dense" || call.str(op.signature).find("specials") != std::string::npos || ++cases > 24)
       continue;
     for (const CheckResult& check : run_case(op, call, {}).checks) {
-      if (check.failed == 0 || !check.name.starts_with(only) || check.code.empty()) continue;
-      ++out[check.code];
-      if (words.empty() || check.code == "AC302" || check.code == "AC304")
-        words = call.str(op.signature) + " " + check.name + " " + check.code + " " + check.cause;
+      if (check.failed == 0 || !check.name().starts_with(only) || check.code == Code::none) continue;
+      ++out[ampcheck::name(check.code)];
+      if (words.empty() || check.code == Code::ac302 || check.code == Code::ac304)
+        words = call.str(op.signature) + " " + check.name() + " " + ampcheck::name(check.code) + " " + check.cause;
     }
   }
   return out;

@@ -42,7 +42,7 @@ std::string cause_of(const std::string& call, const char* formula, const Kernel&
   op.kernel.backward = [](const kernels::KernelCall&) {};
   const CaseResult result = run_case(op, parse_call("small(" + call + ",seed=1)", op.signature), {});
   const CheckResult* const check = deciding_check(result);
-  return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
+  return check == nullptr || check->code == Code::none ? "nothing found" : check->cause;
 }
 
 std::string of_matmul(const std::string& call, const Kernel& kernel) {

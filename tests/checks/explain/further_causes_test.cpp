@@ -28,7 +28,8 @@ CaseResult result_of(const std::string& name) {
 std::string cause_of(const std::string& name) {
   const CaseResult result = result_of(name);
   const CheckResult* const check = deciding_check(result);
-  return check == nullptr || check->code.empty() ? "nothing found" : check->code + " " + check->cause;
+  return check == nullptr || check->code == Code::none ? "nothing found"
+                                                       : std::string(ampcheck::name(check->code)) + " " + check->cause;
 }
 
 struct Known {
@@ -400,7 +401,8 @@ std::string cause_of(const Slip& slip, Body body) {
   const CaseResult result =
       run_case(op, parse_call("small(x=" + std::string(slip.call) + ",seed=1)", op.signature), {});
   const CheckResult* const check = deciding_check(result);
-  return check == nullptr || check->code.empty() ? "nothing found" : check->code + " " + check->cause;
+  return check == nullptr || check->code == Code::none ? "nothing found"
+                                                       : std::string(ampcheck::name(check->code)) + " " + check->cause;
 }
 
 class SlipsOfSmallFormulas : public ::testing::TestWithParam<Slip> {};
@@ -435,7 +437,9 @@ TEST(Causes, AnInputThatIsLeftOutIsNamed) {
     op.kernel.backward = [](const kernels::KernelCall&) {};
     const CaseResult result = run_case(op, parse_call("small(x=fp32[8,16],w=fp32,seed=1)", op.signature), {});
     const CheckResult* const check = deciding_check(result);
-    return check == nullptr || check->code.empty() ? "nothing found" : check->code + " " + check->cause;
+    return check == nullptr || check->code == Code::none
+               ? "nothing found"
+               : std::string(ampcheck::name(check->code)) + " " + check->cause;
   };
   EXPECT_EQ(cause([](double x, double w) { return x * w + std::exp(w); }), "nothing found");
   const std::string left_out = cause([](double x, double) { return x; }),
@@ -461,7 +465,7 @@ TEST(Causes, AnIndexThatIsClampedTooEarlyIsNamed) {
     const CaseResult result =
         run_case(op, parse_call("embedding(weight=fp32[11,7],index=i64[40],seed=1)", op.signature), {});
     const CheckResult* const check = deciding_check(result);
-    return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
+    return check == nullptr || check->code == Code::none ? "nothing found" : check->cause;
   };
   EXPECT_EQ(cause([](double i) { return i; }), "nothing found");
   const std::string clamped = cause([](double i) { return std::min(i, 9.0); }),

@@ -43,7 +43,7 @@ std::string cause_of(const std::string& x, const Spoiled& spoiled) {
   op.kernel.backward = [](const kernels::KernelCall&) {};
   const CaseResult result = run_case(op, parse_call("small(x=" + x + ",seed=1)", op.signature), {});
   const CheckResult* const check = deciding_check(result);
-  return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
+  return check == nullptr || check->code == Code::none ? "nothing found" : check->cause;
 }
 
 /// The factor alone; "" where nothing is said of where it comes from.
@@ -82,7 +82,7 @@ TEST(FactorCause, IsNamedBehindLongSums) {
     };
     const CaseResult result = run_case(op, parse_call("layer_norm(x=fp32[3,1000],seed=1)", op.signature), {});
     const CheckResult* const check = deciding_check(result);
-    return check == nullptr || check->code.empty() ? "nothing found" : check->cause;
+    return check == nullptr || check->code == Code::none ? "nothing found" : check->cause;
   };
   const double root = std::sqrt(1000.0);
   EXPECT_TRUE(cause(root, root).starts_with("off by a constant factor of 31.6228, which is sqrt(1000), 1000 being D"))
@@ -193,7 +193,7 @@ TEST(PlaceCause, EveryFourthColumnIsNoShortAccumulator) {
   const CaseResult result = run_case(op, parse_call("layer_norm(x=fp32[3,1024],seed=1)", op.signature), {});
   const CheckResult* const check = deciding_check(result);
   ASSERT_NE(check, nullptr);
-  EXPECT_EQ(check->code, "AC101");
+  EXPECT_EQ(check->code, Code::ac101);
   EXPECT_TRUE(contains(check->cause, "only in every 4th column from 1 on")) << check->cause;
 }
 

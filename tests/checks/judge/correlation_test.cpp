@@ -97,15 +97,15 @@ const CheckResult* correlation_of(const CaseResult& result, const std::string& t
 
 void expect_convicted(const OpDef& op, const char* what) {
   const CaseResult result = result_of(op, Dtype::fp32);
-  EXPECT_EQ(result.code, "AC105") << op.signature.name;
+  EXPECT_EQ(result.code, Code::ac105) << op.signature.name;
   EXPECT_EQ(result.verdict, Verdict::bug);
   for (const CheckResult& check : result.checks)
-    if (check.name.starts_with("forward ")) {
-      EXPECT_EQ(check.failed, 0) << check.name << ": outside its interval, no matter of statistics";
+    if (check.name().starts_with("forward ")) {
+      EXPECT_EQ(check.failed, 0) << check.name() << ": outside its interval, no matter of statistics";
     }
   const CheckResult* const y = correlation_of(result, "y");
   ASSERT_NE(y, nullptr);
-  EXPECT_EQ(y->code, "AC105") << op.signature.name;
+  EXPECT_EQ(y->code, Code::ac105) << op.signature.name;
   for (const char* words : {what, " of 64 fresh seeds", "p = ", "sign test", "1000 looks", "16,64]"})
     EXPECT_TRUE(contains(y->cause, words)) << y->cause;
 }
@@ -124,7 +124,7 @@ TEST(Correlation, NoneOfStatisticsWithinTheContract) {
       const CaseResult result = result_of(coarse_norm(name, factor, 0), Dtype::fp32);
       EXPECT_FALSE(convicts(result.verdict)) << name << " " << factor << " " << result.code;
       ASSERT_NE(correlation_of(result, "y"), nullptr);
-      EXPECT_EQ(correlation_of(result, "y")->code, "");
+      EXPECT_EQ(correlation_of(result, "y")->code, Code::none);
     }
   const CaseResult half = result_of(coarse_norm("layer_norm", 8, 0), Dtype::bf16);
   EXPECT_FALSE(convicts(half.verdict)) << half.code;
@@ -147,13 +147,13 @@ TEST(Correlation, NoneOfOneSidedFunctions) {
       const CaseResult result = result_of(op, Dtype::fp32);
       EXPECT_FALSE(convicts(result.verdict)) << name << " " << ulps << " " << result.code;
       ASSERT_NE(correlation_of(result, "y"), nullptr) << name;
-      EXPECT_EQ(correlation_of(result, "y")->code, "") << name << " " << ulps;
+      EXPECT_EQ(correlation_of(result, "y")->code, Code::none) << name << " " << ulps;
     }
 }
 
 TEST(Correlation, OutsideTheIntervalIsLeftToTheJudge) {
   const CaseResult result = result_of(coarse_norm("layer_norm", 1e4, 0), Dtype::fp32);
-  EXPECT_NE(result.code, "AC105");
+  EXPECT_NE(result.code, Code::ac105);
   EXPECT_TRUE(convicts(result.verdict));
   EXPECT_EQ(correlation_of(result, "y"), nullptr);
 }

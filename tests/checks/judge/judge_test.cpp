@@ -121,7 +121,7 @@ TEST(Cause, AConstantFactorIsNoAccumulator) {
     };
     const CaseResult result = run_case(op, parse_call("softmax(x=fp32[16,67],seed=1)", op.signature), {});
     EXPECT_EQ(result.verdict, Verdict::bug) << factor;
-    EXPECT_EQ(result.code, "AC101") << factor;
+    EXPECT_EQ(result.code, Code::ac101) << factor;
     const auto wrong =
         std::find_if(result.checks.begin(), result.checks.end(), [](const CheckResult& c) { return c.failed > 0; });
     ASSERT_NE(wrong, result.checks.end());

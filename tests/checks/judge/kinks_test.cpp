@@ -23,9 +23,9 @@ std::map<std::string, int> codes(const std::string& name, int& reported) {
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
     for (const OpCall& call : cases_of(op->signature, storage, CaseSet::standard, 1)) {
       const CaseResult result = run_case(*op, call, {});
-      ++out[convicts(result.verdict) ? result.code : ""];
+      ++out[convicts(result.verdict) ? ampcheck::name(result.code) : ""];
       reported += std::any_of(result.checks.begin(), result.checks.end(),
-                              [](const CheckResult& c) { return c.code == "AC205"; });
+                              [](const CheckResult& c) { return c.code == Code::ac205; });
     }
   return out;
 }
@@ -51,7 +51,7 @@ TEST(Kinks, TheLastOfThreeThatTieHasWhatTheyShare) {
   const OpDef& wrong = *find_op("max_pool2d.ties_share_all");
   for (const char* name : {"max_pool2d.ties_share_all(x=fp16[2,3,5,7],kernel=3,range=integers9,seed=1)",
                            "max_pool2d.ties_share_all(x=bf16[2,3,5,7],kernel=3,range=integers9,seed=1)"})
-    EXPECT_EQ(run_case(wrong, parse_call(name, wrong.signature), {}).code, "AC204") << name;
+    EXPECT_EQ(run_case(wrong, parse_call(name, wrong.signature), {}).code, Code::ac204) << name;
 }
 
 // What is said without a nudge must never be said of a kink: of relu at zero, or of two that tie in a maximum.
@@ -137,7 +137,7 @@ TEST(Kinks, AWrongNumberInALargeTensorIsABug) {
        testing::all_or_first({"relu.leaky(x=bf16[600,600],seed=1)", "relu.leaky(x=fp32[600,600],seed=1)",
                               "relu.leaky(x=bf16[64,129],seed=1)"})) {
     const OpDef& op = *find_op(op_of(name));
-    EXPECT_EQ(run_case(op, parse_call(name, op.signature), {}).code, "AC101") << name;
+    EXPECT_EQ(run_case(op, parse_call(name, op.signature), {}).code, Code::ac101) << name;
   }
 }
 
@@ -145,7 +145,7 @@ TEST(Kinks, WordsSayBothOneSidedDerivatives) {
   const OpDef& op = *find_op("relu.slope_at_zero");
   const CaseResult result =
       run_case(op, parse_call("relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)", op.signature), {});
-  ASSERT_EQ(result.code, "AC204");
+  ASSERT_EQ(result.code, Code::ac204);
   const std::string& cause = deciding_check(result)->cause;
   EXPECT_TRUE(cause.starts_with(
       "no subgradient: at x[0,0] the one-sided derivatives are -1.5 and 0, and -3 is not between them (declared: 0)"))

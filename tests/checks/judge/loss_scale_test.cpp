@@ -125,9 +125,9 @@ TEST(LossScale, StandsInReplayAndInRangeFindings) {
   const OpDef& mul = *find_op("mul");
   const std::string name = "mul(x=bf16[5,67],range=near_max,cotangent=near_max,seed=1)";
   const CaseResult result = run_case(mul, parse_call(name, mul.signature), {});
-  EXPECT_EQ(result.code, "AC201");
+  EXPECT_EQ(result.code, Code::ac201);
   EXPECT_TRUE(std::any_of(result.checks.begin(), result.checks.end(), [](const CheckResult& c) {
-    return c.code == "AC201" && c.name.starts_with("backward dx") && contains(c.note, "loss scale") &&
+    return c.code == Code::ac201 && c.name().starts_with("backward dx") && contains(c.note, "loss scale") &&
            contains(c.note, "becomes infinite");
   }));
   EXPECT_FALSE(contains(ampcheck::testing::ampcheck("replay 'mul(x=fp32[5,7],seed=1)'").out, "loss scale"))
@@ -139,7 +139,7 @@ std::string range_code(const OpDef& op, const std::string& name) {
   const CaseResult result = run_case(op, parse_call(name, op.signature), {});
   std::string out;
   for (const CheckResult& check : result.checks)
-    if (check.name.starts_with("range ") && !check.code.empty()) out = check.code + " " + check.name;
+    if (check.name().starts_with("range ") && check.code != Code::none) out = check.code + " " + check.name();
   EXPECT_EQ(convicts(result.verdict), !out.empty()) << name << " " << result.code;
   return out;
 }

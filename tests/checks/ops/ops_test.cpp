@@ -29,7 +29,7 @@ TEST_P(EveryOp, QuickCasesHaveNoFinding) {
       EXPECT_FALSE(convicts(result.verdict)) << name(result.verdict) << " " << result.code << " " << result.name;
       EXPECT_NE(result.verdict, Verdict::skipped) << result.name;
       for (const CheckResult& check : result.checks) {
-        const bool value = check.name.starts_with("forward ") || check.name.starts_with("backward ");
+        const bool value = check.name().starts_with("forward ") || check.name().starts_with("backward ");
         compared += value ? check.compared : 0;
         judged += value ? check.compared - check.blind - check.range : 0;
         relations += value ? 0 : check.compared;

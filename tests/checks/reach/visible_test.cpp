@@ -48,8 +48,8 @@ std::string cause_of(const OpDef& op, std::int64_t seeds = 8) {
     for (const CheckResult& check : result.checks)
       if (convicts(check.verdict)) {
         EXPECT_EQ(check.verdict, Verdict::ill_conditioned);
-        EXPECT_EQ(check.code, "AC202");
-        EXPECT_EQ(subject_of(check), "forward y") << "dx is seen";
+        EXPECT_EQ(check.code, Code::ac202);
+        EXPECT_EQ(ampcheck::name(subject_of(check)), "forward y") << "dx is seen";
         return check.cause;
       }
   return "";
@@ -65,7 +65,7 @@ TEST(Visible, ABlindOutputConvictsAndSaysWhereItShows) {
   const CaseResult there = run_case(op, parse_call(name, op.signature), {});
   EXPECT_FALSE(convicts(there.verdict)) << there.code;
   for (const CheckResult& check : there.checks)
-    if (check.name == "forward y") {
+    if (check.name() == "forward y") {
       EXPECT_LT(check.blind, check.compared);
     }
 }
@@ -77,7 +77,7 @@ TEST(Visible, ABlindOutputOfOneCaseSaysWhereItShows) {
   say_where_visible(op, call, result);
   int told = 0;
   for (const CheckResult& check : result.checks)
-    if (check.code == "AC202") {
+    if (check.code == Code::ac202) {
       ++told;
       EXPECT_FALSE(convicts(check.verdict));
       EXPECT_NE(check.note.find("would be judged at 'drowned("), std::string::npos) << check.note;

@@ -51,7 +51,7 @@ DumpResult judged(const TensorFile& dump, const std::string& formula = kRmsNorm)
 std::string failing(const DumpResult& found) {
   std::string out;
   for (const CheckResult& check : found.result.checks)
-    if (convicts(check.verdict)) out += (out.empty() ? "" : ", ") + check.name + " " + check.code;
+    if (convicts(check.verdict)) out += (out.empty() ? "" : ", ") + check.name() + " " + ampcheck::name(check.code);
   return out;
 }
 
@@ -89,7 +89,7 @@ TEST(Dump, OneWrongElementOfAnyTensorIsConvicted) {
     const DumpResult found = judged(dump);
     EXPECT_EQ(found.result.verdict, Verdict::bug) << name;
     for (const CheckResult& check : found.result.checks)
-      EXPECT_EQ(check.failed, check.name.ends_with(name) ? 1 : 0) << check.name;
+      EXPECT_EQ(check.failed, check.name().ends_with(name) ? 1 : 0) << check.name();
   }
 }
 

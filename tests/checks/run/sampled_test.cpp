@@ -26,7 +26,7 @@ const OpDef& op_named(const std::string& name) { return *find_op(name); }
 
 const CheckResult& check_named(const CaseResult& result, const std::string& name) {
   for (const CheckResult& check : result.checks)
-    if (check.name == name) return check;
+    if (check.name() == name) return check;
   throw std::runtime_error("no check " + name);
 }
 
@@ -129,7 +129,7 @@ TEST(Sampled, AnUnwrittenElementIsFoundInAnyRow) {
   };
   const CaseResult result = sampled(op, kSoftmax);
   EXPECT_EQ(result.verdict, Verdict::structural);
-  EXPECT_EQ(result.code, "AC401");
+  EXPECT_EQ(result.code, Code::ac401);
   EXPECT_TRUE(contains(check_named(result, "written y").cause, "first element 12345"))
       << check_named(result, "written y").cause;
 }

@@ -20,13 +20,16 @@ namespace {
 using testing::contains;
 
 /// A result that fails with this code on the gradient of x, or not at all.
-CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, const char* code = "AC101",
-                   const char* check = "backward dx probe 0") {
+CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, Code code = Code::ac101,
+                   const CheckId& check = {.kind = CheckId::Kind::backward, .tensor = "dx", .probe = 0}) {
   CaseResult out;
   out.name = call.str(op.signature), out.op = op.signature.name, out.dtype = name(call.storage);
   CheckResult result;
-  result.name = check;
-  if (fails) result.code = out.code = code, result.verdict = out.verdict = find_code(code)->verdict;
+  result.id = check;
+  if (fails) {
+    result.find(code);
+    out.code = code, out.verdict = result.verdict;
+  }
   out.checks.push_back(result);
   return out;
 }
@@ -63,13 +66,18 @@ TEST(Shrink, FindsTheSmallestShape) {
 TEST(Shrink, KeepsToTheSameFailure) {
   const CaseResult first = outcome(softmax(), large(), true);
   EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, false); }, first), "");
-  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC102"); }, first), "")
+  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, Code::ac102); }, first),
+            "")
       << "NaN is another failure";
-  EXPECT_EQ(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC101", "forward y"); },
-                     first),
+  EXPECT_EQ(smallest(
+                [&](const OpDef& op, const OpCall& call) {
+                  return outcome(op, call, true, Code::ac101, {CheckId::Kind::forward, "y"});
+                },
+                first),
             "")
       << "so is the forward";
-  EXPECT_NE(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, "AC301"); }, first), "")
+  EXPECT_NE(smallest([&](const OpDef& op, const OpCall& call) { return outcome(op, call, true, Code::ac301); }, first),
+            "")
       << "wrong numbers, explained";
   EXPECT_EQ(smallest(
                 [&](const OpDef& op, const OpCall& call) -> CaseResult {
@@ -203,12 +211,12 @@ TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
     RunOptions options;
     options.brief = true;
     options.run = [&](const OpDef& of, const OpCall& call, const How& how) {
-      CaseResult out = outcome(of, call, true, how.explain ? "AC301" : "AC101");
+      CaseResult out = outcome(of, call, true, how.explain ? Code::ac301 : Code::ac101);
       for (std::size_t k = 0; k < 7; ++k) {
         CheckResult check = out.checks.front();
-        check.name = "backward d" + std::to_string(k) + " probe 0", check.failed = 1;
+        check.id.tensor = "d" + std::to_string(k), check.failed = 1;
         if (k < unexplained)
-          check.code = "AC101", check.verdict = Verdict::bug;
+          check.code = Code::ac101, check.verdict = Verdict::bug;
         else if (how.explain)
           check.cause = "accumulates in bf16";
         out.checks.push_back(check);

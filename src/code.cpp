@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stable finding codes: 1xx values, 2xx range and conditioning, 3xx contracts, 4xx exact relations.
+#include "src/code.h"
+#include <algorithm>
+#include <iterator>
+#include <ostream>
+#include <string>
+
+#include "src/error.h"
+
+namespace ampcheck {
+
+namespace {
+
+constexpr CodeText kTexts[] = {
+    {Code::ac101, "AC101", Verdict::bug, "value outside its interval",
+     "No order of evaluation of any declared form, in the declared precisions, can give this value: the interval\n"
+     "holds everything that rounding may do to this element at these inputs.",
+     "Look at the cause line, then replay with --save DIR and compare its .got.npy with .low.npy and .high.npy. If\n"
+     "the kernel follows another algebra on purpose, declare it as a form of the op.",
+     "softmax.missing_factor(x=bf16[5,7],seed=1)"},
+    {Code::ac102, "AC102", Verdict::bug, "NaN or infinity where a finite value is due",
+     "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
+     "Look for 0/0, inf-inf, exp without a shift, or an uninitialised read.",
+     "silu.overflows(x=bf16[5,67],range=spike,seed=1)"},
+    {Code::ac103, "AC103", Verdict::bug, "finite where NaN or infinity is due",
+     "The inputs hold non-finite values that reach this element in every declared form; the kernel hides them.",
+     "Comparisons with NaN are false: a max or clamp written with < may drop it.",
+     "relu.drops_nan(x=bf16[2,1025],range=specials,seed=1)"},
+    {Code::ac104, "AC104", Verdict::bug, "gradient differs from differences of the op itself",
+     "The op has no formula: its backward is compared with centred differences of its own forward. The bound holds\n"
+     "the measured noise of both, the rounding of what they store, and the truncation that three steps show.",
+     "Forward and backward do not belong together: look for a sign, a factor or a term. With a formula ampcheck "
+     "says\n"
+     "which of the two is wrong (ampcheck explain formula).",
+     nullptr,
+     "BUG  AC104  plain_softmax_sign backward dx probe 0                    gradient differs from differences of the "
+     "op itself\n"
+     "  case    'plain_softmax_sign(x=fp32[5,7],seed=1)'\n"
+     "  worst   [0,4]   got -0.36561194 (0xbebb317d)   want -0.65570325 (0xbf27dc2b)   off by 4.87e+06 ulp\n"
+     "  right   [-0.6557421, -0.6556644]   differences of the op itself, step 0.03125\n"
+     "  where   6 of 6 elements"},
+    {Code::ac105, "AC105", Verdict::bug, "sums round to one side, or errors of a row go together",
+     "Every element lies in its interval, which is wide for long sums, but the sums are biased. Rounding to nearest "
+     "is a mirror: where large\n"
+     "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in "
+     "any order of summation. Here the\n"
+     "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, "
+     "corrected for the looks of a run.\n"
+     "Or the errors of a row share a factor or a shift, of random sign from row to row: a statistic of the row "
+     "(inv_std, a mean, a denominator)\n"
+     "is computed too coarsely. In fresh seed after fresh seed they share more than the same errors with signs drawn "
+     "afresh, and more than any replay\n"
+     "of the contract, each operation of which errs by all that the contract allows its functions; in fp32 storage "
+     "only.",
+     "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was "
+     "set. Matrix units of GPUs\n"
+     "truncate by design: ampcheck does not make this test on them. Where a row shares its error, compute its "
+     "statistics in fp32 with functions as\n"
+     "accurate as declared, or declare the accuracy that they have.",
+     "mean.truncating(x=bf16[5,7],seed=1)"},
+    {Code::ac106, "AC106", Verdict::bug, "forward mode and backward contradict each other",
+     "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. Of an op without a formula, "
+     "J u by its forward mode and J^T v\n"
+     "by its backward are multiplied out in fp64: the two numbers differ by more than storing and the measured noise "
+     "of every element can come to.\n"
+     "With a formula each side is judged by itself, element by element (AC101), and then the two agree within what "
+     "those intervals allow.",
+     "The cause says which of the two a difference of the op itself along u contradicts, where it shows: look there "
+     "for a sign, a factor or a term.",
+     nullptr,
+     "BUG  AC106  plain_softmax_tangent_of_mean jvp dot product             forward mode and backward contradict "
+     "each other\n"
+     "  case    'plain_softmax_tangent_of_mean(x=fp32[5,7],seed=1)'\n"
+     "  where   70 of 70 elements\n"
+     "  cause   <v, J u> is 0.999195 by forward mode, <J^T v, u> 0.581004 by the backward: 0.418 apart, where "
+     "storing and measured noise explain 1.06e-05; differences of the op itself along u give 0.580881: forward mode "
+     "is wrong"},
+    {Code::ac201, "AC201", Verdict::range, "an intermediate leaves the compute type's range",
+     "At these inputs some order of evaluation overflows: finite and non-finite values are both right, and the\n"
+     "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes "
+     "infinite,\n"
+     "and at which the first one becomes zero; `ampcheck replay` says so of every such case.",
+     "Nothing to do unless the inputs are ones your model meets; for a gradient, a loss scale between the two.",
+     "linear(x=bf16[5,7],weight=bf16[3,7],cotangent=near_max,seed=1)"},
+    {Code::ac202, "AC202", Verdict::ill_conditioned, "a whole output is blind",
+     "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
+     "Use another data regime or a smaller shape; the other cases of the op judge it.",
+     "softmax(x=fp32[5,67],range=near_max,seed=1)"},
+    {Code::ac203, "AC203", Verdict::range_declared, "a number is lost inside the declared range",
+     "The op declares sizes of its inputs or a window of loss scales, and inside of it a number becomes infinite, "
+     "NaN or zero although its\n"
+     "correctly rounded value is representable. Where the right answer overflows too, or beyond what is declared, it "
+     "is no finding.",
+     "Reorder the products or scale in between so that no number on the way leaves the range, or declare a narrower "
+     "one\n(largest_input, loss_scales).",
+     "mul.loses_range(x=bf16[5,7],seed=1)"},
+    {Code::ac204, "AC204", Verdict::non_smooth, "no subgradient at a kink",
+     "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided "
+     "derivatives differ, and the kernel's\n"
+     "number lies outside of both, or the elements that tie have together more or less than any choice among them "
+     "gives.",
+     "Let one of equal operands have the gradient, or share it among them; look for conditions that hold on both "
+     "sides of the edge.",
+     "relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
+    {Code::ac205, "AC205", Verdict::another_subgradient, "another subgradient than the declared one",
+     "The formula has a kink at these inputs, and the kernel's numbers lie between its one-sided derivatives: as "
+     "good as the gradient that the formula\n"
+     "declares there, but other numbers. It is reported, and no case fails by it.",
+     "Nothing, or declare the kernel's convention: < for <= in the formula's condition, or another form.",
+     "relu.one_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
+    {Code::ac301, "AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
+     "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
+     "explains it.",
+     "Accumulate in the declared type, or declare what the kernel does.",
+     "softmax.bf16_accumulation(x=bf16[64,129],seed=1)"},
+    {Code::ac302, "AC302", Verdict::precision_contract, "keeps an intermediate in a lower precision than declared",
+     "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a "
+     "16-bit\n"
+     "format gives nearly all of the kernel's numbers.",
+     "Keep the intermediate in the declared type, or declare what the kernel does.",
+     "softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)"},
+    {Code::ac303, "AC303", Verdict::precision_contract, "flushes subnormals although the contract keeps them",
+     "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below "
+     "the\n"
+     "smallest normal one for zero, as -ffast-math and --ftz=true do.",
+     "Build without flushing, or declare it (flushes_subnormals). A zero may also come of a division by an overflow, "
+     "dy / (1 + exp(-x)) at x = -100:\n"
+     "a kernel of that algebra needs it as a form.",
+     "add.flushes(x=fp32[5,67],range=subnormal,seed=1)"},
+    {Code::ac304, "AC304", Verdict::precision_contract, "a function has fewer digits than declared",
+     "The values leave the interval of the declared contract by small errors of either sign, on many elements, which "
+     "no changed formula and\n"
+     "no shorter accumulator explains: as of a fast or approximate exp, tanh, rsqrt or the like.",
+     "Build without fast-math, or declare what the functions err by (the contract's math set, in ulps).",
+     "softmax.exp_table(x=fp32[5,7],seed=1)"},
+    {Code::ac305, "AC305", Verdict::precision_contract, "rounds toward zero",
+     "The value leaves the interval of the declared contract, and nearly all of the kernel's numbers are the "
+     "reference's, cut off at the digits\n"
+     "of the storage type where the nearest number is due: a conversion that drops bits.",
+     "Convert with rounding to nearest, as __float2bfloat16_rn does; a shift by 16 bits truncates.",
+     "add.truncates(x=bf16[5,7],seed=1)"},
+    {Code::ac401, "AC401", Verdict::structural, "result depends on what the output buffer held",
+     "The same call with two different fills of its output buffers gave different bits: an element is not written,\n"
+     "or is read before it is written. Of an output that overwrites its input: the values are wrong there, and right "
+     "with a\n"
+     "buffer of its own, so that the kernel reads elements of its input which it has already written over.",
+     "Check the tail of each row and the bounds of the launch; in place, read all that a row needs before its first "
+     "store.",
+     "softmax.unwritten_last(x=bf16[5,7],seed=1)"},
+    {Code::ac402, "AC402", Verdict::structural, "writes outside its tensors",
+     "The guard bytes around an output or in the gaps of a strided one changed.",
+     "Check the bounds of the launch and the strides that the stores use.", "softmax.overrun(x=bf16[5,7],seed=1)"},
+    {Code::ac403, "AC403", Verdict::structural, "changes its inputs",
+     "An input, a saved tensor or a cotangent holds other bits after the call.",
+     "Write to the declared outputs only, or declare the output as in place.",
+     "softmax.clobbers_cotangent(x=bf16[5,7],seed=1)"},
+    {Code::ac404, "AC404", Verdict::structural, "repeats differ",
+     "The same call gave different bits although the contract declares no atomics.",
+     "Look for a race or unordered accumulation; declare atomics if they are meant.",
+     "softmax.alternating_order(x=fp32[5,7],seed=1)"},
+    {Code::ac405, "AC405", Verdict::structural, "rows are not independent",
+     "Changing other rows changed this row's result, though the contract names the output as row-independent.",
+     "Look for state carried from one row to the next, or a reduction over the wrong axis.",
+     "softmax.stale_maximum(x=fp32[5,7],seed=1)"},
+    {Code::ac406, "AC406", Verdict::structural, "wrong for strided tensors",
+     "The same values in another memory layout leave the interval.",
+     "Use each tensor's own strides; reject layouts that are not supported in the contract (strided = false).",
+     "softmax.ignores_strides(x=bf16[5,7],layout=last2,seed=1)"},
+    {Code::ac407, "AC407", Verdict::structural, "backward is not linear in the cotangent",
+     "backward(2^k g) is not 2^k backward(g), bit for bit, where every intermediate stays normal.",
+     "Something other than the cotangent enters: |g|, g^2, an additive epsilon, or no g at all.",
+     "softmax.nonlinear(x=fp32[5,7],seed=1)"},
+    {Code::ac408, "AC408", Verdict::structural, "does not accumulate as declared",
+     "A gradient declared as accumulating does not equal what its buffer held plus the gradient.",
+     "Add to the buffer, or declare that it is overwritten.", "add.overwrites(x=bf16[5,7],seed=1)"},
+    {Code::ac409, "AC409", Verdict::structural, "rows follow from their number or place",
+     "A few rows alone, forward and backward, have other bits than the same rows among the others, though the "
+     "contract names the output as\n"
+     "row-independent and the kernel as batch invariant. Each may be right within rounding: another order of sums is "
+     "enough.",
+     "Take tiles, splits of long sums and vector widths from the length of a row, never from the number of rows, and "
+     "sum every row alike,\n"
+     "the last ones of a block too. Without the promise (batch_invariant) the order of sums is free, and this is a "
+     "note.",
+     "softmax.order_by_batch(x=fp32[5,7],seed=2)"},
+    {Code::ac501, "AC501", Verdict::crash, "the kernel threw or crashed", "The call did not return normally.",
+     "Replay the case under a debugger.", nullptr,
+     "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"
+     "  case    'segfault(x=fp32[17,7],seed=1)'\n"
+     "  where   1 of 1 elements\n"
+     "  cause   its process was killed by signal 11 (Segmentation fault)\n"
+     "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the "
+     "inputs before the call"},
+    {Code::ac502, "AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
+     "Replay the case under a debugger.", nullptr,
+     "TIMEOUT  AC502  loops call                                            the kernel did not return in time\n"
+     "  case    'loops(x=fp32[17,7],seed=1)'\n"
+     "  where   1 of 1 elements\n"
+     "  cause   no answer in 1 s (--timeout); asked to end (should_cancel), it did not within 2 s and was killed\n"
+     "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the "
+     "inputs before the call"},
+};
+
+constexpr bool in_order() {
+  std::size_t at = 0;
+  for (const CodeText& text : kTexts)
+    if (static_cast<std::size_t>(text.code) != ++at) return false;
+  return at == static_cast<std::size_t>(Code::ac502);
+}
+static_assert(in_order(), "each code has its row, in the order of the enum");
+
+}  // namespace
+
+const char* name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::rounding: return "ROUNDING";
+    case Verdict::empty: return "EMPTY";
+    case Verdict::skipped: return "SKIPPED";
+    case Verdict::range:
+    case Verdict::range_declared: return "RANGE";
+    case Verdict::ill_conditioned: return "ILL_CONDITIONED";
+    case Verdict::another_subgradient:
+    case Verdict::non_smooth: return "NON_SMOOTH";
+    case Verdict::bug: return "BUG";
+    case Verdict::precision_contract: return "PRECISION_CONTRACT";
+    case Verdict::structural: return "STRUCTURAL";
+    case Verdict::timeout: return "TIMEOUT";
+    case Verdict::crash: return "CRASH";
+  }
+  return "?";
+}
+
+bool convicts(Verdict verdict) { return verdict >= Verdict::ill_conditioned; }
+
+std::span<const CodeText> code_texts() { return kTexts; }
+
+const CodeText& text_of(Code code) { return kTexts[static_cast<std::size_t>(code) - 1]; }
+
+const CodeText* find_code(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(kTexts), std::end(kTexts), [&](const CodeText& text) { return text.name == name; });
+  return found == std::end(kTexts) ? nullptr : found;
+}
+
+Code read_code(std::string_view name) {
+  if (name.empty()) return Code::none;
+  if (const CodeText* const text = find_code(name)) return text->code;
+  throw Error("[code] got '" + std::string(name) + "', want the code of a finding (ampcheck explain lists all)");
+}
+
+const char* name(Code code) { return code == Code::none ? "" : text_of(code).name; }
+
+std::ostream& operator<<(std::ostream& out, Code code) { return out << name(code); }
+
+}  // namespace ampcheck
