@@ -5,9 +5,7 @@
 
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "checks/case/case_reference.h"
@@ -31,14 +29,6 @@ struct BackwardRun {
   LaunchResult result;
 };
 
-/// A cause that replays of the reference reproduce.
-struct Replayed {
-  enum class Kind { none, changed_formula, narrowed, dropped_terms, low_accumulation } kind = Kind::none;
-  std::string words;
-  bool of_sum = false;      ///< narrowed: a sum
-  std::string change = {};  ///< words of the one change of a form, by which it is found again
-};
-
 class CaseRun {
  public:
   CaseRun(const OpDef& op, const OpCall& call, const RunOptions& options);
@@ -53,18 +43,6 @@ class CaseRun {
   std::vector<Written> gradients;
   std::vector<Written> tangents;  ///< of the outputs, "y.tangent"; empty without forward mode
   std::vector<CheckResult> checks;
-  std::map<std::string, std::vector<Replayed>> replayed;  ///< by tensor, in the order of its wrong probes
-  std::set<std::string> not_regrouped;                    ///< tensors that no grouping of a formula explains
-  std::set<std::string> plainly_wrong;  ///< tensors of which a probe is wrong by no grouping and at no kink: nor are
-                                        ///< the others looked at so
-  std::set<std::string> truncating;     ///< tensors of which some probe is truncated to storage
-  std::set<std::string>
-      departures;  ///< words of departures from the contract that explain some tensor (checks/explain/departures.h)
-  std::set<std::tuple<std::string, Pass, bool>>
-      no_departure;  ///< tensors of which a probe refutes all of them; those tried last apart
-  const std::vector<struct Subject>* together = nullptr;  ///< the tensors that are judged together, while they are
-  std::map<std::pair<Code, std::string>, std::string>
-      further;  ///< by code and tensor: what checks/explain/further_causes.h found
 
   /// Tensors of a forward or backward launch. `fill`: which poison the written buffers hold. Accumulating ones hold
   /// `held()` instead. Backward: with the saved tensors of `saved` and the given cotangents.

@@ -98,34 +98,34 @@ bool RowCase::take(CaseRun& whole, const RowRange& rows) {
   return true;
 }
 
-std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                   const Comparison& comparison, const Interval& interval) {
-  const OpSignature& signature = run.op.signature;
+std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) {
+  const OpSignature& signature = wrong.run.op.signature;
   const auto& by_row = signature.launch.row_independent;
-  if (pass == Pass::jvp || comparison.outside.empty() ||
-      std::find(by_row.begin(), by_row.end(), tensor.name) == by_row.end() || run.accumulates(tensor.name))
+  if (wrong.pass == Pass::jvp || wrong.comparison.outside.empty() ||
+      std::find(by_row.begin(), by_row.end(), wrong.tensor.name) == by_row.end() ||
+      wrong.run.accumulates(wrong.tensor.name))
     return nullptr;
-  const std::int64_t all = rows_of(signature, run.call);
-  if (all < 2 || tensor.shape.count() % all != 0) return nullptr;
-  const std::int64_t width = tensor.shape.count() / all;
-  const RowRange rows = width == 0 ? RowRange{0, all, all} : chosen(comparison, width, all);
+  const std::int64_t all = rows_of(signature, wrong.run.call);
+  if (all < 2 || wrong.tensor.shape.count() % all != 0) return nullptr;
+  const std::int64_t width = wrong.tensor.shape.count() / all;
+  const RowRange rows = width == 0 ? RowRange{0, all, all} : chosen(wrong.comparison, width, all);
   if (rows.count == all) return nullptr;
   auto part = std::make_unique<RowPart>();
-  if (!part->take(run, rows)) return nullptr;
+  if (!part->take(wrong.run, rows)) return nullptr;
   for (const auto* list : {&part->run->outputs, &part->run->gradients})
     for (const Written& written : *list)
-      if (written.name == tensor.name) part->tensor = written;
+      if (written.name == wrong.tensor.name) part->tensor = written;
   if (part->tensor.name.empty() || part->tensor.shape.count() != width * rows.count) return nullptr;
-  if (pass != Pass::forward) {
-    std::optional<NamedValues> cotangents = cotangents_of(run, *part, rows);
+  if (wrong.pass != Pass::forward) {
+    std::optional<NamedValues> cotangents = cotangents_of(wrong.run, *part, rows);
     if (!cotangents) return nullptr;
     part->run->reference.set_cotangents(std::move(*cotangents));
   }
-  part->got = taken(got, rows), part->interval = taken(interval, rows, part->tensor.shape);
-  for (const std::int64_t i : comparison.outside)
+  part->got = taken(wrong.got, rows), part->interval = taken(wrong.interval, rows, part->tensor.shape);
+  for (const std::int64_t i : wrong.comparison.outside)
     if (const std::int64_t at = i - rows.first * width; at >= 0 && at < std::ssize(part->got))
       part->comparison.outside.push_back(at);
-  return !part->comparison.outside.empty() && same_values(*part, pass) ? std::move(part) : nullptr;
+  return !part->comparison.outside.empty() && same_values(*part, wrong.pass) ? std::move(part) : nullptr;
 }
 
 }  // namespace ampcheck::checks

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "checks/case/case_run.h"
+#include "checks/case/wrong_tensor.h"
 #include "checks/define/rows.h"
 
 namespace ampcheck::checks {
@@ -28,12 +28,13 @@ struct RowPart : RowCase {
   std::vector<double> got;
   Interval interval;
   Comparison comparison;  ///< `outside` alone
+
+  WrongTensor wrong(Pass pass) const { return {*run, tensor, pass, got, interval, comparison}; }
 };
 
 /// Some hundred elements in rows that are wrong as the whole is: the first ones, or those with the most wrong elements.
 /// Null where the tensor's rows are not independent by contract, follow from how many there are, or are too few for
 /// that to be worth it.
-std::unique_ptr<RowPart> some_rows(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                   const Comparison& comparison, const Interval& interval);
+std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong);
 
 }  // namespace ampcheck::checks

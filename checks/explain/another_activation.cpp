@@ -74,16 +74,18 @@ std::vector<std::string> operands(const CaseRun& run, const Written& tensor) {
 
 }  // namespace
 
-std::string another_activation(CaseRun& run, const Written& tensor, Pass pass,
+std::string another_activation(const WrongTensor& wrong,
                                const std::function<bool(const std::vector<double>&)>& agrees) {
-  const std::vector<std::string> names = operands(run, tensor);
-  if (names.empty() || pass == Pass::jvp || (pass != Pass::forward && run.reference.cotangents().size() != 1))
+  const std::vector<std::string> names = operands(wrong.run, wrong.tensor);
+  if (names.empty() || wrong.pass == Pass::jvp ||
+      (wrong.pass != Pass::forward && wrong.run.reference.cotangents().size() != 1))
     return "";
-  const std::vector<double>& x = run.reference.inputs().at(names[0]);
+  const std::vector<double>& x = wrong.run.reference.inputs().at(names[0]);
   const std::vector<double> ones(x.size(), 1.0);
-  const std::vector<double>& factor = names.size() == 2 ? run.reference.inputs().at(names[1]) : ones;
-  const bool backward = pass != Pass::forward, of_factor = names.size() == 2 && tensor.name == gradient_name(names[1]);
-  const std::vector<double>& g = backward ? run.reference.cotangents().begin()->second : ones;
+  const std::vector<double>& factor = names.size() == 2 ? wrong.run.reference.inputs().at(names[1]) : ones;
+  const bool backward = wrong.pass != Pass::forward,
+             of_factor = names.size() == 2 && wrong.tensor.name == gradient_name(names[1]);
+  const std::vector<double>& g = backward ? wrong.run.reference.cotangents().begin()->second : ones;
   if (g.size() != x.size()) return "";
   std::vector<double> values(x.size());
   const auto gives = [&](auto of, const std::vector<double>& times) {
@@ -99,7 +101,8 @@ std::string another_activation(CaseRun& run, const Written& tensor, Pass pass,
   }
   if (!backward || names.size() == 2) return "";
   // As a backward computes it that keeps y.
-  const Interval y = run.reference.interval(0, Pass::forward, run.outputs.front().name, run.outputs.front().dtype);
+  const Interval y =
+      wrong.run.reference.interval(0, Pass::forward, wrong.run.outputs.front().name, wrong.run.outputs.front().dtype);
   if (y.value.size() != x.size()) return "";
   const auto from_y = [&](auto slope, const char* name) {
     return gives([&](std::size_t i) { return slope(y.value[i]); }, ones)

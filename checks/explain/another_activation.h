@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "checks/case/case_run.h"
+#include "checks/case/wrong_tensor.h"
 
 namespace ampcheck::checks {
 
 /// Words if `agrees` to the values of another activation of the inputs, or of its gradient; empty otherwise.
-std::string another_activation(CaseRun& run, const Written& tensor, Pass pass,
-                               const std::function<bool(const std::vector<double>&)>& agrees);
+std::string another_activation(const WrongTensor& wrong, const std::function<bool(const std::vector<double>&)>& agrees);
 
 }  // namespace ampcheck::checks

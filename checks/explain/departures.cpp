@@ -397,45 +397,45 @@ bool tells(const Explained& seen, Departure::Kind kind, bool last) {
   return seen.telling >= kTelling || (seen.telling >= 2 && (seen.bits >= kBits || choice >= kChoice));
 }
 
-Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                const Comparison& comparison, const Interval& interval, bool last,
-                                const std::set<std::string>& known) {
+Departed explained_by_departure(const WrongTensor& wrong, bool last, const std::set<std::string>& known) {
   constexpr std::int64_t kLargest = 1 << 14, kMost = 1 << 23;  // elements; scalar operations of all
-  if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name) ||
-      comparison.outside.empty())
+  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name) ||
+      wrong.comparison.outside.empty())
     return {};
   Departed best{.refuted = true};
   double likeliest = -HUGE_VAL;
-  for (const std::size_t form : run.reference.forms()) {
-    const reference::Recording& recording = run.reference.recording(form);
-    const Expr target = target_of(recording, pass, tensor.name);
+  for (const std::size_t form : wrong.run.reference.forms()) {
+    const reference::Recording& recording = wrong.run.reference.recording(form);
+    const Expr target = target_of(recording, wrong.pass, wrong.tensor.name);
     if (!target.defined()) continue;
     std::int64_t left = kMost;
-    const std::optional<Interval> anywhere = run.reference.interval_departing(
-        form, pass, tensor.name, tensor.dtype, Departures(recording, target, tensor.dtype).anywhere());
-    if (anywhere && explained_by(*anywhere, interval, got).outside > 0) continue;
-    for (const Departure& departure : departures_of(recording, target, tensor.dtype)) {
+    const std::optional<Interval> anywhere =
+        wrong.run.reference.interval_departing(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype,
+                                               Departures(recording, target, wrong.tensor.dtype).anywhere());
+    if (anywhere && explained_by(*anywhere, wrong.interval, wrong.got).outside > 0) continue;
+    for (const Departure& departure : departures_of(recording, target, wrong.tensor.dtype)) {
       if (departure.of_sum ||
           (last ? departure.kind == Departure::Kind::narrowed : departure.kind > Departure::Kind::function))
         continue;  // of sums explained_by_low_accumulation() says more
       best.refuted &= (left -= cost_of(*recording.graph, target)) >= 0;
       if (left < 0) break;
-      const std::optional<Interval> departing =
-          run.reference.interval_departing(form, pass, tensor.name, tensor.dtype, departure.nodes);
+      const std::optional<Interval> departing = wrong.run.reference.interval_departing(
+          form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype, departure.nodes);
       best.refuted &= departing.has_value();
       if (!departing) continue;
-      const Explained seen = explained_by(*departing, interval, got);
+      const Explained seen = explained_by(*departing, wrong.interval, wrong.got);
       best.refuted &= seen.outside > 0;
-      if (seen.outside > 0 || 20 * seen.open > std::ssize(got) || seen.likelihood + departure.prior <= likeliest + 1e-6)
+      if (seen.outside > 0 || 20 * seen.open > std::ssize(wrong.got) ||
+          seen.likelihood + departure.prior <= likeliest + 1e-6)
         continue;
       if (!known.contains(departure.words) && !tells(seen, departure.kind, last)) continue;
       likeliest = seen.likelihood + departure.prior;
       const std::string& declared = departure.kind == Departure::Kind::narrowed
-                                        ? std::string(name(run.op.signature.precision.compute))
-                                        : run.op.signature.precision.math.name;
+                                        ? std::string(name(wrong.run.op.signature.precision.compute))
+                                        : wrong.run.op.signature.precision.math.name;
       best = {departure.code(),
-              departure.words + loss_of(run, form, pass, departure) + " " +
-                  against(declared, log10_odds(interval, got,
+              departure.words + loss_of(wrong.run, form, wrong.pass, departure) + " " +
+                  against(declared, log10_odds(wrong.interval, wrong.got,
                                                [&](std::size_t i) {
                                                  return Expected{departing->value[i], departing->radius[i]};
                                                })),

@@ -5,10 +5,11 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "checks/case/case_run.h"
+#include "checks/case/wrong_tensor.h"
 
 namespace ampcheck::checks {
 
@@ -65,8 +66,6 @@ struct Departed {
   std::string departure = {};  ///< Departure::words
   bool refuted = false;  ///< some number lies outside of each of them: then no other probe of the tensor is one either
 };
-Departed explained_by_departure(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                const Comparison& comparison, const Interval& interval, bool last,
-                                const std::set<std::string>& known);
+Departed explained_by_departure(const WrongTensor& wrong, bool last, const std::set<std::string>& known);
 
 }  // namespace ampcheck::checks

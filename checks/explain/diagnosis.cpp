@@ -62,20 +62,20 @@ bool all_zero(const std::vector<double>& got) {
   return got.size() > 1 && std::all_of(got.begin(), got.end(), [](double v) { return v == 0; });
 }
 
-bool off_by_one_factor(const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
+bool off_by_one_factor(const WrongTensor& wrong) {
   constexpr std::size_t kFewest = 16;  // fewer may agree by chance
   std::vector<double> ratios;
-  for (const std::int64_t i : comparison.outside) {
-    const double ratio = got[static_cast<std::size_t>(i)] / interval.value[static_cast<std::size_t>(i)];
+  for (const std::int64_t i : wrong.comparison.outside) {
+    const double ratio = wrong.got[static_cast<std::size_t>(i)] / wrong.interval.value[static_cast<std::size_t>(i)];
     if (std::isfinite(ratio)) ratios.push_back(ratio);
   }
   if (ratios.size() < kFewest) return false;
-  const Factor factor = factor_of(ratios, interval.dtype);
-  return factor.constant && std::fabs(factor.value - 1) > 64 * format(interval.dtype).unit_roundoff();
+  const Factor factor = factor_of(ratios, wrong.interval.dtype);
+  return factor.constant && std::fabs(factor.value - 1) > 64 * format(wrong.interval.dtype).unit_roundoff();
 }
 
-std::string added_otherwise(const Comparison& comparison, const Interval& interval, const std::vector<double>& held,
-                            const std::vector<double>& got) {
+std::string added_otherwise(const WrongTensor& wrong) {
+  const std::vector<double> held = wrong.run.held(wrong.tensor);
   struct Instead {
     double of_held, of_gradient;
     const char* words;
@@ -87,39 +87,41 @@ std::string added_otherwise(const Comparison& comparison, const Interval& interv
       {2, 1, "the buffer holds what it held twice and the gradient: it was added to itself"},
       {1, -1, "the buffer holds what it held less the gradient: it was subtracted"}};
   for (const Instead& instead : kAll) {
-    const bool fits = std::ranges::all_of(comparison.outside, [&](std::int64_t at) {
+    const bool fits = std::ranges::all_of(wrong.comparison.outside, [&](std::int64_t at) {
       const auto i = static_cast<std::size_t>(at);
-      const double gradient = interval.value[i] - held[i],
+      const double gradient = wrong.interval.value[i] - held[i],
                    v = instead.of_held * held[i] + instead.of_gradient * gradient,
-                   r = 2 * interval.radius[i];  // added two times, rounded twice
+                   r = 2 * wrong.interval.radius[i];  // added two times, rounded twice
       double ends[2] = {v - r, v + r};
-      round_ends(interval.dtype, ends);
-      return got[i] >= ends[0] && got[i] <= ends[1];
+      round_ends(wrong.interval.dtype, ends);
+      return wrong.got[i] >= ends[0] && wrong.got[i] <= ends[1];
     });
     if (fits) return instead.words;
   }
   return "";
 }
 
-std::string likely_cause(const OpCall& call, const Comparison& comparison, const Interval& interval,
-                         const std::vector<double>& got) {
+std::string likely_cause(const WrongTensor& wrong) {
   std::vector<double> ratios;
   std::int64_t zeros = 0, nans = 0, infinite = 0;
-  for (const std::int64_t i : comparison.outside) {
-    const double g = got[static_cast<std::size_t>(i)], v = interval.value[static_cast<std::size_t>(i)];
+  for (const std::int64_t i : wrong.comparison.outside) {
+    const double g = wrong.got[static_cast<std::size_t>(i)], v = wrong.interval.value[static_cast<std::size_t>(i)];
     zeros += g == 0, nans += std::isnan(g), infinite += std::isinf(g);
     if (std::isfinite(g) && std::isfinite(v) && v != 0) ratios.push_back(g / v);
   }
-  const auto all = static_cast<std::int64_t>(comparison.outside.size());
-  const bool zero_due = std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    return interval.value[at] == 0 && interval.low[at] == 0 && interval.high[at] == 0 && got[at] != 0 &&
-           std::isfinite(got[at]);
-  });
-  const bool overflow_due = std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    return std::isinf(interval.low[at]) && interval.low[at] == interval.high[at] && std::isfinite(got[at]);
-  });
+  const auto all = static_cast<std::int64_t>(wrong.comparison.outside.size());
+  const bool zero_due =
+      std::all_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t i) {
+        const auto at = static_cast<std::size_t>(i);
+        return wrong.interval.value[at] == 0 && wrong.interval.low[at] == 0 && wrong.interval.high[at] == 0 &&
+               wrong.got[at] != 0 && std::isfinite(wrong.got[at]);
+      });
+  const bool overflow_due =
+      std::all_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t i) {
+        const auto at = static_cast<std::size_t>(i);
+        return std::isinf(wrong.interval.low[at]) && wrong.interval.low[at] == wrong.interval.high[at] &&
+               std::isfinite(wrong.got[at]);
+      });
   std::string what;
   if (overflow_due && all > 0)
     what = "finite where the value overflows to infinity: it is clamped or saturates";
@@ -130,23 +132,23 @@ std::string likely_cause(const OpCall& call, const Comparison& comparison, const
   else if (infinite == all)
     what = "infinite: an overflow on the way";
   else if (zeros == all)
-    what = all_zero(got) ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last "
-                           "full vector or block"
-                         : "written as zero";
+    what = all_zero(wrong.got)
+               ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last "
+                 "full vector or block"
+               : "written as zero";
   else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) ==
                                                           all)) {  // one number is off by some factor anyway
-    Factor factor = factor_of(ratios, interval.dtype);
-    factor.constant = factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, comparison, interval,
-                                                                               got));  // long sums spread it too
+    Factor factor = factor_of(ratios, wrong.interval.dtype);
+    factor.constant =
+        factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, wrong));  // long sums spread it too
     if (factor.constant && factor.value == 0)
       what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
     else if (factor.constant && std::fabs(factor.value + 1) < 0.01)
       what = "the sign is flipped";
     else if (factor.constant && factor.clear)
-      what = "off by a constant factor of " + rounded_text(factor.value) +
-             factor_origin(factor.value, call, comparison, interval, got);
+      what = "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, wrong);
   }
-  const std::string where = place(comparison, interval.shape);
+  const std::string where = place(wrong.comparison, wrong.interval.shape);
   if (what.empty()) return where;
   return where.empty() ? what : what + "; " + where;
 }
@@ -205,16 +207,17 @@ struct Fit {
 
 /// How much the relative errors of a row agree: 1 where all are one number, near 0 where they have nothing to do with
 /// each other.
-double coherence(const Comparison& comparison, const Interval& interval, const std::vector<double>& values) {
-  const std::int64_t width = std::max<std::int64_t>(1, interval.shape.rank == 0 ? 1 : interval.shape.last());
+double coherence(const WrongTensor& wrong, const std::vector<double>& values) {
+  const std::int64_t width =
+      std::max<std::int64_t>(1, wrong.interval.shape.rank == 0 ? 1 : wrong.interval.shape.last());
   std::vector<double> rows;
-  for (std::size_t k = 0; k < comparison.outside.size();) {
-    const std::int64_t row = comparison.outside[k] / width;
+  for (std::size_t k = 0; k < wrong.comparison.outside.size();) {
+    const std::int64_t row = wrong.comparison.outside[k] / width;
     double together = 0, each = 0;
     std::int64_t count = 0;
-    for (; k < comparison.outside.size() && comparison.outside[k] / width == row; ++k) {
-      const auto i = static_cast<std::size_t>(comparison.outside[k]);
-      const double error = values[i] / interval.value[i] - 1;
+    for (; k < wrong.comparison.outside.size() && wrong.comparison.outside[k] / width == row; ++k) {
+      const auto i = static_cast<std::size_t>(wrong.comparison.outside[k]);
+      const double error = values[i] / wrong.interval.value[i] - 1;
       if (std::isfinite(error)) together += error, each += std::fabs(error), ++count;
     }
     if (count >= 4 && each > 0) rows.push_back(std::fabs(together) / each);
@@ -223,41 +226,38 @@ double coherence(const Comparison& comparison, const Interval& interval, const s
 }
 
 /// `share`: one element in so many must be outside in the replays too.
-Fit fit_of(const LowSums& sums, const std::vector<double>& got, const Comparison& comparison, const Interval& interval,
-           std::int64_t share = 2) {
+Fit fit_of(const LowSums& sums, const WrongTensor& wrong, std::int64_t share = 2) {
   std::int64_t also_outside = 0;
   std::vector<double> ratios;
   std::vector<std::int64_t> equal(sums.replays.size(), 0);
-  for (const std::int64_t at : comparison.outside) {
+  for (const std::int64_t at : wrong.comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
     double square = 0;
     bool outside = false;
-    const double wrong = std::fabs(got[i] - interval.value[i]);
+    const double wrong = std::fabs(wrong.got[i] - wrong.interval.value[i]);
     for (std::size_t k = 0; k < sums.replays.size(); ++k) {
-      const double value = sums.replays[k][i], error = value - interval.value[i];
+      const double value = sums.replays[k][i], error = value - wrong.interval.value[i];
       square += error * error / static_cast<double>(sums.replays.size());
-      const bool out = !admits(interval, at, value);
+      const bool out = !admits(wrong.interval, at, value);
       outside |= out;
-      equal[k] += out && std::fabs(got[i] - value) <= wrong / 8;
+      equal[k] += out && std::fabs(wrong.got[i] - value) <= wrong / 8;
     }
     also_outside += outside;
     if (square > 0) ratios.push_back(wrong / std::sqrt(square));
   }
-  const auto all = static_cast<std::int64_t>(comparison.outside.size());
+  const auto all = static_cast<std::int64_t>(wrong.comparison.outside.size());
   if (share * also_outside < all) return {};
   // What goes wrong in a row's sum goes wrong in all of the row.
   constexpr double kOneNumber = 0.8, kUnrelated = 0.5;
-  if (coherence(comparison, interval, sums.replays.front()) > kOneNumber &&
-      coherence(comparison, interval, got) < kUnrelated)
-    return {};
+  if (coherence(wrong, sums.replays.front()) > kOneNumber && coherence(wrong, wrong.got) < kUnrelated) return {};
   std::int64_t same = 0;
   for (const std::vector<double>& replay : sums.replays) {
     std::int64_t here = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) here += got[i] == replay[i];
+    for (std::size_t i = 0; i < wrong.got.size(); ++i) here += wrong.got[i] == replay[i];
     same = std::max(same, here);
   }
   return {median(ratios), static_cast<double>(*std::max_element(equal.begin(), equal.end())) / static_cast<double>(all),
-          static_cast<double>(same) / static_cast<double>(got.size())};
+          static_cast<double>(same) / static_cast<double>(wrong.got.size())};
 }
 
 }  // namespace
@@ -288,17 +288,16 @@ constexpr std::int64_t kLargestReplay = 1 << 18;  ///< elements; replays are sca
 
 }  // namespace
 
-std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                          const Comparison& comparison, const Interval& interval) {
-  if (tensor.shape.count() > kLargestReplay || run.accumulates(tensor.name)) return "";
+std::string dropped_terms(const WrongTensor& wrong) {
+  if (wrong.tensor.shape.count() > kLargestReplay || wrong.run.accumulates(wrong.tensor.name)) return "";
   std::int64_t longest = 128;
-  for (const auto& [symbol, extent] : run.call.dims) longest = std::max(longest, extent);
-  for (const Scope& scope : scopes_of(run, 0, tensor, pass)) {
+  for (const auto& [symbol, extent] : wrong.run.call.dims) longest = std::max(longest, extent);
+  for (const Scope& scope : scopes_of(wrong.run, 0, wrong.tensor, wrong.pass)) {
     const auto without = [&](int dropped) {
       std::vector<double> values = reference::replay(*scope.recording->graph, scope.leaves, {scope.target},
                                                      {reference::SumOrder::sequential, nullptr, dropped})
                                        .front();
-      round_values(format(tensor.dtype), RoundingMode{}, values, values);
+      round_values(format(wrong.tensor.dtype), RoundingMode{}, values, values);
       return values;
     };
     for (const int dropped : {-1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}) {
@@ -306,20 +305,21 @@ std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const 
       const std::vector<double> values = without(dropped);
       // Nine of ten wrong elements reproduced to an ulp of storage, or to what rounding may do and a quarter of their
       // error, and wrong in the replay too: chance does not do that.
-      std::int64_t same = 0, besides = -std::ssize(comparison.outside);
+      std::int64_t same = 0, besides = -std::ssize(wrong.comparison.outside);
       for (std::int64_t at = 0; at < std::ssize(values); ++at)
-        besides += !admits(interval, at, values[static_cast<std::size_t>(at)]);
-      if (10 * besides > std::ssize(comparison.outside)) continue;  // the kernel is right where this is wrong
-      for (const std::int64_t at : comparison.outside) {
+        besides += !admits(wrong.interval, at, values[static_cast<std::size_t>(at)]);
+      if (10 * besides > std::ssize(wrong.comparison.outside)) continue;  // the kernel is right where this is wrong
+      for (const std::int64_t at : wrong.comparison.outside) {
         const double value = values[static_cast<std::size_t>(at)];
-        const double wrote = got[static_cast<std::size_t>(at)];
+        const double wrote = wrong.got[static_cast<std::size_t>(at)];
         const double apart = std::fabs(wrote - value),
-                     error = std::fabs(wrote - interval.value[static_cast<std::size_t>(at)]);
-        const bool rounded = apart <= interval.radius[static_cast<std::size_t>(at)] && 4 * apart <= error;
-        same += !admits(interval, at, value) && (wrote == value || (std::isnan(wrote) && std::isnan(value)) ||
-                                                 rounded || ulp_distance(format(tensor.dtype), wrote, value) <= 1);
+                     error = std::fabs(wrote - wrong.interval.value[static_cast<std::size_t>(at)]);
+        const bool rounded = apart <= wrong.interval.radius[static_cast<std::size_t>(at)] && 4 * apart <= error;
+        same += !admits(wrong.interval, at, value) &&
+                (wrote == value || (std::isnan(wrote) && std::isnan(value)) || rounded ||
+                 ulp_distance(format(wrong.tensor.dtype), wrote, value) <= 1);
       }
-      if (10 * same < 9 * static_cast<std::int64_t>(comparison.outside.size())) continue;
+      if (10 * same < 9 * static_cast<std::int64_t>(wrong.comparison.outside.size())) continue;
       if (dropped > 0) return "a sum leaves out what follows the last full vector of " + std::to_string(dropped);
       return without(4) == values ? "a sum leaves out its last term, or what follows its last full vector"
                                   : "a sum leaves out its last term";  // one term is all that follows
@@ -328,30 +328,31 @@ std::string dropped_terms(CaseRun& run, const Written& tensor, Pass pass, const 
   return "";
 }
 
-std::string truncated(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got) {
+std::string truncated(const WrongTensor& wrong, Notes& notes) {
   // Numbers that tell one from the other; of few, and of what they stand among, all. Another probe may have shown it
   // already.
-  const std::int64_t many = 8, fewest = run.truncating.contains(tensor.name) ? 1 : 4;
-  if (bytes(tensor.dtype) >= 4 || run.accumulates(tensor.name)) return "";  // elsewhere no rounding to storage shows
-  for (const std::size_t form : run.reference.forms()) {
-    const Interval interval = run.reference.interval(form, pass, tensor.name, tensor.dtype);
+  const std::int64_t many = 8, fewest = notes.truncating.contains(wrong.tensor.name) ? 1 : 4;
+  if (bytes(wrong.tensor.dtype) >= 4 || wrong.run.accumulates(wrong.tensor.name))
+    return "";  // elsewhere no rounding to storage shows
+  for (const std::size_t form : wrong.run.reference.forms()) {
+    const Interval interval = wrong.run.reference.interval(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype);
     std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest, low = nearest,
                                                                                high = nearest;
     for (std::size_t i = 0; i < cut.size(); ++i) low[i] -= interval.radius[i], high[i] += interval.radius[i];
-    round_values(format(tensor.dtype), RoundingMode{}, nearest, nearest);
+    round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
     for (std::vector<double>* const values : {&cut, &low, &high})
-      round_values(format(tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
+      round_values(format(wrong.tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
     std::int64_t telling = 0, equal = 0, right = 0;
     for (std::size_t i = 0; i < cut.size(); ++i) {
-      const bool admitted = got[i] >= low[i] && got[i] <= high[i];
+      const bool admitted = wrong.got[i] >= low[i] && wrong.got[i] <= high[i];
       right += admitted;
       if (nearest[i] < low[i] || nearest[i] > high[i]) ++telling, equal += admitted;
     }
     const bool mostly = telling >= many && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut);
     if (!mostly && (telling < fewest || right < std::ssize(cut))) continue;
-    run.truncating.insert(tensor.name);
-    return fmt::format("truncated, not rounded, to {} {}", name(tensor.dtype),
-                       against("to nearest", log10_odds(interval, got, [&](std::size_t i) {
+    notes.truncating.insert(wrong.tensor.name);
+    return fmt::format("truncated, not rounded, to {} {}", name(wrong.tensor.dtype),
+                       against("to nearest", log10_odds(interval, wrong.got, [&](std::size_t i) {
                                  return Expected{cut[i], interval.radius[i]};
                                })));
   }
@@ -362,29 +363,29 @@ namespace {
 
 /// A short accumulator loses nothing of sums of -1, 0 and 1. Whether the kernel is wrong there too, where such replays
 /// are right.
-bool wrong_at_exact_sums(const CaseRun& run, const Written& tensor, Pass pass, std::size_t form, std::size_t scope,
-                         const FloatFormat& accumulator, Lost where) {
-  OpCall call = run.call;
+bool wrong_at_exact_sums(const WrongTensor& wrong, std::size_t form, std::size_t scope, const FloatFormat& accumulator,
+                         Lost where) {
+  const Pass pass = wrong.pass == Pass::backward_at_saved ? Pass::backward : wrong.pass;
+  OpCall call = wrong.run.call;
   call.range = "integers1", call.cotangent = "ones";
-  if (pass == Pass::jvp || run.accumulates(tensor.name) || call.range == run.call.range ||
-      is_file_range(run.call.range) || is_real_range(run.call.range))
+  if (wrong.pass == Pass::jvp || wrong.run.accumulates(wrong.tensor.name) || call.range == wrong.run.call.range ||
+      is_file_range(wrong.run.call.range) || is_real_range(wrong.run.call.range))
     return false;
-  if (pass == Pass::backward_at_saved) pass = Pass::backward;
-  RunOptions options = run.options;
+  RunOptions options = wrong.run.options;
   options.explain = options.power = options.relations = false;
   try {
-    CaseRun there(run.op, call, options);
+    CaseRun there(wrong.run.op, call, options);
     const NamedValues& inputs = there.reference.inputs();
     LaunchResult result = there.run_forward(there.forward_tensors(inputs, 0));
     if (pass == Pass::backward) {
       const NamedValues& cotangents = there.cotangents(0);
       result = there.run_backward(there.backward_tensors(inputs, result, cotangents, 0));
     }
-    const std::vector<double> got = to_doubles(result.written.at(tensor.name).view());
-    const auto [interval, comparison] = compare_with_forms(there, tensor, pass, got);
+    const std::vector<double> got = to_doubles(result.written.at(wrong.tensor.name).view());
+    const auto [interval, comparison] = compare_with_forms(there, wrong.tensor, pass, got);
     if (comparison.outside.empty()) return false;
-    const Scope at = scopes_of(there, form, tensor, pass).at(scope);
-    const LowSums low = low_sums(*at.recording, at.leaves, at.target, accumulator, where, tensor.dtype, {},
+    const Scope at = scopes_of(there, form, wrong.tensor, pass).at(scope);
+    const LowSums low = low_sums(*at.recording, at.leaves, at.target, accumulator, where, wrong.tensor.dtype, {},
                                  [](const LowSums&) { return true; });
     for (const std::vector<double>& replay : low.replays)
       for (const std::int64_t i : comparison.outside)
@@ -416,20 +417,19 @@ bool of_that_size(const Fit& fit) { return fit.size > 0.25 && fit.size < 4; }
 
 /// The sums in order and in 16 bits throughout, where that gives the kernel's numbers as surely as any change of the
 /// formula could.
-std::optional<LowFit> surely_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                 const Comparison& comparison, const Interval& interval) {
-  const std::size_t form = run.reference.forms().front();
-  const std::vector<Scope> scopes = scopes_of(run, form, tensor, pass);
+std::optional<LowFit> surely_low(const WrongTensor& wrong) {
+  const std::size_t form = wrong.run.reference.forms().front();
+  const std::vector<Scope> scopes = scopes_of(wrong.run, form, wrong.tensor, wrong.pass);
   for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
     for (std::size_t k = 0; k < scopes.size(); ++k) {
       bool sure = false;
       const auto promising = [&](const LowSums& first) {
-        return sure = gives_the_numbers(interval, comparison, got, first.replays.front());
+        return sure = gives_the_numbers(wrong, first.replays.front());
       };
       LowSums low = low_sums(*scopes[k].recording, scopes[k].leaves, scopes[k].target, format(candidate), Lost::each,
-                             tensor.dtype, {}, promising);
+                             wrong.tensor.dtype, {}, promising);
       if (!sure) continue;
-      const Fit fit = fit_of(low, got, comparison, interval);
+      const Fit fit = fit_of(low, wrong);
       if (!of_that_size(fit)) continue;
       return LowFit{fit, std::move(low), candidate, Lost::each, form, k};
     }
@@ -437,29 +437,29 @@ std::optional<LowFit> surely_low(CaseRun& run, const Written& tensor, Pass pass,
 }
 
 /// The best of all such ways in the first form that has a good one.
-LowFit likeliest_low(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                     const Comparison& comparison, const Interval& interval, std::span<const double> held) {
+LowFit likeliest_low(const WrongTensor& wrong, std::span<const double> held) {
   constexpr std::size_t kTelling = 16;  // of fewer wrong elements one replay may miss all
   constexpr std::int64_t kLong = 256;   // elements from which replays take time
   LowFit out;
   Fit& best = out.fit;
-  for (std::size_t form = 0; form < run.op.forms.size(); ++form) {
-    const std::vector<Scope> scopes = scopes_of(run, form, tensor, pass);
+  for (std::size_t form = 0; form < wrong.run.op.forms.size(); ++form) {
+    const std::vector<Scope> scopes = scopes_of(wrong.run, form, wrong.tensor, wrong.pass);
     // Of equal fits the simplest, which leaves nothing to be asked where it gives the kernel's own numbers.
     for (const Lost at : {Lost::each, Lost::whole, Lost::partial})
       for (const Dtype candidate : {Dtype::bf16, Dtype::fp16})
         for (const Scope& scope : scopes) {
           if (at != Lost::each && best.equal >= 0.9 && best.same >= 0.9) continue;
           const auto promising = [&](const LowSums& first) {
-            if (comparison.outside.size() < kTelling || tensor.shape.count() < kLong) return true;
-            const double size = fit_of(first, got, comparison, interval, 8).size;
+            if (wrong.comparison.outside.size() < kTelling || wrong.tensor.shape.count() < kLong) return true;
+            const double size = fit_of(first, wrong, 8).size;
             return size > 1.0 / 32 && size < 32;
           };
-          LowSums low = low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at, tensor.dtype,
-                                 held, promising);
-          const Fit fit = fit_of(low, got, comparison, interval);
+          LowSums low = low_sums(*scope.recording, scope.leaves, scope.target, format(candidate), at,
+                                 wrong.tensor.dtype, held, promising);
+          const Fit fit = fit_of(low, wrong);
           // One wrong number among right ones is no rounding of all.
-          if (at != Lost::each && comparison.outside.size() < std::min<std::size_t>(2, got.size())) continue;
+          if (at != Lost::each && wrong.comparison.outside.size() < std::min<std::size_t>(2, wrong.got.size()))
+            continue;
           if (fit.better_than(best))
             out = {fit, std::move(low), candidate, at, form, static_cast<std::size_t>(&scope - scopes.data())};
         }
@@ -468,15 +468,15 @@ LowFit likeliest_low(CaseRun& run, const Written& tensor, Pass pass, const std::
   return out;
 }
 
-std::string words_of(const CaseRun& run, const LowFit& low, const Interval& interval, const std::vector<double>& got) {
+std::string words_of(const WrongTensor& wrong, const LowFit& low) {
   const std::string size = number_text(std::round(low.fit.size * 100) / 100), dtype = name(low.dtype);
-  const double odds = log10_odds(interval, got, [&](std::size_t i) {
+  const double odds = log10_odds(wrong.interval, wrong.got, [&](std::size_t i) {
     double square = 0;
     for (const std::vector<double>& replay : low.sums.replays)
-      square += std::pow(replay[i] - interval.value[i], 2) / static_cast<double>(low.sums.replays.size());
-    return Expected{interval.value[i], std::sqrt(square)};
+      square += std::pow(replay[i] - wrong.interval.value[i], 2) / static_cast<double>(low.sums.replays.size());
+    return Expected{wrong.interval.value[i], std::sqrt(square)};
   });
-  const std::string declared = against(name(run.op.signature.precision.accumulate), odds);
+  const std::string declared = against(name(wrong.run.op.signature.precision.accumulate), odds);
   switch (low.where) {
     case Lost::each:
       return fmt::format("accumulates in {}: the errors are {} times those of a replay with such an accumulator {}",
@@ -497,25 +497,23 @@ std::string words_of(const CaseRun& run, const LowFit& low, const Interval& inte
 
 }  // namespace
 
-bool surely_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                             const Comparison& comparison, const Interval& interval, std::string& words) {
-  if (tensor.shape.count() > kLargestReplay || (pass != Pass::forward && run.accumulates(tensor.name))) return false;
-  const std::optional<LowFit> low = surely_low(run, tensor, pass, got, comparison, interval);
-  if (low) words = words_of(run, *low, interval, got);
-  return low.has_value();
+std::string surely_low_accumulation(const WrongTensor& wrong) {
+  if (wrong.tensor.shape.count() > kLargestReplay ||
+      (wrong.pass != Pass::forward && wrong.run.accumulates(wrong.tensor.name)))
+    return "";
+  const std::optional<LowFit> low = surely_low(wrong);
+  return low ? words_of(wrong, *low) : "";
 }
 
-bool explained_by_low_accumulation(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                   const Comparison& comparison, const Interval& interval, std::string& words) {
-  if (tensor.shape.count() > kLargestReplay) return false;
-  const std::vector<double> held =
-      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
-  const LowFit low = likeliest_low(run, tensor, pass, got, comparison, interval, held);
-  if (!of_that_size(low.fit)) return false;
-  if (low.fit.equal < 0.75 && wrong_at_exact_sums(run, tensor, pass, low.form, low.scope, format(low.dtype), low.where))
-    return false;
-  words = words_of(run, low, interval, got);
-  return true;
+std::string explained_by_low_accumulation(const WrongTensor& wrong) {
+  if (wrong.tensor.shape.count() > kLargestReplay) return "";
+  const std::vector<double> held = wrong.pass != Pass::forward && wrong.run.accumulates(wrong.tensor.name)
+                                       ? wrong.run.held(wrong.tensor)
+                                       : std::vector<double>();
+  const LowFit low = likeliest_low(wrong, held);
+  if (!of_that_size(low.fit)) return "";
+  if (low.fit.equal < 0.75 && wrong_at_exact_sums(wrong, low.form, low.scope, format(low.dtype), low.where)) return "";
+  return words_of(wrong, low);
 }
 
 }  // namespace ampcheck::checks

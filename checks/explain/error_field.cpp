@@ -132,7 +132,7 @@ bool spread_out(const WrongTensor& wrong, std::size_t columns) {
 
 }  // namespace
 
-std::string transposed(CaseRun&, const WrongTensor& wrong) {
+std::string transposed(const WrongTensor& wrong) {
   const Shape& shape = wrong.tensor.shape;
   if (shape.rank < 2 || wrong.tensor.shape.count() > kLargest) return "";
   const std::int64_t rows = shape[shape.rank - 2], columns = shape.last();
@@ -147,7 +147,7 @@ std::string transposed(CaseRun&, const WrongTensor& wrong) {
                          : "transposed: written column by column, not row by row";
 }
 
-std::string outer_product(CaseRun& run, const WrongTensor& wrong) {
+std::string outer_product(const WrongTensor& wrong) {
   const Shape& shape = wrong.tensor.shape;
   if (shape.rank != 2 || shape.count() > kLargest) return "";
   const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
@@ -170,15 +170,15 @@ std::string outer_product(CaseRun& run, const WrongTensor& wrong) {
   if (const ProductFit fit = fit_of(wrong, error, nearest_product(error)); fit.holds)
     return fmt::format(
         "the error is one outer product ({}), a number per row times one per column: {} is left out or added",
-        share(fit.share), has_matmul(run) ? "one term of the sum of a matmul" : "such a term");
+        share(fit.share), has_matmul(wrong.run) ? "one term of the sum of a matmul" : "such a term");
   if (const ProductFit fit = fit_of(wrong, written, nearest_product(written)); fit.holds)
-    return fmt::format("the result is one outer product ({}), a number per row times one per column: {}",
-                       share(fit.share),
-                       has_matmul(run) ? "the product of two sums for the sum of products" : "the formula's is none");
+    return fmt::format(
+        "the result is one outer product ({}), a number per row times one per column: {}", share(fit.share),
+        has_matmul(wrong.run) ? "the product of two sums for the sum of products" : "the formula's is none");
   return "";
 }
 
-std::string zero_where(CaseRun& run, const WrongTensor& wrong) {
+std::string zero_where(const WrongTensor& wrong) {
   constexpr double kFewestBits = 10;
   constexpr std::size_t kFewest = 3;
   const std::size_t n = wrong.got.size();
@@ -190,9 +190,9 @@ std::string zero_where(CaseRun& run, const WrongTensor& wrong) {
   const auto zeros = static_cast<std::size_t>(std::count(lost.begin(), lost.end(), 1)),
              others = static_cast<std::size_t>(std::count(kept.begin(), kept.end(), 1));
   if (zeros < kFewest || others < kFewest || bits_of_choice(zeros + others, zeros) < kFewestBits) return "";
-  const std::size_t form = run.reference.forms().front();
-  const reference::Recording& recording = run.reference.recording(form);
-  const Leaves leaves = run.reference.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
+  const std::size_t form = wrong.run.reference.forms().front();
+  const reference::Recording& recording = wrong.run.reference.recording(form);
+  const Leaves leaves = wrong.run.reference.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
   std::vector<reference::Expr> targets;
   int last = 0;
   for (const auto& [name, node] : recording.outputs) last = std::max(last, node.id);

@@ -5,17 +5,17 @@
 
 #include <string>
 
-#include "checks/explain/further_causes.h"
+#include "checks/case/wrong_tensor.h"
 
 namespace ampcheck::checks {
 
 /// Words if the numbers are right at the places of their transpose, of the last two axes.
-std::string transposed(CaseRun& run, const WrongTensor& wrong);
+std::string transposed(const WrongTensor& wrong);
 
 /// Words if the error of a matrix, or the matrix itself, is one number per row times one per column.
-std::string outer_product(CaseRun& run, const WrongTensor& wrong);
+std::string outer_product(const WrongTensor& wrong);
 
 /// Words if it is zero by mistake just where a number of the formula is beyond another.
-std::string zero_where(CaseRun& run, const WrongTensor& wrong);
+std::string zero_where(const WrongTensor& wrong);
 
 }  // namespace ampcheck::checks

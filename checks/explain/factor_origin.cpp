@@ -87,41 +87,38 @@ bool explains(double factor, std::size_t i, const Interval& interval, double got
 
 /// Whether the tensor is the formula's times this number: nine of ten wrong elements and nearly all others, each to
 /// within its own roundings.
-bool gives(double factor, const Comparison& comparison, const Interval& interval, const std::vector<double>& got) {
-  std::int64_t wrong = 0, all = 0;
-  for (const std::int64_t i : comparison.outside)
-    wrong += explains(factor, static_cast<std::size_t>(i), interval, got[static_cast<std::size_t>(i)]);
-  if (10 * wrong < 9 * std::ssize(comparison.outside)) return false;
-  for (std::size_t i = 0; i < got.size(); ++i) all += explains(factor, i, interval, got[i]);
-  return 20 * all >= 19 * std::ssize(got);
+bool gives(double factor, const WrongTensor& wrong) {
+  std::int64_t outside = 0, all = 0;
+  for (const std::int64_t i : wrong.comparison.outside)
+    outside += explains(factor, static_cast<std::size_t>(i), wrong.interval, wrong.got[static_cast<std::size_t>(i)]);
+  if (10 * outside < 9 * std::ssize(wrong.comparison.outside)) return false;
+  for (std::size_t i = 0; i < wrong.got.size(); ++i) all += explains(factor, i, wrong.interval, wrong.got[i]);
+  return 20 * all >= 19 * std::ssize(wrong.got);
 }
 
 }  // namespace
 
-bool wrong_by_factor(double factor, const Comparison& comparison, const Interval& interval,
-                     const std::vector<double>& got) {
-  std::int64_t wrong = 0;
-  for (const std::int64_t at : comparison.outside) {
+bool wrong_by_factor(double factor, const WrongTensor& wrong) {
+  std::int64_t by_factor = 0;
+  for (const std::int64_t at : wrong.comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
-    const double room = room_at(factor, i, interval, got[i]);
-    wrong += std::isfinite(got[i]) && explains(factor, i, interval, got[i]) &&
-             8 * room <= std::fabs(got[i] - interval.value[i]);
+    const double room = room_at(factor, i, wrong.interval, wrong.got[i]);
+    by_factor += std::isfinite(wrong.got[i]) && explains(factor, i, wrong.interval, wrong.got[i]) &&
+                 8 * room <= std::fabs(wrong.got[i] - wrong.interval.value[i]);
   }
-  return 10 * wrong >= 9 * std::ssize(comparison.outside);
+  return 10 * by_factor >= 9 * std::ssize(wrong.comparison.outside);
 }
 
-std::string factor_origin(double factor, const OpCall& call, const Comparison& comparison, const Interval& interval,
-                          const std::vector<double>& got) {
+std::string factor_origin(double factor, const WrongTensor& wrong) {
   constexpr std::size_t kMost = 2;  // of more, one is right by chance
-  const double u = format(interval.dtype).unit_roundoff();
+  const double u = format(wrong.interval.dtype).unit_roundoff();
   const auto given = [&](double value) {
     return std::fabs(std::fabs(factor) - value) <= 4 * u * value &&
-           gives(std::copysign(value, factor), comparison, interval,
-                 got);  // the middle one of ratios of rounded numbers
+           gives(std::copysign(value, factor), wrong);  // the middle one of ratios of rounded numbers
   };
   std::vector<std::string> words;
   bool power = false;
-  for (const Origin& origin : origins_of(call))
+  for (const Origin& origin : origins_of(wrong.run.call))
     if (given(origin.value))
       words.push_back(origin.words), power |= std::exp2(std::round(std::log2(origin.value))) == origin.value;
   const double exponent = std::round(std::log2(std::fabs(factor)));

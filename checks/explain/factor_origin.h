@@ -4,22 +4,18 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "checks/case/interval.h"
-#include "src/op_call.h"
+#include "checks/case/wrong_tensor.h"
 
 namespace ampcheck::checks {
 
 /// ", which is 1/sqrt(7), 7 being D": every such number that gives the tensor, wrong elements and right ones, to within
 /// the formula's and the storage's roundings; empty if there is none, or too many to say which. `factor`: about the
 /// ratio.
-std::string factor_origin(double factor, const OpCall& call, const Comparison& comparison, const Interval& interval,
-                          const std::vector<double>& got);
+std::string factor_origin(double factor, const WrongTensor& wrong);
 
 /// Whether nine of ten wrong elements are wrong by this factor, each to within its roundings and an eighth of its
 /// error.
-bool wrong_by_factor(double factor, const Comparison& comparison, const Interval& interval,
-                     const std::vector<double>& got);
+bool wrong_by_factor(double factor, const WrongTensor& wrong);
 
 }  // namespace ampcheck::checks

@@ -76,32 +76,31 @@ class Tolerance {
   double share_ = 0;  ///< relative radius of an element that does not cancel
 };
 
-Agreement agreement(const Tolerance& tolerance, const Interval& interval, const Comparison& comparison,
-                    const std::vector<double>& got, std::vector<double> changed) {
+Agreement agreement(const Tolerance& tolerance, const WrongTensor& wrong, std::vector<double> changed) {
   Agreement out;
-  round_values(format(interval.dtype), RoundingMode{}, changed, changed);
+  round_values(format(wrong.interval.dtype), RoundingMode{}, changed, changed);
   std::size_t missed = 0, admitted = 0;
-  for (const std::int64_t at : comparison.outside) {
+  for (const std::int64_t at : wrong.comparison.outside) {
     const auto i = static_cast<std::size_t>(at);
-    if (!tolerance.agrees(i, got[i], changed[i]))
+    if (!tolerance.agrees(i, wrong.got[i], changed[i]))
       ++missed;
-    else if (admits(interval, at, changed[i]))
+    else if (admits(wrong.interval, at, changed[i]))
       ++admitted;  // it explains nothing, and refutes nothing: the kernel's own roundings took it outside
-    if (10 * missed > comparison.outside.size() || 2 * admitted > comparison.outside.size()) return out;
+    if (10 * missed > wrong.comparison.outside.size() || 2 * admitted > wrong.comparison.outside.size()) return out;
   }
-  out.outside = 1 - static_cast<double>(missed) / static_cast<double>(comparison.outside.size());
-  std::vector<double> declared(interval.value.begin(), interval.value.end());
-  round_values(format(interval.dtype), RoundingMode{}, declared, declared);
-  out.same_bits = bytes(interval.dtype) < 4;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    out.same_bits &= got[i] == changed[i];
+  out.outside = 1 - static_cast<double>(missed) / static_cast<double>(wrong.comparison.outside.size());
+  std::vector<double> declared(wrong.interval.value.begin(), wrong.interval.value.end());
+  round_values(format(wrong.interval.dtype), RoundingMode{}, declared, declared);
+  out.same_bits = bytes(wrong.interval.dtype) < 4;
+  for (std::size_t i = 0; i < wrong.got.size(); ++i) {
+    out.same_bits &= wrong.got[i] == changed[i];
     if (changed[i] != declared[i]) ++out.telling;
-    out.all += tolerance.agrees(i, got[i], changed[i]);
-    const double before = std::fabs(got[i] - interval.value[i]), after = std::fabs(got[i] - changed[i]),
-                 blur = tolerance.at(i, got[i]) / 8;
+    out.all += tolerance.agrees(i, wrong.got[i], changed[i]);
+    const double before = std::fabs(wrong.got[i] - wrong.interval.value[i]),
+                 after = std::fabs(wrong.got[i] - changed[i]), blur = tolerance.at(i, wrong.got[i]) / 8;
     if (std::isfinite(before) && std::isfinite(after)) out.bits += std::log2((before + blur) / (after + blur));
   }
-  out.all /= static_cast<double>(got.size());
+  out.all /= static_cast<double>(wrong.got.size());
   return out;
 }
 
@@ -131,97 +130,102 @@ void name_attributes(const CaseRun& run, const reference::Graph& graph, referenc
 
 }  // namespace
 
-bool gives_the_numbers(const Interval& interval, const Comparison& comparison, const std::vector<double>& got,
-                       const std::vector<double>& changed) {
-  return agreement(Tolerance(interval), interval, comparison, got, changed).perfect();
+bool gives_the_numbers(const WrongTensor& wrong, const std::vector<double>& changed) {
+  return agreement(Tolerance(wrong.interval), wrong, changed).perfect();
 }
 
-std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                  const Comparison& comparison, const Interval& interval) {
-  if (pass == Pass::jvp || run.op.signature.precision.flushes_subnormals || tensor.shape.count() > kLargest ||
-      run.accumulates(tensor.name))
+std::string explained_by_flushing(const WrongTensor& wrong) {
+  if (wrong.pass == Pass::jvp || wrong.run.op.signature.precision.flushes_subnormals ||
+      wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name))
     return "";
-  const double least = format(tensor.dtype).min_normal();  // or those of the storage type, on the way out
+  const double least = format(wrong.tensor.dtype).min_normal();  // or those of the storage type, on the way out
   const auto words = [&](const std::function<Expected(std::size_t)>& flushing, const char* or_else = "") {
-    return std::string("flushes subnormals") + or_else + " " + against("kept", log10_odds(interval, got, flushing));
+    return std::string("flushes subnormals") + or_else + " " +
+           against("kept", log10_odds(wrong.interval, wrong.got, flushing));
   };
   // 1/(1 + e^-x) is zero where e^-x overflows, and subnormal as e^x.
-  const auto& nodes = run.reference.recording(run.reference.forms().front()).graph->nodes();
+  const auto& nodes = wrong.run.reference.recording(wrong.run.reference.forms().front()).graph->nodes();
   const bool may_divide = std::any_of(nodes.begin(), nodes.end(), [](const reference::Node& node) {
     return node.primitive == reference::Primitive::exp || node.primitive == reference::Primitive::div;
   });
-  if (std::all_of(comparison.outside.begin(), comparison.outside.end(), [&](std::int64_t at) {
-        const double wanted = std::fabs(interval.value[static_cast<std::size_t>(at)]);
-        return got[static_cast<std::size_t>(at)] == 0 && wanted != 0 && wanted < least;
+  if (std::all_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t at) {
+        const double wanted = std::fabs(wrong.interval.value[static_cast<std::size_t>(at)]);
+        return wrong.got[static_cast<std::size_t>(at)] == 0 && wanted != 0 && wanted < least;
       }))
     return words(
         [&](std::size_t i) {
-          return Expected{std::fabs(interval.value[i]) < least ? 0 : interval.value[i], interval.radius[i]};
+          return Expected{std::fabs(wrong.interval.value[i]) < least ? 0 : wrong.interval.value[i],
+                          wrong.interval.radius[i]};
         },
         may_divide ? ", or divides by what overflows" : "");
-  if (run.reference.tame()) return "";  // nothing on the way is near to being subnormal
-  std::vector<std::int64_t> left = comparison.outside;
-  for (const std::size_t form : run.reference.forms()) {
-    const Interval wide = run.reference.interval_flushing(form, pass, tensor.name, tensor.dtype);
+  if (wrong.run.reference.tame()) return "";  // nothing on the way is near to being subnormal
+  std::vector<std::int64_t> left = wrong.comparison.outside;
+  for (const std::size_t form : wrong.run.reference.forms()) {
+    const Interval wide =
+        wrong.run.reference.interval_flushing(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype);
     const auto says_nothing =
         [&](std::size_t i) {  // what admits any number explains none but a loss of the number itself
-          const bool lost = got[i] == 0 || !std::isfinite(got[i]) || std::fabs(wide.value[i]) < 0x1p10 * least;
+          const bool lost =
+              wrong.got[i] == 0 || !std::isfinite(wrong.got[i]) || std::fabs(wide.value[i]) < 0x1p10 * least;
           return !lost && ((!wide.how.empty() && wide.how[i] == Judgement::open) ||
                            !(wide.radius[i] <= std::fabs(wide.value[i])));
         };
     std::erase_if(left, [&](std::int64_t at) {
-      return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, got[static_cast<std::size_t>(at)]);
+      return !says_nothing(static_cast<std::size_t>(at)) && admits(wide, at, wrong.got[static_cast<std::size_t>(at)]);
     });
     if (left.empty()) return words([&](std::size_t i) { return Expected{wide.value[i], wide.radius[i]}; });
   }
   return "";
 }
 
-Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                             const Comparison& comparison, const Interval& interval, const std::string& only) {
+Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
   Replayed out;
-  if (pass == Pass::jvp || tensor.shape.count() > kLargest || run.accumulates(tensor.name)) return out;
-  const Tolerance tolerance(interval);
+  if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name))
+    return out;
+  const Tolerance tolerance(wrong.interval);
   Agreement best;
-  for (const std::size_t form : run.reference.forms()) {
-    const reference::Recording& recording = run.reference.recording(form);
-    const Leaves leaves = run.reference.leaves(form, pass == Pass::forward ? pass : Pass::backward);
+  for (const std::size_t form : wrong.run.reference.forms()) {
+    const reference::Recording& recording = wrong.run.reference.recording(form);
+    const Leaves leaves = wrong.run.reference.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
     reference::Expr target;
-    for (const auto& [name, node] : pass == Pass::forward ? recording.outputs : recording.gradients)
-      if (name == tensor.name) target = node;
-    if (const auto saved = recording.stored.find(tensor.name); pass == Pass::forward && saved != recording.stored.end())
+    for (const auto& [name, node] : wrong.pass == Pass::forward ? recording.outputs : recording.gradients)
+      if (name == wrong.tensor.name) target = node;
+    if (const auto saved = recording.stored.find(wrong.tensor.name);
+        wrong.pass == Pass::forward && saved != recording.stored.end())
       target = saved->second;
     if (!target.defined()) continue;
     reference::NodeNames names;
-    name_attributes(run, *recording.graph, names);
+    name_attributes(wrong.run, *recording.graph, names);
     for (const auto& [name, node] : recording.outputs) names[node.id] = name;
     const auto alike = [&](const std::vector<double>& values) {
-      return agreement(tolerance, interval, comparison, got, values).convincing();
+      return agreement(tolerance, wrong, values).convincing();
     };
-    const std::string other = only.empty() ? same_as_another(recording, leaves, pass, tensor, alike) : "";
+    const std::string other = only.empty() ? same_as_another(recording, leaves, wrong.pass, wrong.tensor, alike) : "";
     if (!other.empty())
       return {Replayed::Kind::changed_formula, "these are the values of another output or gradient, '" + other + "'"};
     const std::string activation =
-        only.empty() && form == run.reference.forms().front() ? another_activation(run, tensor, pass, alike) : "";
+        only.empty() && form == wrong.run.reference.forms().front() ? another_activation(wrong, alike) : "";
     if (!activation.empty()) return {Replayed::Kind::changed_formula, activation};
     reference::for_each_change(
         *recording.graph, leaves, target, names, kMost,
         [&](const reference::Change& change, const std::vector<double>& changed) {
-          Agreement seen = agreement(tolerance, interval, comparison, got, changed);
+          Agreement seen = agreement(tolerance, wrong, changed);
           seen.narrowed = change.narrowed != nullptr;
           // One wrong number among right ones is no rounding of all.
           if (seen.narrowed && !seen.to_the_last_bit() &&
-              comparison.outside.size() < std::min<std::size_t>(4, got.size()))
+              wrong.comparison.outside.size() < std::min<std::size_t>(4, wrong.got.size()))
             return true;
           if (!seen.convincing() || !seen.better_than(best)) return true;
           best = seen;
           out.kind = change.narrowed != nullptr ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
           out.of_sum = change.of_sum, out.change = change.words;
           const auto odds = [&] {
-            return log10_odds(interval, got, [&](std::size_t i) { return Expected{changed[i], interval.radius[i]}; });
+            return log10_odds(wrong.interval, wrong.got, [&](std::size_t i) {
+              return Expected{changed[i], wrong.interval.radius[i]};
+            });
           };
           out.words = change.narrowed != nullptr
-                          ? change.words + " " + against(name(run.op.signature.precision.compute), odds())
+                          ? change.words + " " + against(name(wrong.run.op.signature.precision.compute), odds())
                           : "these are the values of the formula " + change.words;
           if (change.nonlinear && recording.cotangents.contains(change.leaf))
             out.words += ": not linear in the cotangent";

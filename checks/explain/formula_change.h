@@ -5,23 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "checks/case/case_run.h"
+#include "checks/case/wrong_tensor.h"
+#include "checks/explain/notes.h"
 
 namespace ampcheck::checks {
 
 /// The one change of a form that gives the tensor as the kernel wrote it; Kind::none if there is none. `only`: no other
 /// change than that of these words is tried.
-Replayed explained_by_change(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                             const Comparison& comparison, const Interval& interval, const std::string& only = "");
+Replayed explained_by_change(const WrongTensor& wrong, const std::string& only = "");
 
 /// Words if the wrong elements are right for a kernel that flushes subnormals, which the contract does not allow; empty
 /// otherwise.
-std::string explained_by_flushing(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-                                  const Comparison& comparison, const Interval& interval);
+std::string explained_by_flushing(const WrongTensor& wrong);
 
 /// Whether these numbers are the kernel's own, wrong ones and right ones, and farther from the formula's than chance
 /// could bring them.
-bool gives_the_numbers(const Interval& interval, const Comparison& comparison, const std::vector<double>& got,
-                       const std::vector<double>& changed);
+bool gives_the_numbers(const WrongTensor& wrong, const std::vector<double>& changed);
 
 }  // namespace ampcheck::checks

@@ -50,17 +50,17 @@ bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
 }
 
 /// Whether the tensor is right for this call and these inputs.
-bool right_for(CaseRun& run, const WrongTensor& wrong, const OpCall& call, NamedValues inputs) {
+bool right_for(const WrongTensor& wrong, const OpCall& call, NamedValues inputs) {
   try {
-    CaseReference other(run.op, call, std::move(inputs));
+    CaseReference other(wrong.run.op, call, std::move(inputs));
     if (!(CaseReference::shape_of(nodes_of(other.recording(), wrong.pass), wrong.tensor.name) == wrong.tensor.shape))
       return false;
     if (wrong.pass != Pass::forward) {
       for (const auto& [name, node] : other.recording().cotangents)
-        if (const auto given = run.reference.cotangents().find(name);
-            given == run.reference.cotangents().end() || std::ssize(given->second) != node.shape().count())
+        if (const auto given = wrong.run.reference.cotangents().find(name);
+            given == wrong.run.reference.cotangents().end() || std::ssize(given->second) != node.shape().count())
           return false;
-      other.set_cotangents(run.reference.cotangents());
+      other.set_cotangents(wrong.run.reference.cotangents());
     }
     std::vector<Interval> forms;
     for (const std::size_t form : other.forms()) {
@@ -115,49 +115,49 @@ constexpr Slip kSlips[] = {
 
 }  // namespace
 
-std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong) {
+std::string right_for_another_call(const WrongTensor& wrong) {
   if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
-      wrong.tensor.saved || run.accumulates(wrong.tensor.name))
+      wrong.tensor.saved || wrong.run.accumulates(wrong.tensor.name))
     return "";
-  const OpSignature& signature = run.op.signature;
-  const NamedValues& inputs = run.reference.inputs();
+  const OpSignature& signature = wrong.run.op.signature;
+  const NamedValues& inputs = wrong.run.reference.inputs();
   for (const AttributeSpec& spec : signature.attributes) {
     std::vector<AttributeValue> values{spec.default_value};
     values.insert(values.end(), spec.other_values.begin(), spec.other_values.end());
     if (std::holds_alternative<double>(spec.default_value)) values.emplace_back(0.0);
-    const std::string present = value_text(run.call.attributes.all().at(spec.name));
+    const std::string present = value_text(wrong.run.call.attributes.all().at(spec.name));
     for (const AttributeValue& value : values) {
       if (value_text(value) == present) continue;
-      OpCall call = run.call;
+      OpCall call = wrong.run.call;
       call.attributes.set(spec.name, value);
       if (signature.valid && !signature.valid(call.dims, call.attributes)) continue;
-      if (right_for(run, wrong, call, inputs))
+      if (right_for(wrong, call, inputs))
         return fmt::format("right for {}={} in place of {}: the attribute is not followed", spec.name,
                            value_text(value), present);
     }
   }
   for (const TensorSpec& spec : signature.inputs) {
-    if (spec.optional && run.call.has(spec)) {
-      OpCall call = run.call;
+    if (spec.optional && wrong.run.call.has(spec)) {
+      OpCall call = wrong.run.call;
       call.absent.push_back(spec.name);
       NamedValues others = inputs;
       others.erase(spec.name);
-      if (right_for(run, wrong, call, others))
+      if (right_for(wrong, call, others))
         return fmt::format("right for a call without '{}': the optional input is left out", spec.name);
     }
-    if (!run.call.has(spec) || (spec.role != Role::index && spec.role != Role::target)) continue;
-    const auto bound = run.call.dims.find(spec.index_dim);
+    if (!wrong.run.call.has(spec) || (spec.role != Role::index && spec.role != Role::target)) continue;
+    const auto bound = wrong.run.call.dims.find(spec.index_dim);
     const std::vector<double>& given = inputs.at(spec.name);
     for (const Slip& slip : kSlips) {
       NamedValues others = inputs;
       std::vector<double>& index = others.at(spec.name);
       for (std::size_t i = 0; i < index.size(); ++i) {
-        const std::int64_t most = bound == run.call.dims.end() ? INT64_MAX : bound->second - 1,
+        const std::int64_t most = bound == wrong.run.call.dims.end() ? INT64_MAX : bound->second - 1,
                            slipped = slip.of(static_cast<std::int64_t>(given[i]), static_cast<std::int64_t>(i), given);
         index[i] = static_cast<double>(
             std::clamp<std::int64_t>(slipped, std::min<std::int64_t>(0, static_cast<std::int64_t>(given[i])), most));
       }
-      if (index != given && right_for(run, wrong, run.call, std::move(others)))
+      if (index != given && right_for(wrong, wrong.run.call, std::move(others)))
         return fmt::format("right for '{}' with {}", spec.name, slip.words);
     }
   }
@@ -307,17 +307,17 @@ bool wrong_alike(const std::vector<double>& replay, const WrongTensor& wrong) {
 
 }  // namespace
 
-std::string unstable_algebra(CaseRun& run, const WrongTensor& wrong) {
+std::string unstable_algebra(const WrongTensor& wrong) {
   if (wrong.pass == Pass::jvp || wrong.pass == Pass::backward_at_saved || wrong.tensor.shape.count() > kLargest ||
-      run.accumulates(wrong.tensor.name))
+      wrong.run.accumulates(wrong.tensor.name))
     return "";
-  for (const std::size_t form : run.reference.forms()) {
-    const reference::Recording& recording = run.reference.recording(form);
+  for (const std::size_t form : wrong.run.reference.forms()) {
+    const reference::Recording& recording = wrong.run.reference.recording(form);
     Leaves leaves;
-    for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
+    for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, wrong.run.reference.inputs().at(name));
     if (wrong.pass != Pass::forward)
       for (const auto& [name, node] : recording.cotangents)
-        leaves.emplace_back(node, run.reference.cotangents().at(name));
+        leaves.emplace_back(node, wrong.run.reference.cotangents().at(name));
     Expr target;
     for (const auto& [name, node] : nodes_of(recording, wrong.pass))
       if (name == wrong.tensor.name) target = node;
@@ -369,17 +369,17 @@ std::string plateau(const WrongTensor& wrong, const std::vector<Variable>& varia
 
 }  // namespace
 
-std::string data_condition(CaseRun& run, const WrongTensor& wrong) {
+std::string data_condition(const WrongTensor& wrong) {
   constexpr double kFewestBits = 10;
   const std::size_t n = wrong.got.size(), outside = wrong.comparison.outside.size();
   if (std::ssize(wrong.got) > (1 << 18) || bits_of_choice(n, outside) < kFewestBits) return "";
   if (10 * outside > 9 * n) return "";  // the few that are right are small, or right by chance
   std::vector<Variable> variables;
-  for (const auto& [name, values] : run.reference.inputs())
-    if (values.size() == n && is_float(run.call.dtype(*run.op.signature.input(name))))
+  for (const auto& [name, values] : wrong.run.reference.inputs())
+    if (values.size() == n && is_float(wrong.run.call.dtype(*wrong.run.op.signature.input(name))))
       variables.push_back({name, &values});
   if (wrong.pass != Pass::forward)
-    for (const auto& [name, values] : run.reference.cotangents())
+    for (const auto& [name, values] : wrong.run.reference.cotangents())
       if (values.size() == n) variables.push_back({name, &values});
   std::vector<char> is_wrong(n, 0);
   for (const std::int64_t i : wrong.comparison.outside) is_wrong[static_cast<std::size_t>(i)] = 1;
@@ -409,7 +409,7 @@ std::string data_condition(CaseRun& run, const WrongTensor& wrong) {
   return "";
 }
 
-std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function) {
+std::string few_digits(const WrongTensor& wrong, bool& of_function) {
   constexpr double kLargestError = 0x1p-6;
   constexpr std::size_t kFewest = 8;  // below, either sign may be chance
   constexpr double kFewUlps = 2;
@@ -431,7 +431,7 @@ std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function
   if (errors.size() < 4 || wrong.tensor.saved) return ulps ? another : "";
   const double most = *std::max_element(errors.begin(), errors.end());
   if (most > kLargestError) return "";
-  const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
+  const reference::Recording& recording = wrong.run.reference.recording(wrong.run.reference.forms().front());
   std::vector<std::string> functions;
   for (const Node& node : recording.graph->nodes()) {
     const Primitive p = node.primitive;
@@ -454,120 +454,111 @@ std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function
     return Expected{wrong.interval.value[i], std::sqrt(square) * std::fabs(wrong.interval.value[i])};
   };
   return words + " " +
-         against(run.op.signature.precision.math.name, log10_odds(wrong.interval, wrong.got, with_such_errors));
+         against(wrong.run.op.signature.precision.math.name, log10_odds(wrong.interval, wrong.got, with_such_errors));
 }
 
 namespace {
-
-/// The form that leaves the fewest elements outside, and which all forms do.
-WrongTensor wrong_tensor(CaseRun& run, const Subject& subject, Pass pass) {
-  const Written& tensor = *subject.tensor;
-  const std::vector<double> held =
-      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
-  std::vector<double> got = to_doubles(subject.got);
-  FormComparison with_forms = compare_with_forms(run, tensor, pass, got, held);
-  return {tensor, pass, std::move(got), std::move(with_forms.nearest), std::move(with_forms.comparison)};
-}
 
 std::string joined(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + "; " + b; }
 
 /// A wrong tensor's rows that stand for all of it, where there are such.
 struct Standing {
   std::unique_ptr<RowPart> part;
-  std::optional<WrongTensor> wrong;
+  const WrongTensor& whole;
 
-  Standing(CaseRun& run, const WrongTensor& whole)
-      : part(some_rows(run, whole.tensor, whole.pass, whole.got, whole.comparison, whole.interval)) {
-    if (part) wrong.emplace(WrongTensor{part->tensor, whole.pass, part->got, part->interval, part->comparison});
-  }
-  /// What a hypothesis says of these rows, or else of the whole.
-  template <class Hypothesis>
-  std::string said(const Hypothesis& hypothesis, CaseRun& run, const WrongTensor& whole) const {
-    return wrong ? hypothesis(*part->run, *wrong) : hypothesis(run, whole);
-  }
+  explicit Standing(const WrongTensor& wrong) : part(some_rows(wrong)), whole(wrong) {}
+  /// Of these rows, or else the whole.
+  WrongTensor rows() const { return part ? part->wrong(whole.pass) : whole; }
 };
 
 /// Words, and the code of a contract, if a fast or approximate function gives all of the numbers.
-std::string fast_function(CaseRun& run, const Standing& rows, const WrongTensor& wrong, CheckResult& check) {
-  if (off_by_one_factor(wrong.comparison, wrong.interval, wrong.got)) return "";
-  const auto of = [&](CaseRun& at, const WrongTensor& w) {
-    return explained_by_departure(at, w.tensor, w.pass, w.got, w.comparison, w.interval, true, run.departures);
-  };
+std::string fast_function(const Standing& standing, Notes& notes, CheckResult& check) {
+  const WrongTensor& wrong = standing.whole;
+  if (off_by_one_factor(wrong)) return "";
   const std::tuple refuted(wrong.tensor.name, wrong.pass, true);
-  if (run.no_departure.contains(refuted)) return "";
-  Departed departed = rows.wrong ? of(*rows.part->run, *rows.wrong) : of(run, wrong);
-  if (departed.refuted) run.no_departure.insert(refuted);
-  if (rows.wrong && departed.code != Code::none) departed = of(run, wrong);
+  if (notes.no_departure.contains(refuted)) return "";
+  Departed departed = explained_by_departure(standing.rows(), true, notes.departures);
+  if (departed.refuted) notes.no_departure.insert(refuted);
+  if (standing.part && departed.code != Code::none) departed = explained_by_departure(wrong, true, notes.departures);
   if (departed.code == Code::none) return "";
-  run.departures.insert(departed.departure);
+  notes.departures.insert(departed.departure);
   check.find(departed.code), check.cause.clear();
   return departed.words;
 }
 
 /// Of a tensor whose values are wrong and finite: the first of these that says something.
-std::string further_cause(CaseRun& run, const WrongTensor& wrong, CheckResult& check) {
-  const Standing rows(run, wrong);
+std::string further_cause(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
+  const Standing standing(wrong);
   for (const auto& hypothesis : {unstable_algebra, right_for_another_call})
-    if (const std::string words = rows.said(hypothesis, run, wrong); !words.empty()) return words;
+    if (const std::string words = hypothesis(standing.rows()); !words.empty()) return words;
   for (const auto& hypothesis : {transposed, zero_where, outer_product})
-    if (const std::string words = hypothesis(run, wrong); !words.empty()) return words;
-  if (const std::string words = fast_function(run, rows, wrong, check); !words.empty()) return words;
-  if (const std::string words = data_condition(run, wrong); !words.empty()) return words;
+    if (const std::string words = hypothesis(wrong); !words.empty()) return words;
+  if (const std::string words = fast_function(standing, notes, check); !words.empty()) return words;
+  if (const std::string words = data_condition(wrong); !words.empty()) return words;
   bool of_function = false;
-  const std::string words = few_digits(run, wrong, of_function);
+  const std::string words = few_digits(wrong, of_function);
   if (!words.empty() && of_function) check.find(Code::ac304);
   return words;
 }
 
-std::string replayed_non_finite(CaseRun& run, const WrongTensor& wrong) {
-  const Replayed changed =
-      explained_by_change(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
+/// Of a tensor that holds NaN or infinity.
+std::string cause_of_non_finite(const WrongTensor& whole) {
+  const Standing standing(whole);
+  const WrongTensor wrong = standing.rows();
+  const Replayed changed = explained_by_change(wrong);
   if (changed.kind != Replayed::Kind::none) return changed.words;
-  const std::string dropped = dropped_terms(run, wrong.tensor, wrong.pass, wrong.got, wrong.comparison, wrong.interval);
-  return dropped.empty() ? unstable_algebra(run, wrong) : dropped;
+  const std::string dropped = dropped_terms(wrong);
+  return dropped.empty() ? unstable_algebra(wrong) : dropped;
 }
 
-/// Of a tensor that holds NaN or infinity.
-std::string cause_of_non_finite(CaseRun& run, const WrongTensor& wrong) {
-  return Standing(run, wrong).said(replayed_non_finite, run, wrong);
+/// By the code of a check; it may become another one.
+std::string cause_of(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
+  if (check.code == Code::ac102) return cause_of_non_finite(wrong);
+  if (check.code == Code::ac101) return further_cause(wrong, notes, check);
+  const std::string words = explained_by_low_accumulation(wrong);
+  if (!words.empty()) check.find(Code::ac301), check.cause.clear();
+  return words;
+}
+
+bool explained_by_replays(const Notes& notes, const std::string& tensor) {
+  const auto replayed = notes.replayed.find(tensor);
+  return replayed != notes.replayed.end() && replayed->second.back().kind != Replayed::Kind::none;
+}
+
+void explain_one(CaseRun& run, const Subject& subject, Pass pass, Notes& notes, CheckResult& check) {
+  if (check.failed == 0 || (!is_wrong_number(check.code) && check.code != Code::ac408)) return;
+  const Written& tensor = *subject.tensor;
+  const Code code = check.code;
+  const auto known = notes.further.find({code, tensor.name});  // two probes of a tensor say the same
+  if (known != notes.further.end()) {
+    check.cause = joined(check.cause, known->second);
+    return;
+  }
+  if (code == Code::ac101 && explained_by_replays(notes, tensor.name)) return;
+  const std::vector<double> held =
+      pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
+  const std::vector<double> got = to_doubles(subject.got);
+  const FormComparison with_forms = compare_with_forms(run, tensor, pass, got, held);
+  const WrongTensor wrong{run, tensor, pass, got, with_forms.nearest, with_forms.comparison};
+  if (wrong.comparison.outside.empty() || (code == Code::ac101 && all_zero(got))) return;
+  std::string words;
+  try {
+    words = cause_of(wrong, notes, check);
+  } catch (const Error& error) {  // the verdict stands without a cause
+    check.note = joined(check.note, fmt::format("no cause was looked for: {}", error.what()));
+  }
+  check.verdict = text_of(check.code).verdict;
+  if (code == check.code && !words.empty())
+    notes.further[{code, tensor.name}] = words;  // another verdict is shown probe by probe
+  check.cause = joined(check.cause, words);
 }
 
 }  // namespace
 
-void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, std::vector<CheckResult>& checks) {
+void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, Notes& notes,
+                     std::vector<CheckResult>& checks) {
   if (!run.options.explain) return;
-  for (std::size_t k = 0; k < checks.size(); ++k) {
-    CheckResult& check = checks[k];
-    if (check.failed == 0 || (!is_wrong_number(check.code) && check.code != Code::ac408)) continue;
-    const Code code = check.code;
-    const auto known = run.further.find({code, subjects[k].tensor->name});  // two probes of a tensor say the same
-    if (known != run.further.end()) {
-      check.cause = joined(check.cause, known->second);
-      continue;
-    }
-    const auto replayed = run.replayed.find(subjects[k].tensor->name);
-    if (code == Code::ac101 && replayed != run.replayed.end() && replayed->second.back().kind != Replayed::Kind::none)
-      continue;
-    const WrongTensor wrong = wrong_tensor(run, subjects[k], pass);
-    if (wrong.comparison.outside.empty() || (code == Code::ac101 && all_zero(wrong.got))) continue;
-    std::string words;
-    try {
-      if (code == Code::ac408) {
-        if (explained_by_low_accumulation(run, wrong.tensor, pass, wrong.got, wrong.comparison, wrong.interval, words))
-          check.code = Code::ac301, check.cause.clear();
-        else
-          words.clear();
-      } else {
-        words = code == Code::ac102 ? cause_of_non_finite(run, wrong) : further_cause(run, wrong, check);
-      }
-    } catch (const Error& error) {  // the verdict stands without a cause
-      check.note = joined(check.note, fmt::format("no cause was looked for: {}", error.what()));
-    }
-    check.verdict = text_of(check.code).verdict;
-    if (code == check.code && !words.empty())
-      run.further[{code, wrong.tensor.name}] = words;  // another verdict is shown probe by probe
-    check.cause = joined(check.cause, words);
-  }
+  for (std::size_t k = 0; k < checks.size(); ++k) explain_one(run, subjects[k], pass, notes, checks[k]);
 }
 
 void quote_causes(std::vector<CheckResult>& checks) {

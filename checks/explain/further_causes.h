@@ -4,37 +4,30 @@
 // they convict nobody.
 #pragma once
 
-#include "checks/case/case_run.h"
+#include "checks/case/wrong_tensor.h"
+#include "checks/explain/notes.h"
 
 namespace ampcheck::checks {
 
-/// A wrong tensor, and where it is wrong in the interval of the form that leaves the fewest elements outside.
-struct WrongTensor {
-  const Written& tensor;
-  Pass pass;
-  std::vector<double> got;
-  Interval interval;
-  Comparison comparison;
-};
-
 /// Words if the tensor is right for the call with one attribute at another value, an optional input left out, or other
 /// indices.
-std::string right_for_another_call(CaseRun& run, const WrongTensor& wrong);
+std::string right_for_another_call(const WrongTensor& wrong);
 
 /// Words if replays in fp32 of an equal but unstable algebra are wrong by as much, and at the same elements.
-std::string unstable_algebra(CaseRun& run, const WrongTensor& wrong);
+std::string unstable_algebra(const WrongTensor& wrong);
 
 /// Words if the wrong elements are those at which an input or cotangent of the tensor's shape is zero, beyond or below
 /// a number.
-std::string data_condition(CaseRun& run, const WrongTensor& wrong);
+std::string data_condition(const WrongTensor& wrong);
 
 /// Words if all errors are small and nothing else is known of them: as of a function or division of few digits.
 /// `of_function`: they are many, of either sign, and the formula has such functions: then the contract's math set is
 /// broken (AC304).
-std::string few_digits(CaseRun& run, const WrongTensor& wrong, bool& of_function);
+std::string few_digits(const WrongTensor& wrong, bool& of_function);
 
 /// Adds what these say to the judged tensors of one launch that are wrong without a cause from replays.
-void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, std::vector<CheckResult>& checks);
+void explain_further(CaseRun& run, const std::vector<Subject>& subjects, Pass pass, Notes& notes,
+                     std::vector<CheckResult>& checks);
 
 /// A broken relation says what is wrong with the values of its tensor too.
 void quote_causes(std::vector<CheckResult>& checks);

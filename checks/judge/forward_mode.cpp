@@ -39,7 +39,7 @@ LaunchTensors jvp_tensors(const CaseRun& run, const NamedValues& inputs, const L
   return out;
 }
 
-void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump) {
+void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump, Notes& notes) {
   if (!run.op.kernel.jvp || run.tangents.empty() || run.op.forms.empty())
     return;  // without a form: checks/judge/black_box.cpp
   const NamedValues tangents = tangents_of(run);
@@ -48,7 +48,7 @@ void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump) {
   std::vector<Subject> subjects;
   for (const Written& tangent : run.tangents)
     subjects.push_back({{CheckId::Kind::jvp, tangent.name}, &tangent, result.written.at(tangent.name).view()});
-  std::vector<CheckResult> checks = judge(run, subjects, Pass::jvp);
+  std::vector<CheckResult> checks = judge(run, subjects, Pass::jvp, notes);
   if (dump != nullptr)
     for (const auto& [name, values] : tangents) {
       const TensorSpec& spec = *run.op.signature.input(name.substr(0, name.find('.')));

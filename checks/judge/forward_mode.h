@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checks/case/case_run.h"
+#include "checks/explain/notes.h"
 
 namespace ampcheck::checks {
 
@@ -13,6 +14,6 @@ LaunchTensors jvp_tensors(const CaseRun& run, const NamedValues& inputs, const L
 /// Forward mode: <v, J u> = <J^T v, u> for every cotangent v, since J u is judged element by element against the
 /// interval of the formula's own jvp, which is the adjoint of its gradients by their cotangents. Nothing for an op
 /// without one.
-void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump);
+void check_forward_mode(CaseRun& run, const LaunchResult& forward, Dump* dump, Notes& notes);
 
 }  // namespace ampcheck::checks

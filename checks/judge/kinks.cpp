@@ -65,13 +65,9 @@ std::vector<std::size_t> spread(const std::vector<std::size_t>& all, std::size_t
 }
 
 /// A gradient, or another tensor of the formula's derivatives, with elements outside of its interval.
-struct Suspect {
-  CaseRun& run;
-  const Written& tensor;
-  Pass pass;
-  const std::vector<double>& got;
-  const Interval& interval;
+struct Suspect : WrongTensor {
   const std::vector<std::int64_t>& outside;
+  const std::vector<Subject>& together;
 };
 
 std::string one_sided(const Suspect& of, const KinkLimits& limits, std::size_t i, double low, double high) {
@@ -85,10 +81,9 @@ std::string one_sided(const Suspect& of, const KinkLimits& limits, std::size_t i
 std::string wrong_shares(const Suspect& of, const KinkLimits& limits, std::size_t& open) {
   if (!of.run.reference.inputs_finite()) return "";  // what stands for infinity is not equal to it in all that follows
   std::vector<Gradient> gradients{{&of.tensor, of.got}};
-  if (of.run.together != nullptr)
-    for (const Subject& other : *of.run.together)
-      if (other.tensor->name != of.tensor.name && is_float(other.tensor->dtype))
-        gradients.push_back({other.tensor, to_doubles(other.got)});
+  for (const Subject& other : of.together)
+    if (other.tensor->name != of.tensor.name && is_float(other.tensor->dtype))
+      gradients.push_back({other.tensor, to_doubles(other.got)});
   std::stable_partition(gradients.begin() + 1, gradients.end(),
                         [&](const Gradient& other) { return other.tensor->shape == of.tensor.shape; });
   std::vector<const Written*> tensors;
@@ -169,21 +164,24 @@ AtKink nudged_kink(const Suspect& of, double nudge, bool& undecided) {
 
 }  // namespace
 
-AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-               const std::vector<std::int64_t>& outside, const Interval& interval) {
+AtKink at_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& outside,
+               const std::vector<Subject>& together) {
+  CaseRun& run = wrong.run;
   // The forward of a backward as an op is a gradient too.
-  if ((pass == Pass::forward && !run.op.of_gradient) || outside.empty()) return {};
+  if ((wrong.pass == Pass::forward && !run.op.of_gradient) || outside.empty()) return {};
   const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
   reference::Expr target;
-  for (const auto& [name, node] : nodes_of(recording, pass))
-    if (name == tensor.name) target = node;
+  for (const auto& [name, node] : nodes_of(recording, wrong.pass))
+    if (name == wrong.tensor.name) target = node;
   const std::vector<reference::Expr> choices =
       target.defined() ? choices_of(recording, target) : std::vector<reference::Expr>();
   if (choices.empty()) return {};
-  const Suspect suspect{run, tensor, pass, got, interval, outside};
+  const Suspect suspect{wrong, outside, together};
   // Most slips have nothing to do with a kink, which is seen in a few evaluations; nudges take up to a hundred.
-  if (const KinkLimits limits(run, tensor, pass, interval, kLarge); limits.decided(choices)) return {};
-  if (const KinkLimits limits(run, tensor, pass, interval, kSmall); limits.usable() && limits.surely_smooth(outside))
+  if (const KinkLimits limits(run, wrong.tensor, wrong.pass, wrong.interval, kLarge); limits.decided(choices))
+    return {};
+  if (const KinkLimits limits(run, wrong.tensor, wrong.pass, wrong.interval, kSmall);
+      limits.usable() && limits.surely_smooth(outside))
     return {};
   // The small ones first: they move nothing else. Where a choice is made of a rounded sum, a few units of the compute
   // type decide it.

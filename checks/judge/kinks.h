@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "checks/case/case_run.h"
+#include "checks/case/wrong_tensor.h"
 
 namespace ampcheck::checks {
 
@@ -22,11 +22,11 @@ struct AtKink {
   std::string words = {};
 };
 
-/// What these elements of a gradient or tangent, which lie outside of `interval`, are; Kind::none unless each of them
+/// What these elements of a gradient or tangent, which lie outside of its interval, are; Kind::none unless each of them
 /// stands at a kink. The reference's cotangents are those of the probe. Kind::undeclared: a subgradient, where the op
-/// declares its convention for this input.
-AtKink at_kink(CaseRun& run, const Written& tensor, Pass pass, const std::vector<double>& got,
-               const std::vector<std::int64_t>& outside, const Interval& interval);
+/// declares its convention for this input. `together`: the tensors of the launch that are judged.
+AtKink at_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& outside,
+               const std::vector<Subject>& together);
 
 /// What a reader should know of the tensors that have another subgradient than the declared one (AC205): a line for
 /// each.

@@ -15,6 +15,9 @@ bool wrong_value(const CheckResult& check);
 /// rules: 80 %).
 bool contract_explains(const std::vector<CheckResult>& checks);
 
+/// What a contract seemed to explain is wrong without a cause.
+void drop_departures(std::vector<CheckResult>& checks);
+
 /// Moves the checks of a case into its result: the verdict is the gravest of them, except that a contract explains the
 /// few values that it does not fit.
 void conclude(CaseRun& run, CaseResult& result);

@@ -152,7 +152,7 @@ class DumpJudge {
     for (const Dumped& tensor : tensors)
       subjects.push_back({{kind, tensor.written.name}, &tensor.written, tensor.tensor.view()});
     if (subjects.empty()) return;
-    std::vector<CheckResult> checks = judge(run_, subjects, pass);
+    std::vector<CheckResult> checks = judge(run_, subjects, pass, explained_);
     for (std::size_t k = 0; k < checks.size(); ++k) {
       if (convicts(checks[k].verdict)) checks[k].note = narrower(tensors[k].tensor);
       run_.add(std::move(checks[k]));
@@ -173,6 +173,7 @@ class DumpJudge {
   CaseRun& run_;
   const TensorFile& dump_;
   std::vector<std::string>& notes_;
+  Notes explained_;
 };
 
 }  // namespace

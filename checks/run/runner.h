@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs cases and reports what was found. One case = one op call: forward and backward, every element against its own
-// interval, and every exact relation.
+// Runs cases and reports what was found.
 #pragma once
 
 #include <vector>
 
-#include "checks/case/options.h"
-#include "checks/define/case.h"
-#include "src/finding.h"
+#include "checks/run/run_case.h"
 
 namespace ampcheck::checks {
-
-/// Judges one case. Exceptions of the kernel become a CRASH finding. `dump`, if given, receives the tensors of the
-/// first probe.
-CaseResult run_case(const OpDef& op, const OpCall& call, const RunOptions& options, Dump* dump = nullptr);
-
-/// Runs a case where and how it is to run: by options.run, on sampled rows, or here.
-CaseResult run_one(const Case& item, const How& how, const RunOptions& options);
 
 /// Judges cases in parallel; results stand in the order of the cases, behind them those that options add, whatever the
 /// number of jobs. Certifies each op first.

@@ -258,7 +258,7 @@ class Sampled {
         rows.push_back(gathered(got, sampled[k])), subjects.push_back({id, &sampled[k], rows.back().view()}),
             counts.push_back(wholes[k].shape.count());
     }
-    std::vector<CheckResult> checks = judge(*run_, subjects, pass);
+    std::vector<CheckResult> checks = judge(*run_, subjects, pass, notes_);
     for (std::size_t k = 0; k < checks.size(); ++k) {
       checks[k].unjudged = counts[k] - checks[k].compared;
       for (Element& element : checks[k].worst) place_in_whole(element);
@@ -311,6 +311,7 @@ class Sampled {
   std::vector<Written> outputs_, gradients_;  ///< at the full size
   std::set<std::string> dependent_;           ///< gradients whose rows depend on the other rows or on their number
   bool judged_ = false;
+  Notes notes_;
 };
 
 }  // namespace

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/judge/classify.h"
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "checks/case/row_part.h"
+#include "checks/explain/departures.h"
+#include "checks/explain/diagnosis.h"
+#include "checks/explain/formula_change.h"
+#include "checks/explain/places.h"
+#include "checks/judge/kinks.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+/// A wrong tensor, or some rows of one, with the answer to what is asked twice.
+struct Asked : WrongTensor {
+  explicit Asked(const WrongTensor& wrong) : WrongTensor(wrong) {}
+  /// Words of surely_low_accumulation().
+  const std::string& surely_low() const {
+    if (!surely_low_) surely_low_ = surely_low_accumulation(*this);
+    return *surely_low_;
+  }
+
+ private:
+  mutable std::optional<std::string> surely_low_ = {};
+};
+
+/// A tensor and those of its rows that stand for it.
+struct Suspects {
+  std::unique_ptr<RowPart> part;
+  Asked whole;
+  std::optional<Asked> rows = {};
+
+  Suspects(const WrongTensor& wrong, bool by_rows) : part(by_rows ? some_rows(wrong) : nullptr), whole(wrong) {
+    if (part) rows.emplace(part->wrong(wrong.pass));
+  }
+  const Asked& cheapest() const { return rows ? *rows : whole; }
+};
+
+/// What replays say.
+Replayed replays(const Asked& wrong, bool one_factor) {
+  if (!one_factor && !wrong.surely_low().empty()) return {Replayed::Kind::low_accumulation, wrong.surely_low()};
+  Replayed out = explained_by_change(wrong);
+  // In short rows a sum without its tail may be no sum at all, and a sum kept in 16 bits one that adds up in them.
+  const bool open = out.kind == Replayed::Kind::none || out.kind == Replayed::Kind::changed_formula || out.of_sum;
+  if (!open || one_factor) return out;
+  if (!out.of_sum) {
+    const std::string dropped = dropped_terms(wrong);
+    if (!dropped.empty() && out.kind == Replayed::Kind::none)
+      out = {Replayed::Kind::dropped_terms, dropped};
+    else if (!dropped.empty())
+      out.words += "; or " + dropped, out.change.clear();
+  }
+  if (out.kind != Replayed::Kind::none && !out.of_sum) return out;
+  if (const std::string words = explained_by_low_accumulation(wrong); !words.empty())
+    out = {Replayed::Kind::low_accumulation, words};
+  return out;
+}
+
+/// Whether what was said of another probe holds here too.
+Replayed confirmed(const Replayed& before, const Asked& wrong) {
+  using Kind = Replayed::Kind;
+  if (!before.change.empty()) return explained_by_change(wrong, before.change);
+  std::string words;
+  if (before.kind == Kind::dropped_terms) words = dropped_terms(wrong);
+  if (before.kind == Kind::low_accumulation)
+    words = wrong.surely_low().empty() ? explained_by_low_accumulation(wrong) : wrong.surely_low();
+  return words.empty() ? Replayed() : Replayed{before.kind, words};
+}
+
+/// They take long, so two probes that say the same speak for the others, and the second is asked first for what the
+/// first one says.
+Replayed replayed_cause(const Suspects& suspects, Notes& notes) {
+  const Asked& whole = suspects.whole;
+  std::vector<Replayed>& known = notes.replayed[whole.tensor.name];
+  if (known.size() >= 2 && known[known.size() - 1].kind == known[known.size() - 2].kind) return known.back();
+  const bool one_factor = off_by_one_factor(whole) || on_regular_lines(whole.comparison, whole.interval.shape);
+  Replayed out = known.empty() ? Replayed() : confirmed(known.back(), suspects.cheapest());
+  if (out.kind == Replayed::Kind::none && suspects.rows) out = replays(*suspects.rows, one_factor);
+  constexpr std::int64_t kCheap = 4096;  // elements that cost little more than some of their rows
+  if (out.kind == Replayed::Kind::none && (!suspects.rows || whole.tensor.shape.count() <= kCheap))
+    out = replays(whole, one_factor);
+  return known.emplace_back(out);
+}
+
+/// Of a tensor with rows that stand for it: what holds there has to hold for all of it.
+Departed departs(const Suspects& suspects, Notes& notes) {
+  const Asked& whole = suspects.whole;
+  if (off_by_one_factor(whole) || all_zero(whole.got)) return {};
+  // A short accumulator that explained another probe is asked first, and so is one whose every number is the kernel's:
+  // it takes a tenth of the time.
+  const auto before = notes.replayed.find(whole.tensor.name);
+  if (before != notes.replayed.end() && !before->second.empty() &&
+      before->second.back().kind == Replayed::Kind::low_accumulation)
+    return {};
+  if (!on_regular_lines(whole.comparison, whole.interval.shape) && !suspects.cheapest().surely_low().empty()) return {};
+  const std::tuple refuted(whole.tensor.name, whole.pass, false);
+  if (notes.no_departure.contains(refuted)) return {};
+  Departed out = explained_by_departure(suspects.cheapest(), false, notes.departures);
+  if (out.refuted) notes.no_departure.insert(refuted);
+  if (suspects.rows && out.code != Code::none) out = explained_by_departure(whole, false, notes.departures);
+  if (out.code != Code::none) notes.departures.insert(out.departure);
+  return out;
+}
+
+/// Before causes are known.
+Code code_of(const WrongTensor& wrong) {
+  if (wrong.run.accumulates(wrong.tensor.name)) return Code::ac408;
+  const auto first = static_cast<std::size_t>(wrong.comparison.outside.front());
+  if (!std::isfinite(wrong.interval.value[first])) return Code::ac103;
+  for (const std::int64_t i : wrong.comparison.outside)
+    if (!std::isfinite(wrong.got[static_cast<std::size_t>(i)])) return Code::ac102;
+  return Code::ac101;
+}
+
+/// Whether the tensor stands at a kink, which then says all that there is to say. Of what is infinite, NaN or not added
+/// to, only an excuse counts. `unexplained`: as of classify(); of which some are none, not left to the explaining.
+bool at_a_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& unexplained,
+               const std::vector<Subject>& together, Notes& notes, CheckResult& check) {
+  AtKink kink = notes.plainly_wrong.contains(wrong.tensor.name) ? AtKink() : at_kink(wrong, unexplained, together);
+  if (check.code != Code::ac101 && kink.kind != AtKink::Kind::subgradient) kink = {};
+  switch (kink.kind) {
+    case AtKink::Kind::none: notes.plainly_wrong.insert(wrong.tensor.name); return false;
+    case AtKink::Kind::undeclared: check.cause = kink.words; return true;
+    case AtKink::Kind::subgradient:
+      check.find(Code::ac205), check.cause.clear(), check.note = kink.words;
+      check.failed = 0, check.max_ratio = wrong.comparison.max_ratio;
+      return true;
+    case AtKink::Kind::no_subgradient: break;
+  }
+  check.find(Code::ac204), check.cause = kink.words;
+  if (!wrong.run.options.explain) return true;
+  if (const Replayed why = explained_by_change(wrong); why.kind == Replayed::Kind::changed_formula)
+    check.cause += "; " + why.words;
+  return true;
+}
+
+/// Causes that need replays, the surest first.
+void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
+  if (!is_wrong_number(check.code)) return;
+  const Suspects suspects(wrong, true);
+  const bool may_flush = !suspects.rows || !explained_by_flushing(*suspects.rows).empty();
+  if (const std::string flushes = may_flush ? explained_by_flushing(wrong) : ""; !flushes.empty()) {
+    check.find(Code::ac303), check.cause = flushes;
+    return;
+  }
+  if (check.code != Code::ac101) return;
+  if (const std::string words = truncated(wrong, notes); !words.empty()) {
+    check.find(Code::ac305), check.cause = words;
+    return;
+  }
+  if (const Departed departed = departs(suspects, notes); departed.code != Code::none) {
+    check.find(departed.code), check.cause = departed.words;
+    return;
+  }
+  const Replayed cause = all_zero(wrong.got) ? Replayed() : replayed_cause(suspects, notes);
+  if (cause.kind == Replayed::Kind::low_accumulation)
+    check.find(Code::ac301), check.cause = cause.words;
+  else if (cause.kind == Replayed::Kind::narrowed)
+    check.find(Code::ac302), check.cause = cause.words;
+  else if (cause.kind != Replayed::Kind::none)
+    check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
+}
+
+}  // namespace
+
+void classify(const WrongTensor& wrong, const std::vector<std::int64_t>& unexplained,
+              const std::vector<Subject>& together, Notes& notes, CheckResult& check) {
+  check.find(code_of(wrong));
+  check.cause = check.code == Code::ac408 ? added_otherwise(wrong) : "";
+  if (check.cause.empty()) check.cause = likely_cause(wrong);
+  if (at_a_kink(wrong, unexplained, together, notes, check) || !wrong.run.options.explain) return;
+  explain(wrong, notes, check);
+}
+
+}  // namespace ampcheck::checks

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/run/settle_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "checks/run/conclude.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+/// Whether the worst elements are off by no more than another algebra mostly makes of them.
+bool off_by_little(const CheckResult& check) {
+  constexpr double kLittle = 0x1p-6;
+  return !check.worst.empty() && std::ranges::all_of(check.worst, [](const Element& e) {
+    return std::fabs(e.got - e.want) <= kLittle * std::fabs(e.want);
+  });
+}
+
+}  // namespace
+
+void settle_contract_by_op(std::vector<CaseResult>& cases) {
+  std::map<std::string, std::pair<int, int>> seen;  // op -> cases that a contract explains, cases wrong otherwise
+  for (const CaseResult& c : cases) {
+    seen[c.op].first += c.explained && c.verdict == Verdict::precision_contract;
+    seen[c.op].second += c.explained && c.verdict == Verdict::bug;
+  }
+  for (CaseResult& c : cases) {
+    if (c.verdict != Verdict::precision_contract || seen[c.op].first >= seen[c.op].second) continue;
+    c.verdict = Verdict::bug, c.code = Code::ac101;
+    drop_departures(c.checks);
+  }
+}
+
+void suggest_forms(std::vector<CaseResult>& cases) {
+  for (CaseResult& c : cases)
+    for (CheckResult& check : c.checks) {
+      if (c.plugin.empty()) continue;
+      const bool backward = check.id.kind == CheckId::Kind::backward,
+                 unknown = check.code == Code::ac101 && check.cause.empty();
+      if (unknown && backward)
+        check.cause =
+            "none found; if the backward follows another algebra than the formula's derivative, add that as a form, "
+            "and it is judged by it";
+      if (unknown && !backward && off_by_little(check))
+        check.cause =
+            "none found; if the kernel follows another algebra than the formula (a running mean, one pass, a sum of "
+            "other terms), add that as a form, and it is judged by it";
+      if (check.code == Code::ac304 && !check.cause.empty())
+        check.cause += "; a kernel of another algebra than the formula's is judged by a form that says it";
+    }
+}
+
+std::vector<std::string> printed_by(const std::vector<CaseResult>& cases) {
+  std::map<std::string, std::pair<std::int64_t, std::string>> seen;
+  for (const CaseResult& result : cases)
+    for (const CheckResult& check : result.checks) {
+      if (check.id.kind != CheckId::Kind::printed) continue;
+      auto& [count, first] = seen[result.op];
+      if (count++ == 0) first = fmt::format("in '{}' {}", result.name, check.note);
+    }
+  std::vector<std::string> out;
+  for (const auto& [op, all] : seen)
+    out.push_back(fmt::format("{}: printed in {} case{}; {}", op, all.first, all.first == 1 ? "" : "s", all.second));
+  return out;
+}
+
+}  // namespace ampcheck::checks

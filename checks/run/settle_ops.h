@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the cases of an op say together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/finding.h"
+
+namespace ampcheck::checks {
+
+/// A low accumulator is a property of the kernel: if most failing cases of an op whose causes were looked for are wrong
+/// in ways that it does not explain, the few that it fits are chance.
+void settle_contract_by_op(std::vector<CaseResult>& cases);
+
+/// Nearly every backward follows another algebra than the derivative of its formula, and a forward that is off by
+/// little may. Where nothing else is known, the author of a kernel is told.
+void suggest_forms(std::vector<CaseResult>& cases);
+
+/// What kernels printed, an op a line; a crash says it in its cause.
+std::vector<std::string> printed_by(const std::vector<CaseResult>& cases);
+
+}  // namespace ampcheck::checks
