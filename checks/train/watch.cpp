@@ -277,100 +277,143 @@ void Watch::add_range(GradientRange& range, const Event& event, const Block& blo
   range.reach(most);
 }
 
-Seen Watch::see(const Event& event) {
-  Known& place = place_of(event);
-  const TensorKey& key = *place.key;
+/// What an event is held against, as far as there is any, and what of it is noise.
+struct Watch::Shadows {
+  std::span<const double> carried;  ///< the fp64 run's values
+  /// What an error of an element moves: the loss, and the norm of its gradient.
+  const std::vector<double>*loss_by = nullptr, *norm_by = nullptr;
+  GradientRange* range = nullptr;  ///< of a gradient in 16 bits: where its sizes are counted
+  double noise = 0, carried_noise = 0;
+};
+
+std::optional<TensorStats> Watch::statistics_of(const Event& event) const {
+  if (!listener_) return std::nullopt;
   std::optional<TensorStats> stats;
-  if (listener_ && event.narrow_stats != nullptr && event.got.dtype == Dtype::fp32)
+  if (event.narrow_stats != nullptr && event.got.dtype == Dtype::fp32)
     stats = widened_stats(*event.narrow_stats, event.narrow);
-  if (listener_ && !stats) stats = tensor_stats(event.got);
-  const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
-  const FaultRole role = note_fault(event, key, finite);
-  Tally tally;
-  tally.tensors = 1;
-  const std::int64_t n = tally.elements = event.got.count();
-  const std::vector<double>* of_record = carried_of(event);
-  std::span<const double> carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
-  if (std::ssize(carried) != n) carried = {};
-  const bool ranged = is_gradient(event.phase) && is_16_bit(event.got.dtype) && !event.by_gradient &&
-                      (event.has_exact() || !carried.empty());
-  if (ranged && place.range == nullptr)
-    place.range = &ranges_.try_emplace(key.str(), GradientRange(event.got.dtype)).first->second;
-  if (ranged && listener_) range_of_event_ = GradientRange(event.got.dtype);
-  GradientRange* const range = !ranged ? nullptr : listener_ ? &range_of_event_ : place.range;
-  const double carried_noise = range != nullptr && !carried.empty() ? noise_of(carried) : 0;
-  const double noise = event.has_exact() ? kNoiseShare * (event.largest_exact ? *event.largest_exact
-                                                                              : magnitudes(event.exact).largest_finite)
-                                         : 0,
-               smallest = format(event.got.dtype).min_subnormal(), inverse = 1 / event.scale;
-  double got[kPart], exact[kPart], adjoint2 = 0;
-  const std::vector<double>* const cotangent = event.has_exact() ? cotangent_of(event) : nullptr;
-  const bool traced = cotangent != nullptr && std::ssize(*cotangent) == n;
-  const std::vector<double>* const by_norm =
-      event.has_exact() && carried_ != nullptr
-          ? derivative_at(carried_->of_norm, *carried_, event.phase, event.cast, event.op, event.tensor)
-          : nullptr;
-  const bool norm_traced = by_norm != nullptr && std::ssize(*by_norm) == n;
-  // A cast in a run without fp64 beside it: its statistics and sums in one pass.
-  std::optional<ShadowStats> shadow;
-  if (listener_ && event.has_exact() && carried.empty() && !traced && !norm_traced) {
-    ShadowSums sums;
-    for (std::int64_t at = 0; range != nullptr && at < n; at += kPart) {
-      const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
-      range->add_part({read_block(event.exact, at, part, exact), static_cast<std::size_t>(part)}, event.scale, noise);
-    }
-    shadow = shadow_stats(event.got, event.exact, noise, sums);
-    tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed,
-    tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
+  return stats ? std::move(stats) : tensor_stats(event.got);
+}
+
+Watch::Shadows Watch::shadows_of(const Event& event, Known& place) {
+  Shadows out;
+  const std::int64_t n = event.got.count();
+  const auto of_all = [n](const std::vector<double>* values) {
+    return values != nullptr && std::ssize(*values) == n ? values : nullptr;
+  };
+  const std::vector<double>* const of_record = carried_of(event);
+  out.carried = of_record != nullptr ? std::span<const double>(*of_record) : event.carried;
+  if (std::ssize(out.carried) != n) out.carried = {};
+  if (is_gradient(event.phase) && is_16_bit(event.got.dtype) && !event.by_gradient &&
+      (event.has_exact() || !out.carried.empty())) {
+    if (place.range == nullptr)
+      place.range = &ranges_.try_emplace(place.key->str(), GradientRange(event.got.dtype)).first->second;
+    if (listener_) range_of_event_ = GradientRange(event.got.dtype);
+    out.range = listener_ ? &range_of_event_ : place.range;
+    if (!out.carried.empty()) out.carried_noise = noise_of(out.carried);
   }
-  for (std::int64_t at = 0; at < n && !shadow && (event.has_exact() || !carried.empty()); at += kPart) {
+  if (!event.has_exact()) return out;
+  out.noise = kNoiseShare * (event.largest_exact ? *event.largest_exact : magnitudes(event.exact).largest_finite);
+  out.loss_by = of_all(cotangent_of(event));
+  if (carried_ != nullptr)
+    out.norm_by = of_all(derivative_at(carried_->of_norm, *carried_, event.phase, event.cast, event.op, event.tensor));
+  return out;
+}
+
+/// A cast in a run without fp64 beside it: its statistics and sums in one pass; nothing of another event.
+std::optional<ShadowStats> Watch::compare_cast(const Event& event, const Shadows& with, Tally& tally) const {
+  if (!listener_ || !event.has_exact() || !with.carried.empty() || with.loss_by != nullptr || with.norm_by != nullptr)
+    return std::nullopt;
+  const std::int64_t n = event.got.count();
+  double exact[kPart];
+  for (std::int64_t at = 0; with.range != nullptr && at < n; at += kPart) {
+    const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
+    with.range->add_part({read_block(event.exact, at, part, exact), static_cast<std::size_t>(part)}, event.scale,
+                         with.noise);
+  }
+  ShadowSums sums;
+  std::optional<ShadowStats> out = shadow_stats(event.got, event.exact, with.noise, sums);
+  tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed;
+  tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
+  return out;
+}
+
+/// Elements [at, at + n) against the exact values, and what their errors move. `adjoint2`: the sum of squares of the
+/// cotangents so far.
+void Watch::compare_exact(const Event& event, const Shadows& with, std::int64_t at, std::int64_t n, const double* got,
+                          Tally& tally, double& adjoint2) const {
+  double exact[kPart];
+  const double* const r = read_block(event.exact, at, n, exact);
+  compare(got, r, event.sent.empty() ? r : event.sent.data() + at, n, with.noise,
+          format(event.got.dtype).min_subnormal(), tally);
+  for (std::int64_t i = 0; with.loss_by != nullptr && i < n; ++i) {
+    const double adjoint = (*with.loss_by)[static_cast<std::size_t>(at + i)];
+    tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
+  }
+  for (std::int64_t i = 0; with.norm_by != nullptr && i < n; ++i)
+    tally.norm_error += (got[i] - r[i]) * (*with.norm_by)[static_cast<std::size_t>(at + i)];
+}
+
+/// All of an event, part by part. Returns the sum of squares of the cotangents.
+double Watch::compare_all(const Event& event, const Shadows& with, Tally& tally) const {
+  const std::int64_t n = event.got.count();
+  double got[kPart], exact[kPart], adjoint2 = 0;
+  for (std::int64_t at = 0; at < n && (event.has_exact() || !with.carried.empty()); at += kPart) {
     const std::int64_t part = std::min<std::int64_t>(kPart, n - at);
     load_block(event.got, at, part, got);
-    if (event.has_exact()) {
-      const double* const r = read_block(event.exact, at, part, exact);
-      compare(got, r, event.sent.empty() ? r : event.sent.data() + at, part, noise, smallest, tally);
-      for (std::int64_t i = 0; traced && i < part; ++i) {
-        const double adjoint = (*cotangent)[static_cast<std::size_t>(at + i)];
-        tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
-      }
-      for (std::int64_t i = 0; norm_traced && i < part; ++i)
-        tally.norm_error += (got[i] - r[i]) * (*by_norm)[static_cast<std::size_t>(at + i)];
-    }
-    if (range != nullptr) {
+    if (event.has_exact()) compare_exact(event, with, at, part, got, tally, adjoint2);
+    const double* const carried = with.carried.empty() ? nullptr : with.carried.data() + at;
+    if (with.range != nullptr) {
       const double* const sizes = !event.has_exact()   ? nullptr
                                   : event.sent.empty() ? read_block(event.exact, at, part, exact)
                                                        : event.sent.data() + at;
-      add_range(*range, event,
-                {got, sizes, carried.empty() ? nullptr : carried.data() + at, part, noise, carried_noise});
+      add_range(*with.range, event, {got, sizes, carried, part, with.noise, with.carried_noise});
     }
-    if (!carried.empty()) sum_squares(got, inverse, carried.data() + at, part, tally.carried_error2, tally.carried2);
+    if (carried != nullptr) sum_squares(got, 1 / event.scale, carried, part, tally.carried_error2, tally.carried2);
   }
-  if (range != nullptr) {
-    range->reach(event.most_sent * inverse);
+  return adjoint2;
+}
+
+/// What follows from the sums of an event.
+void Watch::conclude(const Event& event, const Shadows& with, double adjoint2, Tally& tally) {
+  const double inverse = 1 / event.scale;
+  const auto finite = [](double v) { return std::isfinite(v) ? v : 0; };  // what is not finite has its own report
+  if (with.range != nullptr) {
+    with.range->reach(event.most_sent * inverse);
     if (tally.overflowed > 0)
-      range->reach(range->infinite_from() * inverse);  // at this scale it did, by its own rounding
+      with.range->reach(with.range->infinite_from() * inverse);  // at this scale it did, by its own rounding
     pass_lost_ |= tally.flushed > 0, step_lost_ |= tally.flushed > 0;
   }
   tally.unscaled2 = tally.exact2 * inverse * inverse;
-  tally.loss_error /= loss_weight_;
-  if (!std::isfinite(tally.loss_error)) tally.loss_error = 0;  // what is not finite has its own report
-  tally.norm_error *= event.phase == Phase::backward ? inverse / loss_weight_ : share_;
-  if (!std::isfinite(tally.norm_error)) tally.norm_error = 0;
+  tally.loss_error = finite(tally.loss_error / loss_weight_);
+  tally.norm_error = finite(tally.norm_error * (event.phase == Phase::backward ? inverse / loss_weight_ : share_));
   tally.norm_error2 = tally.norm_error * tally.norm_error;
-  tally.loss_error2 = tally.loss_error * tally.loss_error,
+  tally.loss_error2 = tally.loss_error * tally.loss_error;
   tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
-  if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !carried.empty())
-    compare_decisions(event.got, carried, tally);
+  if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !with.carried.empty())
+    compare_decisions(event.got, with.carried, tally);
   tally.intended = event.intended, tally.stagnant = event.stagnant;
+}
+
+Seen Watch::see(const Event& event) {
+  Known& place = place_of(event);
+  const TensorKey& key = *place.key;
+  std::optional<TensorStats> stats = statistics_of(event);
+  const bool finite = stats ? stats->not_finite() == 0 : all_finite(event.got);
+  const FaultRole role = note_fault(event, key, finite);
+  const Shadows with = shadows_of(event, place);
+  Tally tally;
+  tally.tensors = 1, tally.elements = event.got.count();
+  const std::optional<ShadowStats> shadow = compare_cast(event, with, tally);
+  conclude(event, with, shadow ? 0 : compare_all(event, with, tally), tally);
   if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient)
     keep_error(event, key);
   place.of_step.add(tally);
   place.of_run->add(tally);
   if (listener_) {
-    if (range != nullptr) place.range->merge(*range);
+    if (with.range != nullptr) place.range->merge(*with.range);
     Event told = event;
     told.shadow = shadow ? &*shadow : nullptr;
-    told.range = range;
+    told.range = with.range;
     listener_(told, key, tally, role, *stats);
   }
   return {finite, stats && event.phase == Phase::backward && is_16_bit(event.got.dtype)

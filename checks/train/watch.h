@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,14 @@ class Watch final : public Observer {
   FaultRole note_fault(const Event& event, const TensorKey& key, bool finite);
   struct Block;
   void add_range(GradientRange& range, const Event& event, const Block& block) const;
+  struct Shadows;
+  std::optional<TensorStats> statistics_of(const Event& event) const;
+  Shadows shadows_of(const Event& event, Known& place);
+  std::optional<ShadowStats> compare_cast(const Event& event, const Shadows& with, Tally& tally) const;
+  void compare_exact(const Event& event, const Shadows& with, std::int64_t at, std::int64_t n, const double* got,
+                     Tally& tally, double& adjoint2) const;
+  double compare_all(const Event& event, const Shadows& with, Tally& tally) const;
+  void conclude(const Event& event, const Shadows& with, double adjoint2, Tally& tally);
 
   bool exact_;
   Sampling sampling_;
