@@ -234,16 +234,16 @@ Fit fit_of(const LowSums& sums, const WrongTensor& wrong, std::int64_t share = 2
     const auto i = static_cast<std::size_t>(at);
     double square = 0;
     bool outside = false;
-    const double wrong = std::fabs(wrong.got[i] - wrong.interval.value[i]);
+    const double off = std::fabs(wrong.got[i] - wrong.interval.value[i]);
     for (std::size_t k = 0; k < sums.replays.size(); ++k) {
       const double value = sums.replays[k][i], error = value - wrong.interval.value[i];
       square += error * error / static_cast<double>(sums.replays.size());
       const bool out = !admits(wrong.interval, at, value);
       outside |= out;
-      equal[k] += out && std::fabs(wrong.got[i] - value) <= wrong / 8;
+      equal[k] += out && std::fabs(wrong.got[i] - value) <= off / 8;
     }
     also_outside += outside;
-    if (square > 0) ratios.push_back(wrong / std::sqrt(square));
+    if (square > 0) ratios.push_back(off / std::sqrt(square));
   }
   const auto all = static_cast<std::int64_t>(wrong.comparison.outside.size());
   if (share * also_outside < all) return {};
