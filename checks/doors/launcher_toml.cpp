@@ -3,42 +3,19 @@
 #include "checks/doors/launcher_toml.h"
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "checks/define/second_order.h"
-#include "checks/doors/launcher.h"
 #include "checks/doors/plugin.h"
 #include "checks/doors/plugin_kernel.h"
+#include "checks/doors/toml_launchers.h"
 #include "src/toml_file.h"
 
 namespace ampcheck::checks {
 
 namespace {
-
-/// Everything that the description and the kernels of one file point into.
-struct LauncherOp {
-  std::deque<std::string> strings;
-  std::deque<std::vector<double>> others;
-  std::vector<ac_input> inputs;
-  std::vector<ac_output> outputs, saved;
-  std::vector<ac_attribute> attributes;
-  std::vector<ac_dim> dims;
-  std::vector<ac_form> forms;
-  std::vector<std::int32_t> storage;
-  ac_contract contract = {};
-  ac_math math = {};
-  ac_op op = {};
-  ac_plugin plugin = {};
-  ac_double_backward second = {};
-  ac_extension extension = {};
-  ArgumentNames forward_names, backward_names, double_backward_names;
-  std::unique_ptr<Launcher> forward, backward, double_backward;
-
-  const char* keep(std::string text) { return strings.emplace_back(std::move(text)).c_str(); }
-};
 
 std::int32_t run_forward(const ac_call* call) { return static_cast<LauncherOp*>(call->user)->forward->run(*call); }
 /// An op of which no input has a gradient needs no [backward].
@@ -74,16 +51,11 @@ class Reader {
     for (OpDef& op : ops) op.plugin = file_.path();
     TomlOp made{std::move(ops.front()), {}, {}};
     if (ops.size() > 1) made.backward_op = std::move(ops.back());
-    read_launchers(made.op.signature);
+    read_launchers(file_, root_, made.op.signature, out_);
     return made;
   }
 
  private:
-  std::string required(const TomlSection& section, const char* key, const char* want) const {
-    if (const auto text = section.text(key)) return *text;
-    file_.fail(section.place(), std::string(key) + ", got none, want " + want);
-  }
-
   /// Calls take(name, value, place of the name) for the entries of a table of the root, in their order.
   template <class F>
   void each(const char* key, F take) {
@@ -228,7 +200,7 @@ class Reader {
     note("contract", root_.place("contract"), node);
     const std::vector<std::string> types = section.texts("storage");
     for (std::size_t i = 0; i < types.size(); ++i)
-      out_.storage.push_back(word(types[i], kFloats, section, "storage") + AC_FP32);
+      out_.storage.push_back(word(types[i], kLauncherFloats, section, "storage") + AC_FP32);
     out_.contract.accumulate = section.choice("accumulate", kLow).value_or(0) + AC_FP32;
     const std::int64_t depth = section.integer("summation_depth").value_or(0);
     if (depth < 0 || depth > (1 << 24))
@@ -296,7 +268,7 @@ class Reader {
     if (out_.forms.empty()) root_.fail("form", "got further forms without the formula of the op");
     for (const TomlEntry& entry : forms->entries) {
       const TomlSection section(file_, entry.value, "form", {"name", "formula", "one_pass"});
-      required(section, "formula", "the formula");
+      required(file_, section, "formula", "the formula");
       add_form(*section.find("formula"), section.text("name").value_or("form " + std::to_string(out_.forms.size() + 1)),
                section.flag("one_pass"));
     }
@@ -320,7 +292,7 @@ class Reader {
     if (node == nullptr) return;
     const TomlSection section(file_, *node, "rows", {"dim", "of", "batch_invariant"});
     note("row_dim", node->place, nullptr);
-    out_.op.row_dim = out_.keep(required(section, "dim", "the symbol of the rows"));
+    out_.op.row_dim = out_.keep(required(file_, section, "dim", "the symbol of the rows"));
     mark(section.texts("of"), AC_ROW_INDEPENDENT, section.place("of"), "rows");
     if (section.flag("batch_invariant")) out_.op.flags |= AC_OP_BATCH_INVARIANT;
   }
@@ -333,7 +305,7 @@ class Reader {
     ac_op& op = out_.op;
     const auto count = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
     op.struct_size = sizeof op;
-    op.name = out_.keep(required(root_, "name", "the name of the op")),
+    op.name = out_.keep(required(file_, root_, "name", "the name of the op")),
     op.summary = out_.keep(root_.text("summary").value_or(""));
     if (op.devices == 0) op.devices = AC_ON_CPU;
     op.inputs = out_.inputs.data(), op.input_count = count(out_.inputs);
@@ -427,188 +399,8 @@ class Reader {
     file_.fail(place, "formula" + message.substr(at));
   }
 
-  // ---- The launchers. ----
-
-  void name_tensors(const OpSignature& signature) {
-    using List = TensorSlot::List;
-    ArgumentNames both;
-    for (std::size_t i = 0; i < signature.attributes.size(); ++i)
-      both.attributes[signature.attributes[i].name] = static_cast<std::int32_t>(i);
-    for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
-      const TensorSpec& spec = signature.inputs[i];
-      const TensorSlot slot = {List::inputs, static_cast<std::int32_t>(i)};
-      both.tensors[spec.name] = slot;
-      const std::vector<std::string> symbols = OpSignature::symbols(spec);
-      for (std::size_t axis = 0; axis < symbols.size(); ++axis)
-        both.dims[symbols[axis]].emplace_back(slot, static_cast<int>(axis));
-    }
-    for (std::size_t i = 0; i < signature.saved.size(); ++i)
-      both.tensors[signature.saved[i].name] = {List::saved, static_cast<std::int32_t>(i)};
-    read_codes(signature, both);
-    read_facts(signature, both);
-    out_.forward_names = out_.backward_names = both;
-    for (const OutputSpec& saved : signature.saved) out_.forward_names.facts[saved.name].written = true;
-    for (const OutputSpec& output : signature.outputs) {
-      out_.forward_names.facts[output.name] = {dtypes_of(output.type, signature), true, false};
-      out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
-    }
-    for (const TensorSpec& input : signature.inputs)
-      if (input.has_gradient())
-        out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
-    for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
-      out_.forward_names.tensors[signature.outputs[i].name] = {List::outputs, static_cast<std::int32_t>(i)};
-      out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
-                                                                               static_cast<std::int32_t>(i)};
-    }
-    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i].has_gradient())
-        out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients,
-                                                                                static_cast<std::int32_t>(i)};
-    out_.double_backward_names = out_.backward_names;
-    for (const TensorSpec& input : signature.inputs)
-      if (input.has_gradient())
-        out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {
-            dtypes_of(input.type, signature), false, false};
-    for (const OutputSpec& output : signature.outputs)
-      out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature),
-                                                                                     true, false};
-    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i].has_gradient())
-        out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {
-            List::gradient_cotangents, static_cast<std::int32_t>(i)};
-    for (std::size_t i = 0; i < signature.outputs.size(); ++i)
-      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
-          List::cotangent_gradients, static_cast<std::int32_t>(i)};
-  }
-
-  /// The dtypes that a tensor of this type has in some case.
-  static std::vector<std::int32_t> dtypes_of(TypeRule type, const OpSignature& signature) {
-    std::vector<std::int32_t> out;
-    if (type == TypeRule::parameter) out.push_back(AC_FP32);
-    for (const Dtype storage : signature.precision.storage)
-      if (const int dtype = ac_dtype_of(dtype_of(type, storage)); std::find(out.begin(), out.end(), dtype) == out.end())
-        out.push_back(dtype);
-    return out;
-  }
-
-  static void read_facts(const OpSignature& signature, ArgumentNames& names) {
-    for (const TensorSpec& spec : signature.inputs)
-      names.facts[spec.name] = {dtypes_of(spec.type, signature), false, spec.role == Role::mask};
-    for (const OutputSpec& spec : signature.saved)
-      names.facts[spec.name] = {dtypes_of(spec.type, signature), false, false};
-  }
-
-  void read_codes(const OpSignature& signature, ArgumentNames& names) {
-    if (root_.find("dtypes") == nullptr) return;
-    const std::vector<std::string> types = {"fp64", "fp32", "fp16", "bf16", "e4m3fn",
-                                            "e5m2", "i32",  "i64",  "u8"};  // from AC_FP64 = 1
-    const TomlSection section(file_, *root_.find("dtypes"), "dtypes", types);
-    for (std::size_t i = 0; i < types.size(); ++i)
-      if (const auto code = section.integer(types[i]))
-        names.dtype_codes[static_cast<std::int32_t>(i) + AC_FP64] = *code;
-    for (const Dtype storage : signature.precision.storage)
-      if (section.find(ampcheck::name(storage)) == nullptr)
-        file_.fail(root_.place("dtypes"), std::string("dtypes, got no code for ") + ampcheck::name(storage) +
-                                              ", want one for each storage type");
-  }
-
-  void read_launchers(const OpSignature& signature) {
-    name_tensors(signature);
-    std::filesystem::path library = required(root_, "library", "the shared library that has the launchers");
-    if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
-    if (!library.has_parent_path()) library = "." / library;  // dlopen searches the system for a name without a slash
-    library_ = std::make_shared<LauncherLibrary>(library.string());
-    const bool differentiable = std::any_of(signature.inputs.begin(), signature.inputs.end(),
-                                            [](const TensorSpec& s) { return s.has_gradient(); });
-    out_.forward = launcher("forward", signature, out_.forward_names);
-    if (differentiable || root_.find("backward") != nullptr)
-      out_.backward = launcher("backward", signature, out_.backward_names);
-    if (root_.find("double_backward") != nullptr)
-      out_.double_backward = launcher("double_backward", signature, out_.double_backward_names);
-  }
-
-  std::unique_ptr<Launcher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
-    if (root_.find(pass) == nullptr) {
-      const bool backward = std::string_view(pass) == "backward";
-      file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with symbol and arguments" +
-                         (backward ? " (or gradient = false for every input)" : ""));
-    }
-    const TomlSection section(file_, *root_.find(pass), pass, {"symbol", "arguments", "workspace", "returns"});
-    LauncherDescription out;
-    out.library = library_;
-    read_symbols(section, signature, out);
-    out.returns_status = section.choice("returns", {"void", "status"}).value_or(0) == 1;
-    if (const auto bytes = section.text("workspace"))
-      out.workspace = argument(section.find("workspace")->place, [&] { return ArgumentValue::parse(*bytes, names); });
-    const TomlNode* const list = section.find("arguments");
-    if (list == nullptr)
-      file_.fail(section.place(), "arguments, got none, want an array of C parameters such as \"const void* x\"");
-    const std::vector<std::string> texts = section.texts("arguments");
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const TomlPlace place = list->entries[i].value.place;
-      out.arguments.push_back(argument(place, [&] { return LauncherArgument::parse(texts[i], names); }));
-      if (out.arguments.back().uses_workspace() && !out.workspace)
-        file_.fail(place, "arguments, got a workspace without its size, want workspace = \"4 * N\" (bytes) in [" +
-                              std::string(pass) + "]");
-    }
-    require_written(pass, signature, names, out.arguments, section.place("arguments"));
-    return std::make_unique<Launcher>(std::move(out), names);
-  }
-
-  /// A result that no argument passes would be judged as the garbage that its memory holds.
-  void require_written(const std::string& pass, const OpSignature& signature, const ArgumentNames& names,
-                       const std::vector<LauncherArgument>& arguments, TomlPlace place) const {
-    const auto passes = [&](const std::string& tensor) {
-      return std::any_of(arguments.begin(), arguments.end(),
-                         [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); });
-    };
-    for (const auto& [tensor, facts] : names.facts) {
-      const bool over_input =
-          std::any_of(signature.launch.in_place.begin(), signature.launch.in_place.end(),
-                      [&, name = tensor](const auto& pair) { return pair.first == name && passes(pair.second); });
-      if (!facts.written || passes(tensor) || over_input) continue;
-      const auto of =
-          std::find_if(signature.inputs.begin(), signature.inputs.end(),
-                       [&, name = tensor](const TensorSpec& input) { return gradient_name(input.name) == name; });
-      file_.fail(place, "arguments of [" + pass + "], got no '" + tensor + "', want such as \"void* " + tensor + "\"" +
-                            (pass == "forward" || of == signature.inputs.end()
-                                 ? ""
-                                 : ", or gradient = false for the input '" + of->name + "'"));
-    }
-  }
-
-  /// What `parse` returns; an ArgumentError with its place in the file (exact for strings without escapes).
-  template <class F>
-  auto argument(TomlPlace place, F parse) const -> decltype(parse()) {
-    try {
-      return parse();
-    } catch (const ArgumentError& error) {
-      place.column += 1 + static_cast<int>(error.at);
-      file_.fail(place, std::string("argument, ") + error.what());
-    }
-  }
-
-  void read_symbols(const TomlSection& section, const OpSignature& signature, LauncherDescription& out) const {
-    const TomlNode* const symbol = section.find("symbol");
-    if (symbol == nullptr)
-      file_.fail(section.place(), "symbol, got none, want the name of the launcher, or { fp32 = \"f\", bf16 = \"g\" }");
-    if (symbol->kind == TomlNode::Kind::text) {
-      out.symbols[0] = *section.text("symbol");
-      return;
-    }
-    const TomlSection symbols(file_, *symbol, "symbol", kFloats);
-    for (const Dtype storage : signature.precision.storage) {
-      const auto name = symbols.text(ampcheck::name(storage));
-      if (!name)
-        file_.fail(symbol->place,
-                   std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
-      out.symbols[ac_dtype_of(storage)] = *name;
-    }
-  }
-
   inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32",   "i64", "u8",
                                                          "fp16",    "bf16",      "e4m3fn", "e5m2"};
-  inline static const std::vector<std::string> kFloats = {"fp32", "fp16", "bf16", "e4m3fn", "e5m2"};  // from AC_FP32
   inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};  // accumulators, from AC_FP32
 
   TomlFile file_;
@@ -616,7 +408,6 @@ class Reader {
   TomlSection root_;
   std::vector<Part> parts_;
   std::vector<std::pair<std::string, const TomlNode*>> formulas_;
-  std::shared_ptr<LauncherLibrary> library_;
 };
 
 }  // namespace

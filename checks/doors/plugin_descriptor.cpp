@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <set>
 #include <utility>
 
 #include "checks/define/rows.h"
 #include "checks/define/second_order.h"
+#include "checks/doors/description_fields.h"
 #include "checks/doors/plugin.h"
 #include "checks/doors/plugin_kernel.h"
 #include "reference/certify/certify.h"
@@ -21,121 +21,7 @@ namespace ampcheck::checks {
 
 namespace {
 
-constexpr std::uint32_t kMostStructSize = 1 << 16;
-constexpr int kMostEntries = 64;  ///< tensors, attributes, dims, forms
-constexpr int kMostOps = 10'000;
-constexpr std::size_t kMostName = 64, kMostLine = 400;
-constexpr std::int64_t kMostExtent = std::int64_t{1} << 24;
-
-/// A place in a description: "libmy_op.so: op 'my_op', input 2".
-class Place {
- public:
-  explicit Place(std::string text) : text_(std::move(text)) {}
-  Place in(const std::string& what) const {
-    const char* between = what.front() == '\'' ? " " : text_.find(':') == std::string::npos ? ": " : ", ";
-    return Place(text_ + between + what);
-  }
-  Place entry(const char* what, int index) const { return in(std::string(what) + " " + std::to_string(index + 1)); }
-  [[noreturn]] void fail(const std::string& what) const { throw PluginError("[" + text_ + "] " + what); }
-
- private:
-  std::string text_;
-};
-
-// Version 1. Once a field was appended, sized() must go on to take these sizes from older plug-ins.
-static_assert(sizeof(ac_plugin) == 40 && offsetof(ac_op, jvp) == 144 && sizeof(ac_op) == 176 && sizeof(ac_kink) == 32 &&
-              sizeof(ac_extension) == 24 && sizeof(ac_double_backward) == 16 && sizeof(ac_input) == 48 &&
-              offsetof(ac_output, dims) == 32 && sizeof(ac_attribute) == 32 && sizeof(ac_dim) == 56 &&
-              sizeof(ac_math) == 80 && offsetof(ac_contract, largest_input) == 48 && sizeof(ac_contract) == 72 &&
-              sizeof(ac_form) == 24);
-
-/// The size of a struct in the first plug-ins: fields that were appended since may be missing.
-template <class T>
-constexpr std::size_t kFirstSize = sizeof(T);
-template <>
-constexpr std::size_t kFirstSize<ac_output> = offsetof(ac_output, dims);
-template <>
-constexpr std::size_t kFirstSize<ac_contract> = offsetof(ac_contract, largest_input);
-template <>
-constexpr std::size_t kFirstSize<ac_op> = offsetof(ac_op, jvp);
-
-/// A struct as this program knows it: fields beyond the plug-in's struct_size are zero. Sizes are those of version 1 or
-/// larger.
-template <class T>
-T sized(const T* from, const Place& place) {
-  std::uint32_t size = 0;
-  std::memcpy(&size, from, sizeof size);
-  if (size < kFirstSize<T> || size > kMostStructSize)
-    place.fail("struct_size, got " + std::to_string(size) + ", want " + std::to_string(kFirstSize<T>) +
-               " or more (sizeof the struct)");
-  T out = {};
-  std::memcpy(&out, from, std::min<std::size_t>(size, sizeof out));
-  return out;
-}
-
-/// An array whose elements have the struct_size of the first.
-template <class T>
-std::vector<T> array(const T* from, std::int32_t count, const char* what, const Place& place, int most = kMostEntries) {
-  if (count < 0 || count > most)
-    place.fail(std::string(what) + " count, got " + std::to_string(count) + ", want 0 to " + std::to_string(most));
-  if (count > 0 && from == nullptr)
-    place.fail(std::string(what) + "s, got a null pointer and count " + std::to_string(count));
-  std::vector<T> out;
-  for (std::int32_t i = 0; i < count; ++i) {
-    const Place at = place.entry(what, i);
-    const std::size_t step = sized(from, at).struct_size;
-    const T* element =
-        reinterpret_cast<const T*>(reinterpret_cast<const std::byte*>(from) + step * static_cast<std::size_t>(i));
-    out.push_back(sized(element, at));
-    if (out.back().struct_size != step)
-      at.fail("struct_size, got " + std::to_string(out.back().struct_size) + ", want that of the first element, " +
-              std::to_string(step));
-  }
-  return out;
-}
-
-/// A text of limited length; "" for null.
-std::string text(const char* from, std::size_t most, const char* what, const Place& place) {
-  if (from == nullptr) return "";
-  const std::size_t length = strnlen(from, most + 1);
-  if (length > most) place.fail(std::string(what) + ", got more than " + std::to_string(most) + " characters");
-  return {from, length};
-}
-
-std::string one_line(const char* from, const char* what, const Place& place) {
-  std::string out = text(from, kMostLine, what, place);
-  for (const char c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      place.fail(std::string(what) + ", got a control character, want one line of text");
-  return out;
-}
-
-std::string name_of(const char* from, const char* what, const Place& place) {
-  const std::string out = text(from, kMostName, what, place);
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  const bool right = !out.empty() && letter(out.front()) &&
-                     std::all_of(out.begin(), out.end(), [&](char c) { return letter(c) || digit(c); });
-  if (!right) {
-    std::string shown = out;
-    for (char& c : shown)
-      if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-    place.fail(std::string(what) + ", got '" + shown + "', want letters, digits and _, not beginning with a digit");
-  }
-  return out;
-}
-
-template <class E>
-E choice(std::int32_t value, std::initializer_list<E> choices, const char* what, const Place& place) {
-  if (value < 0 || static_cast<std::size_t>(value) >= choices.size())
-    place.fail(std::string(what) + ", got " + std::to_string(value) + ", want 0 to " +
-               std::to_string(choices.size() - 1));
-  return choices.begin()[value];
-}
-
-void require_flags(std::uint32_t flags, std::uint32_t known, const Place& place) {
-  if ((flags & ~known) != 0) place.fail("flags, got the unknown bits " + std::to_string(flags & ~known));
-}
+using namespace description;
 
 constexpr auto kTypes = {TypeRule::storage, TypeRule::parameter, TypeRule::fp32,   TypeRule::i64, TypeRule::u8,
                          TypeRule::fp16,    TypeRule::bf16,      TypeRule::e4m3fn, TypeRule::e5m2};

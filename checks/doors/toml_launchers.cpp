@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "checks/doors/toml_launchers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "checks/define/second_order.h"
+#include "checks/doors/plugin_kernel.h"
+
+namespace ampcheck::checks {
+
+namespace {
+
+class LauncherReader {
+ public:
+  LauncherReader(const TomlFile& file, const TomlSection& root, LauncherOp& out)
+      : file_(file), root_(root), out_(out) {}
+
+  void read(const OpSignature& signature) {
+    name_tensors(signature);
+    std::filesystem::path library = required(file_, root_, "library", "the shared library that has the launchers");
+    if (library.is_relative()) library = std::filesystem::path(file_.path()).parent_path() / library;
+    if (!library.has_parent_path()) library = "." / library;  // dlopen searches the system for a name without a slash
+    library_ = std::make_shared<LauncherLibrary>(library.string());
+    const bool differentiable = std::any_of(signature.inputs.begin(), signature.inputs.end(),
+                                            [](const TensorSpec& s) { return s.has_gradient(); });
+    out_.forward = launcher("forward", signature, out_.forward_names);
+    if (differentiable || root_.find("backward") != nullptr)
+      out_.backward = launcher("backward", signature, out_.backward_names);
+    if (root_.find("double_backward") != nullptr)
+      out_.double_backward = launcher("double_backward", signature, out_.double_backward_names);
+  }
+
+ private:
+  void name_tensors(const OpSignature& signature) {
+    using List = TensorSlot::List;
+    ArgumentNames both;
+    for (std::size_t i = 0; i < signature.attributes.size(); ++i)
+      both.attributes[signature.attributes[i].name] = static_cast<std::int32_t>(i);
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+      const TensorSpec& spec = signature.inputs[i];
+      const TensorSlot slot = {List::inputs, static_cast<std::int32_t>(i)};
+      both.tensors[spec.name] = slot;
+      const std::vector<std::string> symbols = OpSignature::symbols(spec);
+      for (std::size_t axis = 0; axis < symbols.size(); ++axis)
+        both.dims[symbols[axis]].emplace_back(slot, static_cast<int>(axis));
+    }
+    for (std::size_t i = 0; i < signature.saved.size(); ++i)
+      both.tensors[signature.saved[i].name] = {List::saved, static_cast<std::int32_t>(i)};
+    read_codes(signature, both);
+    read_facts(signature, both);
+    out_.forward_names = out_.backward_names = both;
+    for (const OutputSpec& saved : signature.saved) out_.forward_names.facts[saved.name].written = true;
+    for (const OutputSpec& output : signature.outputs) {
+      out_.forward_names.facts[output.name] = {dtypes_of(output.type, signature), true, false};
+      out_.backward_names.facts[gradient_name(output.name)] = {dtypes_of(output.type, signature), false, false};
+    }
+    for (const TensorSpec& input : signature.inputs)
+      if (input.has_gradient())
+        out_.backward_names.facts[gradient_name(input.name)] = {dtypes_of(input.type, signature), true, false};
+    for (std::size_t i = 0; i < signature.outputs.size(); ++i) {
+      out_.forward_names.tensors[signature.outputs[i].name] = {List::outputs, static_cast<std::int32_t>(i)};
+      out_.backward_names.tensors[gradient_name(signature.outputs[i].name)] = {List::cotangents,
+                                                                               static_cast<std::int32_t>(i)};
+    }
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+      if (signature.inputs[i].has_gradient())
+        out_.backward_names.tensors[gradient_name(signature.inputs[i].name)] = {List::gradients,
+                                                                                static_cast<std::int32_t>(i)};
+    out_.double_backward_names = out_.backward_names;
+    for (const TensorSpec& input : signature.inputs)
+      if (input.has_gradient())
+        out_.double_backward_names.facts[gradient_name(gradient_as_output(input.name))] = {
+            dtypes_of(input.type, signature), false, false};
+    for (const OutputSpec& output : signature.outputs)
+      out_.double_backward_names.facts[gradient_name(gradient_name(output.name))] = {dtypes_of(output.type, signature),
+                                                                                     true, false};
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+      if (signature.inputs[i].has_gradient())
+        out_.double_backward_names.tensors[gradient_name(gradient_as_output(signature.inputs[i].name))] = {
+            List::gradient_cotangents, static_cast<std::int32_t>(i)};
+    for (std::size_t i = 0; i < signature.outputs.size(); ++i)
+      out_.double_backward_names.tensors[gradient_name(gradient_name(signature.outputs[i].name))] = {
+          List::cotangent_gradients, static_cast<std::int32_t>(i)};
+  }
+
+  /// The dtypes that a tensor of this type has in some case.
+  static std::vector<std::int32_t> dtypes_of(TypeRule type, const OpSignature& signature) {
+    std::vector<std::int32_t> out;
+    if (type == TypeRule::parameter) out.push_back(AC_FP32);
+    for (const Dtype storage : signature.precision.storage)
+      if (const int dtype = ac_dtype_of(dtype_of(type, storage)); std::find(out.begin(), out.end(), dtype) == out.end())
+        out.push_back(dtype);
+    return out;
+  }
+
+  static void read_facts(const OpSignature& signature, ArgumentNames& names) {
+    for (const TensorSpec& spec : signature.inputs)
+      names.facts[spec.name] = {dtypes_of(spec.type, signature), false, spec.role == Role::mask};
+    for (const OutputSpec& spec : signature.saved)
+      names.facts[spec.name] = {dtypes_of(spec.type, signature), false, false};
+  }
+
+  void read_codes(const OpSignature& signature, ArgumentNames& names) {
+    if (root_.find("dtypes") == nullptr) return;
+    const std::vector<std::string> types = {"fp64", "fp32", "fp16", "bf16", "e4m3fn",
+                                            "e5m2", "i32",  "i64",  "u8"};  // from AC_FP64 = 1
+    const TomlSection section(file_, *root_.find("dtypes"), "dtypes", types);
+    for (std::size_t i = 0; i < types.size(); ++i)
+      if (const auto code = section.integer(types[i]))
+        names.dtype_codes[static_cast<std::int32_t>(i) + AC_FP64] = *code;
+    for (const Dtype storage : signature.precision.storage)
+      if (section.find(ampcheck::name(storage)) == nullptr)
+        file_.fail(root_.place("dtypes"), std::string("dtypes, got no code for ") + ampcheck::name(storage) +
+                                              ", want one for each storage type");
+  }
+
+  std::unique_ptr<Launcher> launcher(const char* pass, const OpSignature& signature, const ArgumentNames& names) {
+    if (root_.find(pass) == nullptr) {
+      const bool backward = std::string_view(pass) == "backward";
+      file_.fail({}, std::string(pass) + ", got none, want a table [" + pass + "] with symbol and arguments" +
+                         (backward ? " (or gradient = false for every input)" : ""));
+    }
+    const TomlSection section(file_, *root_.find(pass), pass, {"symbol", "arguments", "workspace", "returns"});
+    LauncherDescription out;
+    out.library = library_;
+    read_symbols(section, signature, out);
+    out.returns_status = section.choice("returns", {"void", "status"}).value_or(0) == 1;
+    if (const auto bytes = section.text("workspace"))
+      out.workspace = argument(section.find("workspace")->place, [&] { return ArgumentValue::parse(*bytes, names); });
+    const TomlNode* const list = section.find("arguments");
+    if (list == nullptr)
+      file_.fail(section.place(), "arguments, got none, want an array of C parameters such as \"const void* x\"");
+    const std::vector<std::string> texts = section.texts("arguments");
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const TomlPlace place = list->entries[i].value.place;
+      out.arguments.push_back(argument(place, [&] { return LauncherArgument::parse(texts[i], names); }));
+      if (out.arguments.back().uses_workspace() && !out.workspace)
+        file_.fail(place, "arguments, got a workspace without its size, want workspace = \"4 * N\" (bytes) in [" +
+                              std::string(pass) + "]");
+    }
+    require_written(pass, signature, names, out.arguments, section.place("arguments"));
+    return std::make_unique<Launcher>(std::move(out), names);
+  }
+
+  /// A result that no argument passes would be judged as the garbage that its memory holds.
+  void require_written(const std::string& pass, const OpSignature& signature, const ArgumentNames& names,
+                       const std::vector<LauncherArgument>& arguments, TomlPlace place) const {
+    const auto passes = [&](const std::string& tensor) {
+      return std::any_of(arguments.begin(), arguments.end(),
+                         [&](const LauncherArgument& argument) { return argument.passes(names.tensors.at(tensor)); });
+    };
+    for (const auto& [tensor, facts] : names.facts) {
+      const bool over_input =
+          std::any_of(signature.launch.in_place.begin(), signature.launch.in_place.end(),
+                      [&, name = tensor](const auto& pair) { return pair.first == name && passes(pair.second); });
+      if (!facts.written || passes(tensor) || over_input) continue;
+      const auto of =
+          std::find_if(signature.inputs.begin(), signature.inputs.end(),
+                       [&, name = tensor](const TensorSpec& input) { return gradient_name(input.name) == name; });
+      file_.fail(place, "arguments of [" + pass + "], got no '" + tensor + "', want such as \"void* " + tensor + "\"" +
+                            (pass == "forward" || of == signature.inputs.end()
+                                 ? ""
+                                 : ", or gradient = false for the input '" + of->name + "'"));
+    }
+  }
+
+  /// What `parse` returns; an ArgumentError with its place in the file (exact for strings without escapes).
+  template <class F>
+  auto argument(TomlPlace place, F parse) const -> decltype(parse()) {
+    try {
+      return parse();
+    } catch (const ArgumentError& error) {
+      place.column += 1 + static_cast<int>(error.at);
+      file_.fail(place, std::string("argument, ") + error.what());
+    }
+  }
+
+  void read_symbols(const TomlSection& section, const OpSignature& signature, LauncherDescription& out) const {
+    const TomlNode* const symbol = section.find("symbol");
+    if (symbol == nullptr)
+      file_.fail(section.place(), "symbol, got none, want the name of the launcher, or { fp32 = \"f\", bf16 = \"g\" }");
+    if (symbol->kind == TomlNode::Kind::text) {
+      out.symbols[0] = *section.text("symbol");
+      return;
+    }
+    const TomlSection symbols(file_, *symbol, "symbol", kLauncherFloats);
+    for (const Dtype storage : signature.precision.storage) {
+      const auto name = symbols.text(ampcheck::name(storage));
+      if (!name)
+        file_.fail(symbol->place,
+                   std::string("symbol, got none for ") + ampcheck::name(storage) + ", want one for each storage type");
+      out.symbols[ac_dtype_of(storage)] = *name;
+    }
+  }
+
+  const TomlFile& file_;
+  const TomlSection& root_;
+  LauncherOp& out_;
+  std::shared_ptr<LauncherLibrary> library_;
+};
+
+}  // namespace
+
+std::string required(const TomlFile& file, const TomlSection& section, const char* key, const char* want) {
+  if (const auto text = section.text(key)) return *text;
+  file.fail(section.place(), std::string(key) + ", got none, want " + want);
+}
+
+void read_launchers(const TomlFile& file, const TomlSection& root, const OpSignature& signature, LauncherOp& out) {
+  LauncherReader(file, root, out).read(signature);
+}
+
+}  // namespace ampcheck::checks
