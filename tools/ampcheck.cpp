@@ -2,8 +2,6 @@
 // The ampcheck program: reads the command line, runs one verb, and says how it ended by the exit code.
 #include <csignal>
 #include <exception>
-#include <map>
-#include <set>
 
 #include "checks/doors/plugin.h"
 #include "src/cpu_check.h"
@@ -30,28 +28,45 @@ namespace {
 using namespace ampcheck;
 using namespace ampcheck::tools;
 
+/// Of a command whose words may begin with a library: opens it, and says what of it is left out.
+template <class O>
+ExitCode with_library(O& options, ExitCode (*command)(const O&)) {
+  open_plugin(options);
+  for (const std::string& why : options.refused)
+    if (!is_child()) write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
+  const ExitCode code = command(options);
+  const bool ended = code == ExitCode::passed || code == ExitCode::findings || code == ExitCode::nothing_ran;
+  return !options.refused.empty() && ended ? ExitCode::usage : code;
+}
+
+struct RunCommand {
+  ExitCode operator()(ListOptions& o) const { return with_library(o, list_command); }
+  ExitCode operator()(CheckOptions& o) const { return with_library(o, check_command); }
+  ExitCode operator()(ReplayOptions& o) const { return with_library(o, replay_command); }
+  ExitCode operator()(CertifyOptions& o) const { return with_library(o, certify_command); }
+  ExitCode operator()(ContractOptions& o) const { return with_library(o, contract_command); }
+  ExitCode operator()(FormatsOptions& o) const { return formats_command(o); }
+  ExitCode operator()(ExplainOptions& o) const { return explain_command(o); }
+  ExitCode operator()(NewOptions& o) const { return new_command(o); }
+  ExitCode operator()(CompareOptions& o) const { return compare_command(o); }
+  ExitCode operator()(AuditOptions& o) const { return audit_command(o); }
+  ExitCode operator()(TrainOptions& o) const { return train_command(o); }
+  ExitCode operator()(TraceOptions& o) const { return trace_command(o); }
+  ExitCode operator()(FactsOptions& o) const { return facts_command(o); }
+  ExitCode operator()(MemoryOptions& o) const { return memory_command(o); }
+  ExitCode operator()(DoctorOptions& o) const { return doctor_command(o); }
+  ExitCode operator()(VersionOptions& o) const { return version_command(o); }
+};
+
 ExitCode run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--worker") return worker_main(argc, argv);
-  static const std::map<std::string, ExitCode (*)(const Options&)> kVerbs = {
-      {"list", list_command},       {"check", check_command},     {"replay", replay_command},
-      {"certify", certify_command}, {"formats", formats_command}, {"explain", explain_command},
-      {"doctor", doctor_command},   {"version", version_command}, {"new", new_command},
-      {"compare", compare_command}, {"audit", audit_command},     {"contract", contract_command},
-      {"train", train_command},     {"trace", trace_command},     {"facts", facts_command},
-      {"memory", memory_command}};
   std::optional<std::string> help;
-  Options options = parse_options(argc, argv, help);
+  AnyOptions options = parse_options(argc, argv, help);
   if (help) {
     write_stdout(*help);
     return ExitCode::passed;
   }
-  static const std::set<std::string> kOfOps = {"list", "check", "replay", "certify", "contract"};
-  if (kOfOps.contains(options.verb)) open_plugin(options);
-  for (const std::string& why : options.refused)
-    if (!is_child()) write_stderr("ampcheck: " + why + "\nampcheck: the other ops of the library are looked at\n");
-  const ExitCode code = kVerbs.at(options.verb)(options);
-  const bool ended = code == ExitCode::passed || code == ExitCode::findings || code == ExitCode::nothing_ran;
-  return !options.refused.empty() && ended ? ExitCode::usage : code;
+  return std::visit(RunCommand(), options);
 }
 
 ExitCode said(ExitCode code, const std::exception& error) {

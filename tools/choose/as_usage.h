@@ -4,7 +4,7 @@
 
 #include "checks/doors/plugin.h"
 #include "src/error.h"
-#include "tools/choose/options.h"
+#include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
 

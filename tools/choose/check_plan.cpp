@@ -13,7 +13,7 @@ namespace ampcheck::tools {
 namespace {
 
 /// Whether the cases are all that an op has: then what they leave unseen is nobody's choice.
-bool takes_whole_ops(const Options& options) {
+bool takes_whole_ops(const CaseOptions& options) {
   const bool named = std::any_of(options.words.begin(), options.words.end(),
                                  [](const std::string& word) { return word.find('(') != std::string::npos; });
   return !named && options.inputs.empty() && options.shapes.kind == ShapeFilter::Kind::all &&
@@ -45,13 +45,13 @@ bool drop_uncertified(Selection& selection) {
   return notes.empty();
 }
 
-void say_what_is_left_out(const Options& options, Selection& selection) {
+void say_what_is_left_out(const CheckOptions& options, Selection& selection) {
   if (!takes_whole_ops(options) || !(options.verbose || options.set == checks::CaseSet::quick)) return;
   if (std::string text = left_out(selection.cases, options.set, options.first_seed); !text.empty())
     selection.notes.push_back(std::move(text));
 }
 
-checks::RunOptions run_options(const Options& options) {
+checks::RunOptions run_options(const CheckOptions& options) {
   checks::RunOptions run;
   run.device = options.device;
   run.jobs = options.jobs;

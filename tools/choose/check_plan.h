@@ -4,7 +4,7 @@
 #pragma once
 
 #include "src/finding.h"
-#include "tools/choose/options.h"
+#include "tools/choose/op_options.h"
 #include "tools/choose/selection.h"
 
 namespace ampcheck::tools {
@@ -15,10 +15,10 @@ bool drop_uncertified(Selection& selection);
 
 /// Notes what the chosen cases leave out: of the quick set always, of the standard one on request; nothing where cases
 /// are named or have a file's tensors.
-void say_what_is_left_out(const Options& options, Selection& selection);
+void say_what_is_left_out(const CheckOptions& options, Selection& selection);
 
 /// How a check with these options runs its cases; cancelling, progress and processes are the caller's.
-checks::RunOptions run_options(const Options& options);
+checks::RunOptions run_options(const CheckOptions& options);
 
 /// Runs the cases. What an interrupted run did not reach is not in the report.
 Report run_selection(const Selection& selection, const checks::RunOptions& run);

@@ -13,13 +13,12 @@ namespace ampcheck::tools {
 
 using namespace checks::train;
 
-ChosenNet choose_net(const Options& options, const std::string& model, const std::string& file) {
-  const TrainChoices& chosen = options.train;
+ChosenNet choose_net(const NetOptions& options, const std::string& model, const std::string& file) {
   ChosenNet out{.options = {.model = model,
-                            .loss = chosen.loss,
-                            .batch = chosen.batch,
-                            .width = chosen.width,
-                            .seed = options.first_seed,
+                            .loss = options.loss,
+                            .batch = options.batch,
+                            .width = options.width,
+                            .seed = options.seed,
                             .data = {}},
                 .own = {}};
   const bool named = options.data == "digits" || options.data == "text" || options.data == "random";
@@ -38,8 +37,8 @@ ChosenNet choose_net(const Options& options, const std::string& model, const std
   const auto refuse = [&](bool when, const char* flag, const char* want) {
     if (when) throw UsageError(std::string("[") + flag + "] got it where nothing uses it, want " + want);
   };
-  refuse(chosen.width > 0 && model != "tutorial", "--width", "model tutorial");
-  refuse(!chosen.loss.empty() && model != "mlp", "--loss", "model mlp: the others have a loss of their own");
+  refuse(options.width > 0 && model != "tutorial", "--width", "model tutorial");
+  refuse(!options.loss.empty() && model != "mlp", "--loss", "model mlp: the others have a loss of their own");
   if (named && options.data != info->data)
     throw UsageError("[--data] got '" + options.data + "', want " + std::string(info->data) + ", which " + model +
                      " is trained on");

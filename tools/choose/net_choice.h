@@ -6,7 +6,7 @@
 #include <string>
 
 #include "checks/train/net.h"
-#include "tools/choose/options.h"
+#include "tools/choose/train_options.h"
 
 namespace ampcheck::tools {
 
@@ -19,6 +19,6 @@ struct ChosenNet {
 /// A TOML `file`, or if that is empty the model of that name, with the options' data, loss, batch, width and seed.
 /// Throws UsageError for an unknown model, a file that describes no net, and data that the net is not trained on;
 /// EnvironmentError where file or data are not there.
-ChosenNet choose_net(const Options& options, const std::string& model, const std::string& file);
+ChosenNet choose_net(const NetOptions& options, const std::string& model, const std::string& file);
 
 }  // namespace ampcheck::tools

@@ -21,7 +21,7 @@ bool is_library(std::string_view word) {
 namespace {
 
 /// Notes what is wrong with ops that were asked for and are none. Throws where nothing else was asked for.
-void refuse(const checks::Plugin& plugin, Options& options) {
+void refuse(const checks::Plugin& plugin, OpOptions& options) {
   for (const checks::RefusedOp& refused : plugin.refused) {
     const auto names_it = [&](const std::string& word) {
       return matches(word, refused.name) || op_of(word) == refused.name;
@@ -38,7 +38,7 @@ void refuse(const checks::Plugin& plugin, Options& options) {
 
 }  // namespace
 
-void open_plugin(Options& options) {
+void open_plugin(OpOptions& options) {
   const auto libraries = std::count_if(options.words.begin(), options.words.end(), is_library);
   if (libraries == 0) return;
   if (libraries > 1 || !is_library(options.words.front()))
@@ -57,7 +57,7 @@ void open_plugin(Options& options) {
   options.words.erase(options.words.begin());
 }
 
-void take_only_op(Options& options) {
+void take_only_op(OpOptions& options) {
   if (!options.words.empty() || options.plugin_ops.empty()) return;
   std::string list;
   for (const checks::OpDef* op : options.plugin_ops) list += (list.empty() ? "" : ", ") + op->signature.name;

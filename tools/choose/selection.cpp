@@ -8,6 +8,7 @@
 #include "checks/data/real_tensors.h"
 #include "checks/data/regimes.h"
 #include "checks/zoo/planted.h"
+#include "checks/zoo/zoo.h"
 #include "src/error.h"
 #include "src/suggestion.h"
 #include "tools/choose/as_usage.h"
@@ -23,27 +24,29 @@ using checks::OpDef;
 bool is_pattern(const std::string& word) { return word.find_first_of("*?") != std::string::npos; }
 
 /// A pattern with a dot in the op's name means planted faults and correct variants: built-in ops have none.
-bool means_planted(const Options& options, const std::string& word) {
+bool means_planted(const OpOptions& options, const std::string& word) {
   return options.plugin_ops.empty() && is_pattern(word) && op_of(word).find('.') != std::string_view::npos;
 }
 
 /// The ops among which a pattern looks.
-std::vector<const OpDef*> ops_for(const Options& options, const std::string& word) {
+std::vector<const OpDef*> ops_for(const OpOptions& options, const std::string& word) {
   if (!means_planted(options, word)) return ops_in_scope(options);
   std::vector<const OpDef*> out;
   for (const checks::PlantedOp& planted : checks::planted_ops()) out.push_back(&planted.op);
+  for (const checks::zoo::Specimen& specimen : checks::zoo::specimens())
+    if (checks::find_op(specimen.name()) == &specimen.op) out.push_back(&specimen.op);  // each name once
   return out;
 }
 
 /// The op of that exact name, or null; planted ones too where the built-in ops are meant.
-const OpDef* find_in_scope(const Options& options, const std::string& name) {
+const OpDef* find_in_scope(const OpOptions& options, const std::string& name) {
   if (options.plugin_ops.empty()) return checks::find_op(name);
   for (const OpDef* op : options.plugin_ops)
     if (op->signature.name == name) return op;
   return nullptr;
 }
 
-[[noreturn]] void fail_op(const Options& options, const std::string& word) {
+[[noreturn]] void fail_op(const OpOptions& options, const std::string& word) {
   std::vector<std::string> names;
   std::string list;
   for (const OpDef* op : ops_in_scope(options)) {
@@ -52,6 +55,8 @@ const OpDef* find_in_scope(const Options& options, const std::string& name) {
   }
   if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
     for (const checks::PlantedOp& planted : checks::planted_ops()) names.push_back(planted.op.signature.name);
+  if (options.plugin_ops.empty() && word.find('.') != std::string::npos)
+    for (const checks::zoo::Specimen& specimen : checks::zoo::specimens()) names.push_back(specimen.name());
   throw UsageError("got unknown op '" + word + "'" + did_you_mean(word, names) + ", want one of " + list +
                    ", a case name, or a pattern with * and ?");
 }
@@ -78,7 +83,7 @@ bool admit_shape(const ShapeFilter& filter, const OpSignature& signature, OpCall
 /// Collects cases, each once.
 class Collector {
  public:
-  Collector(const Options& options, Selection& selection) : options_(options), selection_(selection) {}
+  Collector(const CaseOptions& options, Selection& selection) : options_(options), selection_(selection) {}
 
   /// The generated cases of an op that `pattern` matches by op or case name.
   void add_generated(const OpDef& op, const std::string& pattern) {
@@ -114,21 +119,21 @@ class Collector {
            std::find(options_.dtypes.begin(), options_.dtypes.end(), storage) != options_.dtypes.end();
   }
 
-  const Options& options_;
+  const CaseOptions& options_;
   Selection& selection_;
   std::set<std::string> names_;
 };
 
 }  // namespace
 
-std::vector<const OpDef*> ops_in_scope(const Options& options) {
+std::vector<const OpDef*> ops_in_scope(const OpOptions& options) {
   if (!options.plugin_ops.empty()) return options.plugin_ops;
   std::vector<const OpDef*> out;
   for (const OpDef& op : checks::all_ops()) out.push_back(&op);
   return out;
 }
 
-checks::Case parse_case(const Options& options, const std::string& text) {
+checks::Case parse_case(const CaseOptions& options, const std::string& text) {
   const std::string name(op_of(text));
   const OpDef* op = find_in_scope(options, name);
   if (op == nullptr) fail_op(options, name);
@@ -152,7 +157,7 @@ checks::Case parse_case(const Options& options, const std::string& text) {
   });
 }
 
-std::vector<const checks::OpDef*> select_ops(const Options& options) {
+std::vector<const checks::OpDef*> select_ops(const OpOptions& options) {
   const std::vector<std::string>& words = options.words;
   std::vector<const OpDef*> out;
   std::set<std::string> taken;
@@ -174,7 +179,7 @@ std::vector<const checks::OpDef*> select_ops(const Options& options) {
 namespace {
 
 /// The ops of a selector that is a name or a pattern; none for a full case name.
-std::vector<const OpDef*> ops_of(const Options& options, const std::string& word) {
+std::vector<const OpDef*> ops_of(const CaseOptions& options, const std::string& word) {
   if (const OpDef* op = find_in_scope(options, word)) return {op};
   return is_pattern(word) ? ops_for(options, word) : std::vector<const OpDef*>{};
 }
@@ -189,7 +194,7 @@ std::vector<int> steps_of(checks::CaseSet set) {
 }
 
 /// The cases at real tensors that `word` matches by op or case name.
-void add_real(const Options& options, const std::string& word, Collector& collector) {
+void add_real(const CaseOptions& options, const std::string& word, Collector& collector) {
   const std::vector<const OpDef*> ops = ops_of(options, word);
   if (ops.empty()) return;
   constexpr Dtype kStorage[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
@@ -199,7 +204,7 @@ void add_real(const Options& options, const std::string& word, Collector& collec
 }
 
 /// The ops that a selector means by their names; all that it looks among for a pattern of case names.
-std::vector<const OpDef*> meant_ops(const Options& options, const std::string& word) {
+std::vector<const OpDef*> meant_ops(const CaseOptions& options, const std::string& word) {
   const std::vector<const OpDef*> all = ops_of(options, word);
   std::vector<const OpDef*> out;
   for (const OpDef* op : all)
@@ -217,7 +222,7 @@ std::string nearest_symbol(const std::string& symbol, std::vector<std::string> k
 }
 
 /// Extents for a dimension that no selected op has would be ignored.
-void require_symbols(const Options& options, const std::vector<std::string>& words) {
+void require_symbols(const CaseOptions& options, const std::vector<std::string>& words) {
   std::vector<std::string> known;
   std::string list;
   bool generated = false;
@@ -250,7 +255,7 @@ std::string nearest_extents(const OpSignature& signature, OpCall call, const std
 }
 
 /// Why the extents of --shapes leave no case of an op, for those ops that they leave none of.
-std::string refused_extents(const Options& options) {
+std::string refused_extents(const CaseOptions& options) {
   std::string out;
   const std::vector<std::string> words = options.words.empty() ? std::vector<std::string>{"*"} : options.words;
   for (const std::string& word : words)
@@ -277,11 +282,32 @@ std::string refused_extents(const Options& options) {
   return out;
 }
 
+/// Which storage types the selected ops have, for those that have none of --dtype.
+std::string undeclared_types(const CaseOptions& options) {
+  const auto list_of = [](const std::vector<Dtype>& types) {
+    std::string out;
+    for (const Dtype dtype : types) out += (out.empty() ? "" : ", ") + std::string(name(dtype));
+    return out;
+  };
+  std::string out;
+  for (const std::string& word : options.words) {
+    if (is_pattern(word)) continue;
+    const OpDef* const op = find_in_scope(options, std::string(op_of(word)));
+    if (op == nullptr) continue;
+    const std::vector<Dtype>& storage = op->signature.precision.storage;
+    if (std::ranges::any_of(options.dtypes, [&](Dtype d) { return std::ranges::count(storage, d) > 0; })) continue;
+    if (!options.dtypes.empty())
+      out += "ampcheck: [--dtype] " + op->signature.name + " is not declared for " + list_of(options.dtypes) +
+             ", but for " + list_of(storage) + "\n";
+  }
+  return out;
+}
+
 }  // namespace
 
-Selection select_cases(const Options& given) {
+Selection select_cases(const CaseOptions& given) {
   if (!given.inputs.empty()) return cases_at_inputs(given);
-  Options options = given;
+  CaseOptions options = given;
   open_data(options);
   Selection selection;
   Collector collector(options, selection);
@@ -308,11 +334,11 @@ Selection select_cases(const Options& given) {
   return selection;
 }
 
-std::string nothing_selected(const Options& options) {
+std::string nothing_selected(const CaseOptions& options) {
   std::string words;
   for (const std::string& word : options.words) words += " '" + word + "'";
   return "ampcheck: nothing selected by" + (words.empty() ? std::string(" these options") : words) +
-         " (ampcheck list --cases shows all case names)\n" +
+         " (ampcheck list --cases shows all case names)\n" + undeclared_types(options) +
          (options.shapes.kind == ShapeFilter::Kind::extents ? refused_extents(options) : "");
 }
 

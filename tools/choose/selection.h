@@ -8,7 +8,7 @@
 
 #include "checks/data/regimes.h"
 #include "checks/run/runner.h"
-#include "tools/choose/options.h"
+#include "tools/choose/case_options.h"
 
 namespace ampcheck::tools {
 
@@ -20,18 +20,18 @@ struct Selection {
 /// The cases of options.words after the filters; all built-in ops without words; generated ones, then those at the
 /// tensors of real runs. Throws UsageError for an unknown op or a bad case name, EnvironmentError for data asked for
 /// that is not there.
-Selection select_cases(const Options& options);
+Selection select_cases(const CaseOptions& options);
 
 /// The ops of options.words (names and patterns; none: all). Throws UsageError for an unknown op.
-std::vector<const checks::OpDef*> select_ops(const Options& options);
+std::vector<const checks::OpDef*> select_ops(const OpOptions& options);
 
 /// Every op that the options are about: those of the library, else the built-in ones.
-std::vector<const checks::OpDef*> ops_in_scope(const Options& options);
+std::vector<const checks::OpDef*> ops_in_scope(const OpOptions& options);
 
 /// Parses one full case name, canonical or not. Throws UsageError.
-checks::Case parse_case(const Options& options, const std::string& text);
+checks::Case parse_case(const CaseOptions& options, const std::string& text);
 
 /// What to say of a selection without cases.
-std::string nothing_selected(const Options& options);
+std::string nothing_selected(const CaseOptions& options);
 
 }  // namespace ampcheck::tools

@@ -10,7 +10,7 @@
 
 namespace ampcheck::tools {
 
-void open_data(Options& options) {
+void open_data(CaseOptions& options) {
   options.call_data = options.data.empty() ? nullptr : checks::data_of_nets(options.data);
   if (options.inputs.empty()) return;
   try {
@@ -59,8 +59,8 @@ std::string with_fields(const OpCall& call, const OpSignature& signature, const 
   return text + "," + fields + ")";
 }
 
-Selection cases_at_inputs(const Options& given) {
-  Options options = given;
+Selection cases_at_inputs(const CaseOptions& given) {
+  CaseOptions options = given;
   take_only_op(options);
   if (options.words.size() != 1)
     throw UsageError("[--inputs] got " + std::to_string(options.words.size()) +
@@ -71,7 +71,7 @@ Selection cases_at_inputs(const Options& given) {
         "[--inputs] got --shapes, --regimes or --real too, want none of them: the file says shapes and values");
   open_data(options);
   const std::string& word = options.words.front();
-  Options only = options;
+  CaseOptions only = options;
   only.words = {std::string(op_of(word))};
   const std::vector<const checks::OpDef*> ops = select_ops(only);
   if (ops.size() != 1) throw UsageError("[--inputs] got '" + word + "', want one op");

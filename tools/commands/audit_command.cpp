@@ -117,7 +117,8 @@ bool all_well(const Scores& scores) {
          (scores.unseen.trials == 0 || goals_met(scores.unseen));
 }
 
-std::string text_of(const std::vector<Trial>& trials, const Scores& scores, const Options& options, double seconds) {
+std::string text_of(const std::vector<Trial>& trials, const Scores& scores, const AuditOptions& options,
+                    double seconds) {
   const Style style = stdout_style();
   std::set<std::string> defects, variants, ops;
   for (const Trial& t : trials) {
@@ -212,15 +213,15 @@ Json json_of(const std::vector<Trial>& trials, const Scores& scores, double seco
 
 }  // namespace
 
-ExitCode audit_command(const Options& options) {
+ExitCode audit_command(const AuditOptions& options) {
   if (!options.words.empty() && options.words.front() == "gate") {
-    Options gate = options;
+    AuditOptions gate = options;
     gate.words.erase(gate.words.begin());
     return audit_gate_command(std::move(gate));
   }
   if (options.words.empty() || options.words.front() != "zoo")
     throw UsageError("[audit] got '" + (options.words.empty() ? "" : options.words.front()) + "', want zoo or gate");
-  AuditOptions run;
+  checks::zoo::AuditOptions run;
   run.set = options.set, run.seeds = options.seeds, run.first_seed = options.first_seed, run.dtypes = options.dtypes,
   run.jobs = options.jobs;
   run.patterns.assign(options.words.begin() + 1, options.words.end());

@@ -28,11 +28,11 @@ struct Certified {
   bool holds() const { return certificate.digits >= reference::kCertifiedDigits; }
 };
 
-Certified certify_op(const checks::OpDef& op, const Options& options) {
+Certified certify_op(const checks::OpDef& op, const CertifyOptions& options) {
   const std::vector<reference::FormulaVariant> variants = reference::formula_variants(op.signature);
-  Certified out{&op, reference::certify(op.signature, op.forms, variants, options.samples, options.first_seed), {}};
+  Certified out{&op, reference::certify(op.signature, op.forms, variants, options.samples, options.seed), {}};
   if (!variants.empty())
-    out.lessons = reference::difference_lessons(op.signature, op.forms.front(), variants.front(), options.first_seed);
+    out.lessons = reference::difference_lessons(op.signature, op.forms.front(), variants.front(), options.seed);
   return out;
 }
 
@@ -160,7 +160,7 @@ Json json_of(const Certified& result) {
 
 }  // namespace
 
-ExitCode certify_command(const Options& options) {
+ExitCode certify_command(const CertifyOptions& options) {
   const Style style = stdout_style();
   const std::vector<const checks::OpDef*> chosen = select_ops(options);
   for (const checks::OpDef* op : chosen)

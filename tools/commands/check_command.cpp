@@ -25,7 +25,7 @@ namespace ampcheck::tools {
 namespace {
 
 /// Writes the results to standard output and to each file of -o; a failed one does not stop the others.
-ExitCode write_results(const Options& options, const Report& report, const RunFacts& facts) {
+ExitCode write_results(const CheckOptions& options, const Report& report, const RunFacts& facts) {
   ExitCode code = ExitCode::passed;
   const auto attempt = [&](auto write) {
     try {
@@ -37,13 +37,7 @@ ExitCode write_results(const Options& options, const Report& report, const RunFa
   };
   attempt(
       [&] { write_stdout(options.json ? json_report(report, facts) : console_report(report, facts, stdout_style())); });
-  for (const ReportFile& file : options.reports)
-    attempt([&] {
-      using Format = ReportFile::Format;
-      write_file(file.path, file.format == Format::json    ? json_report(report, facts)
-                            : file.format == Format::junit ? junit_report(report, facts)
-                                                           : lines_report(report, facts));
-    });
+  for (const ReportFile& file : options.reports) attempt([&] { write_file(file.path, file.text(report, facts)); });
   return code;
 }
 
@@ -74,11 +68,11 @@ class Journal {
   std::chrono::steady_clock::time_point start_;
 };
 
-Report run(const Options& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
+Report run(const CheckOptions& options, const Selection& selection, const std::atomic<bool>* cancel, Journal& journal) {
   ProgressLine progress;
   checks::RunOptions run = run_options(options);
   run.cancel = cancel;
-  run.run = isolated_run(options, cancel);
+  run.run = isolated_run(worker_setup(options.plugin_ops, options, options.inputs), cancel);
   run.progress = [&](std::size_t done, std::size_t all, const CaseResult& last) {
     journal.add(last);
     progress.show(done, all, journal.failed(), last.op);
@@ -100,7 +94,7 @@ Report run(const Options& options, const Selection& selection, const std::atomic
 
 }  // namespace
 
-ExitCode check_command(const Options& options) {
+ExitCode check_command(const CheckOptions& options) {
   if (!options.dump.empty() || !options.formula.empty()) return check_dump_command(options);
   for (const ReportFile& file : options.reports) require_writable(file.path);
   RunFacts facts{.build = build_facts(),

@@ -7,26 +7,26 @@
 
 namespace ampcheck::tools {
 
-ExitCode list_command(const Options& options);
-ExitCode check_command(const Options& options);
+ExitCode list_command(const ListOptions& options);
+ExitCode check_command(const CheckOptions& options);
 /// `check --dump`: tensors that somebody saved instead of a kernel.
-ExitCode check_dump_command(const Options& options);
-ExitCode replay_command(const Options& options);
-ExitCode certify_command(const Options& options);
-ExitCode formats_command(const Options& options);
-ExitCode explain_command(const Options& options);
-ExitCode doctor_command(const Options& options);
-ExitCode version_command(const Options& options);
-ExitCode new_command(const Options& options);
-ExitCode compare_command(const Options& options);
+ExitCode check_dump_command(const CheckOptions& options);
+ExitCode replay_command(const ReplayOptions& options);
+ExitCode certify_command(const CertifyOptions& options);
+ExitCode formats_command(const FormatsOptions& options);
+ExitCode explain_command(const ExplainOptions& options);
+ExitCode doctor_command(const DoctorOptions& options);
+ExitCode version_command(const VersionOptions& options);
+ExitCode new_command(const NewOptions& options);
+ExitCode compare_command(const CompareOptions& options);
 /// `contract OP`: what the bits of a kernel say of its precision contract.
-ExitCode contract_command(const Options& options);
-ExitCode audit_command(const Options& options);
+ExitCode contract_command(const ContractOptions& options);
+ExitCode audit_command(const AuditOptions& options);
 /// `audit gate`: options.words without the first.
-ExitCode audit_gate_command(Options options);
-ExitCode train_command(const Options& options);
-ExitCode trace_command(const Options& options);
-ExitCode facts_command(const Options& options);
-ExitCode memory_command(const Options& options);
+ExitCode audit_gate_command(AuditOptions options);
+ExitCode train_command(const TrainOptions& options);
+ExitCode trace_command(const TraceOptions& options);
+ExitCode facts_command(const FactsOptions& options);
+ExitCode memory_command(const MemoryOptions& options);
 
 }  // namespace ampcheck::tools

@@ -36,10 +36,8 @@ struct Verdicts {
   std::vector<char> stays;  ///< by case: it neither crashed nor hung, and can be run in this process
 };
 
-Verdicts verdicts_of(const Options& options, const std::string& library, const checks::OpDef& op,
+Verdicts verdicts_of(const CompareOptions& options, const std::string& library, const checks::OpDef& op,
                      const std::vector<OpCall>& calls) {
-  Options own = options;
-  own.plugin_ops = {&op};
   Verdicts out{library, {}, {}, 0, 0, {}};
   std::vector<checks::Case> cases;
   for (const OpCall& call : calls) {
@@ -47,7 +45,8 @@ Verdicts verdicts_of(const Options& options, const std::string& library, const c
     cases.back().call.op = op.signature.name;  // the builds may be named apart
   }
   checks::RunOptions run;
-  run.device = options.device, run.jobs = options.jobs, run.relations = options.relations, run.run = isolated_run(own);
+  run.device = options.device, run.jobs = options.jobs, run.relations = options.relations,
+  run.run = isolated_run(worker_setup({&op}, options, options.inputs));
   out.report = checks::run_cases(cases, run);
   for (const CaseResult& result : out.report.cases) {
     out.convicted += convicts(result.verdict), out.skipped += result.verdict == Verdict::skipped;
@@ -86,7 +85,7 @@ std::string names_of(const checks::OpDef& a, const checks::OpDef& b) {
   return "'" + a.signature.name + "'" + (a.signature.name == b.signature.name ? "" : " and '" + b.signature.name + "'");
 }
 
-Pair compared(const Options& options, const checks::OpDef& a, const checks::OpDef& b,
+Pair compared(const CompareOptions& options, const checks::OpDef& a, const checks::OpDef& b,
               const std::vector<OpCall>& calls) {
   const std::string difference = checks::signature_difference(a.signature, b.signature);
   if (!difference.empty())
@@ -184,14 +183,14 @@ Json json_of(const Pair& pair) {
 
 }  // namespace
 
-ExitCode compare_command(const Options& options) {
+ExitCode compare_command(const CompareOptions& options) {
   if (options.words.size() < 2 || !is_library(options.words[0]) || !is_library(options.words[1]))
     throw UsageError("[compare] got '" + (options.words.empty() ? "" : options.words.front()) +
                      "', want two libraries or TOML files with builds of the same ops, before its selectors");
   require_device(options.device);
   if (options.jobs != 0) set_threads(options.jobs);
   const std::vector<checks::OpDef>&own = ops_of(options.words[0]), &others = ops_of(options.words[1]);
-  Options selecting = options;
+  CaseOptions selecting = options;
   selecting.words.erase(selecting.words.begin(), selecting.words.begin() + 2);
   for (const checks::OpDef& op : own) selecting.plugin_ops.push_back(&op);
   const Selection selection = select_cases(selecting);

@@ -208,11 +208,11 @@ Json json_of(const ContractReading& r) {
 
 }  // namespace
 
-ExitCode contract_command(const Options& given) {
-  Options options = given;
+ExitCode contract_command(const ContractOptions& given) {
+  ContractOptions options = given;
   take_only_op(options);
   if (options.words.empty()) throw UsageError("[contract] got no op, want one (ampcheck list)");
-  if (const auto code = run_in_child(options)) return *code;
+  if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
   std::vector<ContractReading> found;
   for (const checks::OpDef* op : select_ops(options)) {
     if (!op->plugin.empty()) require_certified(*op);
@@ -223,7 +223,7 @@ ExitCode contract_command(const Options& given) {
       if (op->forms.empty())
         throw UsageError("[contract] got '" + op->signature.name +
                          "', which has no formula, want an op with one: without, nothing says what its bits should be");
-      found.push_back(checks::read_contract(*op, storage, options.first_seed));
+      found.push_back(checks::read_contract(*op, storage, options.seed));
     }
   }
   if (found.empty()) {

@@ -31,26 +31,27 @@ bool is_op(const std::string& formula) {
                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
 }
 
-const checks::OpDef& named_op(const Options& options) {
-  Options only = options;
-  only.words = {std::string(op_of(options.formula))};
+const checks::OpDef& named_op(const OpOptions& options, const std::string& formula) {
+  OpOptions only = options;
+  only.words = {std::string(op_of(formula))};
   const std::vector<const checks::OpDef*> ops = select_ops(only);
-  if (ops.size() != 1) throw UsageError("[--formula] got '" + options.formula + "', want one op");
+  if (ops.size() != 1) throw UsageError("[--formula] got '" + formula + "', want one op");
   return *ops.front();
 }
 
 }  // namespace
 
-DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<std::string>& notes) {
-  checks::DumpContract contract{.storage = std::nullopt, .accumulate = options.accumulate, .math = {}};
-  if (options.dtypes.size() > 1)
+DumpedOp dumped_op(const CaseOptions& cases, const DumpOptions& options, const TensorFile& dump,
+                   std::vector<std::string>& notes) {
+  checks::DumpContract contract{.storage = std::nullopt, .accumulate = options.accumulator, .math = {}};
+  if (cases.dtypes.size() > 1)
     throw UsageError("[--dump] got --dtype more than once, want the one type that is stored");
-  if (!options.dtypes.empty()) contract.storage = options.dtypes.front();
+  if (!cases.dtypes.empty()) contract.storage = cases.dtypes.front();
   contract.math = options.math == "cuda"    ? checks::cuda_math()
                   : options.math == "glibc" ? checks::glibc_math()
                                             : checks::own_math();
   const bool known = is_op(options.formula);
-  DumpedOp out{known ? checks::op_with_contract(named_op(options), contract)
+  DumpedOp out{known ? checks::op_with_contract(named_op(cases, options.formula), contract)
                      : checks::op_of_formula(dump, options.formula, contract),
                {},
                {}};
@@ -79,20 +80,20 @@ DumpedOp dumped_op(const Options& options, const TensorFile& dump, std::vector<s
 
 namespace {
 
-std::string again_line(const Options& options) {
+std::string again_line(const CheckOptions& options) {
   std::string out = "ampcheck check";
   if (!options.plugin_ops.empty()) out += " " + shell_word(options.plugin_ops.front()->plugin);
   out += " --dump " + shell_word(options.dump) + " --formula " + shell_word(options.formula);
   if (!options.dtypes.empty()) out += std::string(" --dtype ") + name(options.dtypes.front());
-  if (options.accumulate != Dtype::fp32) out += std::string(" --accumulate ") + name(options.accumulate);
+  if (options.accumulator != Dtype::fp32) out += std::string(" --accumulate ") + name(options.accumulator);
   if (options.math != "cuda") out += " --math " + options.math;
   return out;
 }
 
-Report judged_report(const Options& options) {
+Report judged_report(const CheckOptions& options) {
   Report report;
   const TensorFile dump = read_tensors(options.dump);
-  const DumpedOp judged = dumped_op(options, dump, report.notes);
+  const DumpedOp judged = dumped_op(options, options, dump, report.notes);
   checks::DumpResult found = checks::judge_dump(judged.op, judged.call, dump);
   report.seconds = found.result.seconds;
   report.cases.push_back(std::move(found.result));
@@ -103,7 +104,7 @@ Report judged_report(const Options& options) {
 
 }  // namespace
 
-ExitCode check_dump_command(const Options& options) {
+ExitCode check_dump_command(const CheckOptions& options) {
   if (options.dump.empty()) throw UsageError("[--formula] got no --dump, want the tensors too: --dump FILE");
   if (options.formula.empty())
     throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
@@ -126,9 +127,7 @@ ExitCode check_dump_command(const Options& options) {
                                         : console_report(report, facts, stdout_style()) +
                                               console_checks(report.cases.front(), stdout_style());
   write_stdout(text);
-  for (const ReportFile& file : options.reports)
-    write_file(file.path,
-               file.format == ReportFile::Format::json ? json_report(report, facts) : junit_report(report, facts));
+  for (const ReportFile& file : options.reports) write_file(file.path, file.text(report, facts));
   return exit_code_of(report, facts.planned);
 }
 

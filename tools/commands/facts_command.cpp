@@ -69,7 +69,7 @@ ExitCode show_times(bool json) {
 
 }  // namespace
 
-ExitCode facts_command(const Options& options) {
+ExitCode facts_command(const FactsOptions& options) {
   if (options.times) return show_times(options.json);
   const std::vector<Fact> facts = measured_facts(checks::models::find_data(options.data));
   if (options.json) {

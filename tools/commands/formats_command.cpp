@@ -22,7 +22,7 @@ struct NamedFormat {
   FloatFormat format;
 };
 
-std::vector<NamedFormat> chosen_formats(const Options& options) {
+std::vector<NamedFormat> chosen_formats(const FormatsOptions& options) {
   std::vector<NamedFormat> out;
   if (options.formats.empty())
     for (const FloatFormat& format : all_formats()) out.push_back({format.name, format});
@@ -118,7 +118,8 @@ double number_of(const std::string& word) {
   return *value;
 }
 
-std::string value_table(const std::vector<NamedFormat>& formats, const Options& options, const std::string& word) {
+std::string value_table(const std::vector<NamedFormat>& formats, const FormatsOptions& options,
+                        const std::string& word) {
   const Style style = stdout_style();
   const double number = number_of(word);
   std::string out = fmt::format("{}{}{}  =  {} = {} in fp64\n", style.bold, word, style.reset,
@@ -131,7 +132,7 @@ std::string value_table(const std::vector<NamedFormat>& formats, const Options& 
   return out;
 }
 
-Json value_json(const std::vector<NamedFormat>& formats, const Options& options, const std::string& word) {
+Json value_json(const std::vector<NamedFormat>& formats, const FormatsOptions& options, const std::string& word) {
   const double number = number_of(word);
   Json out = {{"input", word}, {"value", hex_float(number)}, {"formats", Json::array()}};
   for (const auto& [name, format] : formats) {
@@ -148,22 +149,22 @@ Json value_json(const std::vector<NamedFormat>& formats, const Options& options,
 
 }  // namespace
 
-ExitCode formats_command(const Options& options) {
+ExitCode formats_command(const FormatsOptions& options) {
   const std::vector<NamedFormat> formats = chosen_formats(options);
   if (options.json) {
     Json out = {{"schema", "ampcheck.formats/1"}};
-    if (options.words.empty()) {
+    if (options.values.empty()) {
       out["formats"] = Json::array();
       for (const NamedFormat& format : formats) out["formats"].push_back(facts_json(format));
     } else {
       out["values"] = Json::array();
-      for (const std::string& word : options.words) out["values"].push_back(value_json(formats, options, word));
+      for (const std::string& word : options.values) out["values"].push_back(value_json(formats, options, word));
     }
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
-  std::string out = options.words.empty() ? facts_table(formats) : "";
-  for (const std::string& word : options.words) out += (out.empty() ? "" : "\n") + value_table(formats, options, word);
+  std::string out = options.values.empty() ? facts_table(formats) : "";
+  for (const std::string& word : options.values) out += (out.empty() ? "" : "\n") + value_table(formats, options, word);
   write_stdout(out);
   return ExitCode::passed;
 }

@@ -46,7 +46,7 @@ std::string wanted_of(GateRule::Kind kind, double limit) {
   return non_negative(limit) && std::isfinite(limit) ? "" : "a finite number that is not negative";
 }
 
-GateRule rule_of_flags(const GateFlags& flags, Dtype dtype) {
+GateRule rule_of_flags(const GateOptions& flags, Dtype dtype) {
   const std::pair<GateRule::Kind, std::optional<double>> limits[] = {{GateRule::Kind::matched, flags.matched},
                                                                      {GateRule::Kind::mean, flags.mean},
                                                                      {GateRule::Kind::nmse, flags.nmse},
@@ -127,7 +127,7 @@ struct Asked {
   std::vector<OpCall> calls;
 };
 
-std::vector<Asked> asked_for(const Options& options) {
+std::vector<Asked> asked_for(const AuditOptions& options) {
   std::vector<Asked> out;
   const auto add = [&](const checks::OpDef* op, OpCall call) {
     if (!options.dtypes.empty() &&
@@ -144,7 +144,7 @@ std::vector<Asked> asked_for(const Options& options) {
       add(item.op, std::move(item.call));
       continue;
     }
-    Options one = options;
+    OpOptions one = options;
     one.words = {word};
     for (const checks::OpDef* op : select_ops(one))
       for (const Dtype storage : op->signature.precision.storage)
@@ -316,7 +316,7 @@ Json json_of(const GateAudit& audit) {
   return out;
 }
 
-ExitCode report(const std::vector<GateAudit>& audits, const Options& options) {
+ExitCode report(const std::vector<GateAudit>& audits, const AuditOptions& options) {
   bool bad = false;
   for (const GateAudit& audit : audits) bad |= audit.vacuous() || audit.too_tight();
   if (options.json) {
@@ -331,12 +331,12 @@ ExitCode report(const std::vector<GateAudit>& audits, const Options& options) {
 }
 
 /// The rule on the tensors of a dump: the formula's own answers there.
-std::vector<GateAudit> audit_dump(const Options& options) {
+std::vector<GateAudit> audit_dump(const AuditOptions& options) {
   if (options.formula.empty())
     throw UsageError("[--dump] got no --formula, want an op's name or a formula as text (ampcheck explain dump)");
   const TensorFile dump = read_tensors(options.dump);
   std::vector<std::string> notes;
-  const DumpedOp dumped = dumped_op(options, dump, notes);
+  const DumpedOp dumped = dumped_op(options, options, dump, notes);
   for (const std::string& note : notes) write_stderr("ampcheck: " + note + "\n");
   checks::OpDef op = dumped.op;
   op.kernel = {};
@@ -348,10 +348,10 @@ std::vector<GateAudit> audit_dump(const Options& options) {
 
 }  // namespace
 
-ExitCode audit_gate_command(Options options) {
+ExitCode audit_gate_command(AuditOptions options) {
   open_plugin(options);
-  if (const auto code = run_in_child(options)) return *code;
-  const GateFlags& flags = options.gate;
+  if (const auto code = run_in_child(options.plugin_ops, options)) return *code;
+  const GateOptions& flags = options.gate;
   for (const auto& limit : {flags.atol, flags.rtol, flags.matched, flags.mean, flags.nmse, flags.cosine, flags.factor})
     if (limit && !non_negative(*limit))
       throw UsageError(fmt::format("[audit gate] got the limit {}, want a number that is not negative", *limit));

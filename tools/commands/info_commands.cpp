@@ -134,9 +134,9 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
 
 }  // namespace
 
-ExitCode explain_command(const Options& options) {
+ExitCode explain_command(const ExplainOptions& options) {
   for (const Topic& topic : kTopics) {
-    if (options.words.size() != 1 || options.words.front() != topic.name) continue;
+    if (options.codes.size() != 1 || options.codes.front() != topic.name) continue;
     if (options.json)
       write_stdout(
           json_text(topic.json != nullptr ? topic.json() : Json{{"schema", topic.schema}, {"text", topic.text()}}));
@@ -145,33 +145,33 @@ ExitCode explain_command(const Options& options) {
     return ExitCode::passed;
   }
   std::vector<const CodeText*> texts;
-  for (const std::string& word : options.words) texts.push_back(&require_code(word));
-  if (options.words.empty())
+  for (const std::string& word : options.codes) texts.push_back(&require_code(word));
+  if (options.codes.empty())
     for (const CodeText& text : code_texts()) texts.push_back(&text);
   if (options.json) {
     Json out = {{"schema", "ampcheck.codes/1"}, {"codes", Json::array()}};
     for (const CodeText* text : texts) out["codes"].push_back(code_json(*text));
-    if (options.words.empty())
+    if (options.codes.empty())
       for (const Topic& topic : kTopics) out["topics"].push_back({{"name", topic.name}, {"title", topic.title}});
     write_stdout(json_text(out));
     return ExitCode::passed;
   }
   std::string out;
   for (const CodeText* text : texts) {
-    if (options.words.empty())
+    if (options.codes.empty())
       out += fmt::format("{}  {:<18}  {}\n", text->name, name(text->verdict), text->title);
     else
       out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->name, name(text->verdict),
                          text->title, indented(text->meaning), indented(text->remedy)) +
              example_text(*text);
   }
-  if (options.words.empty())
+  if (options.codes.empty())
     for (const Topic& topic : kTopics) out += fmt::format("{:<27}{}\n", topic.name, topic.title);
   write_stdout(out);
   return ExitCode::passed;
 }
 
-ExitCode doctor_command(const Options& options) {
+ExitCode doctor_command(const DoctorOptions& options) {
   const BuildFacts build = build_facts();
   const MachineFacts machine = machine_facts();
   const CudaFacts cuda = cuda_facts();
@@ -191,7 +191,7 @@ ExitCode doctor_command(const Options& options) {
   return ExitCode::passed;
 }
 
-ExitCode version_command(const Options& options) {
+ExitCode version_command(const VersionOptions& options) {
   const BuildFacts build = build_facts();
   if (options.json) {
     write_stdout(json_text({{"schema", "ampcheck.version/1"},

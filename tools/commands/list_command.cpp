@@ -63,7 +63,7 @@ std::string ops_table(const std::vector<const checks::OpDef*>& ops) {
   return out;
 }
 
-ExitCode list_cases(const Options& options) {
+ExitCode list_cases(const ListOptions& options) {
   const Selection selection = select_cases(options);
   if (options.json) {
     Json out = {{"schema", "ampcheck.cases/1"}, {"cases", Json::array()}};
@@ -77,7 +77,7 @@ ExitCode list_cases(const Options& options) {
   return selection.cases.empty() ? ExitCode::nothing_ran : ExitCode::passed;
 }
 
-ExitCode list_planted(const Options& options) {
+ExitCode list_planted(const ListOptions& options) {
   Json out = {{"schema", "ampcheck.planted/1"}, {"ops", Json::array()}};
   std::string text;
   const auto wanted = [&](const std::string& name) {  // by its own name or by its op's
@@ -111,7 +111,7 @@ ExitCode list_planted(const Options& options) {
 
 }  // namespace
 
-ExitCode list_command(const Options& options) {
+ExitCode list_command(const ListOptions& options) {
   if (options.planted) return list_planted(options);
   if (options.cases) return list_cases(options);
   const std::vector<const checks::OpDef*> ops = select_ops(options);

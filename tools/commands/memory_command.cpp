@@ -26,18 +26,18 @@ std::string bytes_text(std::int64_t bytes) {
 
 }  // namespace
 
-ExitCode memory_command(const Options& options) {
-  const Dtype low = options.dtypes.empty() ? Dtype::fp16 : options.dtypes.front();
-  const TrainChoices& t = options.train;
+ExitCode memory_command(const MemoryOptions& options) {
+  const Dtype low = options.dtype.value_or(Dtype::fp16);
   if (low == Dtype::fp32) throw UsageError("[--dtype] got fp32, want fp16 or bf16: fp32 is the first row in any case");
-  const std::string& model = options.words.front();
+  const std::string& model = options.model;
   const Net net = as_usage([&] { return choose_net(options, model, model.ends_with(".toml") ? model : "").made(); });
   const OptimizerChoice choice = as_usage([&] {
-    return optimizer_of(net, {.name = t.optimizer, .momentum = t.momentum, .nesterov = t.nesterov}).with_defaults();
+    return optimizer_of(net, {.name = options.optimizer, .momentum = options.momentum, .nesterov = options.nesterov})
+        .with_defaults();
   });
-  if (const auto code = run_in_child(options, net.own_ops)) return *code;
+  if (const auto code = run_in_child(net.own_ops, options)) return *code;
   // A net that does not fit together, or not these dtypes.
-  const MemoryReport report = as_usage([&] { return memory_of(net, choice, low, options.first_seed); });
+  const MemoryReport report = as_usage([&] { return memory_of(net, choice, low, options.seed); });
   if (options.json) {
     Json out = {{"schema", "ampcheck.memory/1"},   {"model", model},
                 {"optimizer", choice.name},        {"momentum", std::max(choice.momentum, 0.0)},

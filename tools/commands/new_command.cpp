@@ -96,10 +96,10 @@ void write_named(const std::string& name, const std::string& file, const std::st
 
 }  // namespace
 
-ExitCode new_command(const Options& options) {
-  if (options.words.size() != 2 || options.words.front() != "op")
-    throw UsageError("[new] got '" + options.words.front() + "', want op NAME, as: ampcheck new op my_op");
-  const std::string& name = options.words.back();
+ExitCode new_command(const NewOptions& options) {
+  if (options.what.size() != 2 || options.what.front() != "op")
+    throw UsageError("[new] got '" + options.what.front() + "', want op NAME, as: ampcheck new op my_op");
+  const std::string& name = options.what.back();
   require_name(name);
   if (fs::exists(name)) throw UsageError("[new] got '" + name + "', which is there already, want a new name");
   std::error_code failed;

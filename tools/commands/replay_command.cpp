@@ -86,8 +86,8 @@ std::string saved_text(const std::string& where, const std::vector<std::string>&
 
 }  // namespace
 
-ExitCode replay_command(const Options& given) {
-  Options options = given;
+ExitCode replay_command(const ReplayOptions& given) {
+  ReplayOptions options = given;
   if (options.words.size() != 1)
     throw UsageError("[replay] got " + std::to_string(options.words.size()) + " case names, want one");
   open_data(options);
@@ -118,8 +118,9 @@ ExitCode replay_command(const Options& given) {
   checks::Dump dump;
   Report report;
   const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
-  const auto isolated =
-      options.save.empty() ? isolated_run(options, run.cancel) : nullptr;  // tensors are saved from this process
+  const auto isolated = options.save.empty()
+                            ? isolated_run(worker_setup(options.plugin_ops, options, options.inputs), run.cancel)
+                            : nullptr;  // tensors are saved from this process
   const bool sampled =
       checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
   if (sampled && !options.save.empty())

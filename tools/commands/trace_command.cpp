@@ -283,27 +283,24 @@ std::string text_of(const Trace& trace, const std::vector<TracedSum>& sums, cons
 
 }  // namespace
 
-ExitCode trace_command(const Options& options) {
-  require_readable(options.words.front());
+ExitCode trace_command(const TraceOptions& options) {
+  require_readable(options.file);
   for (const ReportFile& report : options.reports) {
     std::error_code none;
-    for (const std::string& own : {options.words.front(), checks::train::statistics_path(options.words.front())})
+    for (const std::string& own : {options.file, checks::train::statistics_path(options.file)})
       if (std::filesystem::is_regular_file(report.path, none) && std::filesystem::equivalent(report.path, own, none))
         throw UsageError("[-o] got '" + report.path + "', which is the trace, want another file");
     require_writable(report.path);
   }
   const Trace trace = [&] {
     try {
-      return read_trace(options.words.front());
+      return read_trace(options.file);
     } catch (const Error& error) {  // no trace
       throw UsageError(error.what());
     }
   }();
   const std::vector<TracedSum> sums = summed(trace);
-  for (const ReportFile& report : options.reports)
-    write_file(report.path, report.format == ReportFile::Format::html  ? trace_html(trace)
-                            : report.format == ReportFile::Format::csv ? trace_csv(trace)
-                                                                       : trace_json(trace, sums));
+  for (const ReportFile& report : options.reports) write_file(report.path, report.text(trace));
   if (options.csv)
     write_stdout(trace_csv(trace));
   else

@@ -3,19 +3,38 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 namespace ampcheck::tools {
 
 enum class ExitCode : int {
   passed = 0,
-  findings = 1,     ///< a verdict that convicts
-  usage = 2,        ///< unknown op, flag or value, or a file of data that is not there
-  internal = 3,     ///< an error of ampcheck itself
-  nothing_ran = 4,  ///< nothing selected, or everything skipped
-  incomplete = 5,   ///< not all selected cases ran
-  environment = 6,  ///< the requested device or plug-in is not there, or cannot be loaded
-  not_written = 8,  ///< an output could not be written or flushed
+  findings = 1,
+  usage = 2,
+  internal = 3,
+  nothing_ran = 4,
+  incomplete = 5,
+  environment = 6,
+  not_written = 8,
 };
+
+/// What each says, for --help and the manual.
+constexpr std::array<std::pair<ExitCode, const char*>, 8> kExitCodes = {{
+    {ExitCode::passed, "all passed"},
+    {ExitCode::findings, "findings: a verdict that convicts"},
+    {ExitCode::usage, "usage: an unknown op, option or value, or a file that is not there"},
+    {ExitCode::internal, "an error of ampcheck itself"},
+    {ExitCode::nothing_ran, "nothing ran: nothing selected, or everything skipped"},
+    {ExitCode::incomplete, "incomplete: not all selected cases ran"},
+    {ExitCode::environment,
+     "the machine lacks something: device, library, folder of data, or memory for what was asked"},
+    {ExitCode::not_written, "an output could not be written"},
+}};
+constexpr const char* exit_code_text(ExitCode code) {
+  for (const auto& [known, text] : kExitCodes)
+    if (known == code) return text;
+  return "";
+}
 
 /// The code that stands when both hold: 3 > 8 > 2 > 1 > 6 > 5 > 4 > 0.
 constexpr ExitCode worse(ExitCode a, ExitCode b) {

@@ -26,7 +26,7 @@ A run may die at any moment. A record is written before the line that names it. 
 it all lines after the last one of kind "step"; records that no line names belong to these. After a power cut records may be missing although
 lines name them: each has its checksum in its line. Nothing is changed once it is written; a run that is resumed cuts off what is behind its
 checkpoint and goes on in the same files. After a fault of a run that is looked at in some of its steps, the steps before it follow whole, out
-of order: they have a line "step" a second time.
+of order: they have a line "step" a second time. Steps count from 0 here, in JSON and in CSV; what train and trace print as text counts from 1.
 
   import json, struct, zlib
   FIELDS = "@FIELDS@"

@@ -91,13 +91,12 @@ bool is_child() {
   return parent != nullptr && parent == std::to_string(getppid());
 }
 
-std::optional<ExitCode> run_in_child(const Options& options) { return run_in_child(options, options.plugin_ops); }
-
-std::optional<ExitCode> run_in_child(const Options& options, const std::vector<const checks::OpDef*>& ops) {
+std::optional<ExitCode> run_in_child(const std::vector<const checks::OpDef*>& ops, const IsolationOptions& options,
+                                     Device device) {
   if (ops.empty() || !options.isolation) return std::nullopt;
   if (is_child()) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody would hear its answer
-    limit_memory(options.device);
+    limit_memory(device);
     watch_kernels(options.timeout);
     return std::nullopt;
   }

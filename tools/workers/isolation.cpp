@@ -67,31 +67,40 @@ std::string end_text(int status) {
 }
 
 /// Where the inputs of a case are, after the process that held them is gone.
-std::string inputs_text(const OpCall& call, const Options& options) {
+std::string inputs_text(const OpCall& call, const WorkerSetup& setup) {
   if (checks::is_file_range(call.range))
-    return "its inputs are those of '" + options.inputs + "', whose contents the case name states";
+    return "its inputs are those of '" + setup.inputs + "', whose contents the case name states";
   return "its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the inputs before "
          "the call";
 }
 
-CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const Options& options, Code code,
+CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const WorkerSetup& setup, Code code,
                        const std::string& cause, double seconds) {
   CaseResult out;
   out.name = call.str(op.signature), out.op = op.signature.name, out.plugin = op.plugin, out.dtype = name(call.storage);
   out.verdict = text_of(code).verdict, out.code = code, out.seconds = seconds;
   CheckResult check;
-  check.find(code), check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, options);
+  check.find(code), check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, setup);
   out.checks.push_back(std::move(check));
   return out;
 }
 
 }  // namespace
 
+WorkerSetup worker_setup(const std::vector<const checks::OpDef*>& ops, const RunningOptions& options,
+                         const std::string& inputs) {
+  return {.library = ops.empty() || !options.isolation ? "" : ops.front()->plugin,
+          .device = options.device,
+          .relations = options.relations,
+          .inputs = inputs,
+          .timeout = options.timeout};
+}
+
 class WorkerPool::Worker {
  public:
   enum class Answer { reply, died, timeout, cancelled, gone };  ///< gone: it was dead before the case
 
-  explicit Worker(const Options& options) {
+  explicit Worker(const WorkerSetup& setup) {
     auto [request_read, request_write] = make_pipe();
     auto [reply_read, reply_write] = make_pipe();
     output_ = Descriptor(memfd_create("worker output", MFD_CLOEXEC));
@@ -112,12 +121,8 @@ class WorkerPool::Worker {
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    std::string words[] = {"ampcheck",
-                           "--worker",
-                           options.plugin_ops.front()->plugin,
-                           name(options.device),
-                           options.relations ? "1" : "0",
-                           options.inputs};
+    std::string words[] = {"ampcheck",  "--worker", setup.library, name(setup.device), setup.relations ? "1" : "0",
+                           setup.inputs};
     char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
                     words[4].data(), words[5].data(), nullptr};
     const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv, environ);
@@ -241,14 +246,14 @@ class WorkerPool::Worker {
 };
 
 struct WorkerPool::State {
-  Options options;
+  WorkerSetup setup;
   const std::atomic<bool>* cancel = nullptr;
   std::mutex mutex;
   std::vector<std::unique_ptr<Worker>> idle;
 };
 
-WorkerPool::WorkerPool(const Options& options, const std::atomic<bool>* cancel) : state_(std::make_unique<State>()) {
-  state_->options = options, state_->cancel = cancel;
+WorkerPool::WorkerPool(const WorkerSetup& setup, const std::atomic<bool>* cancel) : state_(std::make_unique<State>()) {
+  state_->setup = setup, state_->cancel = cancel;
 }
 WorkerPool::~WorkerPool() = default;
 
@@ -261,7 +266,7 @@ std::unique_ptr<WorkerPool::Worker> WorkerPool::take() {
       return out;
     }
   }
-  return std::make_unique<Worker>(state_->options);
+  return std::make_unique<Worker>(state_->setup);
 }
 
 void WorkerPool::give(std::unique_ptr<Worker> worker) {
@@ -275,20 +280,20 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
   for (int attempt = 0;; ++attempt) {
     std::unique_ptr<Worker> worker = take();
     std::string reply;
-    const Worker::Answer answer = worker->ask(case_name, how, state_->options.timeout, state_->cancel, reply);
+    const Worker::Answer answer = worker->ask(case_name, how, state_->setup.timeout, state_->cancel, reply);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (answer == Worker::Answer::gone) {  // it died between two cases
       if (attempt == kMostAttempts) throw EnvironmentError("[worker] got none that lives");
       continue;
     }
     if (answer == Worker::Answer::timeout)
-      return broken_case(op, call, state_->options, Code::ac502,
-                         "no answer in " + std::to_string(static_cast<int>(state_->options.timeout)) +
+      return broken_case(op, call, state_->setup, Code::ac502,
+                         "no answer in " + std::to_string(static_cast<int>(state_->setup.timeout)) +
                              " s (--timeout); " + worker->last_words(),
                          seconds);
     if (answer == Worker::Answer::cancelled) throw checks::Interrupted{};
     if (answer != Worker::Answer::reply)
-      return broken_case(op, call, state_->options, Code::ac501, worker->obituary(), seconds);
+      return broken_case(op, call, state_->setup, Code::ac501, worker->obituary(), seconds);
     try {
       CaseResult result = from_wire(reply);
       if (result.name != case_name) throw Error("[worker] got the result of another case");
@@ -300,16 +305,16 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
       give(std::move(worker));
       return result;
     } catch (const Error& error) {
-      return broken_case(op, call, state_->options, Code::ac501,
+      return broken_case(op, call, state_->setup, Code::ac501,
                          std::string("its process sent no result: ") + error.what(), seconds);
     }
   }
 }
 
 std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(
-    const Options& options, const std::atomic<bool>* cancel) {
-  if (options.plugin_ops.empty() || !options.isolation) return nullptr;
-  const auto pool = std::make_shared<WorkerPool>(options, cancel);
+    const WorkerSetup& setup, const std::atomic<bool>* cancel) {
+  if (setup.library.empty()) return nullptr;
+  const auto pool = std::make_shared<WorkerPool>(setup, cancel);
   return
       [pool](const checks::OpDef& op, const OpCall& call, const checks::How& how) { return pool->run(op, call, how); };
 }

@@ -7,23 +7,36 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checks/run/runner.h"
-#include "tools/choose/options.h"
+#include "tools/choose/run_options.h"
 #include "tools/report/exit_code.h"
 
 namespace ampcheck::tools {
+
+/// What a worker is to know of a run.
+struct WorkerSetup {
+  std::string library;  ///< empty: no worker is wanted
+  Device device = Device::cpu;
+  bool relations = true;
+  std::string inputs = {};  ///< file of the user's tensors; empty: none
+  double timeout = 60;      ///< seconds that a case may take
+};
+/// Of ops of a library; without them, and with --isolation none, no worker is wanted.
+WorkerSetup worker_setup(const std::vector<const checks::OpDef*>& ops, const RunningOptions& options,
+                         const std::string& inputs);
 
 /// Workers of one library, started when they are needed, at most as many as threads ask at a time.
 class WorkerPool {
  public:
   /// Once `cancel` is set, cases that run are ended.
-  explicit WorkerPool(const Options& options, const std::atomic<bool>* cancel = nullptr);
+  explicit WorkerPool(const WorkerSetup& setup, const std::atomic<bool>* cancel = nullptr);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in options.timeout seconds a
+  /// Runs a case in a worker. A worker that dies is a CRASH, one that does not answer in setup.timeout seconds a
   /// TIMEOUT; either is replaced. Before a worker is killed, its kernel is asked to return (should_cancel).
   /// EnvironmentError if no worker can be started, checks::Interrupted once cancelled.
   CaseResult run(const checks::OpDef& op, const OpCall& call, const checks::How& how = {});
@@ -37,9 +50,9 @@ class WorkerPool {
   std::unique_ptr<State> state_;
 };
 
-/// The hook of checks::RunOptions for a library; none for built-in ops and with --isolation none.
+/// The hook of checks::RunOptions; none where no worker is wanted.
 std::function<CaseResult(const checks::OpDef&, const OpCall&, const checks::How&)> isolated_run(
-    const Options& options, const std::atomic<bool>* cancel = nullptr);
+    const WorkerSetup& setup, const std::atomic<bool>* cancel = nullptr);
 
 /// The worker's main: `ampcheck --worker LIBRARY DEVICE RELATIONS INPUTS` reads case names from descriptor 3, each
 /// behind two letters of worker_channel.h, and answers on 4.

@@ -64,7 +64,7 @@ bool write_all(std::string_view text) {
 ExitCode worker_main(int argc, char** argv) {
   if (argc != 6) return ExitCode::usage;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  Options options;
+  CaseOptions options;
   options.verb = "worker";
   options.words = {argv[2]};
   options.inputs = argv[5];

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// -o FORMAT:FILE: each command writes what was asked for, or says which formats it has.
+#include "tools/choose/report_formats.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "tests/support/run_program.h"
+
+namespace ampcheck::tools {
+namespace {
+
+using testing::ampcheck;
+using testing::contains;
+using testing::ProgramResult;
+using testing::TemporaryFolder;
+
+const std::string kDump =
+    "check --formula rms_norm --dump " AMPCHECK_SOURCE_DIR "/tests/data/tensors/rms_norm.safetensors";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// What a file of each format begins with.
+bool looks_like(const std::string& format, const std::string& text) {
+  if (format == "json") return text.starts_with("{");
+  if (format == "junit") return text.starts_with("<?xml");
+  return format == "lines" && (text.starts_with("pass\t") || text.starts_with("fail\t") || text.starts_with("skip\t"));
+}
+
+/// The mistake that was made: lines of a dump came out as JUnit.
+TEST(ReportFormats, EveryCommandWritesTheFormatThatWasAskedFor) {
+  const TemporaryFolder folder;
+  for (const std::string& command : {std::string("check 'relu(x=fp32[2,3],seed=1)'"), kDump}) {
+    std::string line = command;
+    for (const char* format : {"lines", "json", "junit"})
+      line += " -o " + std::string(format) + ":" + folder.path() + "/" + format;
+    const ProgramResult run = ampcheck(line);
+    EXPECT_EQ(run.exit_code, 0) << line << run.out << run.err;
+    for (const char* format : {"lines", "json", "junit"}) {
+      const std::string text = read(folder.path() + "/" + format);
+      EXPECT_TRUE(looks_like(format, text)) << line << "\n" << text.substr(0, 200);
+      for (const char* other : {"lines", "json", "junit"})
+        if (std::string(other) != format) EXPECT_FALSE(looks_like(other, text)) << other;
+    }
+  }
+}
+
+TEST(ReportFormats, WhatACommandHasNotIsRefusedWithWhatItHas) {
+  for (const auto& [arguments, words] :
+       {std::pair{std::string("check relu -o html:x"),
+                  "got 'html', which is a format of trace, want json, junit, lines"},
+        {kDump + " -o csv:x", "got 'csv', which is a format of trace, want json, junit, lines"},
+        {kDump + " -o line:x", "got 'line' (did you mean 'lines'?), want json, junit, lines"},
+        {std::string("trace x -o junit:x"), "got 'junit', which is a format of check, want html, csv, json"},
+        {std::string("check relu -o json:a -o junit:./a"), "want a file of its own for each report"}}) {
+    const ProgramResult run = ampcheck(arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments;
+    EXPECT_TRUE(contains(run.err, words)) << arguments << "\n" << run.err;
+    EXPECT_TRUE(run.out.empty()) << run.out;
+  }
+}
+
+/// A name stands once for each kind of report: the table decides, and nothing else.
+TEST(ReportFormats, TheTableHasNoNameTwice) {
+  for (const ReportFormat& a : report_formats())
+    for (const ReportFormat& b : report_formats())
+      if (&a != &b) EXPECT_FALSE(std::string(a.name) == b.name && a.writer.index() == b.writer.index()) << a.name;
+}
+
+}  // namespace
+}  // namespace ampcheck::tools

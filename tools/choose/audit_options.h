@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of audit zoo and audit gate.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tools/choose/case_options.h"
+#include "tools/choose/dump_options.h"
+#include "tools/choose/run_options.h"
+
+namespace ampcheck::tools {
+
+/// A tolerance rule that `audit gate` tests; without any of its limits torch's default for the type.
+struct GateOptions {
+  std::optional<double> atol, rtol, matched, mean, nmse, cosine, factor;
+  std::string rules;  ///< TOML file with a rule for each storage type
+  std::string range;  ///< data regime of the cases; empty: normal
+  bool rounded_reference = false;
+};
+
+struct AuditOptions : CaseOptions, IsolationOptions, DumpOptions {
+  int jobs = 0;
+  bool verbose = false;
+  GateOptions gate = {};
+};
+void add_options(CLI::App* command, AuditOptions& o);
+
+}  // namespace ampcheck::tools

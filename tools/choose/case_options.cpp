@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/choose/case_options.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "tools/choose/option_parsing.h"
+#include "tools/report/numbers.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr const char* kSelectors =
+    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library or TOML file first "
+    "(./libmy_op.so): its ops";
+
+constexpr std::array kSets = {Named<checks::CaseSet>{"quick", checks::CaseSet::quick},
+                              Named<checks::CaseSet>{"standard", checks::CaseSet::standard},
+                              Named<checks::CaseSet>{"all", checks::CaseSet::all}};
+constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
+                              Named<RealTensors>{"off", RealTensors::off}};
+
+ShapeFilter parse_extents(const std::string& text) {
+  ShapeFilter filter{ShapeFilter::Kind::extents};
+  std::size_t start = 0;
+  while (start <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string item = text.substr(start, comma - start);
+    const std::size_t equal = std::min(item.find('='), item.size());
+    const std::optional<std::int64_t> extent = equal < item.size() ? parse_whole(item.substr(equal + 1)) : std::nullopt;
+    if (equal == 0 || !extent || *extent < 0 || *extent > (std::int64_t{1} << 40))
+      throw UsageError("[--shapes] got '" + item + "', want a dimension with its extent, as N=64");
+    filter.extents[item.substr(0, equal)] = *extent;
+    start = comma + 1;
+  }
+  return filter;
+}
+
+ShapeFilter parse_shapes(const std::string& text) {
+  if (text.find('=') != std::string::npos) return parse_extents(text);
+  using Kind = ShapeFilter::Kind;
+  constexpr std::array kKinds = {Named<Kind>{"first", Kind::first}, Named<Kind>{"standard", Kind::standard},
+                                 Named<Kind>{"all", Kind::all}};
+  try {
+    return {choose("--shapes", text, kKinds)};
+  } catch (const UsageError& error) {
+    throw UsageError(std::string(error.what()) + ", or extents of your own as N=64,D=1025");
+  }
+}
+
+}  // namespace
+
+void add_dtype_option(CLI::App* command, std::vector<Dtype>& dtypes) {
+  each(command, "--dtype", "T", "only this storage type: fp32, fp16, bf16, or e4m3fn, e5m2 (may be repeated)",
+       [&dtypes](const std::string& t) { dtypes.push_back(choose("--dtype", t, kStorageTypes)); });
+}
+
+void add_set_options(CLI::App* command, CaseOptions& o) {
+  add_dtype_option(command, o.dtypes);
+  each(command, "--seeds", "N", "number of seeds (1)",
+       [&o](const std::string& t) { o.seeds = parse_count("--seeds", t, 1, 1'000'000); });
+  add_seed_option(command, "the first seed (1)", o.first_seed);
+  each(command, "--regimes", "SET", "quick, standard or all data and cotangent regimes (standard)",
+       [&o](const std::string& t) { o.set = choose("--regimes", t, kSets); });
+}
+
+void add_case_options(CLI::App* command, CaseOptions& o) {
+  add_set_options(command, o);
+  each(command, "--shapes", "WHICH", "first, standard or all (all); or extents of your own: N=64,D=1025",
+       [&o](const std::string& t) { o.shapes = parse_shapes(t); });
+  each(command, "--real", "WHEN", "tensors of real runs: on, only or off (on where their data is found)",
+       [&o](const std::string& t) { o.real = choose("--real", t, kReal); });
+  add_data_option(command, o.data);
+}
+
+void add_data_option(CLI::App* command, std::string& data) {
+  text_option(command, "--data", "DIR", "folder with the data of the real runs", data);
+}
+
+void add_inputs_option(CLI::App* command, CaseOptions& o) {
+  text_option(command, "--inputs", "FILE",
+              "check one op at these tensors: safetensors or npz with its inputs by name, cotangents as d and the "
+              "output's name",
+              o.inputs);
+}
+
+void add_selectors(CLI::App* command, CaseOptions& o) { command->add_option("SELECTOR", o.words, kSelectors); }
+
+void require_consistent(const CaseOptions& o) {
+  if (o.real == RealTensors::only && o.shapes.kind != ShapeFilter::Kind::all)
+    throw UsageError(
+        "[--shapes] got shapes beside '--real only', want one of the two: tensors of real runs have the shapes they "
+        "have");
+}
+
+}  // namespace ampcheck::tools

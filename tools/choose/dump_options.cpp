@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/choose/dump_options.h"
+
+#include "tools/choose/option_parsing.h"
+
+namespace ampcheck::tools {
+
+namespace {
+constexpr std::array kMaths = {Named<const char*>{"cuda", "cuda"}, Named<const char*>{"glibc", "glibc"},
+                               Named<const char*>{"own", "own"}};
+}  // namespace
+
+void add_dump_options(CLI::App* command, DumpOptions& o) {
+  text_option(command, "--dump", "FILE",
+              "judge outputs and gradients that somebody saved: safetensors, npz, or a folder (ampcheck explain dump)",
+              o.dump);
+  text_option(command, "--formula", "F", "of --dump: an op's name, or a formula as text (ampcheck explain formula)",
+              o.formula);
+  each(command, "--accumulate", "T", "of --dump: the declared accumulator, fp32 (default), fp16 or bf16",
+       [&o](const std::string& t) { o.accumulator = choose("--accumulate", t, kComputeTypes); });
+  each(command, "--math", "M", "of --dump: the declared functions, cuda (default), glibc or own",
+       [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
+}
+
+}  // namespace ampcheck::tools

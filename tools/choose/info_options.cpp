@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/choose/info_options.h"
+
+#include "tools/choose/option_parsing.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr std::array kRoundings = {Named<Rounding>{"nearest_even", Rounding::nearest_even},
+                                   Named<Rounding>{"toward_zero", Rounding::toward_zero},
+                                   Named<Rounding>{"up", Rounding::up},
+                                   Named<Rounding>{"down", Rounding::down},
+                                   Named<Rounding>{"nearest_away", Rounding::nearest_away},
+                                   Named<Rounding>{"to_odd", Rounding::to_odd},
+                                   Named<Rounding>{"stochastic", Rounding::stochastic}};
+constexpr std::array kOverflows = {
+    Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
+    Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
+constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"},
+                               Named<const char*>{"toml", "toml"}};
+
+}  // namespace
+
+void add_options(CLI::App* command, FormatsOptions& o) {
+  command->add_option("VALUE", o.values, "decimal, hexadecimal (0x1.8p-3), inf or nan");
+  each(command, "--format", "F", "only this format; also one of your own, as e5m7 or e4m3b11fnuz (may be repeated)",
+       [&o](const std::string& t) { o.formats.push_back(t); });
+  each(command, "--rounding", "R", "nearest_even (default), toward_zero, up, down, nearest_away, to_odd, stochastic",
+       [&o](const std::string& t) { o.rounding.rounding = choose("--rounding", t, kRoundings); });
+  each(command, "--overflow", "O", "default, infinity, nan or saturate",
+       [&o](const std::string& t) { o.rounding.overflow = choose("--overflow", t, kOverflows); });
+  command->add_flag_function(
+      "--flush", [&o](std::int64_t) { o.rounding.subnormals = Subnormals::flush; }, "subnormal numbers become zero");
+}
+
+void add_options(CLI::App* command, ExplainOptions& o) {
+  command->add_option("CODE", o.codes,
+                      "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads; "
+                      "trace: what --record writes; torch: what of torch is not repeated");
+}
+
+void add_options(CLI::App* command, NewOptions& o) {
+  command->add_option("WHAT", o.what, "op NAME: a kernel of your own with its formula, in a folder NAME")
+      ->required()
+      ->expected(1, 2);
+  each(command, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)",
+       [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
+}
+
+void add_options(CLI::App* command, TraceOptions& o) {
+  command->add_option("FILE", o.file, "as train --record wrote it")->required();
+  command->add_flag("--csv", o.csv, "one row for each tensor of each step");
+  add_trace_output(command, o.reports);
+}
+
+void add_options(CLI::App* command, FactsOptions& o) {
+  text_option(command, "--data", "DIR", "folder with digits and text", o.data);
+  command->add_flag("--times", o.times,
+                    "instead: how long products take on the CPU, by extent, whether a multiple of eight or not");
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of the commands that show something or write an example: formats, explain, new, trace, facts, doctor,
+// version.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/rounding.h"
+#include "tools/choose/case_options.h"
+#include "tools/choose/report_formats.h"
+
+namespace ampcheck::tools {
+
+struct FormatsOptions : CommonOptions {
+  std::vector<std::string> values = {};
+  std::vector<std::string> formats = {};  ///< only these
+  RoundingMode rounding = {};
+};
+void add_options(CLI::App* command, FormatsOptions& o);
+
+struct ExplainOptions : CommonOptions {
+  std::vector<std::string> codes = {};
+};
+void add_options(CLI::App* command, ExplainOptions& o);
+
+struct NewOptions : CommonOptions {
+  std::vector<std::string> what = {};  ///< "op", NAME
+  std::string door = "cpp";            ///< cpp, c or toml
+};
+void add_options(CLI::App* command, NewOptions& o);
+
+struct TraceOptions : CommonOptions {
+  std::string file = {};
+  bool csv = false;  ///< rows on standard output
+  std::vector<ReportFile> reports = {};
+};
+void add_options(CLI::App* command, TraceOptions& o);
+
+struct FactsOptions : CommonOptions {
+  std::string data = {};  ///< folder of digits and text; empty: the installed one
+  bool times = false;     ///< times of products in place of the claims
+};
+void add_options(CLI::App* command, FactsOptions& o);
+
+struct DoctorOptions : CommonOptions {};
+inline void add_options(CLI::App*, DoctorOptions&) {}
+
+struct VersionOptions : CommonOptions {};
+inline void add_options(CLI::App*, VersionOptions&) {}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of the commands about ops: list, check, replay, certify, compare, contract.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/choose/case_options.h"
+#include "tools/choose/dump_options.h"
+#include "tools/choose/report_formats.h"
+#include "tools/choose/run_options.h"
+
+namespace ampcheck::tools {
+
+struct ListOptions : CaseOptions {
+  bool cases = false;    ///< case names
+  bool planted = false;  ///< the planted faults and correct variants
+};
+void add_options(CLI::App* command, ListOptions& o);
+
+struct CheckOptions : CaseOptions, RunningOptions, DumpOptions {
+  std::vector<ReportFile> reports = {};
+  std::string journal = {};  ///< file to which each case is written before and after it runs
+  bool verbose = false;
+};
+void add_options(CLI::App* command, CheckOptions& o);
+
+struct ReplayOptions : CaseOptions, RunningOptions {
+  std::string save = {};  ///< folder, .safetensors or .npz file for the tensors
+};
+void add_options(CLI::App* command, ReplayOptions& o);
+
+struct CertifyOptions : OpOptions {
+  int samples = 8;  ///< coordinates per input and form
+  std::uint64_t seed = 1;
+};
+void add_options(CLI::App* command, CertifyOptions& o);
+
+/// Two libraries first among the words.
+struct CompareOptions : CaseOptions, RunningOptions {};
+void add_options(CLI::App* command, CompareOptions& o);
+
+struct ContractOptions : OpOptions, IsolationOptions {
+  std::vector<Dtype> dtypes = {};  ///< empty: all of the op's contract
+  std::uint64_t seed = 1;
+};
+void add_options(CLI::App* command, ContractOptions& o);
+
+}  // namespace ampcheck::tools

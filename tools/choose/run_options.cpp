@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/choose/run_options.h"
+
+#include "tools/choose/option_parsing.h"
+
+namespace ampcheck::tools {
+
+namespace {
+constexpr std::array kDevices = {Named<Device>{"cpu", Device::cpu}, Named<Device>{"cuda", Device::cuda}};
+constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"none", false}};
+}  // namespace
+
+void add_device_option(CLI::App* command, Device& device) {
+  each(command, "--device", "D", "cpu or cuda (cpu)",
+       [&device](const std::string& t) { device = choose("--device", t, kDevices); });
+}
+
+void add_jobs_option(CLI::App* command, int& jobs) {
+  each(command, "--jobs,-j", "N", "cores to use (all)",
+       [&jobs](const std::string& t) { jobs = static_cast<int>(parse_count("--jobs", t, 1, 4096)); });
+}
+
+void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* what_ends) {
+  each(command, "--isolation", "I",
+       "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
+       [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
+  each(command, "--timeout", "S", what_ends,
+       [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
+}
+
+void add_run_options(CLI::App* command, RunningOptions& o) {
+  add_device_option(command, o.device);
+  add_jobs_option(command, o.jobs);
+  add_isolation_options(command, o, "seconds that a case may take in a worker (60)");
+  command->add_flag_function(
+      "--no-relations", [&o](std::int64_t) { o.relations = false; }, "values only: leave out the exact relations");
+}
+
+void add_memory_option(CLI::App* command, RunningOptions& o) {
+  each(command, "--memory", "SIZE",
+       "that the cases that run at a time may take, as 8GB or 500MB (4/5 of what is free); of a larger one rows are "
+       "sampled, or it is skipped",
+       [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
+}
+
+void add_budget_options(CLI::App* command, RunningOptions& o) {
+  add_memory_option(command, o);
+  each(command, "--time-budget", "S",
+       "seconds after which no further case starts; of each op, what finds most comes first",
+       [&o](const std::string& t) {
+         o.time_budget = static_cast<double>(parse_count("--time-budget", t, 1, 1'000'000));
+       });
+}
+
+}  // namespace ampcheck::tools

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+#include "tools/choose/train_options.h"
+
+#include "tools/choose/option_parsing.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+constexpr std::array kModels = {Named<const char*>{"mlp", "mlp"}, Named<const char*>{"conv", "conv"},
+                                Named<const char*>{"transformer", "transformer"},
+                                Named<const char*>{"tutorial", "tutorial"}};
+constexpr std::array kLosses = {Named<const char*>{"cross_entropy", "cross_entropy"}, Named<const char*>{"mse", "mse"}};
+constexpr std::array kOptimizerNames = {Named<const char*>{"sgd", "sgd"}, Named<const char*>{"adam", "adam"},
+                                        Named<const char*>{"adamw", "adamw"}, Named<const char*>{"adagrad", "adagrad"},
+                                        Named<const char*>{"rmsprop", "rmsprop"}};
+constexpr std::array kShadows = {Named<const char*>{"off", "off"}, Named<const char*>{"local", "local"},
+                                 Named<const char*>{"carried", "carried"}, Named<const char*>{"both", "both"}};
+
+constexpr std::array kAutocastLists = {Named<AutocastDevice>{"cuda", AutocastDevice::cuda},
+                                       Named<AutocastDevice>{"cpu", AutocastDevice::cpu}};
+constexpr std::array kReduceOrders = {Named<bool>{"ring", false}, Named<bool>{"tree", true}};
+constexpr std::array kDivides = {Named<bool>{"pre", false}, Named<bool>{"post", true}};
+
+using checks::train::Weights;
+constexpr std::array kWeights = {Named<Weights>{"fp32", Weights::fp32}, Named<Weights>{"master", Weights::master},
+                                 Named<Weights>{"low", Weights::low}};
+
+void add_above_zero(CLI::App* command, const char* flag, const char* help, double& value) {
+  each(command, flag, "X", help, [flag, &value](const std::string& text) {
+    value = parse_positive(flag, text);
+    if (value == 0) throw UsageError(std::string("[") + flag + "] got 0, want a number above 0");
+  });
+}
+
+/// What a step takes memory for: the net, its batch, and what the optimizer keeps.
+void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
+  each(command, "--loss", "L", "of mlp, or a net's TOML file on digits: cross_entropy (default) or mse",
+       [&o](const std::string& s) { o.loss = choose("--loss", s, kLosses); });
+  each(command, "--dtype", "T", dtype_help,
+       [&o](const std::string& s) { o.dtype = choose("--dtype", s, kComputeTypes); });
+  each(command, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop",
+       [&o](const std::string& s) { o.optimizer = choose("--optimizer", s, kOptimizerNames); });
+  add_number(command, "--momentum", "of sgd and rmsprop (the model's own)", o.momentum);
+  command->add_flag("--nesterov", o.nesterov, "of sgd");
+  add_whole(command, "--batch", "rows of a batch: images, passages of text (the model's own)", o.batch);
+  add_whole(command, "--width", "of the tutorial net's layers (4096)", o.width);
+  add_seed_option(command, "of the initial weights (1)", o.seed);
+  text_option(command, "--data", "DATA",
+              "digits, text or random, which the model decides; or the folder that holds digits and text", o.data);
+  add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
+}
+
+/// The loss scale.
+void add_loss_scale_options(CLI::App* command, TrainOptions& o) {
+  each(command, "--scaler", "RULE",
+       "loss scale: torch (GradScaler's; default for fp16), apex, deepspeed, megatron, flax, jmp, keras, ... or none",
+       [&o](const std::string& s) { o.scaler = s; });
+  add_above_zero(command, "--init-scale", "first loss scale (the rule's own; torch's 65536)", o.init_scale);
+  add_number(command, "--growth-interval", "clean steps after which the scale grows (the rule's own; torch's 2000)",
+             o.growth_interval);
+}
+
+/// How long it runs, and what runs beside it.
+void add_length_options(CLI::App* command, TrainOptions& o) {
+  add_whole(command, "--steps", "how many (50)", o.steps);
+  each(command, "--shadow", "S",
+       "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
+       [&o](const std::string& s) { o.shadow = choose("--shadow", s, kShadows); });
+  each(command, "--spread-seeds", "N",
+       "fp64 runs of the carried shadow, of as many seeds: how far a loss may stray for other reasons than precision "
+       "(5, at 5 to 20 times the cost of the fp32 step); 1 or 0: the shadow alone, at up to 4 times, by which a run "
+       "leaves with a loss that is not finite alone",
+       [&o](const std::string& s) { o.spread_seeds = static_cast<int>(parse_count("--spread-seeds", s, 0, 1000)); });
+}
+
+/// How weights move.
+void add_update_options(CLI::App* command, TrainOptions& o) {
+  add_number(command, "--lr", "learning rate (the model's own)", o.lr);
+  text_option(command, "--lr-schedule", "S",
+              "constant (default), step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]; a skipped "
+              "step does not advance it",
+              o.schedule);
+  add_number(command, "--weight-decay", "(the optimizer's default)", o.weight_decay);
+  command->add_flag(
+      "--fused", o.fused,
+      "the optimizer in torch's fused arithmetic: all in fp32, one rounding per number stored; it divides "
+      "by the loss scale itself");
+  each(command, "--weights", "W",
+       "fp32 (default); low: in the 16 bits of --dtype; master: so, with fp32 masters that the optimizer moves (apex "
+       "O2)",
+       [&o](const std::string& s) { o.weights = choose("--weights", s, kWeights); });
+  each(command, "--moments", "T",
+       "the optimizer's state in fp32, fp16 or bf16 (as the weights; fp32 beside masters); fused",
+       [&o](const std::string& s) { o.moments = choose("--moments", s, kComputeTypes); });
+  command->add_flag("--keep-low-precision-grads", o.keep_low_precision_grads,
+                    "gradients of fp32 weights stay in the 16 bits that they were computed in");
+}
+
+/// Micro-batches and ranks.
+void add_rank_options(CLI::App* command, TrainOptions& o) {
+  add_whole(command, "--accumulate", "micro-batches a step (1)", o.accumulate);
+  each(command, "--ranks", "N",
+       "data-parallel ranks, up to 1024, each with batches of its own; their gradients are averaged (1)",
+       [&o](const std::string& s) { o.ranks = static_cast<int>(parse_count("--ranks", s, 1, 1024)); });
+  command->add_flag(
+      "--sharded", o.sharded,
+      "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on "
+      "what is skipped");
+  each(command, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree",
+       [&o](const std::string& s) { o.tree = choose("--reduce", s, kReduceOrders); });
+  each(command, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post",
+       [&o](const std::string& s) { o.divide_after = choose("--divide", s, kDivides); });
+  each(command, "--compress,--reduce-dtype", "T",
+       "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype; fp32: "
+       "gradients that are in 16 bits (as they are)",
+       [&o](const std::string& s) { o.compress = choose("--compress", s, kComputeTypes); });
+}
+
+/// What is done with gradients before an update.
+void add_gradient_options(CLI::App* command, TrainOptions& o) {
+  add_above_zero(command, "--clip-norm", "largest norm of all gradients together, after unscaling", o.clip_norm);
+  add_above_zero(command, "--clip-value", "largest magnitude of a gradient's element, after unscaling", o.clip_value);
+  add_above_zero(command, "--loss-weight",
+                 "the loss times this is differentiated, as in an average over many tokens or ranks (1)",
+                 o.loss_weight);
+  add_number(command, "--grad-penalty",
+             "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP "
+             "recipe (0)",
+             o.grad_penalty);
+}
+
+/// What is written, and which steps and ops are looked at.
+void add_record_options(CLI::App* command, TrainOptions& o) {
+  text_option(command, "--record", "FILE",
+              "write a trace of every tensor, FILE and FILE.bin (ampcheck trace FILE shows it)", o.record);
+  text_option(command, "--save", "FILE", "write a checkpoint at the end, a safetensors file", o.save);
+  text_option(command, "--resume", "FILE",
+              "go on from a checkpoint, bit for bit; --steps counts from the start of the run", o.resume);
+  add_whole(command, "--every",
+            "look at every N-th step alone (1; with --record and more than 100 steps 50, which costs some per cent)",
+            o.every);
+  each(command, "--ring", "N",
+       "after a fault (the loss left, or steps skipped on end) a sampled trace gets the last N steps whole, run again "
+       "(10; 0: none)",
+       [&o](const std::string& s) { o.ring = static_cast<int>(parse_count("--ring", s, 0, 1'000'000)); });
+  each(command, "--from", "STEP", "look at nothing before this step (1)",
+       [&o](const std::string& s) { o.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
+  text_option(command, "--ops", "GLOB", "look at these ops alone: pattern with * and ?, as 'linear_*'", o.ops);
+}
+
+}  // namespace
+
+void add_options(CLI::App* command, TrainOptions& o) {
+  command
+      ->add_option("CONFIG", o.config,
+                   "the net as a TOML file of layers, with settings by the names below in [train]; options given here "
+                   "come first")
+      ->type_name("CONFIG.toml");
+  each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
+       [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
+  add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
+  each(
+      command, "--autocast", "LIST",
+      "whose list says which ops it runs in which dtype: cuda (default, on the CPU too, which stands for a GPU) or cpu",
+      [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
+  add_loss_scale_options(command, o);
+  add_length_options(command, o);
+  add_update_options(command, o);
+  add_rank_options(command, o);
+  add_gradient_options(command, o);
+  add_record_options(command, o);
+  add_device_option(command, o.device);
+  add_jobs_option(command, o.jobs);
+}
+
+void add_options(CLI::App* command, MemoryOptions& o) {
+  command
+      ->add_option("MODEL", o.model,
+                   "mlp, conv, transformer, tutorial, or a net's TOML file, with the settings of its [train] that are "
+                   "options here")
+      ->required();
+  add_net_options(command, o, "of the strategies in low precision: fp16 (default) or bf16");
+}
+
+}  // namespace ampcheck::tools

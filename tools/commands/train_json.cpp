@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+// A training run as JSON.
+#include "tools/commands/train_report.h"
+#include "tools/report/json.h"
+#include "tools/trace/trace_file.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+using namespace checks::train;
+
+Json place_json(const Place& p) {
+  const Tally& t = p.tally;
+  return {{"op", p.where.op},
+          {"layer", p.where.layer},
+          {"phase", checks::train::name(p.where.phase)},
+          {"cast", p.where.cast},
+          {"tensor", p.where.tensor},
+          {"dtype", name(p.where.dtype)},
+          {"elements", t.elements},
+          {"nonzero", t.nonzero},
+          {"flushed", t.flushed},
+          {"overflowed", t.overflowed},
+          {"local_error", json_number(t.local_error())},
+          {"carried_error", json_number(t.carried_error())}};
+}
+
+Json fault_json(const FaultEvent& fault) {
+  return {{"step", fault.step}, {"role", checks::train::name(fault.role)}, {"tensor", fault.where.str()}};
+}
+
+Json step_json(const StepResult& s) {
+  Json entry = {{"step", s.step},
+                {"loss", json_number(s.loss)},
+                {"scale", json_number(s.scale)},
+                {"found_inf", s.found_inf},
+                {"stepped", s.stepped},
+                {"scale_after", json_number(s.scale_after)},
+                {"lr", s.lr},
+                {"stagnant_share", s.stagnant_share},
+                {"updates",
+                 {{"intended", s.updates.intended},
+                  {"stagnant", s.updates.stagnant},
+                  {"copy_stagnant", s.updates.copy_stagnant},
+                  {"with_grad", s.updates.with_grad},
+                  {"with_grad_stagnant", s.updates.with_grad_stagnant},
+                  {"second_moment_zero", s.updates.second_moment_zero},
+                  {"epsilon_zero", s.updates.epsilon_zero}}}};
+  if (s.grad_norm) entry["grad_norm"] = json_number(*s.grad_norm);
+  if (s.fp64_grad_norm) entry["fp64_grad_norm"] = json_number(*s.fp64_grad_norm);
+  if (s.fp64_loss)
+    entry["fp64_loss"] = json_number(*s.fp64_loss), entry["apart"] = json_number(*s.apart),
+    entry["rounding"] = json_number(*s.rounding);
+  if (s.spread) entry["spread"] = json_number(*s.spread);
+  return entry;
+}
+
+Json scale_json(const ScaleAdvice& s) {
+  return {{"lossless_low", s.low},
+          {"lossless_high", s.high},
+          {"best", s.best},
+          {"best_share", s.best_share},
+          {"unscaled_share", s.unscaled_share},
+          {"flushes", s.flushes},
+          {"overflows_at", s.overflows_at},
+          {"overflows", s.overflows}};
+}
+
+}  // namespace
+
+std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
+                       double seconds) {
+  const checks::train::TrainOptions& o = trainer.options();
+  Json out = {{"schema", "ampcheck.train/1"},
+              {"model", trainer.net().name},
+              {"dtype", name(o.dtype)},
+              {"autocast", trainer.autocast_list()},
+              {"autocast_tables", kAutocastTablesVersion},
+              {"scaler", scaler_name(o)},
+              {"seed", o.seed},
+              {"device", o.stream ? "cuda" : "cpu"},
+              {"local_shadow", o.shadows.local},
+              {"carried_shadow", o.shadows.carried},
+              {"seconds", seconds},
+              {"steps", Json::array()}};
+  for (const StepResult& s : steps) out["steps"].push_back(step_json(s));
+  out["of_steps"] = {
+      steps.front().step,
+      steps.back().step};  // what follows but for left_at and skips: a resumed run knows no tensors from before
+  out["left_at"] = d.left_at ? Json(*d.left_at) : Json();
+  out["skips"] = steps.back().skips;
+  out["skipped"] = d.skipped;
+  out["ranks_disagree_at"] = d.disagreed_at ? Json(*d.disagreed_at) : Json();
+  out["vanished_share"] = d.vanished_share;
+  out["vanished"] = Json::array(), out["least_exact"] = Json::array();
+  for (const Place& p : d.vanished) out["vanished"].push_back(place_json(p));
+  for (const Place& p : d.least_exact) out["least_exact"].push_back(place_json(p));
+  out["producer"] = d.producer ? fault_json(*d.producer) : Json();
+  out["killer"] = d.killer ? fault_json(*d.killer) : Json();
+  if (d.scale.known) out["loss_scale"] = scale_json(d.scale);
+  out["try"] = train_advice(trainer, d, steps);
+  return json_text(out);
+}
+
+}  // namespace ampcheck::tools

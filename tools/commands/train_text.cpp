@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
+// A training run as text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/commands/train_report.h"
+#include "tools/report/numbers.h"
+#include "tools/trace/trace_file.h"
+
+namespace ampcheck::tools {
+
+namespace {
+
+using namespace checks::train;
+
+std::string power(int k) { return fmt::format("2^{}", k); }
+
+std::string scale_text(double scale) {
+  const int k = std::ilogb(scale);
+  return scale > 0 && (k > 3 || k < -3) && std::ldexp(1.0, k) == scale ? power(k) : rounded_decimal(scale, 6);
+}
+
+/// A NaN's sign says nothing.
+std::string loss_text(double loss) { return fmt::format("{:.4f}", std::isnan(loss) ? NAN : loss); }
+
+std::string place_text(const Place& place) {
+  const Tally& t = place.tally;
+  if (t.overflowed > 0)
+    return fmt::format("{}  {} overflowed", place.where.str(),
+                       percent(static_cast<double>(t.overflowed) / static_cast<double>(t.elements)));
+  if (t.flushed > 0) return fmt::format("{}  {} flushed to zero", place.where.str(), percent(t.flushed_share()));
+  return fmt::format("{}  error {}", place.where.str(), rounded_decimal(t.local_error(), 2));
+}
+
+/// What a difference of the losses is compared with.
+std::string allowed_text(const Trainer& trainer, const Compared& s) {
+  std::string out =
+      fmt::format("spread of {} fp64 seeds: {}", trainer.options().spread_seeds, rounded_decimal(*s.spread, 2));
+  if (*s.rounding > *s.spread)
+    out +=
+        fmt::format("; rounding of the loss in {}: {}", name(trainer.options().dtype), rounded_decimal(*s.rounding, 2));
+  return out;
+}
+
+/// Over how many steps a difference of the losses is a mean: fewer at the beginning.
+std::string mean_text(const Compared& at) {
+  const auto steps = std::min<std::int64_t>(Trainer::kSpreadSteps, at.step + 1);
+  return steps == 1 ? "at that step" : fmt::format("in the mean of {} steps", steps);
+}
+
+std::string left_line(const Trainer& trainer, const Compared& at, const StepResult& last) {
+  const char* dtype = name(trainer.options().dtype);
+  if (!std::isfinite(at.loss))
+    return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite",
+                       at.step + 1);
+  return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart {} ({}); at the end {}{}.", dtype,
+                     at.step + 1, rounded_decimal(std::fabs(at.apart), 2), mean_text(at), allowed_text(trainer, at),
+                     loss_text(last.loss), last.fp64_loss ? " against " + loss_text(*last.fp64_loss) : "");
+}
+
+std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
+  const char* dtype = name(trainer.options().dtype);
+  const StepResult& last = steps.back();
+  if (const auto& left = trainer.verdict().left) return left_line(trainer, *left, last);
+  if (!last.fp64_loss)
+    return fmt::format("The {} run ended with loss {} (--shadow carried compares it with fp64).", dtype,
+                       loss_text(last.loss));
+  const Compared& most = *trainer.verdict().most;
+  const std::string apart = fmt::format("apart than {} {}", rounded_decimal(std::fabs(most.apart), 2), mean_text(most));
+  if (!most.spread)
+    return fmt::format(
+        "The {} run ended with loss {} against {} in fp64, never further {}. No spread of seeds is known "
+        "(--spread-seeds 5): only a loss that is not finite would have left.",
+        dtype, loss_text(last.loss), loss_text(*last.fp64_loss), apart);
+  return fmt::format("The {} run stayed with the fp64 run: loss {} against {}, never further {} ({}).", dtype,
+                     loss_text(last.loss), loss_text(*last.fp64_loss), apart, allowed_text(trainer, most));
+}
+
+/// What weights and moments in 16 bits lost, over the run: of the elements with a gradient.
+std::string updates_text(const Trainer& trainer, const UpdateCounts& sum) {
+  const OptimizerChoice& c = trainer.options().rule.optimizer;
+  const bool low = c.weights != Weights::fp32 || (c.moments && *c.moments != Dtype::fp32);
+  if (sum.with_grad == 0 || (!low && sum.second_moment_zero == 0 && sum.epsilon_zero == 0)) return "";
+  std::string out =
+      fmt::format("{} of the elements with a gradient did not move{}", share_of(sum.with_grad_stagnant, sum.with_grad),
+                  c.weights == Weights::master ? " in the fp32 masters" : "");
+  if (c.weights == Weights::master && sum.intended > 0)
+    out += fmt::format(", {} not in their {} copies", share_of(sum.copy_stagnant, sum.intended),
+                       name(trainer.options().dtype));
+  if (sum.second_moment_zero > 0)
+    out += fmt::format("; the second moment of {} was zero", share_of(sum.second_moment_zero, sum.with_grad));
+  if (sum.epsilon_zero > 0) out += fmt::format("; eps is zero in {}", name(weights_dtype(trainer.options())));
+  return out;
+}
+
+}  // namespace
+
+std::string share_of(std::int64_t part, std::int64_t all) {
+  return percent(static_cast<double>(part) / static_cast<double>(all));
+}
+
+std::string train_step_line(const StepResult& s, int steps, const std::optional<Place>& worst) {
+  std::string out =
+      fmt::format("step {:>{}}/{}  loss {}", s.step + 1, std::to_string(steps).size(), steps, loss_text(s.loss));
+  if (s.fp64_loss) out += "  fp64 " + loss_text(*s.fp64_loss);
+  if (s.grad_norm) out += fmt::format("  gradient norm {}", rounded_decimal(*s.grad_norm, 4));
+  out += fmt::format("  scale {}  skips {}", scale_text(s.scale), s.skips);
+  if (worst) out += "   worst: " + place_text(*worst);
+  return out;
+}
+
+std::string train_heading(const Trainer& trainer) {
+  const checks::train::TrainOptions& o = trainer.options();
+  return fmt::format("{}, scaler {}, seed {}\n",
+                     net_in(trainer.net().name, name(o.dtype), trainer.autocast_list(), kAutocastTablesVersion),
+                     scaler_name(o), o.seed);
+}
+
+std::string train_summary(const Trainer& trainer, const Diagnosis& d, const std::vector<StepResult>& steps,
+                          const Style& style) {
+  std::string out =
+      fmt::format("\n{}{}{}\n", d.left_at ? style.red : style.green, head_line(trainer, steps), style.reset);
+  const std::size_t begin = out.size();
+  const auto line = [&](const char* word, const std::string& text) { out += fmt::format("  {:<8}{}\n", word, text); };
+  if (d.producer)
+    line("fault",
+         fmt::format("step {}: {} made finite values non-finite", d.producer->step + 1, d.producer->where.str()));
+  if (d.killer)
+    line("killed",
+         fmt::format("step {}: {} is finite although what it read was not", d.killer->step + 1, d.killer->where.str()));
+  const double smallest = d.vanished.empty() ? 0 : format(d.vanished.front().where.dtype).min_subnormal();
+  for (std::size_t i = 0; i < std::min<std::size_t>(d.vanished.size(), 3); ++i)
+    line(i == 0 ? "where" : "",
+         fmt::format("{}: {} of non-zero elements became zero{}", d.vanished[i].where.str(),
+                     percent(d.vanished[i].tally.flushed_share()),
+                     i == 0 ? fmt::format(" (smallest kept {}); {} of all gradients in 16 bits",
+                                          rounded_decimal(smallest, 2), percent(d.vanished_share))
+                            : ""));
+  if (d.vanished.empty() && d.worst) line("worst", place_text(*d.worst));
+  if (d.scale.known && trainer.options().dtype == Dtype::fp16)
+    line("scale", scale_advice(d.scale) + (trainer.options().shadows.local || trainer.options().shadows.carried
+                                               ? ""
+                                               : "; of casts alone (--shadow local sees the ops)"));
+  if (const std::string lost = updates_text(trainer, d.updates); !lost.empty()) line("updates", lost);
+  if (!d.skipped.empty()) {
+    std::string list;
+    for (std::size_t i = 0; i < std::min<std::size_t>(d.skipped.size(), 8); ++i)
+      list += fmt::format(" {}", d.skipped[i] + 1);
+    line("skipped",
+         fmt::format("{} of {} steps:{}{}", d.skipped.size(), steps.size(), list, d.skipped.size() > 8 ? " ..." : ""));
+  }
+  if (const int before = steps.back().skips - static_cast<int>(d.skipped.size()); before > 0)
+    line("before", fmt::format("{} of steps 1 to {} were skipped", before, steps.front().step));
+  if (d.disagreed_at)
+    line("ranks", fmt::format("from step {} on they disagree on what was found: some stepped, others did not",
+                              *d.disagreed_at + 1));
+  const std::string next = train_advice(trainer, d, steps);
+  if (!next.empty()) line("try", next);
+  // A checkpoint knows losses, scale and skips of the steps before it, not their tensors.
+  if (steps.front().step > 0 && out.size() > begin)
+    out.insert(begin, fmt::format("Of steps {} to {}, run since the checkpoint, alone:\n", steps.front().step + 1,
+                                  steps.back().step + 1));
+  return out;
+}
+
+}  // namespace ampcheck::tools
