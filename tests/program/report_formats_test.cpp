@@ -45,7 +45,7 @@ TEST(ReportFormats, EveryCommandWritesTheFormatThatWasAskedFor) {
       const std::string text = read(folder.path() + "/" + format);
       EXPECT_TRUE(looks_like(format, text)) << line << "\n" << text.substr(0, 200);
       for (const char* other : {"lines", "json", "junit"})
-        if (std::string(other) != format) EXPECT_FALSE(looks_like(other, text)) << other;
+        EXPECT_EQ(looks_like(other, text), std::string(other) == format) << other;
     }
   }
 }
@@ -69,7 +69,7 @@ TEST(ReportFormats, WhatACommandHasNotIsRefusedWithWhatItHas) {
 TEST(ReportFormats, TheTableHasNoNameTwice) {
   for (const ReportFormat& a : report_formats())
     for (const ReportFormat& b : report_formats())
-      if (&a != &b) EXPECT_FALSE(std::string(a.name) == b.name && a.writer.index() == b.writer.index()) << a.name;
+      EXPECT_EQ(std::string(a.name) == b.name && a.writer.index() == b.writer.index(), &a == &b) << a.name;
 }
 
 }  // namespace

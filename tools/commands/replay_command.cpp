@@ -84,6 +84,31 @@ std::string saved_text(const std::string& where, const std::vector<std::string>&
   return fmt::format("\nSaved {} tensors in {}: {}\n", files.size(), where, fmt::join(files, " "));
 }
 
+/// Judges the case, in a worker where it is a library's and nothing is saved; `dump` gets the tensors that are saved.
+CaseResult judged(const ReplayOptions& options, const checks::Case& item, const checks::RunOptions& run,
+                  checks::Dump& dump) {
+  const bool saves = !options.save.empty();
+  const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
+  const bool sampled =
+      checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
+  if (sampled && saves)
+    throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
+  if (saves) save_as(options.save, item.call.str(item.op->signature), inputs_of(item));
+  if (!saves)
+    if (const auto isolated = isolated_run(worker_setup(options.plugin_ops, options, options.inputs), run.cancel))
+      return isolated(*item.op, item.call, {.sampled = sampled, .power = true});
+  if (sampled) return checks::run_sampled(*item.op, item.call, run);
+  return checks::run_case(*item.op, item.call, run, saves ? &dump : nullptr);
+}
+
+std::string text_of(const CaseResult& result, const RunFacts& facts, const Style& style) {
+  std::string out = convicts(result.verdict)
+                        ? console_failure(result, facts, style)
+                        : fmt::format("{}{}{}  '{}'\n", style.green, name(result.verdict), style.reset, result.name);
+  if (!convicts(result.verdict) && !result.note.empty()) out += "  note    " + result.note + "\n";
+  return out + console_checks(result, style);
+}
+
 }  // namespace
 
 ExitCode replay_command(const ReplayOptions& given) {
@@ -104,55 +129,32 @@ ExitCode replay_command(const ReplayOptions& given) {
   facts.machine = machine_facts();
   if (!options.save.empty() && !is_file(options.save)) make_folder(options.save);
 
-  checks::RunOptions run;
-  run.device = options.device;
-  run.jobs = options.jobs;
-  run.relations = options.relations;
-  run.power = true;
   const auto stopped = [&] {
     write_stderr(fmt::format("ampcheck: interrupted before the case was judged{}\n",
                              options.save.empty() ? "" : "; its inputs alone are saved"));
   };
   InterruptGuard guard(stopped);
+  checks::RunOptions run{.device = options.device, .jobs = options.jobs, .relations = options.relations, .power = true};
   run.cancel = guard.flag();
   checks::Dump dump;
   Report report;
-  const std::int64_t memory = options.memory > 0 ? options.memory : checks::available_memory() / 5 * 4;
-  const auto isolated = options.save.empty()
-                            ? isolated_run(worker_setup(options.plugin_ops, options, options.inputs), run.cancel)
-                            : nullptr;  // tensors are saved from this process
-  const bool sampled =
-      checks::memory_need(*item.op, item.call, memory) > memory && checks::why_not_sampled(*item.op, item.call).empty();
-  if (sampled && !options.save.empty())
-    throw UsageError("[--save] got a case that is judged on sampled rows (--memory), want one that is judged whole");
-  if (!options.save.empty()) save_as(options.save, item.call.str(item.op->signature), inputs_of(item));
   try {
-    report.cases.push_back(isolated ? isolated(*item.op, item.call, {.sampled = sampled, .power = true})
-                           : sampled
-                               ? checks::run_sampled(*item.op, item.call, run)
-                               : checks::run_case(*item.op, item.call, run, options.save.empty() ? nullptr : &dump));
+    report.cases.push_back(judged(options, item, run, dump));
   } catch (const checks::Interrupted&) {
   }
   guard.finish();
-  if (guard.interrupted()) stopped(), end_by_signal();
-  checks::say_where_visible(*item.op, item.call, report.cases.front());
-  const CaseResult& result = report.cases.front();
+  if (guard.interrupted()) {
+    stopped();
+    end_by_signal();
+  }
+  CaseResult& result = report.cases.front();
+  checks::say_where_visible(*item.op, item.call, result);
   report.seconds = result.seconds;
-
   std::vector<std::string> files;
   if (!dump.entries.empty()) files = save_as(options.save, result.name, dump);
-  if (options.json) {
-    write_stdout(json_report(report, facts));
-  } else {
-    const Style style = stdout_style();
-    std::string out = convicts(result.verdict)
-                          ? console_failure(result, facts, style)
-                          : fmt::format("{}{}{}  '{}'\n", style.green, name(result.verdict), style.reset, result.name);
-    if (!convicts(result.verdict) && !result.note.empty()) out += "  note    " + result.note + "\n";
-    out += console_checks(result, style);
-    if (!files.empty()) out += saved_text(options.save, files);
-    write_stdout(out);
-  }
+  write_stdout(options.json
+                   ? json_report(report, facts)
+                   : text_of(result, facts, stdout_style()) + (files.empty() ? "" : saved_text(options.save, files)));
   return exit_code_of(report, facts.planned);
 }
 

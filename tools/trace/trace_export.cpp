@@ -175,6 +175,42 @@ Json step_json(const TracedStep& s, const StepFlushes& f) {
           {"worst_flushed", f.worst != nullptr ? f.worst->flushed_share() : 0.0}};
 }
 
+Json gradient_error_json(const Trace& trace) {
+  Json out = Json::array();
+  for (const ParameterShares& p : gradient_shares(trace)) {
+    Json entry = {{"parameter", p.parameter}, {"error", json_number(p.error)},         {"size", json_number(p.size)},
+                  {"noise", p.noise},         {"explained", json_number(p.explained)}, {"shares", Json::array()}};
+    for (const auto& share : p.shares)
+      entry["shares"].push_back({{"tensor", share.tensor.empty() ? Json() : Json(share.tensor)},
+                                 {"rms", json_number(share.moves)},
+                                 {"share", share.share},
+                                 {"times_rounding", json_number(share.beyond)}});
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Json decisions_json(const std::vector<TracedSum>& sums) {
+  Json out = Json::array();
+  for (const TracedSum& s : sums)
+    if (s.sum.decisions > 0)
+      out.push_back({{"tensor", s.sum.name()},
+                     {"rows", s.sum.decisions},
+                     {"flipped", s.sum.flipped},
+                     {"undecided", s.sum.undecided},
+                     {"least_margin", json_number(s.sum.least_margin)},
+                     {"mean_margin", json_number(s.sum.margins / static_cast<double>(s.sum.decisions))},
+                     {"mean_error", json_number(s.sum.radii / static_cast<double>(s.sum.decisions))}});
+  return out;
+}
+
+Json casts_json(const CastNotes& casts) {
+  Json out = {{"kinds", casts.kinds}, {"repeated", Json::array()}};
+  for (const CastNotes::Repeated& r : casts.repeated)
+    out["repeated"].push_back({{"to", name(r.to)}, {"tensor", r.tensor}, {"ops", r.ops}});
+  return out;
+}
+
 }  // namespace
 
 void StepFlushes::add(const TracedTensor& t) {
@@ -214,35 +250,13 @@ std::string trace_json(const Trace& trace, const std::vector<TracedSum>& sums) {
   for (const LossShare& share : norm_shares(trace, sums))
     out["norm_error"].push_back(
         {{"tensor", share.from->sum.name()}, {"rms", json_number(share.moves)}, {"share", share.share}});
-  out["gradient_error"] = Json::array();
-  for (const ParameterShares& p : gradient_shares(trace)) {
-    Json entry = {{"parameter", p.parameter}, {"error", json_number(p.error)},         {"size", json_number(p.size)},
-                  {"noise", p.noise},         {"explained", json_number(p.explained)}, {"shares", Json::array()}};
-    for (const auto& share : p.shares)
-      entry["shares"].push_back({{"tensor", share.tensor.empty() ? Json() : Json(share.tensor)},
-                                 {"rms", json_number(share.moves)},
-                                 {"share", share.share},
-                                 {"times_rounding", json_number(share.beyond)}});
-    out["gradient_error"].push_back(std::move(entry));
-  }
-  out["decisions"] = Json::array();
-  for (const TracedSum& s : sums)
-    if (s.sum.decisions > 0)
-      out["decisions"].push_back({{"tensor", s.sum.name()},
-                                  {"rows", s.sum.decisions},
-                                  {"flipped", s.sum.flipped},
-                                  {"undecided", s.sum.undecided},
-                                  {"least_margin", json_number(s.sum.least_margin)},
-                                  {"mean_margin", json_number(s.sum.margins / static_cast<double>(s.sum.decisions))},
-                                  {"mean_error", json_number(s.sum.radii / static_cast<double>(s.sum.decisions))}});
+  out["gradient_error"] = gradient_error_json(trace);
+  out["decisions"] = decisions_json(sums);
   out["faults"] = Json::array();
   for (const TracedTensor& t : trace.tensors)
     if (t.role == "producer" || t.role == "killer")
       out["faults"].push_back({{"step", t.step}, {"rank", t.rank}, {"role", t.role}, {"tensor", t.name()}});
-  const CastNotes casts = cast_notes(trace);
-  out["casts"] = {{"kinds", casts.kinds}, {"repeated", Json::array()}};
-  for (const CastNotes::Repeated& r : casts.repeated)
-    out["casts"]["repeated"].push_back({{"to", name(r.to)}, {"tensor", r.tensor}, {"ops", r.ops}});
+  out["casts"] = casts_json(cast_notes(trace));
   out["moved_late"] = Json::array();
   for (const TracedMove& m : trace.moves)
     out["moved_late"].push_back(

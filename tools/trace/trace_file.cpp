@@ -40,89 +40,148 @@ std::optional<double> TracedTensor::footroom() const {
   return std::log2(amin / format(dtype).min_normal());
 }
 
+namespace {
+
+/// What means over the steps of a tensor are made of.
+struct Moments {
+  double local = 0, carried = 0, bias = 0, variance = 0;  ///< sums of squares; sum of differences and its variance
+  int locals = 0, carrieds = 0;
+  std::int64_t judged = 0;
+};
+
+void take_least(std::optional<double>& of, const std::optional<double>& value) {
+  if (value) of = of ? std::min(*of, *value) : *value;
+}
+
+void add_moments(Moments& m, const TracedTensor& t) {
+  const double local = t.local_error.value_or(0), carried = t.carried_error.value_or(0);
+  if (t.local_error && std::isfinite(local)) {
+    m.local += local * local;
+    ++m.locals;
+  }
+  if (t.carried_error && std::isfinite(carried)) {
+    m.carried += carried * carried;
+    ++m.carrieds;
+  }
+  if (!t.bias || !t.bias_z || !std::isfinite(*t.bias)) return;
+  // Of the mean over all elements: sums, and variances of sums, add up.
+  constexpr std::size_t kBuckets = 18;  // up to 2^15 ulps, what lies beyond has no part in the bias
+  const std::int64_t judged = std::accumulate(
+      t.ulps.begin(), t.ulps.begin() + static_cast<std::ptrdiff_t>(std::min(kBuckets, t.ulps.size())), std::int64_t{0});
+  const double sum = *t.bias * static_cast<double>(judged), deviation = *t.bias_z != 0 ? sum / *t.bias_z : 0;
+  m.bias += sum;
+  m.variance += deviation * deviation;
+  m.judged += judged;
+}
+
+void finish(TracedTensor& sum, const Moments& m) {
+  if (m.locals > 0) sum.local_error = std::sqrt(m.local / m.locals);
+  if (m.carrieds > 0) sum.carried_error = std::sqrt(m.carried / m.carrieds);
+  if (m.judged <= 0) return;
+  sum.bias = m.bias / static_cast<double>(m.judged);
+  sum.bias_z = m.bias == 0 ? 0 : m.bias / std::sqrt(m.variance);
+}
+
+void note_worst(TracedSum& s, const TracedTensor& t) {
+  const double local = t.local_error.value_or(0), carried = t.carried_error.value_or(0);
+  if (t.flushed_share() > s.worst_flushed || (s.worst_flushed == 0 && local > s.worst_local)) s.worst_step = t.step;
+  if (t.bias_z && std::fabs(*t.bias_z) > std::fabs(s.worst_bias_z)) s.worst_bias_z = *t.bias_z;
+  s.worst_flushed = std::max(s.worst_flushed, t.flushed_share());
+  s.worst_local = std::max(s.worst_local, local);
+  s.worst_carried = std::max(s.worst_carried, carried);
+  take_least(s.least_headroom, t.headroom());
+  take_least(s.least_footroom, t.footroom());
+}
+
+void add_counts(TracedTensor& sum, const TracedTensor& t) {
+  sum.elements += t.elements;
+  sum.zero += t.zero;
+  sum.subnormal += t.subnormal;
+  sum.inf += t.inf;
+  sum.nan += t.nan;
+  sum.subnormal_loss += t.subnormal_loss;
+  sum.saturated += t.saturated;
+  sum.nonzero += t.nonzero;
+  sum.flushed += t.flushed;
+  sum.overflowed += t.overflowed;
+  sum.intended += t.intended;
+  sum.stagnant += t.stagnant;
+  sum.copy_stagnant += t.copy_stagnant;
+  sum.second_moment_zero += t.second_moment_zero;
+  sum.epsilon_zero += t.epsilon_zero;
+  sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
+  for (std::size_t i = 0; i < t.ulps.size(); ++i) sum.ulps[i] += t.ulps[i];
+}
+
+void add_gradient_errors(TracedTensor& sum, const TracedTensor& t) {
+  sum.loss_error2 += t.loss_error2;
+  sum.norm_error2 += t.norm_error2;
+  if (t.norm_error) sum.norm_error = sum.norm_error.value_or(0) + *t.norm_error;
+  if (t.loss_error) sum.loss_error = sum.loss_error.value_or(0) + *t.loss_error;
+}
+
+void add_decisions(TracedTensor& sum, const TracedTensor& t) {
+  if (t.decisions <= 0) return;
+  sum.least_margin = sum.decisions > 0 ? std::min(sum.least_margin, t.least_margin) : t.least_margin;
+  sum.decisions += t.decisions;
+  sum.flipped += t.flipped;
+  sum.undecided += t.undecided;
+  sum.margins += t.margins;
+  sum.radii += t.radii;
+}
+
+/// The mean over the `count` steps that knew how much cancelled, and the most.
+void add_cancellation(TracedTensor& sum, const TracedTensor& t, int count) {
+  if (!t.cancelled) return;
+  sum.cancelled = sum.cancelled.value_or(0) + (*t.cancelled - sum.cancelled.value_or(0)) / count;
+  sum.most_cancelled = std::max(sum.most_cancelled.value_or(0), *t.most_cancelled);
+}
+
+void add_exponents(TracedTensor& sum, const TracedTensor& t) {
+  sum.amax = std::max(sum.amax, t.amax);
+  if (t.amin > 0) sum.amin = sum.amin > 0 ? std::min(sum.amin, t.amin) : t.amin;
+  if (t.exponents.empty()) return;
+  if (sum.exponents.empty()) {
+    sum.first_exponent = t.first_exponent;
+    sum.exponents = t.exponents;
+    return;
+  }
+  if (t.first_exponent < sum.first_exponent) {
+    sum.exponents.insert(sum.exponents.begin(), static_cast<std::size_t>(sum.first_exponent - t.first_exponent), 0);
+    sum.first_exponent = t.first_exponent;
+  }
+  const auto offset = static_cast<std::size_t>(t.first_exponent - sum.first_exponent);
+  sum.exponents.resize(std::max(sum.exponents.size(), offset + t.exponents.size()), 0);
+  for (std::size_t i = 0; i < t.exponents.size(); ++i) sum.exponents[offset + i] += t.exponents[i];
+}
+
+}  // namespace
+
 std::vector<TracedSum> summed(const Trace& trace) {
   std::vector<TracedSum> out;
   std::map<std::string, std::size_t> known;
-  struct Squares {
-    double local = 0, carried = 0, bias = 0, variance = 0;
-    int locals = 0, carrieds = 0;
-    std::int64_t judged = 0;
-  };
-  const auto least = [](std::optional<double>& of, const std::optional<double>& value) {
-    if (value) of = of ? std::min(*of, *value) : *value;
-  };
-  std::vector<Squares> squares;
+  std::vector<Moments> moments;
   for (const TracedTensor& t : trace.tensors) {
     const auto [at, fresh] = known.try_emplace(t.name(), out.size());
-    if (fresh) out.emplace_back().sum = t, squares.emplace_back();
+    if (fresh) {
+      out.emplace_back().sum = t;
+      moments.emplace_back();
+    }
     TracedSum& s = out[at->second];
-    Squares& squared = squares[at->second];
     ++s.tensors;
-    const double local = t.local_error.value_or(0), carried = t.carried_error.value_or(0);
-    if (t.local_error && std::isfinite(local)) squared.local += local * local, ++squared.locals;
-    if (t.carried_error && std::isfinite(carried)) squared.carried += carried * carried, ++squared.carrieds;
-    if (t.flushed_share() > s.worst_flushed || (s.worst_flushed == 0 && local > s.worst_local)) s.worst_step = t.step;
-    if (t.bias_z && std::fabs(*t.bias_z) > std::fabs(s.worst_bias_z)) s.worst_bias_z = *t.bias_z;
-    s.worst_flushed = std::max(s.worst_flushed, t.flushed_share());
-    s.worst_local = std::max(s.worst_local, local), s.worst_carried = std::max(s.worst_carried, carried);
-    least(s.least_headroom, t.headroom()), least(s.least_footroom, t.footroom());
+    add_moments(moments[at->second], t);
+    note_worst(s, t);
     s.ranks = std::max(s.ranks, t.rank + 1);
     if (t.role != "none") ++s.roles[t.role];
-    if (t.bias && t.bias_z &&
-        std::isfinite(*t.bias)) {           // of the mean over all elements: sums, and variances of sums, add up
-      constexpr std::size_t kBuckets = 18;  // up to 2^15 ulps, what lies beyond has no part in the bias
-      const std::int64_t judged = std::accumulate(
-          t.ulps.begin(), t.ulps.begin() + static_cast<std::ptrdiff_t>(std::min(kBuckets, t.ulps.size())),
-          std::int64_t{0});
-      const double sum = *t.bias * static_cast<double>(judged), deviation = *t.bias_z != 0 ? sum / *t.bias_z : 0;
-      squared.bias += sum, squared.variance += deviation * deviation, squared.judged += judged;
-    }
     s.cancellations += t.cancelled ? 1 : 0;
     if (fresh) continue;
-    TracedTensor& sum = s.sum;
-    if (t.cancelled) {
-      sum.cancelled = sum.cancelled.value_or(0) + (*t.cancelled - sum.cancelled.value_or(0)) / s.cancellations;
-      sum.most_cancelled = std::max(sum.most_cancelled.value_or(0), *t.most_cancelled);
-    }
-    sum.copy_stagnant += t.copy_stagnant, sum.second_moment_zero += t.second_moment_zero,
-        sum.epsilon_zero += t.epsilon_zero;
-    sum.elements += t.elements, sum.zero += t.zero, sum.subnormal += t.subnormal, sum.inf += t.inf, sum.nan += t.nan;
-    sum.subnormal_loss += t.subnormal_loss, sum.saturated += t.saturated;
-    sum.ulps.resize(std::max(sum.ulps.size(), t.ulps.size()), 0);
-    for (std::size_t i = 0; i < t.ulps.size(); ++i) sum.ulps[i] += t.ulps[i];
-    sum.nonzero += t.nonzero, sum.flushed += t.flushed, sum.overflowed += t.overflowed, sum.intended += t.intended,
-        sum.stagnant += t.stagnant;
-    sum.loss_error2 += t.loss_error2, sum.norm_error2 += t.norm_error2;
-    if (t.norm_error) sum.norm_error = sum.norm_error.value_or(0) + *t.norm_error;
-    if (t.loss_error) sum.loss_error = sum.loss_error.value_or(0) + *t.loss_error;
-    if (t.decisions > 0) {
-      sum.least_margin = sum.decisions > 0 ? std::min(sum.least_margin, t.least_margin) : t.least_margin;
-      sum.decisions += t.decisions, sum.flipped += t.flipped, sum.undecided += t.undecided, sum.margins += t.margins,
-          sum.radii += t.radii;
-    }
-    sum.amax = std::max(sum.amax, t.amax);
-    if (t.amin > 0) sum.amin = sum.amin > 0 ? std::min(sum.amin, t.amin) : t.amin;
-    if (t.exponents.empty()) continue;
-    if (sum.exponents.empty()) {
-      sum.first_exponent = t.first_exponent, sum.exponents = t.exponents;
-      continue;
-    }
-    if (t.first_exponent < sum.first_exponent) {
-      sum.exponents.insert(sum.exponents.begin(), static_cast<std::size_t>(sum.first_exponent - t.first_exponent), 0);
-      sum.first_exponent = t.first_exponent;
-    }
-    const auto offset = static_cast<std::size_t>(t.first_exponent - sum.first_exponent);
-    sum.exponents.resize(std::max(sum.exponents.size(), offset + t.exponents.size()), 0);
-    for (std::size_t i = 0; i < t.exponents.size(); ++i) sum.exponents[offset + i] += t.exponents[i];
+    add_cancellation(s.sum, t, s.cancellations);
+    add_counts(s.sum, t);
+    add_gradient_errors(s.sum, t);
+    add_decisions(s.sum, t);
+    add_exponents(s.sum, t);
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (squares[i].locals > 0) out[i].sum.local_error = std::sqrt(squares[i].local / squares[i].locals);
-    if (squares[i].carrieds > 0) out[i].sum.carried_error = std::sqrt(squares[i].carried / squares[i].carrieds);
-    const auto& [local, carried, bias, variance, locals, carrieds, judged] = squares[i];
-    if (judged > 0)
-      out[i].sum.bias = bias / static_cast<double>(judged),
-      out[i].sum.bias_z = bias == 0 ? 0 : bias / std::sqrt(variance);
-  }
+  for (std::size_t i = 0; i < out.size(); ++i) finish(out[i].sum, moments[i]);
   return out;
 }
 
