@@ -14,6 +14,7 @@
 #include "checks/explain/departures.h"
 #include "checks/explain/tried_departures.h"
 #include "checks/judge/judge.h"
+#include "checks/run/contract_evidence.h"
 #include "src/error.h"
 #include "src/rounding.h"
 
@@ -21,219 +22,11 @@ namespace ampcheck::checks {
 
 namespace {
 
-using reference::SumOrder;
-
 constexpr double kImpossible = kImpossibleElement;
 constexpr std::size_t kMostCases = 24;
 constexpr std::int64_t kLargest = 16384;  ///< elements of a tensor
 
-/// One tensor that the kernel wrote, and how to ask for its interval again.
-struct Wrote {
-  const OpCall* call;
-  Pass pass;
-  Written tensor;
-  std::vector<double> got;
-  NamedValues cotangents;
-};
-
-OpDef with(const OpDef& op, const PrecisionContract& contract) {
-  OpDef out = op;
-  out.signature.precision = contract;
-  return out;
-}
-
-/// log10 of the number of storage numbers from low to high.
-double numbers_between(const FloatFormat& f, double low, double high) {
-  const double steps = ulp_distance(f, low, high);
-  return std::isfinite(steps) ? std::log10(steps + 1) : f.bits() * std::log10(2.0);
-}
-
-constexpr double kUnjudged = 1;  ///< in place of a log10 of a likelihood, which is never positive
-
-/// log10 of how likely each number of the kernel is under a contract, all tensors one after the other: it is any of
-/// those in its interval. kUnjudged where no form says anything of it.
-std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& all) {
-  const OpDef read = with(op, contract);
-  const RunOptions options;
-  const OpCall* known = nullptr;
-  std::unique_ptr<CaseRun> run;
-  std::vector<double> out;
-  for (const Wrote& w : all) {
-    if (w.call != known) run = std::make_unique<CaseRun>(read, *w.call, options), known = w.call;
-    if (w.pass == Pass::backward && run->reference.cotangents().empty()) run->reference.set_cotangents(w.cotangents);
-    std::vector<Interval> forms;
-    for (const std::size_t form : run->reference.forms())
-      forms.push_back(run->reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
-    const FloatFormat& f = format(w.tensor.dtype);
-    for (std::size_t i = 0; i < w.got.size(); ++i) {
-      double best = kImpossible;
-      for (const Interval& form : forms) {
-        if (!form.how.empty() && form.how[i] != Judgement::interval)
-          best = kUnjudged;
-        else if (best != kUnjudged && admits(form, static_cast<std::int64_t>(i), w.got[i]))
-          best = std::max(best, -numbers_between(f, form.low[i], form.high[i]));
-      }
-      out.push_back(best);
-    }
-  }
-  return out;
-}
-
-/// Adds up what was judged under every contract of the field.
-void add_up(const std::vector<std::vector<double>>& each, std::vector<Reading>& readings) {
-  for (std::size_t i = 0; !each.empty() && i < each.front().size(); ++i) {
-    if (std::any_of(each.begin(), each.end(), [&](const auto& l) { return l[i] == kUnjudged; })) continue;
-    for (std::size_t k = 0; k < each.size(); ++k)
-      readings[k].likelihood += each[k][i], readings[k].outside += each[k][i] == kImpossible;
-  }
-}
-
-/// The likeliest first; readings were listed with the narrower promise first.
-void rank(std::vector<Reading>& readings) {
-  std::stable_sort(readings.begin(), readings.end(),
-                   [](const Reading& a, const Reading& b) { return a.likelihood > b.likelihood + 1e-9; });
-}
-
-template <class Set>
-std::vector<Reading> readings(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
-                              std::size_t count, const Set& set) {
-  std::vector<Reading> out(count);
-  std::vector<std::vector<double>> each;
-  for (std::size_t k = 0; k < count; ++k) {
-    PrecisionContract contract = base;
-    set(k, contract, out[k]);
-    each.push_back(likelihoods(op, contract, wrote));
-  }
-  add_up(each, out);
-  return out;
-}
-
 constexpr Dtype kAccumulators[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
-constexpr SumOrder kOrders[] = {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed};
-
-/// One NaN is as good as another.
-bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
-/// What one replay does with its sums.
-struct SumKind {
-  std::string form;
-  SumOrder order;
-  bool fused;
-  auto operator<=>(const SumKind&) const = default;
-};
-
-/// All forms in every order, rounded to storage, with products rounded before they are added and, if asked for, also
-/// with fma: [which][element].
-std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wrote& w, Dtype accumulate,
-                                         bool fused_too, std::vector<SumKind>& which) {
-  std::vector<std::vector<double>> values;
-  for (std::size_t form = 0; form < op.forms.size(); ++form) {
-    const reference::Recording& recording = run.reference.recording(form);
-    Leaves leaves;
-    for (const auto& [name, node] : recording.inputs) leaves.emplace_back(node, run.reference.inputs().at(name));
-    if (w.pass == Pass::backward)
-      for (const auto& [name, node] : recording.cotangents) leaves.emplace_back(node, w.cotangents.at(name));
-    if (w.pass == Pass::backward && accumulate != Dtype::fp32) give_forward(recording, leaves);
-    for (const auto& [name, node] : nodes_of(recording, w.pass)) {
-      if (name != w.tensor.name) continue;
-      const auto add = [&, target = node](SumOrder order, bool fused) {
-        values.push_back(reference::replay(*recording.graph, leaves, {target},
-                                           {.order = order,
-                                            .accumulate = accumulate == Dtype::fp32 ? nullptr : &format(accumulate),
-                                            .fused = fused})
-                             .front());
-        round_values(format(w.tensor.dtype), RoundingMode{}, values.back(), values.back());
-        which.push_back({recording.form, order, fused});
-      };
-      const std::size_t rounded = values.size();
-      for (const SumOrder order : kOrders) add(order, false);
-      if (!fused_too) continue;
-      add(kOrders[0], true);
-      const bool nothing_fused = std::equal(values.back().begin(), values.back().end(), values[rounded].begin(), same);
-      for (std::size_t k = 1; k < std::size(kOrders); ++k) {
-        if (!nothing_fused)
-          add(kOrders[k], true);
-        else
-          values.emplace_back(values[rounded + k]), which.push_back({recording.form, kOrders[k], true});
-      }
-    }
-  }
-  return values;
-}
-
-/// How far the errors of a tensor are from those of replays, beside the rounding to storage.
-double typical_size(std::vector<double>& ratios) {
-  constexpr std::size_t kFewest = 16;
-  if (ratios.size() < kFewest) return 1;
-  const auto middle = ratios.begin() + std::ssize(ratios) / 2;
-  std::nth_element(ratios.begin(), middle, ratios.end());
-  return *middle;
-}
-
-/// How likely the kernel's errors are if sums run in this type: Laplace's distribution about the reference, as wide as
-/// the errors of replays. An interval holds the worst errors, and those of a wider accumulator are often no larger than
-/// the usual ones of a shorter.
-struct ByReplays {
-  std::vector<double> likelihood;
-  std::int64_t refuted = 0;  ///< elements that such sums cannot give although their interval admits them
-};
-ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
-                                 Dtype accumulate) {
-  constexpr double kTooSmall = 1.0 / 16;  // such sums are never as good as that
-  const RunOptions options;
-  const OpDef declared = with(op, base);
-  ByReplays out;
-  std::vector<double> ratios;
-  for (const Wrote& w : wrote) {
-    CaseRun run(declared, *w.call, options);
-    if (w.pass == Pass::backward) run.reference.set_cotangents(w.cotangents);
-    std::vector<Interval> forms;
-    for (const std::size_t form : run.reference.forms())
-      forms.push_back(run.reference.interval(form, w.pass, w.tensor.name, w.tensor.dtype));
-    const Interval& interval = forms.front();
-    std::vector<SumKind> which;
-    std::vector<std::vector<double>> values = replays(declared, run, w, accumulate, false, which);
-    const std::size_t count = values.size();
-    if (accumulate != Dtype::fp32)
-      for (std::vector<double>& v : replays(declared, run, w, Dtype::fp32, false, which))
-        values.push_back(std::move(v));
-    const FloatFormat& f = format(w.tensor.dtype);
-    for (std::size_t i = 0; i < w.got.size(); ++i) {
-      const double value = interval.value[i];
-      const bool judged = (interval.how.empty() || interval.how[i] == Judgement::interval) && std::isfinite(value) &&
-                          std::isfinite(w.got[i]);
-      const double stored = std::max(f.unit_roundoff() * std::fabs(value), f.min_subnormal() / 2);
-      double errors = 0;
-      bool finite = judged;
-      for (std::size_t k = 0; k < count; ++k)
-        finite &= std::isfinite(values[k][i]),
-            errors += finite ? std::pow(values[k][i] - value, 2) / static_cast<double>(count) : 0.0;
-      if (!finite || !std::isfinite(errors)) {
-        out.likelihood.push_back(kUnjudged);
-        continue;
-      }
-      const double width = std::sqrt(stored * stored + errors);
-      if (accumulate != Dtype::fp32) {
-        // Where it loses nothing in any order, the kernel is as right as one that sums in fp32.
-        const bool loses =
-            std::any_of(values.begin(), values.end(), [&](const auto& v) { return v[i] != values.front()[i]; });
-        const auto admitted = [&](const Interval& form) {
-          return (!form.how.empty() && form.how[i] != Judgement::interval) ||
-                 admits(form, static_cast<std::int64_t>(i), w.got[i]);
-        };
-        out.refuted += !loses && std::none_of(forms.begin(), forms.end(), admitted);
-        if (errors > 16 * stored * stored) ratios.push_back(std::fabs(w.got[i] - value) / width);
-      }
-      // In numbers of the storage type, so that it is a likelihood and no density.
-      const double step = std::max(2 * f.unit_roundoff() * std::fabs(value), f.min_subnormal());
-      out.likelihood.push_back(
-          std::min(0.0, std::log10(step / (2 * width)) - std::fabs(w.got[i] - value) / width / std::log(10.0)));
-    }
-  }
-  if (typical_size(ratios) < kTooSmall) out.refuted += std::ssize(ratios);
-  return out;
-}
-
 /// Functions in which the formulas' data is rounded; those of constants are none of the kernel's.
 std::vector<std::string> functions_of(const OpDef& op, const OpCall& call) {
   using enum reference::Primitive;
@@ -325,7 +118,7 @@ CheckResult judged_as(const OpDef& read, const Wrote& w, const RunOptions& optio
 /// with some.
 std::int64_t wrong_under(const OpDef& op, const PrecisionContract& contract, const std::vector<Wrote>& wrote,
                          std::string* first = nullptr) {
-  const OpDef read = with(op, contract);
+  const OpDef read = with_contract(op, contract);
   RunOptions options;
   options.explain = options.relations = options.power = false;
   std::int64_t out = 0;
@@ -347,7 +140,7 @@ std::vector<Wrote> of_tensor(const std::vector<Wrote>& all, const std::string& n
 /// of a slip may be as small as those.
 bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote) {
   constexpr int kCases = 5;
-  const OpDef read = with(op, base);
+  const OpDef read = with_contract(op, base);
   RunOptions options;
   options.relations = options.power = false, options.explain = true;
   int bugs = 0, all = 0;
@@ -363,7 +156,7 @@ bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vec
 /// What explains every number of a tensor that the contract does not explain.
 void read_departures(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
                      TensorReading& out) {
-  const OpDef read = with(op, base);
+  const OpDef read = with_contract(op, base);
   const RunOptions options;
   TriedDepartures tried;
   for (const Wrote& w : wrote) {
@@ -558,6 +351,59 @@ void settle(const OpDef& op, const std::vector<Wrote>& wrote, PrecisionContract&
   }
 }
 
+/// What departs where the plain accumulators leave something; returns what tensors wrote that no departure explains.
+std::vector<Wrote> explain_departures(const OpDef& op, const PrecisionContract& base, const std::vector<Wrote>& wrote,
+                                      ContractReading& out) {
+  std::vector<Wrote> plain;  // of tensors that no departure explains
+  for (TensorReading& t : out.tensors) {
+    const std::vector<Wrote> own = of_tensor(wrote, t.tensor);
+    const std::int64_t wrong = wrong_under(op, base, own);
+    if (wrong > 0) read_departures(op, base, own, t);
+    if (wrong > 0 && t.departure.empty() && called_a_bug(op, base, own))
+      for (Reading& r : t.accumulators)
+        r.outside = std::max(r.outside, wrong),
+        r.likelihood =
+            r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
+    rank(t.accumulators);
+    if (t.departure.empty()) plain.insert(plain.end(), own.begin(), own.end());
+  }
+  return plain;
+}
+
+/// The contract has one accumulator: the shortest that some tensor needs.
+void choose_accumulator(const ContractReading& out, PrecisionContract& best) {
+  for (const TensorReading& t : out.tensors) {
+    const Reading& likeliest = t.accumulators.front();
+    if (t.departure.empty() && ContractReading::surety(t.accumulators) > 0.5)
+      for (const Dtype dtype : kAccumulators)
+        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision)
+          best.accumulate = dtype;
+  }
+}
+
+/// Which functions the kernel calls, if that shows.
+void read_functions(const OpDef& op, const std::vector<OpCall>& calls, const std::vector<Wrote>& plain,
+                    PrecisionContract& best, ContractReading& out) {
+  const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), math_within(16)};
+  if (!calls.empty()) out.used = functions_of(op, calls.front());
+  if (!out.used.empty())
+    out.functions = readings(op, best, plain, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+      c.math = sets[k], r.words = sets[k].name, r.declared = op.signature.precision.math.name == sets[k].name;
+    });
+  const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) {
+    return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9;
+  });
+  if (!functions_matter) out.functions.clear();
+  rank(out.functions);
+  // Of equally likely ones the declared one: there is nothing to change.
+  const auto declared_set =
+      std::find_if(out.functions.begin(), out.functions.end(), [](const Reading& r) { return r.declared; });
+  if (declared_set != out.functions.end() && declared_set->likelihood >= out.functions.front().likelihood - 1e-9)
+    std::rotate(out.functions.begin(), declared_set, declared_set + 1);
+  for (const MathSet& set : sets)
+    if (out.functions_explain() && out.functions.front().words == set.name) best.math = set;
+}
+
 }  // namespace
 
 ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed) {
@@ -573,51 +419,14 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
   PrecisionContract best = declared;
   best.summation_depth = 0, best.accumulate = Dtype::fp32;
   out.tensors = read_accumulators(op, best, wrote);
-  std::vector<Wrote> plain;  // of tensors that no departure explains
-  for (TensorReading& t : out.tensors) {
-    const std::vector<Wrote> own = of_tensor(wrote, t.tensor);
-    const std::int64_t wrong = wrong_under(op, best, own);
-    if (wrong > 0) read_departures(op, best, own, t);
-    if (wrong > 0 && t.departure.empty() && called_a_bug(op, best, own))
-      for (Reading& r : t.accumulators)
-        r.outside = std::max(r.outside, wrong),
-        r.likelihood =
-            r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
-    rank(t.accumulators);
-    if (t.departure.empty()) plain.insert(plain.end(), own.begin(), own.end());
-  }
-  for (const TensorReading& t : out.tensors) {
-    const Reading& likeliest = t.accumulators.front();
-    // The contract has one accumulator: the shortest that some tensor needs.
-    if (t.departure.empty() && ContractReading::surety(t.accumulators) > 0.5)
-      for (const Dtype dtype : kAccumulators)
-        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision)
-          best.accumulate = dtype;
-  }
+  const std::vector<Wrote> plain = explain_departures(op, best, wrote, out);
+  choose_accumulator(out, best);
 
   out.subnormals = read_subnormals(op, best, plain);
   best.flushes_subnormals = out.subnormals.front().words == "flushed";
   if (best.flushes_subnormals != declared.flushes_subnormals) reread_accumulators(op, best, wrote, out);
 
-  const MathSet sets[] = {own_math(), glibc_math(), cuda_math(), math_within(16)};
-  if (!calls.empty()) out.used = functions_of(op, calls.front());
-  if (!out.used.empty())
-    out.functions = readings(op, best, plain, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
-      c.math = sets[k], r.words = sets[k].name, r.declared = declared.math.name == sets[k].name;
-    });
-  const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) {
-    return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9;
-  });
-  if (!functions_matter) out.functions.clear();
-  rank(out.functions);
-  // Of equally likely ones the declared one: there is nothing to change.
-  const auto declared_set =
-      std::find_if(out.functions.begin(), out.functions.end(), [](const Reading& r) { return r.declared; });
-  if (declared_set != out.functions.end() && declared_set->likelihood >= out.functions.front().likelihood - 1e-9)
-    std::rotate(out.functions.begin(), declared_set, declared_set + 1);
-  for (const MathSet& set : sets)
-    if (out.functions_explain() && out.functions.front().words == set.name) best.math = set;
-
+  read_functions(op, calls, plain, best, out);
   settle(op, wrote, best, out);
   read_orders(op, wrote, best.accumulate, out);
   find_narrow(wrote, out);
