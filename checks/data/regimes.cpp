@@ -426,6 +426,46 @@ void displace_codes(const Displaced& places, const std::byte* like, std::size_t 
               [from](std::int64_t first, std::span<T> part) { std::copy_n(from + first, part.size(), part.begin()); });
 }
 
+/// What of the tensors at hand makes the numbers of a part.
+struct Source {
+  const CotangentRegime& row;
+  const Fill& fill;
+  bool given;         ///< they are there already
+  bool displaced;     ///< those of another probe, at other places
+  const Drawn* like;  ///< these, rounded; null: they are drawn anew
+};
+
+/// The numbers [start, start + part) of a cotangent.
+void draw(const Source& from, Displaced& places, std::size_t start, std::span<double> part) {
+  const auto first = static_cast<std::int64_t>(start);
+  if (from.displaced) places.go_to(start);
+  if (from.like != nullptr)
+    places.fill(part, [&](std::int64_t at, std::span<double> to) {
+      std::copy_n(from.like->values.begin() + at, to.size(), to.begin());
+    });
+  else if (from.displaced)
+    places.fill(part, [&](std::int64_t at, std::span<double> to) { from.row.bulk(from.fill, at, to); });
+  else if (!from.given && from.row.bulk != nullptr)
+    from.row.bulk(from.fill, first, part);
+  else if (!from.given)
+    for (std::size_t i = 0; i < part.size(); ++i)
+      part[i] = from.row.fill(from.fill, static_cast<std::int64_t>(start + i));
+}
+
+/// Their bits in storage: displaced as the numbers are, where those of `like` are known.
+void put_bits(const Source& from, const Displaced& places, std::size_t start, std::span<const double> part,
+              const CotangentBits& bits) {
+  if (bits.to == nullptr) return;
+  const int bytes = from.fill.format.storage_bytes();
+  const std::byte* const codes = from.like != nullptr ? from.like->bits : nullptr;
+  if (codes != nullptr && bytes == 2)
+    displace_codes<std::uint16_t>(places, codes, start, part.size(), bits.to);
+  else if (codes != nullptr && bytes == 4)
+    displace_codes<std::uint32_t>(places, codes, start, part.size(), bits.to);
+  else
+    encode(from.fill.format, RoundingMode{}, part, bits.to + start * static_cast<std::size_t>(bytes));
+}
+
 }  // namespace
 
 std::vector<double> cotangent_values(const OpCall& call, const std::string& output, const Shape& shape, Dtype dtype,
@@ -442,40 +482,23 @@ std::vector<double> cotangent_values(const OpCall& call, const std::string& outp
   const int drawn = displaced ? like_probe : probe;
   const Fill fill =
       fill_of(call.seed, gradient_name(output) + "/" + row.name + std::to_string(drawn) + shape.str(), shape, dtype, 0);
+  const bool is_given = given.has_value();
   if (given)
     values = std::move(*given);
   else
     values.resize(static_cast<std::size_t>(fill.frame.count));
-  const bool rounded = displaced && like != nullptr;
+  const Source source{row, fill, is_given, displaced, displaced ? like : nullptr};
+  const bool rounded = source.like != nullptr;
   bits.range = {};
   for (std::size_t start = 0; start < values.size(); start += Displaced::kPart) {
     const std::span<double> part = std::span(values).subspan(start, std::min(Displaced::kPart, values.size() - start));
-    const auto first = static_cast<std::int64_t>(start);
-    if (displaced) places.go_to(start);
-    if (rounded)
-      places.fill(part, [&](std::int64_t from, std::span<double> to) {
-        std::copy_n(like->values.begin() + from, to.size(), to.begin());
-      });
-    else if (displaced)
-      places.fill(part, [&](std::int64_t from, std::span<double> to) { row.bulk(fill, from, to); });
-    else if (!given && row.bulk != nullptr)
-      row.bulk(fill, first, part);
-    else if (!given)
-      for (std::size_t i = 0; i < part.size(); ++i) part[i] = row.fill(fill, static_cast<std::int64_t>(start + i));
-    const int bytes = fill.format.storage_bytes();
-    std::byte* const to = bits.to != nullptr ? bits.to + start * static_cast<std::size_t>(bytes) : nullptr;
-    const std::byte* const codes = rounded ? like->bits : nullptr;
-    if (is_float(dtype) && !rounded && (given || !row.representable)) round_to(fill.format, part);
-    if (to != nullptr && codes != nullptr && bytes == 2)
-      displace_codes<std::uint16_t>(places, codes, start, part.size(), bits.to);
-    else if (to != nullptr && codes != nullptr && bytes == 4)
-      displace_codes<std::uint32_t>(places, codes, start, part.size(), bits.to);
-    else if (to != nullptr)
-      encode(fill.format, RoundingMode{}, part, to);
+    draw(source, places, start, part);
+    if (is_float(dtype) && !rounded && (is_given || !row.representable)) round_to(fill.format, part);
+    put_bits(source, places, start, part, bits);
     if (!rounded) widen(bits.range, reference::extremes_of(part), start == 0);
   }
   if (rounded) bits.range = like->range;
-  bits.range.grid = given ? 0 : row.grid;
+  bits.range.grid = is_given ? 0 : row.grid;
   return values;
 }
 

@@ -101,56 +101,58 @@ std::string added_otherwise(const WrongTensor& wrong) {
   return "";
 }
 
-std::string likely_cause(const WrongTensor& wrong) {
+namespace {
+
+/// Words if all wrong elements are one number times the value.
+std::string by_one_factor(const WrongTensor& wrong) {
   std::vector<double> ratios;
-  std::int64_t zeros = 0, nans = 0, infinite = 0;
-  for (const std::int64_t i : wrong.comparison.outside) {
-    const double g = wrong.got[static_cast<std::size_t>(i)], v = wrong.interval.value[static_cast<std::size_t>(i)];
-    zeros += g == 0, nans += std::isnan(g), infinite += std::isinf(g);
+  std::int64_t zeros = 0;
+  const std::int64_t all = std::ssize(wrong.comparison.outside);
+  for (const std::int64_t at : wrong.comparison.outside) {
+    const auto i = static_cast<std::size_t>(at);
+    const double g = wrong.got[i], v = wrong.interval.value[i];
+    zeros += g == 0;
     if (std::isfinite(g) && std::isfinite(v) && v != 0) ratios.push_back(g / v);
   }
-  const auto all = static_cast<std::int64_t>(wrong.comparison.outside.size());
-  const bool zero_due =
-      std::all_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t i) {
-        const auto at = static_cast<std::size_t>(i);
-        return wrong.interval.value[at] == 0 && wrong.interval.low[at] == 0 && wrong.interval.high[at] == 0 &&
-               wrong.got[at] != 0 && std::isfinite(wrong.got[at]);
-      });
-  const bool overflow_due =
-      std::all_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t i) {
-        const auto at = static_cast<std::size_t>(i);
-        return std::isinf(wrong.interval.low[at]) && wrong.interval.low[at] == wrong.interval.high[at] &&
-               std::isfinite(wrong.got[at]);
-      });
-  std::string what;
-  if (overflow_due && all > 0)
-    what = "finite where the value overflows to infinity: it is clamped or saturates";
-  else if (zero_due && all > 0)
-    what = "not zero where exactly zero is due";
-  else if (nans == all)
-    what = "NaN: unwritten, or 0/0 or inf-inf on the way";
-  else if (infinite == all)
-    what = "infinite: an overflow on the way";
-  else if (zeros == all)
-    what = all_zero(wrong.got)
-               ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last "
-                 "full vector or block"
-               : "written as zero";
-  else if (ratios.size() > 3 || (ratios.size() > 1 && static_cast<std::int64_t>(ratios.size()) ==
-                                                          all)) {  // one number is off by some factor anyway
-    Factor factor = factor_of(ratios, wrong.interval.dtype);
-    factor.constant =
-        factor.constant || (ratios.size() > 3 && wrong_by_factor(factor.value, wrong));  // long sums spread it too
-    if (factor.constant && factor.value == 0)
-      what = fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
-    else if (factor.constant && std::fabs(factor.value + 1) < 0.01)
-      what = "the sign is flipped";
-    else if (factor.constant && factor.clear)
-      what = "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, wrong);
-  }
-  const std::string where = place(wrong.comparison, wrong.interval.shape);
-  if (what.empty()) return where;
-  return where.empty() ? what : what + "; " + where;
+  const bool several = ratios.size() > 3;
+  if (!several && (ratios.size() < 2 || std::ssize(ratios) != all))
+    return "";  // one number is off by some factor anyway
+  const Factor factor = factor_of(ratios, wrong.interval.dtype);
+  // Long sums spread it too.
+  if (!factor.constant && !(several && wrong_by_factor(factor.value, wrong))) return "";
+  if (factor.value == 0) return fmt::format("written as zero, {} of the {} wrong ones", zeros, all);
+  if (std::fabs(factor.value + 1) < 0.01) return "the sign is flipped";
+  if (!factor.clear) return "";
+  return "off by a constant factor of " + rounded_text(factor.value) + factor_origin(factor.value, wrong);
+}
+
+/// What the wrong elements are by themselves, wherever they stand; empty if they have nothing in common.
+std::string alike(const WrongTensor& wrong) {
+  const std::vector<double>& got = wrong.got;
+  const Interval& due = wrong.interval;
+  const auto each = [&](const auto& is) {
+    return std::ranges::all_of(wrong.comparison.outside,
+                               [&](std::int64_t i) { return is(static_cast<std::size_t>(i)); });
+  };
+  if (each([&](std::size_t i) { return std::isinf(due.low[i]) && due.low[i] == due.high[i] && std::isfinite(got[i]); }))
+    return "finite where the value overflows to infinity: it is clamped or saturates";
+  if (each([&](std::size_t i) {
+        return due.value[i] == 0 && due.low[i] == 0 && due.high[i] == 0 && got[i] != 0 && std::isfinite(got[i]);
+      }))
+    return "not zero where exactly zero is due";
+  if (each([&](std::size_t i) { return std::isnan(got[i]); })) return "NaN: unwritten, or 0/0 or inf-inf on the way";
+  if (each([&](std::size_t i) { return std::isinf(got[i]); })) return "infinite: an overflow on the way";
+  if (!each([&](std::size_t i) { return got[i] == 0; })) return by_one_factor(wrong);
+  return all_zero(got) ? "all of it is zero: nothing is added up or written, or all of it is a tail, behind the last "
+                         "full vector or block"
+                       : "written as zero";
+}
+
+}  // namespace
+
+std::string likely_cause(const WrongTensor& wrong) {
+  const std::string what = alike(wrong), where = place(wrong.comparison, wrong.interval.shape);
+  return what.empty() || where.empty() ? what + where : what + "; " + where;
 }
 
 namespace {

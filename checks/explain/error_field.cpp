@@ -178,6 +178,24 @@ std::string outer_product(const WrongTensor& wrong) {
   return "";
 }
 
+namespace {
+
+/// Nodes of the forward that have that shape and follow from data.
+std::vector<reference::Expr> numbers_of_shape(const reference::Recording& recording, const Shape& shape) {
+  std::vector<reference::Expr> out;
+  int last = 0;
+  for (const auto& [name, node] : recording.outputs) last = std::max(last, node.id);
+  for (int id = 0; id <= last; ++id) {
+    const reference::Node& node = recording.graph->node(id);
+    if (node.shape == shape && node.primitive != reference::Primitive::constant &&
+        node.primitive != reference::Primitive::indicator)
+      out.push_back(recording.graph->at(id));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string zero_where(const WrongTensor& wrong) {
   constexpr double kFewestBits = 10;
   constexpr std::size_t kFewest = 3;
@@ -193,15 +211,7 @@ std::string zero_where(const WrongTensor& wrong) {
   const std::size_t form = wrong.run.reference.forms().front();
   const reference::Recording& recording = wrong.run.reference.recording(form);
   const Leaves leaves = wrong.run.reference.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
-  std::vector<reference::Expr> targets;
-  int last = 0;
-  for (const auto& [name, node] : recording.outputs) last = std::max(last, node.id);
-  for (int id = 0; id <= last; ++id) {
-    const reference::Node& node = recording.graph->node(id);
-    if (node.shape == wrong.tensor.shape && node.primitive != reference::Primitive::constant &&
-        node.primitive != reference::Primitive::indicator)
-      targets.push_back(recording.graph->at(id));
-  }
+  const std::vector<reference::Expr> targets = numbers_of_shape(recording, wrong.tensor.shape);
   const std::vector<std::vector<double>> values = reference::replay(*recording.graph, leaves, targets, {});
   // The first of them whose sign tells: what follows from it tells as much.
   for (std::size_t k = 0; k < targets.size(); ++k) {

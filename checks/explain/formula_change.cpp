@@ -178,63 +178,94 @@ std::string explained_by_flushing(const WrongTensor& wrong) {
   return "";
 }
 
+namespace {
+
+/// The change that explains a tensor best, over its forms.
+class BestChange {
+ public:
+  explicit BestChange(const WrongTensor& wrong) : wrong_(wrong), tolerance_(wrong.interval) {}
+
+  const Replayed& found() const { return found_; }
+  bool perfect() const { return best_.perfect(); }
+  bool alike(const std::vector<double>& values) const { return agreement(tolerance_, wrong_, values).convincing(); }
+
+  /// False once nothing that is yet to be tried fits better.
+  bool take(const reference::Recording& recording, const reference::Change& change,
+            const std::vector<double>& changed) {
+    Agreement seen = agreement(tolerance_, wrong_, changed);
+    seen.narrowed = change.narrowed != nullptr;
+    // One wrong number among right ones is no rounding of all.
+    if (seen.narrowed && !seen.to_the_last_bit() &&
+        wrong_.comparison.outside.size() < std::min<std::size_t>(4, wrong_.got.size()))
+      return true;
+    if (!seen.convincing() || !seen.better_than(best_)) return true;
+    best_ = seen;
+    found_.kind = seen.narrowed ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
+    found_.of_sum = change.of_sum, found_.change = change.words;
+    found_.words = seen.narrowed ? change.words + " " + odds_against(changed)
+                                 : "these are the values of the formula " + change.words;
+    if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";
+    return !seen.perfect();
+  }
+
+ private:
+  std::string odds_against(const std::vector<double>& changed) const {
+    const auto other = [&](std::size_t i) { return Expected{changed[i], wrong_.interval.radius[i]}; };
+    return against(name(wrong_.run.op.signature.precision.compute), log10_odds(wrong_.interval, wrong_.got, other));
+  }
+
+  const WrongTensor& wrong_;
+  const Tolerance tolerance_;
+  Agreement best_;
+  Replayed found_;
+};
+
+/// What a form has for the tensor: of the same name what is saved, not the output.
+reference::Expr target_in(const reference::Recording& recording, const WrongTensor& wrong) {
+  const bool forward = wrong.pass == Pass::forward;
+  if (const auto saved = recording.stored.find(wrong.tensor.name); forward && saved != recording.stored.end())
+    return saved->second;
+  reference::Expr out;
+  for (const auto& [name, node] : forward ? recording.outputs : recording.gradients)
+    if (name == wrong.tensor.name) out = node;
+  return out;
+}
+
+reference::NodeNames names_in(const reference::Recording& recording, const CaseRun& run) {
+  reference::NodeNames out;
+  name_attributes(run, *recording.graph, out);
+  for (const auto& [name, node] : recording.outputs) out[node.id] = name;
+  return out;
+}
+
+}  // namespace
+
 Replayed explained_by_change(const WrongTensor& wrong, const std::string& only) {
-  Replayed out;
   if (wrong.pass == Pass::jvp || wrong.tensor.shape.count() > kLargest || wrong.run.accumulates(wrong.tensor.name))
-    return out;
-  const Tolerance tolerance(wrong.interval);
-  Agreement best;
-  for (const std::size_t form : wrong.run.reference.forms()) {
-    const reference::Recording& recording = wrong.run.reference.recording(form);
-    const Leaves leaves = wrong.run.reference.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
-    reference::Expr target;
-    for (const auto& [name, node] : wrong.pass == Pass::forward ? recording.outputs : recording.gradients)
-      if (name == wrong.tensor.name) target = node;
-    if (const auto saved = recording.stored.find(wrong.tensor.name);
-        wrong.pass == Pass::forward && saved != recording.stored.end())
-      target = saved->second;
+    return {};
+  BestChange best(wrong);
+  CaseReference& forms = wrong.run.reference;
+  for (const std::size_t form : forms.forms()) {
+    const reference::Recording& recording = forms.recording(form);
+    const Leaves leaves = forms.leaves(form, wrong.pass == Pass::forward ? wrong.pass : Pass::backward);
+    const reference::Expr target = target_in(recording, wrong);
     if (!target.defined()) continue;
-    reference::NodeNames names;
-    name_attributes(wrong.run, *recording.graph, names);
-    for (const auto& [name, node] : recording.outputs) names[node.id] = name;
-    const auto alike = [&](const std::vector<double>& values) {
-      return agreement(tolerance, wrong, values).convincing();
-    };
+    const auto alike = [&](const std::vector<double>& values) { return best.alike(values); };
     const std::string other = only.empty() ? same_as_another(recording, leaves, wrong.pass, wrong.tensor, alike) : "";
     if (!other.empty())
       return {Replayed::Kind::changed_formula, "these are the values of another output or gradient, '" + other + "'"};
     const std::string activation =
-        only.empty() && form == wrong.run.reference.forms().front() ? another_activation(wrong, alike) : "";
+        only.empty() && form == forms.forms().front() ? another_activation(wrong, alike) : "";
     if (!activation.empty()) return {Replayed::Kind::changed_formula, activation};
     reference::for_each_change(
-        *recording.graph, leaves, target, names, kMost,
+        *recording.graph, leaves, target, names_in(recording, wrong.run), kMost,
         [&](const reference::Change& change, const std::vector<double>& changed) {
-          Agreement seen = agreement(tolerance, wrong, changed);
-          seen.narrowed = change.narrowed != nullptr;
-          // One wrong number among right ones is no rounding of all.
-          if (seen.narrowed && !seen.to_the_last_bit() &&
-              wrong.comparison.outside.size() < std::min<std::size_t>(4, wrong.got.size()))
-            return true;
-          if (!seen.convincing() || !seen.better_than(best)) return true;
-          best = seen;
-          out.kind = change.narrowed != nullptr ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
-          out.of_sum = change.of_sum, out.change = change.words;
-          const auto odds = [&] {
-            return log10_odds(wrong.interval, wrong.got, [&](std::size_t i) {
-              return Expected{changed[i], wrong.interval.radius[i]};
-            });
-          };
-          out.words = change.narrowed != nullptr
-                          ? change.words + " " + against(name(wrong.run.op.signature.precision.compute), odds())
-                          : "these are the values of the formula " + change.words;
-          if (change.nonlinear && recording.cotangents.contains(change.leaf))
-            out.words += ": not linear in the cotangent";
-          return !seen.perfect();
+          return best.take(recording, change, changed);
         },
         only);
     if (best.perfect()) break;
   }
-  return out;
+  return best.found();
 }
 
 }  // namespace ampcheck::checks

@@ -367,6 +367,32 @@ std::string plateau(const WrongTensor& wrong, const std::vector<Variable>& varia
   return "";
 }
 
+/// Inputs and cotangents of the shape of the wrong tensor.
+std::vector<Variable> variables_of(const WrongTensor& wrong) {
+  const std::size_t n = wrong.got.size();
+  const CaseRun& run = wrong.run;
+  std::vector<Variable> out;
+  for (const auto& [name, values] : wrong.run.reference.inputs())
+    if (values.size() == n && is_float(run.call.dtype(*run.op.signature.input(name)))) out.push_back({name, &values});
+  if (wrong.pass == Pass::forward) return out;
+  for (const auto& [name, values] : wrong.run.reference.cotangents())
+    if (values.size() == n) out.push_back({name, &values});
+  return out;
+}
+
+/// The end of the narrowest range of a function of a variable, from it on or up to it, that holds all wrong elements;
+/// nothing where it holds too many right ones.
+template <class F>
+std::optional<double> end_of(const std::vector<double>& values, const std::vector<char>& is_wrong, F f, bool beyond) {
+  double end = beyond ? HUGE_VAL : -HUGE_VAL;
+  std::size_t outside = 0, right = 0;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (is_wrong[i]) end = beyond ? std::min(end, f(values[i])) : std::max(end, f(values[i])), ++outside;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    right += !is_wrong[i] && (beyond ? f(values[i]) >= end : f(values[i]) <= end);
+  return std::isnan(end) || 10 * right > outside ? std::nullopt : std::optional(end);
+}
+
 }  // namespace
 
 std::string data_condition(const WrongTensor& wrong) {
@@ -374,37 +400,22 @@ std::string data_condition(const WrongTensor& wrong) {
   const std::size_t n = wrong.got.size(), outside = wrong.comparison.outside.size();
   if (std::ssize(wrong.got) > (1 << 18) || bits_of_choice(n, outside) < kFewestBits) return "";
   if (10 * outside > 9 * n) return "";  // the few that are right are small, or right by chance
-  std::vector<Variable> variables;
-  for (const auto& [name, values] : wrong.run.reference.inputs())
-    if (values.size() == n && is_float(wrong.run.call.dtype(*wrong.run.op.signature.input(name))))
-      variables.push_back({name, &values});
-  if (wrong.pass != Pass::forward)
-    for (const auto& [name, values] : wrong.run.reference.cotangents())
-      if (values.size() == n) variables.push_back({name, &values});
+  const std::vector<Variable> variables = variables_of(wrong);
   std::vector<char> is_wrong(n, 0);
   for (const std::int64_t i : wrong.comparison.outside) is_wrong[static_cast<std::size_t>(i)] = 1;
   for (const Variable& v : variables) {
-    // The narrowest range of a function of the variable that holds all wrong elements, and how many right ones it holds
-    // too.
-    const auto only = [&](auto f, bool beyond) -> std::optional<double> {
-      double end = beyond ? HUGE_VAL : -HUGE_VAL;
-      for (std::size_t i = 0; i < n; ++i)
-        if (is_wrong[i]) end = beyond ? std::min(end, f((*v.values)[i])) : std::max(end, f((*v.values)[i]));
-      std::size_t right = 0;
-      for (std::size_t i = 0; i < n; ++i)
-        right += !is_wrong[i] && (beyond ? f((*v.values)[i]) >= end : f((*v.values)[i]) <= end);
-      return std::isnan(end) || 10 * right > outside ? std::nullopt : std::optional(end);
-    };
     const auto size = [](double x) { return std::fabs(x); };
     const auto self = [](double x) { return x; };
+    const auto only = [&](auto f, bool beyond) { return end_of(*v.values, is_wrong, f, beyond); };
     const auto words = [&](const std::string& where) {
       return fmt::format("only where {}{}", where, plateau(wrong, variables));
     };
-    if (const auto end = only(size, false); end && *end == 0) return fmt::format("only where {} is zero", v.name);
+    const std::optional<double> smallest = only(size, false);
+    if (smallest && *smallest == 0) return fmt::format("only where {} is zero", v.name);
     if (const auto end = only(size, true)) return words(fmt::format("|{}| >= {:.4g}", v.name, *end));
     if (const auto end = only(self, true)) return words(fmt::format("{} >= {:.4g}", v.name, *end));
     if (const auto end = only(self, false)) return words(fmt::format("{} <= {:.4g}", v.name, *end));
-    if (const auto end = only(size, false)) return words(fmt::format("|{}| <= {:.4g}", v.name, *end));
+    if (smallest) return words(fmt::format("|{}| <= {:.4g}", v.name, *smallest));
   }
   return "";
 }

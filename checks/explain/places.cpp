@@ -158,31 +158,36 @@ bool on_regular_lines(const Comparison& comparison, const Shape& shape) {
   return shape.rank > 0 && !comparison.outside.empty() && Patterns(comparison, Grid(shape)).regular();
 }
 
-std::string place(const Comparison& comparison, const Shape& shape) {
-  if (shape.rank == 0) return "";
-  const std::int64_t width = shape.last(), rows = width > 0 ? shape.count() / width : 0;
-  const Marks columns(width, comparison.outside, [&](std::int64_t i) { return i % width; }),
-      failed_rows(rows, comparison.outside, [&](std::int64_t i) { return i / width; });
-  if (rows > 1 && comparison.outside.size() == 1) return "";  // one element is in some row and column
+namespace {
+
+using Elements = std::vector<std::int64_t>;
+
+/// In one column, or in the tail of each row.
+std::string in_columns(const Marks& columns, std::int64_t width) {
   // A tail where it alone follows full vectors of 4 or more; otherwise it may be one column as well as another.
   if (width > 1 && columns.count == 1 && columns.first == width - 1)
     return width % 4 == 1 ? "only in the last column: the tail of each row" : "only in the last column";
   for (const std::int64_t vector : {8, 4, 16, 32, 64, 128})
     if (width > vector && width % vector != 0 && columns.first >= width / vector * vector)
       return "only after the last full vector of " + std::to_string(vector) + ": the tail of each row";
-  if (width > 1 && columns.count == 1) return "only in column " + std::to_string(columns.first);
-  if (rows > 1 && failed_rows.count == 1)
-    return failed_rows.first == rows - 1 ? "only in the last row" : "only in row " + std::to_string(failed_rows.first);
-  // Most of what lies beyond, and nothing before.
-  const std::int64_t first = comparison.outside.front();
-  if (first >= 1024 && 2 * std::ssize(comparison.outside) > shape.count() - first)
-    return fmt::format("only from element {} on{}", first,
-                       (first & (first - 1)) == 0 || first % 65535 == 0 ? ": an index or grid overflows" : "");
+  return width > 1 && columns.count == 1 ? "only in column " + std::to_string(columns.first) : "";
+}
+
+/// Most of what lies beyond an element, and nothing before.
+std::string from_on(const Elements& outside, std::int64_t count) {
+  const std::int64_t first = outside.front();
+  if (first < 1024 || 2 * std::ssize(outside) <= count - first) return "";
+  return fmt::format("only from element {} on{}", first,
+                     (first & (first - 1)) == 0 || first % 65535 == 0 ? ": an index or grid overflows" : "");
+}
+
+/// At one index of an axis other than the last.
+std::string at_one_index(const Elements& outside, const Shape& shape) {
   for (int axis = 0; axis + 1 < shape.rank && shape.rank > 2; ++axis) {
     std::int64_t inner = 1;
     for (int k = axis + 1; k < shape.rank; ++k) inner *= shape[k];
-    const std::int64_t at = comparison.outside.front() / inner % shape[axis];
-    const bool one = shape[axis] > 1 && std::all_of(comparison.outside.begin(), comparison.outside.end(),
+    const std::int64_t at = outside.front() / inner % shape[axis];
+    const bool one = shape[axis] > 1 && std::all_of(outside.begin(), outside.end(),
                                                     [&](std::int64_t i) { return i / inner % shape[axis] == at; });
     if (!one) continue;
     if (axis == shape.rank - 2)
@@ -191,7 +196,24 @@ std::string place(const Comparison& comparison, const Shape& shape) {
     return at == shape[axis] - 1 ? fmt::format("only at the last index of axis {}", axis)
                                  : fmt::format("only at index {} of axis {}", at, axis);
   }
-  if (const std::string words = Patterns(comparison, Grid(shape)).words(); !words.empty()) return words;
+  return "";
+}
+
+}  // namespace
+
+std::string place(const Comparison& comparison, const Shape& shape) {
+  if (shape.rank == 0) return "";
+  const Elements& outside = comparison.outside;
+  const std::int64_t width = shape.last(), rows = width > 0 ? shape.count() / width : 0;
+  const Marks columns(width, outside, [&](std::int64_t i) { return i % width; }),
+      failed_rows(rows, outside, [&](std::int64_t i) { return i / width; });
+  if (rows > 1 && outside.size() == 1) return "";  // one element is in some row and column
+  if (std::string words = in_columns(columns, width); !words.empty()) return words;
+  if (rows > 1 && failed_rows.count == 1)
+    return failed_rows.first == rows - 1 ? "only in the last row" : "only in row " + std::to_string(failed_rows.first);
+  if (std::string words = from_on(outside, shape.count()); !words.empty()) return words;
+  if (std::string words = at_one_index(outside, shape); !words.empty()) return words;
+  if (std::string words = Patterns(comparison, Grid(shape)).words(); !words.empty()) return words;
   if (rows > 2 && failed_rows.first == 1 && failed_rows.count == rows - 1) return "in every row but the first";
   return "";
 }

@@ -181,18 +181,52 @@ std::string words(const Alone& alone, const Difference& seen, const TensorView& 
       elements.part(row * width + seen.first % width, 1, room)[0]);
 }
 
+/// Whether a tensor's rows already follow from other rows.
+bool leaks(const CaseRun& run, const std::string& name) {
+  return std::any_of(run.checks.begin(), run.checks.end(),
+                     [&](const CheckResult& c) { return c.code == Code::ac405 && c.id.tensor == name; });
+}
+
+/// One tensor of a few rows alone against the same rows among the others; a relation where it is promised, else a note.
+void compare_rows(CaseRun& run, const BackwardRun& backward, Alone& alone, const TensorView& whole,
+                  const std::string& name) {
+  const bool promised = run.op.signature.launch.batch_invariant;
+  const Difference seen = difference(alone, whole, name);
+  if (leaks(run, name) || seen.compared == 0 ||
+      (seen.failed > 0 && !run.op.forms.empty() && follows_from_number(run, backward, alone.rows, name)))
+    return;
+  const CheckId id{CheckId::Kind::batch_invariance, name};
+  std::string why = seen.failed > 0 ? words(alone, seen, whole, name) : "";
+  std::vector<Element> first;
+  if (promised && seen.failed > 0) {
+    why += what_decides(run, backward, alone.rows.first + seen.first * alone.rows.count / seen.compared, alone.rows.all,
+                        name);
+    const std::int64_t at = whole.count() / alone.rows.all * alone.rows.first + seen.first;
+    first = {broken(whole.dtype, whole.shape, at, bits_at(whole, at), bits_at(*alone.written(name), seen.first))};
+  }
+  run.add_relation(id, Code::ac409, seen.compared, promised ? seen.failed : 0, why, std::move(first));
+  if (promised || seen.failed == 0) return;
+  const auto check =
+      std::find_if(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) { return c.id == id; });
+  if (check->note.empty()) check->note = why;
+}
+
+/// Whether there are rows to be compared. Without a formula nobody knows whether a row's value follows from how many
+/// there are, unless the contract says.
+bool has_rows_to_compare(const CaseRun& run, std::int64_t all) {
+  constexpr std::int64_t kNoted = 1 << 14;  // elements: a note needs no large case
+  const LaunchContract& contract = run.op.signature.launch;
+  if (all < 2 || contract.row_independent.empty() || !run.reference.inputs_finite()) return false;
+  return contract.batch_invariant || (!run.op.forms.empty() && run.outputs.front().shape.count() <= kNoted);
+}
+
 }  // namespace
 
 void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const BackwardRun& backward) {
   const LaunchContract& contract = run.op.signature.launch;
   const std::int64_t all = rows_of(run.op.signature, run.call);
   const bool promised = contract.batch_invariant;
-  // Without a formula nobody knows whether a row's value follows from how many there are, unless the contract says.
-  if (all < 2 || contract.row_independent.empty() || !run.reference.inputs_finite() ||
-      (run.op.forms.empty() && !promised))
-    return;
-  constexpr std::int64_t kNoted = 1 << 14;  // elements: a note needs no large case
-  if (!promised && run.outputs.front().shape.count() > kNoted) return;
+  if (!has_rows_to_compare(run, all)) return;
   // For a note one launch is enough, of one row in some cases and of three in others.
   const bool one =
       all <= 3 ||
@@ -203,30 +237,9 @@ void check_batch_invariance(CaseRun& run, const LaunchResult& forward, const Bac
     if (alone == nullptr) return;
     for (const std::string& name : contract.row_independent) {
       const auto found = forward.written.find(name), gradient = backward.result.written.find(name);
-      if (run.accumulates(name) || (found == forward.written.end() && gradient == backward.result.written.end()))
-        continue;
-      const bool leaks = std::any_of(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) {
-        return c.code == Code::ac405 && c.id.tensor == name;
-      });
-      const TensorView& whole = (found != forward.written.end() ? found : gradient)->second.view();
-      const Difference seen = difference(*alone, whole, name);
-      if (leaks || seen.compared == 0 ||
-          (seen.failed > 0 && !run.op.forms.empty() && follows_from_number(run, backward, alone->rows, name)))
-        continue;
-      const CheckId id{CheckId::Kind::batch_invariance, name};
-      std::string why = seen.failed > 0 ? words(*alone, seen, whole, name) : "";
-      if (promised && seen.failed > 0)
-        why += what_decides(run, backward, alone->rows.first + seen.first * count / seen.compared, all, name);
-      std::vector<Element> first;
-      if (promised && seen.failed > 0) {
-        const std::int64_t at = whole.count() / all * alone->rows.first + seen.first;
-        first = {broken(whole.dtype, whole.shape, at, bits_at(whole, at), bits_at(*alone->written(name), seen.first))};
-      }
-      run.add_relation(id, Code::ac409, seen.compared, promised ? seen.failed : 0, why, std::move(first));
-      if (promised || seen.failed == 0) continue;
-      const auto check =
-          std::find_if(run.checks.begin(), run.checks.end(), [&](const CheckResult& c) { return c.id == id; });
-      if (check->note.empty()) check->note = why;
+      const bool written = found != forward.written.end() || gradient != backward.result.written.end();
+      if (run.accumulates(name) || !written) continue;
+      compare_rows(run, backward, *alone, (found != forward.written.end() ? found : gradient)->second.view(), name);
     }
   }
 }
