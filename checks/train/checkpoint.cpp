@@ -132,6 +132,77 @@ void take(const std::vector<NamedTensor>& all, const std::string& prefix, Parame
 std::string rank_prefix(int r) { return fmt::format("rank.{}/", r); }
 std::string fp64_prefix(std::size_t k) { return fmt::format("fp64.{}/", k); }
 
+/// The entries of a file of train --save.
+struct Entries {
+  std::vector<NamedTensor> all;
+  const std::string& where;  ///< the file, for errors
+
+  /// Null if it has none of that name.
+  const Tensor* known(const std::string& name) const {
+    for (const NamedTensor& entry : all)
+      if (entry.name == name) return &entry.tensor;
+    return nullptr;
+  }
+  const Tensor& find(const std::string& name) const {
+    if (const Tensor* const tensor = known(name)) return *tensor;
+    throw Error("[checkpoint] " + where + ", got no '" + name + "', want a file of train --save");
+  }
+  std::span<const double> numbers(const std::string& name, std::size_t count) const {
+    const auto values = find(name).span<double>();
+    if (values.size() != count)
+      throw Error("[checkpoint] " + where + " '" + name + "', got " + std::to_string(values.size()) +
+                  " numbers, want " + std::to_string(count));
+    return values;
+  }
+  std::vector<double> numbers(const std::string& name) const {
+    const auto values = find(name).span<double>();
+    return {values.begin(), values.end()};
+  }
+  std::optional<Compared> compared(const char* key) const {
+    if (known(key) == nullptr) return std::nullopt;
+    const auto of_loss = numbers(key, 3);
+    Compared out{.step = static_cast<int>(of_loss[0]), .loss = of_loss[1], .apart = of_loss[2]};
+    if (const std::string allowed = std::string(key) + "/allowed"; known(allowed) != nullptr) {
+      const auto by = numbers(allowed, 2);
+      out.spread = by[0], out.rounding = by[1];
+    }
+    return out;
+  }
+};
+
+/// Throws Error unless the file is of this format and of a run like this one.
+void require_same_run(const Entries& file, Trainer& trainer) {
+  file.find(kRecipe);  // what is none at all is told so first
+  const Tensor* const version = file.known(kFormat);
+  const auto version_text = version != nullptr ? version->span<char>() : std::span<char>();
+  if (const std::string_view format(version_text.data(), version_text.size()); format != kVersion)
+    throw Error(
+        "[checkpoint] " + file.where + ", got " +
+        (format.empty() ? "one of an earlier ampcheck, which does not say how the run stood" : std::string(format)) +
+        ", want " + std::string(kVersion) + ", as train --save writes it");
+  const auto recipe = file.find(kRecipe).span<char>();
+  const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
+  if (got == want) return;
+  const auto [theirs, ours] = first_difference(got, want);
+  throw Error("[checkpoint] " + file.where + ", got a run with '" + theirs + "', want '" + ours + "' as this one has");
+}
+
+/// Parameters, optimizers and scalers of the run itself, each rank's own where it is sharded.
+void take_run(const Entries& file, Trainer& trainer) {
+  GradScaler::StateDict scaler;
+  for (const auto& [name, tensor] : file.all)
+    if (name.starts_with("scaler/")) scaler[name.substr(7)] = tensor.span<double>()[0];
+  ShardedRanks* const sharded = trainer.sharded();
+  for (int r = 0; r < (sharded != nullptr ? sharded->ranks() : 1); ++r) {
+    GradScaler& own = sharded != nullptr ? sharded->scaler(r) : trainer.scaler();
+    if (own.is_enabled()) own.load_state_dict(scaler);
+    if (sharded != nullptr)
+      take(file.all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), file.where);
+    else
+      take(file.all, "", trainer.parameters(), trainer.optimizer(), file.where);
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_bytes(Trainer& trainer) {
@@ -162,72 +233,23 @@ std::string checkpoint_bytes(Trainer& trainer) {
 }
 
 void resume(Trainer& trainer, std::string_view bytes, const std::string& where) {
-  const std::vector<NamedTensor> all = parse_safetensors(bytes, where);
-  const auto known = [&](const std::string& name) -> const Tensor* {
-    for (const NamedTensor& entry : all)
-      if (entry.name == name) return &entry.tensor;
-    return nullptr;
-  };
-  const auto find = [&](const std::string& name) -> const Tensor& {
-    if (const Tensor* const tensor = known(name)) return *tensor;
-    throw Error("[checkpoint] " + where + ", got no '" + name + "', want a file of train --save");
-  };
-  const auto numbers_of = [&](const std::string& name, std::size_t count) {
-    const auto values = find(name).span<double>();
-    if (values.size() != count)
-      throw Error("[checkpoint] " + where + " '" + name + "', got " + std::to_string(values.size()) +
-                  " numbers, want " + std::to_string(count));
-    return values;
-  };
+  const Entries file{parse_safetensors(bytes, where), where};
   trainer.prepare();
   const MemoryScope scope(trainer.stream());
-  find(kRecipe);  // what is none at all is told so first
-  const Tensor* const version = known(kFormat);
-  const auto version_text = version != nullptr ? version->span<char>() : std::span<char>();
-  if (const std::string_view format(version_text.data(), version_text.size()); format != kVersion)
-    throw Error(
-        "[checkpoint] " + where + ", got " +
-        (format.empty() ? "one of an earlier ampcheck, which does not say how the run stood" : std::string(format)) +
-        ", want " + std::string(kVersion) + ", as train --save writes it");
-  const auto recipe = find(kRecipe).span<char>();
-  const std::string got(recipe.begin(), recipe.end()), want = recipe_of(trainer);
-  if (got != want) {
-    const auto [theirs, ours] = first_difference(got, want);
-    throw Error("[checkpoint] " + where + ", got a run with '" + theirs + "', want '" + ours + "' as this one has");
-  }
-  GradScaler::StateDict scaler;
-  for (const auto& [name, tensor] : all)
-    if (name.starts_with("scaler/")) scaler[name.substr(7)] = tensor.span<double>()[0];
-  ShardedRanks* const sharded = trainer.sharded();
-  for (int r = 0; r < (sharded != nullptr ? sharded->ranks() : 1); ++r) {
-    GradScaler& own = sharded != nullptr ? sharded->scaler(r) : trainer.scaler();
-    if (own.is_enabled()) own.load_state_dict(scaler);
-    if (sharded != nullptr)
-      take(all, rank_prefix(r), sharded->shards(r), sharded->optimizer(r), where);
-    else
-      take(all, "", trainer.parameters(), trainer.optimizer(), where);
-  }
-  const auto steps = numbers_of("trainer/steps", 2);
+  require_same_run(file, trainer);
+  take_run(file, trainer);
+  const auto steps = file.numbers("trainer/steps", 2);
   for (std::size_t k = 0; k < trainer.reference().size(); ++k) {
-    trainer.reference()[k]->prepare();
-    take(all, fp64_prefix(k), trainer.reference()[k]->parameters(), *trainer.reference()[k]->optimizer(), where);
-    trainer.reference()[k]->resume_at(static_cast<std::int64_t>(steps[0]));
+    Fp64Run& run = *trainer.reference()[k];
+    run.prepare();
+    take(file.all, fp64_prefix(k), run.parameters(), *run.optimizer(), where);
+    run.resume_at(static_cast<std::int64_t>(steps[0]));
   }
-  const auto spreads = find("trainer/spreads").span<double>(), differences = find("trainer/differences").span<double>(),
-             roundings = find("trainer/roundings").span<double>();
-  const auto compared = [&](const char* key) -> std::optional<Compared> {
-    if (known(key) == nullptr) return std::nullopt;
-    const auto numbers = numbers_of(key, 3);
-    Compared out{.step = static_cast<int>(numbers[0]), .loss = numbers[1], .apart = numbers[2]};
-    if (const std::string allowed = std::string(key) + "/allowed"; known(allowed) != nullptr) {
-      const auto by = numbers_of(allowed, 2);
-      out.spread = by[0], out.rounding = by[1];
-    }
-    return out;
-  };
-  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), {spreads.begin(), spreads.end()},
-                    {differences.begin(), differences.end()}, {roundings.begin(), roundings.end()},
-                    {.left = compared(kLeft), .most = compared(kMost)});
+  std::vector<double> spreads = file.numbers("trainer/spreads"), differences = file.numbers("trainer/differences"),
+                      roundings = file.numbers("trainer/roundings");
+  const std::optional<Compared> left = file.compared(kLeft), most = file.compared(kMost);
+  trainer.resume_at(static_cast<int>(steps[0]), static_cast<int>(steps[1]), std::move(spreads), std::move(differences),
+                    std::move(roundings), {.left = left, .most = most});
 }
 
 }  // namespace ampcheck::checks::train

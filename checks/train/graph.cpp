@@ -175,6 +175,14 @@ bool Graph::shadowed(const std::string& op) const {
   return options_.observer != nullptr && options_.observer->wants_exact(op);
 }
 
+namespace {
+
+void note(const models::Cancellation& lost, Event& event) {
+  if (lost.elements > 0) event.cancelled = lost.mean, event.most_cancelled = lost.most;
+}
+
+}  // namespace
+
 /// `phase`: which way an entry runs. An entry of gradients() belongs to the backward pass either way: what it writes is
 /// a gradient times that pass's scale; the other way round comes the gradient by that gradient, of which the scale
 /// cancels.
@@ -203,10 +211,8 @@ std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::stri
       event.narrow = low.grad.view(), event.narrow_stats = low.grad_seen->stats.get();
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
-  if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation()) {
-    const models::Cancellation lost = models::cancellation(*entry.op, entry.call, *entry.exact);
-    if (lost.elements > 0) event.cancelled = lost.mean, event.most_cancelled = lost.most;
-  }
+  if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation())
+    note(models::cancellation(*entry.op, entry.call, *entry.exact), event);
   wait();
   if (options_.fault) options_.fault(event);
   if (!watched(entry.name)) return std::nullopt;

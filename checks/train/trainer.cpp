@@ -398,11 +398,8 @@ void Trainer::step_optimizer(StepResult& result) {
   result.stepped = optimizer_->updates() > before;
 }
 
-StepResult Trainer::step() {
-  prepare();
-  StepResult result;
-  result.step = step_;
-  run_fp64(result);
+/// Before the gradients of a step: the watch keeps errors in some steps, and everything counts from zero.
+void Trainer::start_counting() {
   const int looked_at = (step_ - options_.sampling.from) / options_.sampling.every;
   if (watch_)
     watch_->keep_errors(options_.gradient_errors > 0 && compares() && looked_at % options_.gradient_errors == 0);
@@ -411,7 +408,10 @@ StepResult Trainer::step() {
     sharded_->reset_counts();
   else
     optimizer_->reset_counts();
-  result.loss = run_micro_batches(result);
+}
+
+/// How far the loss is from the fp64 run's, and what the run's verdict makes of it.
+void Trainer::compare_losses(StepResult& result) {
   if (result.fp64_loss) {
     keep_last(differences_, result.loss - *result.fp64_loss);
     result.apart = mean_of(differences_);
@@ -420,43 +420,74 @@ StepResult Trainer::step() {
   if (!verdict_.left && result.left()) verdict_.left = compared;
   if (result.apart && (!verdict_.most || std::fabs(*result.apart) > std::fabs(verdict_.most->apart)))
     verdict_.most = compared;
-  result.scale = scaler().get_scale();
-  // Otherwise the optimizer counts what is not finite.
-  const bool norms = options_.norms || watch_ || sharded_ || stream_ || scaler().is_enabled() ||
-                     options_.rule.clip_norm > 0 || options_.rule.clip_value > 0;
+}
+
+/// Whether somebody needs the norms of the gradients. Otherwise the optimizer counts what is not finite.
+bool Trainer::wants_norms() const {
+  return options_.norms || watch_ || sharded_ || stream_ || scaler_->is_enabled() || options_.rule.clip_norm > 0 ||
+         options_.rule.clip_value > 0;
+}
+
+/// The gradients without their scale, with their norms before and after.
+void Trainer::unscale_gradients(StepResult& result) {
+  const bool norms = wants_norms();
   if (norms) result.scaled_norms = grad_norms(parameters_);
   unscale();
   if (norms)
     result.norms = scaler().is_enabled() && !scaled_until_update() ? grad_norms(parameters_) : result.scaled_norms;
   if (scaled_until_update())
     for (double& norm : result.norms) norm /= result.scale;
-  if (watch_ && watch_->keeps_errors()) {
-    const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
-    result.gradient_errors =
-        gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
-  }
+  for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
+  if (!watch_ || !watch_->keeps_errors()) return;
+  const double roundoff = (options_.dtype == Dtype::fp32 ? kFp16 : format(options_.dtype)).unit_roundoff();
+  result.gradient_errors =
+      gradient_errors(*reference_.front(), parameters_, {options_.rule, roundoff, watch_->errors(), apart_});
+}
+
+/// Clips, updates, and tells the watch of each.
+void Trainer::update(StepResult& result) {
   // A norm in fp64 of fp32 elements is finite if they are.
-  std::vector<bool> finite_before, finite;
-  for (const double norm : result.scaled_norms) finite_before.push_back(std::isfinite(norm));
-  for (const double norm : result.norms) finite.push_back(std::isfinite(norm));
-  if (!scaled_until_update()) tell(Phase::unscale, finite_before);
+  const auto finite_of = [](const std::vector<double>& norms) {
+    std::vector<bool> out;
+    for (const double norm : norms) out.push_back(std::isfinite(norm));
+    return out;
+  };
+  std::vector<bool> finite = finite_of(result.norms);
+  if (!scaled_until_update()) tell(Phase::unscale, finite_of(result.scaled_norms));
   if (clip_gradients()) {
     tell(Phase::clip);
     finite.clear();
   }
-  for (const double norm : result.norms) result.found_inf |= !std::isfinite(norm);
   result.lr = optimizer().lr();
   step_optimizer(result);
   if (result.stepped) tell(Phase::optimizer, finite);
+}
+
+/// What came of the step.
+void Trainer::count(StepResult& result) {
   skips_ += result.stepped ? 0 : 1;
   result.skips = skips_;
   result.scale_after = scaler().get_scale();
   result.tracker = scaler().get_growth_tracker();
   const UpdateCounts counts = sharded_ ? sharded_->counts() : optimizer_->counts();
-  if (!norms) result.found_inf = counts.non_finite > 0;
+  if (!wants_norms()) result.found_inf = counts.non_finite > 0;
   result.updates = counts;
   if (counts.intended > 0)
     result.stagnant_share = static_cast<double>(counts.stagnant) / static_cast<double>(counts.intended);
+}
+
+StepResult Trainer::step() {
+  prepare();
+  StepResult result;
+  result.step = step_;
+  run_fp64(result);
+  start_counting();
+  result.loss = run_micro_batches(result);
+  compare_losses(result);
+  result.scale = scaler().get_scale();
+  unscale_gradients(result);
+  update(result);
+  count(result);
   ++step_;
   return result;
 }

@@ -161,7 +161,13 @@ class Trainer {
   /// on their way.
   float add_penalty(Graph& graph, float seed);
   double run_micro_batches(StepResult& result);
+  void start_counting();
+  void compare_losses(StepResult& result);
+  bool wants_norms() const;
   void unscale();
+  void unscale_gradients(StepResult& result);
+  void update(StepResult& result);
+  void count(StepResult& result);
   bool clip_gradients();
   void step_optimizer(StepResult& result);
   struct Rank;
