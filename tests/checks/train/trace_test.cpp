@@ -11,6 +11,7 @@
 
 #include "checks/train/checkpoint.h"
 #include "checks/train/fault_ring.h"
+#include "tests/support/paths.h"
 #include "tests/support/trace_file_test.h"
 #include "tools/trace/trace_file.h"
 
@@ -383,7 +384,7 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
   for (const bool once : {true, false}) {
     int calls = 0;
     TrainOptions options;
-    options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+    options.net.data = tests::in_source("/tests/data");
     options.scaler.enabled = false;
     options.watched = true, options.sampling.every = 50;
     options.fault = [&](const Event& e) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::testing {
@@ -76,7 +77,7 @@ TEST(TrainCommand, WrongUseIsExitCodeTwo) {
     EXPECT_TRUE(contains(run.err, "want")) << run.err;
   }
   EXPECT_EQ(ampcheck("trace no_such_file").exit_code, 2);
-  EXPECT_EQ(ampcheck("trace " + std::string(AMPCHECK_ROOT) + "/tests/data/digits.csv").exit_code, 2);
+  EXPECT_EQ(ampcheck("trace " + tests::in_source("/tests/data/digits.csv")).exit_code, 2);
 }
 
 }  // namespace
