@@ -17,6 +17,7 @@
 #include "checks/case/case_reference.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::bench {
 
@@ -39,7 +40,7 @@ double peak_of(pid_t process) {
 }
 
 Process run_program(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {AMPCHECK_PROGRAM};
+  std::vector<std::string> words = {tests::in_build("/ampcheck")};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -98,8 +99,8 @@ void list_ops(benchmark::State& state) {
 double overhead_of_cases(const std::string& isolation) {
   const std::string journal =
       (std::filesystem::temp_directory_path() / ("ampcheck_bench." + std::to_string(getpid()) + ".journal")).string();
-  run_program({"check", AMPCHECK_PLUGIN, "prints", "--regimes", "quick", "--shapes", "N=2,D=3", "--seeds", "100", "-j",
-               "1", "--isolation", isolation, "--journal", journal});
+  run_program({"check", tests::in_build("/custom_ops/hostile.so"), "prints", "--regimes", "quick", "--shapes",
+               "N=2,D=3", "--seeds", "100", "-j", "1", "--isolation", isolation, "--journal", journal});
   std::ifstream file(journal);
   const auto number = [](const std::string& line, const std::string& key) {
     return std::stod(line.substr(line.find("\"" + key + "\":") + key.size() + 3));
@@ -167,7 +168,7 @@ void memory_of(benchmark::State& state, const std::string& case_name, bool row_w
 /// The tools/test that made this build, if it began with nothing.
 void cold_test(benchmark::State& state) {
   double seconds = 0;
-  std::ifstream(AMPCHECK_BINARY_DIR "/results/cold_test_seconds") >> seconds;
+  std::ifstream(tests::in_build("/results/cold_test_seconds")) >> seconds;
   for (auto _ : state) state.SetIterationTime(seconds);
   if (seconds > 0)
     record_figure("tools/test from nothing, as it made this build", Goal::at_most, 20 * 60, seconds, "s");

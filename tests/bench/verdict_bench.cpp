@@ -13,6 +13,7 @@
 #include "checks/zoo/zoo.h"
 #include "src/error.h"
 #include "tests/bench/figures.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::bench {
 
@@ -57,7 +58,7 @@ const checks::OpDef& right_of(const std::string& op) {
 }
 
 const checks::OpDef& custom(const std::string& name) {
-  for (const checks::OpDef& op : checks::load_plugin(AMPCHECK_CAUSAL_ATTENTION).ops)
+  for (const checks::OpDef& op : checks::load_plugin(tests::in_build("/custom_ops/causal_attention.so")).ops)
     if (op.signature.name == name) return op;
   throw Error("[bench] op " + name + ", got none, want one");
 }

@@ -12,6 +12,7 @@
 #include "src/finding.h"
 #include "src/npy.h"
 #include "src/tensor_file.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -154,7 +155,7 @@ TEST(Cli, HelpIsNoErrorWhereverItStands) {
 
 TEST(Cli, ExtentsOutsideAnOpsDomainAreTold) {
   const std::string rope =
-      "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so rope --regimes quick --dtype fp32 --shapes ";
+      "check " + tests::in_build("/custom_ops/rope.so") + " rope --regimes quick --dtype fp32 --shapes ";
   const ProgramResult run = ampcheck(rope + "S=3,D=7");
   EXPECT_EQ(run.exit_code, 4);
   EXPECT_TRUE(contains(run.err, "rope takes no D = 7, the nearest that it takes: 6 and 8")) << run.err;

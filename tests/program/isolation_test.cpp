@@ -10,6 +10,7 @@
 
 #include "src/error.h"
 #include "src/tensor_file.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 #include "tools/workers/wire.h"
@@ -21,7 +22,7 @@ using nlohmann::json;
 using testing::contains;
 using testing::ProgramResult;
 
-const std::string kHostile = AMPCHECK_BINARY_DIR "/custom_ops/hostile.so";
+const std::string kHostile = tests::in_build("/custom_ops/hostile.so");
 
 struct Deed {
   const char* op;
@@ -189,7 +190,7 @@ TEST(Isolation, ACrashSaysWhereItsInputsAre) {
 
 TEST(Isolation, ResultsAreThoseOfThisProcess) {
   const std::string selection =
-      "check " AMPCHECK_BINARY_DIR "/custom_ops/rope.so --regimes quick --shapes first --json ";
+      "check " + tests::in_build("/custom_ops/rope.so") + " --regimes quick --shapes first --json ";
   const auto cases = [&](const std::string& options) {
     json out = json::parse(testing::ampcheck(selection + options).out).at("cases");
     for (json& c : out) c.erase("seconds");
@@ -202,7 +203,7 @@ TEST(Isolation, ResultsAreThoseOfThisProcess) {
 
 // The worker that runs a case reduces its values too; what crashed is not run once more for them.
 TEST(Isolation, WorkersReduceValues) {
-  const std::string rope = AMPCHECK_BINARY_DIR "/custom_ops/rope.so";
+  const std::string rope = tests::in_build("/custom_ops/rope.so");
   const auto wrong = testing::ampcheck("check " + rope + " 'rope_rotates_forward(x=fp32[2,3,4],seed=1)'");
   EXPECT_TRUE(contains(wrong.out, "  values  fails alike with dy[") && contains(wrong.out, " alone and all else 0\n"))
       << wrong.out;

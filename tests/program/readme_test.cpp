@@ -9,6 +9,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -81,7 +82,7 @@ const std::map<std::string, std::string>& not_run() {
 }
 
 TEST(Readme, EveryCommandPrintsWhatItShows) {
-  const std::string readme = std::string(AMPCHECK_ROOT) + "/README.md";
+  const std::string readme = tests::in_source("/README.md");
   int run = 0, at = 0;
   for (const Block& block : blocks_of(read_text(readme))) {
     if (not_run().contains(block.command)) continue;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::testing {
@@ -66,7 +67,7 @@ TEST(RealCli, NamesSelectAndReRun) {
 TEST(RealCli, AgainRepeatsTheDataFolder) {
   const TemporaryFolder folder;
   const std::string data = folder.path() + "/it's data", quoted = "\"" + data + "\"";
-  ASSERT_EQ(shell("mkdir " + quoted + " && cp " AMPCHECK_SOURCE_DIR "/tests/data/*.* " + quoted).exit_code, 0);
+  ASSERT_EQ(shell("mkdir " + quoted + " && cp " + tests::in_data_root("/tests/data/*.*") + " " + quoted).exit_code, 0);
   const auto again = [](const std::string& out) {
     const std::size_t at = out.find("ampcheck replay '");
     if (at == std::string::npos) return std::string();

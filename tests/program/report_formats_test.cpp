@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::tools {
@@ -18,7 +19,7 @@ using testing::ProgramResult;
 using testing::TemporaryFolder;
 
 const std::string kDump =
-    "check --formula rms_norm --dump " AMPCHECK_SOURCE_DIR "/tests/data/tensors/rms_norm.safetensors";
+    "check --formula rms_norm --dump " + tests::in_data_root("/tests/data/tensors/rms_norm.safetensors");
 
 std::string read(const std::string& path) {
   std::ifstream file(path);

@@ -14,6 +14,7 @@
 #include "checks/train/trace_record.h"
 #include "src/error.h"
 #include "src/file_bytes.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 #include "tools/trace/trace_file.h"
@@ -281,7 +282,7 @@ TEST_F(TraceFiles, ATraceOfTheEarlierSchemaSaysTheSame) {
 
 /// As ampcheck 0.1 wrote it.
 TEST_F(TraceFiles, AFileOfTheEarlierSchemaIsReadAndGoneOnIn) {
-  const std::string earlier = std::string(AMPCHECK_ROOT) + "/tests/data/earlier.trace",
+  const std::string earlier = tests::in_source("/tests/data/earlier.trace"),
                     arguments = "--model tutorial --width 2 --batch 2 ";
   const Trace read = tools::read_trace(earlier);
   std::istringstream lines(read_text(earlier));

@@ -20,6 +20,7 @@
 #include "src/error.h"
 #include "src/op_call.h"
 #include "src/random.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::checks {
 namespace {
@@ -152,7 +153,7 @@ std::string at(const Evaluated& got, const Evaluated& want) {
 
 const nlohmann::json& source_cases() {
   static const nlohmann::json kCases = [] {
-    std::ifstream file(std::string(AMPCHECK_SOURCE_DIR) + "/tests/data/formula_values.json");
+    std::ifstream file(tests::in_data_root("/tests/data/formula_values.json"));
     return nlohmann::json::parse(file).at("cases");
   }();
   return kCases;

@@ -7,6 +7,7 @@
 
 #include "checks/train/diagnosis.h"
 #include "src/freed_memory.h"
+#include "tests/support/paths.h"
 #include "tests/support/soak.h"
 
 namespace ampcheck::checks::train {
@@ -22,7 +23,7 @@ TrainOptions options_of(const Curve& curve, std::uint64_t seed, bool local) {
   TrainOptions options;
   options.net.model = curve.model, options.net.width = 128, options.net.seed = options.seed = seed;
   if (options.net.model == "tutorial") options.net.batch = 32;
-  options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+  options.net.data = tests::in_source("/tests/data");
   options.dtype = curve.dtype;
   options.scaler.enabled = curve.dtype == Dtype::fp16;
   options.shadows = {.local = local, .carried = true};

@@ -14,12 +14,13 @@
 #include "src/file_bytes.h"
 #include "src/npy.h"
 #include "src/npz.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck {
 namespace {
 
-const std::string kData = AMPCHECK_SOURCE_DIR "/tests/data/tensors/";
+const std::string kData = tests::in_data_root("/tests/data/tensors/");
 
 std::string message(const auto& work) {
   try {

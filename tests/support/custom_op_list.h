@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checks/doors/plugin.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::checks {
 
@@ -117,7 +118,7 @@ inline constexpr CustomOpCase kCustomOps[] = {
      "with the first scales along axis 0 for all"},  // class 17: the state of the first group for all
 };
 
-inline std::string custom_op_folder() { return AMPCHECK_BINARY_DIR "/custom_ops/"; }
+inline std::string custom_op_folder() { return tests::in_build("/custom_ops/"); }
 
 inline const OpDef& custom_op(const CustomOpCase& entry) {
   for (const OpDef& op : load_plugin(custom_op_folder() + entry.library).ops)

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
+
 namespace ampcheck::ptx {
 
 struct Fusions {
@@ -59,11 +61,11 @@ inline Fusions fusions(const std::string& ptx) {
 inline std::string compile(const std::string& source, const std::string& extra = "") {
   const std::filesystem::path out =
       std::filesystem::path(testing::TempDir()) / (std::filesystem::path(source).stem().string() + ".ptx");
-  const std::string command = std::string(AMPCHECK_NVCC) +
+  const std::string command = tests::nvcc() +
                               " -std=c++20 -O3 -lineinfo --fmad=false --expt-relaxed-constexpr --extended-lambda"
-                              " -Wno-deprecated-gpu-targets -I" AMPCHECK_ROOT " -I" AMPCHECK_BINARY_DIR
-                              "/generated -ptx " +
-                              extra + " " + source + " -o " + out.string();
+                              " -Wno-deprecated-gpu-targets -I" +
+                              tests::in_source(" -I") + tests::in_build("/generated") + " -ptx " + extra + " " +
+                              source + " -o " + out.string();
   if (std::system(command.c_str()) != 0) return "";
   std::ostringstream text;
   text << std::ifstream(out).rdbuf();
@@ -71,11 +73,11 @@ inline std::string compile(const std::string& source, const std::string& extra =
   return text.str();
 }
 
-inline bool has_nvcc() { return AMPCHECK_NVCC[0] != '\0'; }
+inline bool has_nvcc() { return !tests::nvcc().empty(); }
 
 /// Every fused multiply-add of kernels/<name>.cu is one that the source wrote.
 inline void expect_only_written_fma(const std::string& name) {
-  const std::string ptx = compile(AMPCHECK_ROOT "/kernels/" + name + ".cu");
+  const std::string ptx = compile(tests::in_source("/kernels/") + name + ".cu");
   ASSERT_NE(ptx.find(".entry "), std::string::npos) << name << ".cu has no kernel in its PTX";
   const Fusions found = fusions(ptx);
   for (const std::string& where : found.unwritten) ADD_FAILURE() << name << ": an fma nobody wrote at " << where;

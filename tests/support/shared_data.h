@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "tests/support/paths.h"
+
 namespace ampcheck::tests {
 
 /// The file under $AMPCHECK_SHARED, or under the folder "shared" next to the source tree or in it; nothing if absent.
@@ -17,11 +19,9 @@ inline std::optional<std::filesystem::path> shared_file(std::string_view name) {
     const fs::path file = fs::path(root) / name;
     return fs::exists(file, ignored) ? std::optional(file) : std::nullopt;
   }
-#ifdef AMPCHECK_SOURCE_DIR
-  const fs::path source(AMPCHECK_SOURCE_DIR);
+  const fs::path source(tests::in_data_root(""));
   for (const fs::path& root : {source.parent_path() / "shared", source / "shared"})
     if (fs::exists(root / name, ignored)) return root / name;
-#endif
   return std::nullopt;
 }
 

@@ -11,6 +11,7 @@
 #include "checks/data/regimes.h"
 #include "checks/run/runner.h"
 #include "src/error.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
@@ -21,7 +22,7 @@ using testing::contains;
 using testing::ProgramResult;
 using testing::TemporaryFolder;
 
-const std::string kData = AMPCHECK_SOURCE_DIR "/tests/data/tensors/";
+const std::string kData = tests::in_data_root("/tests/data/tensors/");
 
 NamedTensor named(const std::string& name, Dtype dtype, const Shape& shape, std::vector<double> values = {}) {
   if (values.empty())
@@ -172,7 +173,7 @@ TEST(FileTensorsCli, AttributesSeedsAndErrors) {
 
 /// A plug-in's kernel gets the file's tensors in its worker process.
 TEST(FileTensorsCli, PluginsThroughTheirWorkers) {
-  const std::string library = AMPCHECK_BINARY_DIR "/custom_ops/my_rms_norm.so";
+  const std::string library = tests::in_build("/custom_ops/my_rms_norm.so");
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/x.safetensors";
   std::ofstream(file, std::ios::binary) << safetensors_bytes(

@@ -17,13 +17,14 @@
 #include "src/error.h"
 #include "src/parallel.h"
 #include "src/random.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::checks {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kData = fs::path(AMPCHECK_SOURCE_DIR) / "tests/data";
+const fs::path kData = tests::in_data_root("/tests/data");
 constexpr Dtype kStorage[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
 
 std::vector<const OpDef*> every_op() {
@@ -196,7 +197,7 @@ TEST_F(RealTensors, WhatDoesNotExistIsToldWithWhatDoes) {
 }
 
 TEST_F(RealTensors, MissingDataNamesThePlaceAndTheFlag) {
-  const std::string none = (fs::path(AMPCHECK_BINARY_DIR) / "no such folder").string();
+  const std::string none = tests::in_build("/no such folder");
   try {
     real_run("digits", data_of_nets(none));
     FAIL() << "read data from a folder that is not there";
@@ -207,7 +208,7 @@ TEST_F(RealTensors, MissingDataNamesThePlaceAndTheFlag) {
 }
 
 TEST_F(RealTensors, BrokenDataIsRefusedWithItsLine) {
-  const fs::path folder = fs::path(AMPCHECK_BINARY_DIR) / "broken_digits";
+  const fs::path folder = tests::in_build("/broken_digits");
   fs::create_directories(folder);
   std::string row;
   for (int i = 0; i < 64; ++i) row += "3,";

@@ -11,6 +11,7 @@
 #include "checks/run/runner.h"
 #include "src/safetensors.h"
 #include "tests/support/custom_op_list.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
@@ -64,7 +65,7 @@ TEST_P(CustomOp, IsJudgedAsWhatItIs) {
 }
 
 TEST(CustomOps, RmsNormWithBackwardTakesFortyLines) {
-  std::ifstream file(AMPCHECK_SOURCE_DIR "/tests/custom_ops/rms_norm.cpp");
+  std::ifstream file(tests::in_data_root("/tests/custom_ops/rms_norm.cpp"));
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) EXPECT_LE(line.size(), 120u);
   EXPECT_GT(lines, 10);

@@ -14,6 +14,7 @@
 #include "checks/run/runner.h"
 #include "src/random.h"
 #include "src/toml_file.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
@@ -22,7 +23,7 @@ namespace {
 using testing::contains;
 using testing::ProgramResult;
 
-const std::string kFolder = AMPCHECK_BINARY_DIR "/custom_ops/";
+const std::string kFolder = tests::in_build("/custom_ops/");
 const std::string kLibrary = "./rms_norm_launchers.so";
 
 std::string right_text() {

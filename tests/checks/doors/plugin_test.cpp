@@ -15,6 +15,7 @@
 #include "checks/data/regimes.h"
 #include "checks/run/runner.h"
 #include "src/finding.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tools/choose/plugins.h"
 
@@ -206,7 +207,7 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
 /// definition.
 TEST(Plugin, AnOpThatIsRefusedLeavesTheOthers) {
   using testing::contains;
-  const std::string library = AMPCHECK_BINARY_DIR "/custom_ops/one_refused.so";
+  const std::string library = tests::in_build("/custom_ops/one_refused.so");
   const Plugin& plugin = load_plugin(library);
   ASSERT_EQ(plugin.ops.size(), 2u);
   ASSERT_EQ(plugin.refused.size(), 1u);
@@ -322,7 +323,7 @@ TEST(Plugin, ADeviceThatTheOpHasNotIsASkip) {
 
 TEST(Plugin, WhatIsNoLibraryIsTold) {
   EXPECT_THROW(load_plugin("./no_such_library.so"), EnvironmentError);
-  EXPECT_THROW(load_plugin(AMPCHECK_SOURCE_DIR "/README.md"), EnvironmentError);
+  EXPECT_THROW(load_plugin(tests::in_data_root("/README.md")), EnvironmentError);
 }
 
 }  // namespace

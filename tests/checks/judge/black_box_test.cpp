@@ -14,6 +14,7 @@
 #include "checks/doors/launcher_toml.h"
 #include "checks/doors/plugin.h"
 #include "checks/run/runner.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 using testing::contains;
 
-const std::string kFolder = AMPCHECK_BINARY_DIR "/custom_ops/";
+const std::string kFolder = tests::in_build("/custom_ops/");
 
 const OpDef& op_named(const std::string& name) {
   for (const OpDef& op : load_plugin(kFolder + "no_formula.so").ops)

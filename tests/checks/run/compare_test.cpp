@@ -9,6 +9,7 @@
 
 #include "checks/data/regimes.h"
 #include "checks/doors/launcher_toml.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
@@ -16,7 +17,7 @@ namespace {
 
 using testing::contains;
 
-const std::string kFolder = AMPCHECK_BINARY_DIR "/custom_ops/";
+const std::string kFolder = tests::in_build("/custom_ops/");
 
 std::string text_with(const std::string& from, const std::string& to) {
   std::ifstream in(kFolder + "rms_norm_launchers.toml");

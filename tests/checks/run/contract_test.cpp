@@ -12,6 +12,7 @@
 #include "checks/doors/launcher_toml.h"
 #include "checks/zoo/zoo.h"
 #include "src/rounding.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -183,7 +184,7 @@ TEST(Contract, NamesFunctionsOnlyWhereTheyExplainTheBits) {
       "[forward]\nsymbol = 'cube'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
       "[backward]\nsymbol = 'cube_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', 'int64_t "
       "N']\n",
-      AMPCHECK_BINARY_DIR "/custom_ops/x.toml");
+      tests::in_build("/custom_ops/x.toml"));
   EXPECT_TRUE(read_contract(scaled.op, Dtype::fp32, 1).used.empty())
       << "a function of a constant is none of the kernel's";
 }
@@ -350,12 +351,13 @@ TEST(ContractCommand, PrintsTheLineToPaste) {
   // C++ and TOML declare the same.
   const testing::TemporaryFolder folder;
   std::ofstream(folder.path() + "/loose.toml")
-      << "library = '" AMPCHECK_BINARY_DIR
-         "/custom_ops/rms_norm_launchers.so'\nname = 'loose'\nformula = 'y = exp(x)'\ndims = { N = [35, 64, 2] }\n"
-         "inputs = { x = 'N' }\noutputs = { y = 'N' }\ncontract = { storage = ['fp32'] }\n"
-         "[forward]\nsymbol = 'loose_exp'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
-         "[backward]\nsymbol = 'loose_exp_backward'\narguments = ['const float* x', 'const float* dy', 'float* dx', "
-         "'int64_t N']\n";
+      << "library = '" + tests::in_build("/custom_ops/rms_norm_launchers.so") +
+             "'\nname = 'loose'\nformula = 'y = exp(x)'\ndims = { N = [35, 64, 2] }\n"
+             "inputs = { x = 'N' }\noutputs = { y = 'N' }\ncontract = { storage = ['fp32'] }\n"
+             "[forward]\nsymbol = 'loose_exp'\narguments = ['const float* x', 'float* y', 'int64_t N']\n"
+             "[backward]\nsymbol = 'loose_exp_backward'\narguments = ['const float* x', 'const float* dy', 'float* "
+             "dx', "
+             "'int64_t N']\n";
   const auto both = testing::ampcheck("contract " + folder.path() + "/loose.toml");
   EXPECT_TRUE(contains(both.out, "op.math().exp = 16;\n") && contains(both.out, "    math = { exp = 16 }"))
       << both.out << both.err;

@@ -13,6 +13,7 @@
 #include "src/npy.h"
 #include "src/npz.h"
 #include "src/random.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
@@ -23,7 +24,7 @@ using testing::contains;
 using testing::ProgramResult;
 using testing::TemporaryFolder;
 
-const std::string kData = AMPCHECK_SOURCE_DIR "/tests/data/tensors/";
+const std::string kData = tests::in_data_root("/tests/data/tensors/");
 const std::string kRmsNorm = "y = x / sqrt(mean(x^2, -1) + 1e-6) * weight";
 
 TensorFile rms_norm() { return read_tensors(kData + "rms_norm.safetensors"); }

@@ -10,6 +10,7 @@
 #include "checks/define/op_def.h"
 #include "checks/run/budget.h"
 #include "src/tensor.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::checks {
@@ -180,11 +181,11 @@ TEST(Sampled, TheReportShowsTheShareThatNobodyJudged) {
 
 TEST(Sampled, AWorkerDoesAsThisProcess) {
   const auto cases = [](const std::string& isolation) {
-    const ProgramResult run =
-        testing::ampcheck("check " AMPCHECK_BINARY_DIR
-                          "/custom_ops/rms_norm_launchers.toml 'launched_rms_norm(x=bf16[20000,33],seed=1)' --memory "
-                          "110MB --json --isolation " +
-                          isolation);
+    const ProgramResult run = testing::ampcheck("check " + tests::in_build("/custom_ops/rms_norm_launchers.toml") +
+                                                " 'launched_rms_norm(x=bf16[20000,33],seed=1)' "
+                                                "--memory "
+                                                "110MB --json --isolation " +
+                                                isolation);
     json out = json::parse(run.out).at("cases");
     for (json& c : out) c.erase("seconds");
     return out;

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "checks/data/file_tensors.h"
@@ -16,6 +15,7 @@
 #include "src/parallel.h"
 #include "src/random.h"
 #include "src/thread_scope.h"
+#include "tests/support/paths.h"
 #include "tools/workers/wire.h"
 
 namespace ampcheck::checks {
@@ -116,8 +116,8 @@ TEST(Together, ACallWithoutItsFileIsRefused) {
 }
 
 TEST(Together, NetsOfTwoFoldersStandBesideEachOther) {
-  const auto here = data_of_nets(AMPCHECK_SOURCE_DIR "/tests/data"),
-             nowhere = data_of_nets((std::filesystem::path(AMPCHECK_BINARY_DIR) / "no such folder").string());
+  const auto here = data_of_nets(tests::in_data_root("/tests/data")),
+             nowhere = data_of_nets(tests::in_build("/no such folder"));
   std::jthread other([&] {
     for (int i = 0; i < 100; ++i) EXPECT_THROW(real_run("digits", nowhere), EnvironmentError);
   });

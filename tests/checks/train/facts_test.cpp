@@ -8,6 +8,7 @@
 
 #include "checks/train/facts.h"
 #include "checks/train/memory.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::testing {
@@ -15,7 +16,7 @@ namespace {
 
 using namespace checks::train;
 
-const std::string kData = std::string(AMPCHECK_ROOT) + "/tests/data";
+const std::string kData = tests::in_source("/tests/data");
 
 /// Part of a claim, what its measurement says, and of each of its commands what must stand in the output for a reader
 /// to see it (spaces count as one). Independent of the code that measures: IEEE 754 binary16, the goldens' scale

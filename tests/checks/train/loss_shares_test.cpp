@@ -7,13 +7,14 @@
 
 #include "checks/models/real_data.h"
 #include "checks/train/diagnosis.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::checks::train {
 namespace {
 
 TrainOptions options_of(Dtype dtype) {
   TrainOptions options;
-  options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+  options.net.data = tests::in_source("/tests/data");
   options.dtype = dtype;
   options.scaler.enabled = false;
   options.shadows = {.local = true, .carried = true};

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 #include "tools/trace/trace_file.h"
@@ -18,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kOps = AMPCHECK_BINARY_DIR "/custom_ops/";
+const std::string kOps = tests::in_build("/custom_ops/");
 
 class OwnLayer : public ::testing::Test {
  protected:

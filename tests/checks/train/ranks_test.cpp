@@ -16,6 +16,7 @@
 #include "src/float_format.h"
 #include "src/parallel.h"
 #include "src/random.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -104,7 +105,7 @@ TEST(AllReduce, DividingBeforeOrAfterLosesOtherEnds) {
 
 TrainOptions options_of(Dtype dtype, int ranks, int accumulate) {
   TrainOptions options;
-  options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+  options.net.data = tests::in_source("/tests/data");
   options.net.batch = 16;
   options.dtype = dtype;
   options.scaler.enabled = dtype == Dtype::fp16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ampcheck train` and `ampcheck trace` as a user sees them, the trace file, and checkpoints.
+// `ampcheck trace` as a user sees it, the trace file, and checkpoints.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,8 @@
 
 #include "checks/train/checkpoint.h"
 #include "checks/train/fault_ring.h"
-#include "tests/support/run_program.h"
+#include "tests/support/paths.h"
+#include "tests/support/trace_file_test.h"
 #include "tools/trace/trace_file.h"
 
 namespace ampcheck::testing {
@@ -20,86 +21,6 @@ namespace {
 using nlohmann::json;
 using tools::read_trace;
 using tools::Trace;
-
-TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
-  const ProgramResult run =
-      ampcheck("train --model mlp --data digits --dtype fp16 --scaler none --steps 30 --shadow both --seed 1");
-  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
-  EXPECT_TRUE(run.err.empty()) << "no moving line off a terminal: " << run.err;
-  EXPECT_EQ(run.out.find("mlp in fp16, autocast cuda (torch 2.15.0), scaler none, seed 1\nstep  1/30  loss 2."), 0u)
-      << run.out;
-  EXPECT_TRUE(contains(run.out, "step 30/30"));
-  for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:",
-                           "scale   ", "try     --scaler torch"})
-    EXPECT_TRUE(contains(run.out, word)) << word << run.out;
-}
-
-/// Adam does not care how small all gradients are, fp16 does: the loss divided by a million, with and without a scaler.
-TEST(TrainCommand, ARunWhoseGradientsVanishLeavesTheFp64RunAndEndsWithOne) {
-  const std::string arguments = "train --steps 40 --json --optimizer adam --lr 0.003 --loss-weight 1e-6 --scaler ";
-  const ProgramResult run = ampcheck(arguments + "none");
-  EXPECT_EQ(run.exit_code, 1) << run.err;
-  const json j = json::parse(run.out);
-  EXPECT_EQ(j["schema"], "ampcheck.train/1");
-  ASSERT_EQ(j["steps"].size(), 40u);
-  const json& at = j["steps"][j["left_at"].get<std::size_t>()];
-  EXPECT_GT(std::abs(at["apart"].get<double>()), at["spread"].get<double>());
-  EXPECT_GT(j["vanished_share"].get<double>(), 0.5);
-  EXPECT_EQ(j["try"], "--scaler torch");
-  EXPECT_GT(j["loss_scale"]["best"].get<int>(), 8);
-
-  const ProgramResult scaled = ampcheck(arguments + "torch");
-  EXPECT_EQ(scaled.exit_code, 0) << scaled.out;
-  EXPECT_TRUE(json::parse(scaled.out)["left_at"].is_null());
-  EXPECT_LT(json::parse(scaled.out)["vanished_share"].get<double>(), 0.1);
-}
-
-TEST(TrainCommand, ALossThatIsNotFiniteIsTracedToItsProducer) {
-  const ProgramResult run = ampcheck("train --steps 4 --lr 1e9");
-  EXPECT_EQ(run.exit_code, 1) << run.err;
-  EXPECT_TRUE(contains(run.out, "is NaN from step 2 on")) << run.out;
-  EXPECT_TRUE(contains(
-      run.out, "fault   step 2: linear_1 (layer0) forward cast of weight to fp16 made finite values non-finite"))
-      << run.out;
-}
-
-/// An overflow at the first step: by their published defaults torch halves at once, Megatron's second overflow in a row
-/// does.
-TEST(TrainCommand, TheScaleMovesByTheRuleAskedFor) {
-  const auto scales = [](const std::string& rule) {
-    std::vector<double> out;
-    const json run =
-        json::parse(ampcheck("train --steps 4 --shadow off --json --init-scale 16777216 --scaler " + rule).out);
-    for (const json& step : run["steps"]) out.push_back(step["scale"].get<double>());
-    return out;
-  };
-  EXPECT_EQ(scales("torch"), (std::vector<double>{0x1p24, 0x1p23, 0x1p22, 0x1p21}));
-  EXPECT_EQ(scales("megatron"), (std::vector<double>{0x1p24, 0x1p24, 0x1p23, 0x1p22}));
-}
-
-TEST(TrainCommand, WrongUseIsExitCodeTwo) {
-  for (const char* arguments :
-       {"--model mpl", "--dtype fp8", "--steps 0", "--shadow half", "--data text", "--optimizer adam --momentum 0.9",
-        "--scaler apexx", "--lr -1", "--init-scale 0", "--clip-norm 0", "--loss-weight 0"}) {
-    const ProgramResult run = ampcheck(std::string("train ") + arguments);
-    EXPECT_EQ(run.exit_code, 2) << arguments << run.err;
-    EXPECT_TRUE(contains(run.err, "want")) << run.err;
-  }
-  EXPECT_EQ(ampcheck("trace no_such_file").exit_code, 2);
-  EXPECT_EQ(ampcheck("trace " + std::string(AMPCHECK_ROOT) + "/tests/data/digits.csv").exit_code, 2);
-}
-
-class TraceFile : public ::testing::Test {
- protected:
-  std::string record(const std::string& arguments) {
-    const std::string path = folder_.path() + "/run.trace";
-    run_ = ampcheck("train --record " + path + " --steps 6 " + arguments);
-    EXPECT_LE(run_.exit_code, 1) << run_.err;
-    return path;
-  }
-  TemporaryFolder folder_;
-  ProgramResult run_;
-};
 
 TEST_F(TraceFile, HoldsEveryTensorOfEveryStepInOrder) {
   const Trace trace = read_trace(record("--dtype fp16"));
@@ -456,130 +377,6 @@ TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterAC
   }
 }
 
-/// Files of a user's own net.
-class OwnNet : public TraceFile {
- protected:
-  std::string write(const std::string& text) {
-    const std::string path = folder_.path() + "/net.toml";
-    std::ofstream(path) << text;
-    return path;
-  }
-  static std::string layers(std::initializer_list<const char*> types) {
-    std::string out;
-    for (const char* type : types) out += std::string("[[layers]]\ntype = ") + type + "\n";
-    return out;
-  }
-  /// The result but for its time.
-  static json result(const std::string& arguments) {
-    const ProgramResult run = ampcheck("train --json " + arguments);
-    EXPECT_LE(run.exit_code, 1) << run.err;
-    json out = json::parse(run.out);
-    out.erase("seconds");
-    return out;
-  }
-};
-
-TEST_F(OwnNet, WithTheLayersOfAModelHasItsBits) {
-  const std::string mlp =
-      "name = \"mlp\"\n" + layers({"'linear'\noutputs = 64", "'relu'", "'linear'\noutputs = 64", "'relu'", "'linear'"});
-  const std::string settings = "[train]\nsteps = 5\nlr = 0.1\nmomentum = 0.9\ndtype = 'bf16'\nclip_norm = 0.5\n";
-  const std::string path = write(mlp + settings);
-  EXPECT_EQ(result(path), result("--model mlp --steps 5 --dtype bf16 --clip-norm 0.5"));
-  EXPECT_EQ(result(path + " --dtype fp16 --loss mse --steps 3"),
-            result("--model mlp --steps 3 --dtype fp16 --clip-norm 0.5 --loss mse"))
-      << "the command line comes first";
-  write("name = 'tutorial'\ndata = 'random'\nwidth = 24\n" +
-        layers({"'linear'", "'relu'", "'linear'", "'relu'", "'linear'"}) +
-        "[train]\nlr = 1e-3\nbatch = 8\nnesterov = false\n");
-  EXPECT_EQ(result(path + " --steps 2"), result("--model tutorial --width 24 --batch 8 --steps 2"));
-}
-
-TEST_F(OwnNet, EveryTypeOfLayerTrainsAndGoesOnFromItsCheckpointAlone) {
-  const std::string path =
-      write("data = 'text'\n" + layers({"'embedding'\noutputs = 16\nname = 'start'", "'rms_norm'",
-                                        "'attention'\nheads = 2", "'add'\nof = 'start'", "'layer_norm'\nname = 'n'",
-                                        "'linear'\noutputs = 16", "'gelu_tanh'", "'mul'\nof = 'n'", "'linear'"}));
-  const std::string at = folder_.path() + "/", common = path + " --dtype bf16 --lr 0.01 ";
-  const json whole = result(common + "--steps 4 --save " + at + "whole.st");
-  result(common + "--steps 2 --save " + at + "half.st");
-  EXPECT_EQ(result(common + "--steps 4 --resume " + at + "half.st --save " + at + "rest.st")["steps"][1],
-            whole["steps"][3]);
-  EXPECT_TRUE(!read_text(at + "whole.st").empty() && read_text(at + "whole.st") == read_text(at + "rest.st"));
-  write("data = 'text'\n" + layers({"'embedding'\noutputs = 16", "'linear'"}));
-  EXPECT_EQ(ampcheck("train " + common + "--steps 4 --resume " + at + "half.st").exit_code, 2)
-      << "a checkpoint of other layers";
-  write(layers({"'conv2d'\noutputs = 2", "'silu'", "'max_pool2d'", "'flatten'", "'linear'"}));
-  EXPECT_EQ(result(path + " --steps 2")["steps"].size(), 2u);
-}
-
-TEST_F(OwnNet, WhatIsWrongInTheFileIsNamedWithItsLine) {
-  const struct {
-    std::string text, want;
-  } cases[] = {
-      {"nam = 'x'\n" + layers({"'linear'"}), ":1:1] net, got unknown key 'nam' (did you mean 'name'?"},
-      {layers({"'linaer'"}), ":2:8] type, got 'linaer' (did you mean 'linear'?"},
-      {layers({"'relu'\noutputs = 3"}),
-       ":3:11] outputs, got it in a layer of type relu, want it in linear, conv2d, embedding, op alone"},
-      {layers({"'linear'\noutputs = 0"}), ":3:11] outputs, got 0, want a whole number from 1"},
-      {layers({"'linear'\noutputs = '3'"}), ":3:11] outputs, got a string, want an integer"},
-      {layers({"'linear'\nname = 'a'", "'relu'\nname = 'a'"}), ":6:8] name, got 'a' again"},
-      {layers({"'linear'\nname = 'l.q'\noutputs = 32"}), ":3:8] name, got 'l.q', want one without a dot"},
-      {layers({"'linear'\nname = \"a\\u001bb\""}), ":3:8] name, got a control character, want one line of text"},
-      {layers({"'conv2d'\noutputs = 2", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'max_pool2d'", "'flatten'",
-               "'linear'"}),
-       "input, got [64,2,1,1], want images of two rows and columns at least"},
-      {layers({"'linear'\nname = 'first'", "'add'\nof = 'frist'"}), ":6:6] of, got 'frist' (did you mean 'first'?"},
-      {layers({"'add'\nof = 'nothing'"}),
-       ":3:6] of, got a layer of type add where no layer before it has a name, want one before it, with a name"},
-      {"data = 'random'\n" + layers({"'linear'"}) + "[train]\nloss = 'cross_entropy'\n",
-       "data, got random with loss cross_entropy, want mse"},
-      {layers({"'linear'"}) + "[train]\nlr_schedul = 'cosine:3'\n",
-       ":4:1] train, got unknown key 'lr_schedul' (did you mean 'lr_schedule'?"},
-      {layers({"'linear'"}) + "[train]\ndtype = 'fp8'\n", ":4:9] dtype, got 'fp8'"},
-      {layers({"'linear'"}) + "[train]\nsteps = true\n", ":4:9] steps, got a boolean, want a string or a number"},
-      {layers({"'linear'\noutputs = 7"}),
-       ":1:1] linear 'layer0', output, got [64,7] from the last layer, want [64,10]"},
-      {layers({"'conv2d'\noutputs = 2", "'linear'"}),
-       ":4:1] linear 'layer1', input, got [64,2,8,8], want [rows, columns]"},
-      {"data = 'random'\nwidth = 8\n[[layers]]\n", "] type, got a layer without it, want one"},
-      {"", "] layers, got none, want tables [[layers]]"}};
-  for (const auto& c : cases) {
-    const ProgramResult run = ampcheck("train --steps 1 " + write(c.text));
-    EXPECT_EQ(run.exit_code, 2) << c.text;
-    EXPECT_TRUE(contains(run.err, c.want)) << c.text << run.err;
-  }
-  EXPECT_EQ(ampcheck("train --model mlp " + write(layers({"'linear'"}))).exit_code, 2);
-  EXPECT_EQ(ampcheck("train --width 8 " + write(layers({"'linear'"}))).exit_code, 2);
-  EXPECT_EQ(ampcheck("train no_such_file.toml").exit_code, 2);
-}
-
-TEST_F(OwnNet, DtypesThatAutocastChoseByItselfAreNamed) {
-  const auto notes = [&](const std::string& arguments) {
-    const std::string path = folder_.path() + "/run.trace";
-    EXPECT_LE(ampcheck("train --steps 1 --shadow off --record " + path + " " + arguments).exit_code, 1);
-    std::vector<std::string> out;
-    const json shown = json::parse(ampcheck("trace --json " + path).out);
-    for (const json& note : shown["dtypes"])
-      out.push_back(note["kind"].get<std::string>() + " " + note["op"].get<std::string>() + " " +
-                    note["text"].get<std::string>());
-    const std::string text = ampcheck("trace " + path).out;
-    for (const json& note : shown["dtypes"]) EXPECT_TRUE(contains(text, note["text"].get<std::string>())) << text;
-    return out;
-  };
-  const std::string island = write(layers({"'linear'\noutputs = 16", "'rms_norm'", "'linear'"}));
-  EXPECT_EQ(notes(island),
-            std::vector<std::string>{
-                "island rms_norm_1 runs in fp32 between ops of 16 bits: 'x' widened, linear_2 reads it in fp16"});
-  EXPECT_TRUE(notes(island + " --dtype fp32").empty());
-  const std::string residual =
-      write(layers({"'linear'\noutputs = 16\nname = 'h'", "'rms_norm'", "'add'\nof = 'h'", "'relu'", "'linear'"}));
-  EXPECT_EQ(notes(residual + " --dtype bf16"),
-            (std::vector<std::string>{"widened add_1 runs in fp32 and widens 'y', because another input is fp32",
-                                      "fp32 relu_1 runs in fp32: nothing casts what it reads back",
-                                      "narrowed relu_1 has a result in fp32; linear_2 reads it in bf16"}));
-  EXPECT_TRUE(notes("--model mlp").empty()) << "a loss in fp32 is as it should be";
-}
-
 /// A fault that is not there when the steps are run again is no fault of the formats: nothing is written.
 TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
   using namespace checks::train;
@@ -587,7 +384,7 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
   for (const bool once : {true, false}) {
     int calls = 0;
     TrainOptions options;
-    options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+    options.net.data = tests::in_source("/tests/data");
     options.scaler.enabled = false;
     options.watched = true, options.sampling.every = 50;
     options.fault = [&](const Event& e) {

@@ -14,11 +14,12 @@
 #include "src/parallel.h"
 #include "src/random.h"
 #include "src/rounding.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::checks::train {
 namespace {
 
-const std::string kData = std::string(AMPCHECK_ROOT) + "/tests/data";
+const std::string kData = tests::in_source("/tests/data");
 
 /// Two linear layers with relu, MSE times `weight`: its gradients are as small as one likes.
 Net small_net(double weight) {

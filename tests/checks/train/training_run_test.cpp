@@ -15,6 +15,7 @@
 #include "checks/train/trainer.h"
 #include "tests/support/golden_coverage.h"
 #include "tests/support/goldens.h"
+#include "tests/support/paths.h"
 
 namespace ampcheck::checks::train {
 namespace {
@@ -75,7 +76,7 @@ TrainOptions options_of(const Golden& run) {
   TrainOptions options;
   options.net.model = "mlp";
   options.net.loss = run.at("loss_name").text;
-  options.net.data = std::string(AMPCHECK_ROOT) + "/tests/data";
+  options.net.data = tests::in_source("/tests/data");
   const std::string& mode = run.at("mode").text;
   options.autocast = AutocastDevice::cpu;  // where torch ran it
   options.dtype = mode == "bf16" ? Dtype::bf16 : mode.starts_with("fp16") ? Dtype::fp16 : Dtype::fp32;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes of constants, operands and saved tensors.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "reference/replay/formula_changes.h"
+#include "reference/replay/value_slips.h"
+
+namespace ampcheck::reference {
+
+void FormulaChanges::leaf(int id) {
+  const Node& node = graph_.node(id);
+  if (node.primitive == Primitive::constant) {
+    if (is_share(node)) {
+      const double n = std::round(1 / node.value);
+      if (n > 1) with(id, {1 / (n - 1)}, fmt::format("with 1/{} for 1/{}: the count is off by one", n - 1, n));
+      with(id, {1 / (n + 1)}, fmt::format("with 1/{} for 1/{}: the count is off by one", n + 1, n));
+      return;
+    }
+    with(id, {0.0}, "without the constant " + text(id));
+    for (const double n : counts_)
+      with(id, {node.value / n},
+           fmt::format("with 1/{} of the constant {}, as if it were added to a sum of {} and not to its mean", n,
+                       text(id), n));
+    with(id, {-node.value}, "with the other sign of the constant " + text(id));
+    with(id, {2 * node.value}, "with twice the constant " + text(id));
+    with(id, {node.value / 2}, "with half the constant " + text(id));
+    with(id, {node.value * node.value}, "with the square of the constant " + text(id));
+    for (const int digits : {1, 2, 3, 4, 5}) {
+      const double scale =
+          node.value == 0 ? 1 : std::pow(10.0, digits - 1 - std::floor(std::log10(std::fabs(node.value))));
+      for (const double off : {std::round(node.value * scale) / scale, std::trunc(node.value * scale) / scale})
+        if (off != node.value)
+          with(id, {off}, fmt::format("with {:.6g} for the constant {}, which is slightly off", off, text(id)));
+    }
+    return;
+  }
+  other_rows(id);
+  const std::string what = text(id);
+  const Values& from = values(id);
+  const int rank = node.shape.rank;
+  for (int axis = 0; axis < rank; ++axis)
+    if (node.shape[axis] > 1)
+      with(id, reversed(from, node.shape, axis), fmt::format("with {} reversed along axis {}", what, axis));
+  if (rank >= 2)
+    with(id, reversed(reversed(from, node.shape, rank - 1), node.shape, rank - 2),
+         fmt::format("with {} reversed along both last axes", what));
+  if (node.shape.rank >= 2 && node.shape.last(0) == node.shape.last(1))
+    with(id, transposed(from, node.shape), "with " + what + " transposed");
+  with(id, map(from, [](double v) { return std::fabs(v); }),
+       Change{.words = "with |" + what + "| for " + what, .leaf = node.name, .nonlinear = true});
+  with(id, map(from, [](double v) { return std::max(v, 0.0); }),
+       Change{.words = "with max(" + what + ", 0) for " + what, .leaf = node.name, .nonlinear = true});
+  with(id, map(from, [](double v) { return v * v; }),
+       Change{.words = "with the square of " + what, .leaf = node.name, .nonlinear = true});
+  if (rank >= 2 && !from.empty())
+    with(id, Values(from.size(), from.front()), "with the first element of " + what + " for all of it");
+  with(id, map(from, [](double v) { return -v; }), "with the other sign of " + what);
+  with(id, Values(from.size(), 0.0), "without " + what);
+  with(id, Values(from.size(), 1.0), Change{.words = "with ones for " + what, .leaf = node.name, .nonlinear = true});
+}
+
+void FormulaChanges::other_rows(int id) {
+  const Node& node = graph_.node(id);
+  const std::string what = text(id);
+  const Values from = values(id);
+  first_matrix(id);
+  for (int axis = 0; axis < node.shape.rank; ++axis) {
+    if (node.shape[axis] < 2) continue;
+    const char* const whose = axis + 1 < node.shape.rank ? ": another row's" : "";
+    for (const int by : {1, -1})
+      with(id, along(from, node.shape, axis, [by](std::int64_t i, std::int64_t n) { return (i + by + n) % n; }),
+           fmt::format("with {} of the {} index along axis {}{}", what, by > 0 ? "next" : "previous", axis, whose));
+    with(id, along(from, node.shape, axis, [](std::int64_t, std::int64_t) { return std::int64_t{0}; }),
+         fmt::format("with the first {} along axis {} for all{}", what, axis, whose));
+  }
+}
+
+void FormulaChanges::first_matrix(int id) {
+  const Node& node = graph_.node(id);
+  const std::int64_t plane = node.shape.rank < 4 ? 0 : node.shape.last(0) * node.shape.last(1);
+  if (plane == 0) return;
+  Values out = values(id);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = out[i % static_cast<std::size_t>(plane)];
+  with(id, std::move(out), fmt::format("with the first head or image of {} for all: another row's", text(id)));
+}
+
+}  // namespace ampcheck::reference

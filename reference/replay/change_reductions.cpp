@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes of what gathers many numbers: sums, products of matrices, maxima, tables.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/replay/formula_changes.h"
+#include "reference/replay/value_slips.h"
+
+namespace ampcheck::reference {
+
+void FormulaChanges::max_change(int id, const Node& node) {
+  const Shape& shape = graph_.node(node.args[0]).shape;
+  const Axis a = split(shape, node.axis);
+  if (a.n < 2) return;
+  const Values from = values(node.args[0]);
+  for (const bool first : {true, false}) {
+    Values out(values(id).size(), -HUGE_VAL);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(i), index = at / a.inner % a.n;
+      double& most = out[static_cast<std::size_t>(at / (a.inner * a.n) * a.inner + at % a.inner)];
+      if (index != (first ? 0 : a.n - 1)) most = std::max(most, from[i]);
+    }
+    with(id, std::move(out),
+         fmt::format("without the {} number of the maximum of {}", first ? "first" : "last", text(node.args[0])));
+  }
+}
+
+void FormulaChanges::put_change(int id, const Node& node) {
+  Values last(values(id).size(), 0.0);
+  const Values& from = values(node.args[0]);
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if ((*node.map)[i] >= 0) last[static_cast<std::size_t>((*node.map)[i])] = from[i];
+  with(id, std::move(last), "with only the last of the terms that meet in an element");
+}
+
+void FormulaChanges::sum_change(int id, const Node& node) {
+  const double n = static_cast<double>(graph_.node(node.args[0]).shape[node.axis]);
+  if (n < 2) return;
+  const std::string what = text(node.args[0]);
+  const Shape& shape = graph_.node(node.args[0]).shape;
+  weighted_sums(shape[node.axis], what, [&](const std::vector<double>& weights, std::string words) {
+    with(id, weighted(values(node.args[0]), shape, node.axis, weights), std::move(words));
+  });
+  if (const int last = shape.rank - 1; shape.rank >= 2 && shape.last(0) == shape.last(1) && node.axis >= last - 1)
+    with(id,
+         weighted(transposed(values(node.args[0]), shape), shape, node.axis,
+                  std::vector<double>(static_cast<std::size_t>(shape.last()), 1.0)),
+         fmt::format("with the sum of {} along axis {} for axis {}", what, node.axis == last ? last - 1 : last,
+                     node.axis));
+  with(id, map(values(id), [=](double v) { return v / n; }), "with the mean for the sum of " + what);
+  with(id, map(values(id), [=](double v) { return v * n / (n - 1); }),
+       fmt::format("with {}/{} times the sum of {}: the count is off by one", n, n - 1, what));
+  for (int axis = 0; axis < node.shape.rank; ++axis) {
+    if (node.shape[axis] < 2) continue;
+    Values wider = summed(values(id), node.shape, axis);
+    with(id, map(wider, [&](double v) { return v / static_cast<double>(node.shape[axis]); }),
+         fmt::format("with the mean of {} over axis {} as well", what, axis));
+    with(id, std::move(wider), fmt::format("with the sum of {} over axis {} as well", what, axis));
+  }
+}
+
+void FormulaChanges::matmul_change(int id, const Node& node) {
+  const std::int64_t n = node.shape.last(1), m = node.shape.last(0),
+                     k = graph_.node(node.args[0]).shape.last(node.transpose_a ? 1 : 0);
+  if (k < 2) return;
+  const Values a = values(node.args[0]), b = values(node.args[1]);
+  weighted_sums(k, text(node.args[0]) + " * " + text(node.args[1]),
+                [&](const std::vector<double>& weights, std::string words) {
+                  if (!going_ || !wanted(words) || (left_ -= cost(node)) < 0) return;
+                  Values scaled = a, out(values(id).size(), 0.0);
+                  for (std::size_t i = 0; i < scaled.size(); ++i) {
+                    const std::int64_t at = static_cast<std::int64_t>(i) % (n * k);
+                    scaled[i] *= weights[static_cast<std::size_t>(node.transpose_a ? at / n : at % k)];
+                  }
+                  for (std::int64_t plane = 0; plane * n * m < static_cast<std::int64_t>(out.size()); ++plane)
+                    plain_matmul({n, k, m, node.transpose_a, node.transpose_b}, scaled.data() + plane * n * k,
+                                 b.data() + plane * k * m, out.data() + plane * n * m);
+                  with(id, std::move(out), std::move(words));
+                });
+}
+
+void FormulaChanges::take_change(int id, const Node& node) {
+  if (std::none_of(node.map->begin(), node.map->end(), [](std::int64_t at) { return at < 0; })) return;
+  Values ones = values(id), last = ones;
+  double before = 0;
+  for (std::size_t i = 0; i < ones.size(); ++i) {
+    if ((*node.map)[i] < 0) ones[i] = 1, last[i] = before;
+    before = last[i];
+  }
+  with(id, std::move(ones), "with ones for the zeros of the padding of " + text(node.args[0]));
+  with(id, std::move(last), "with the last number inside for the zeros of the padding of " + text(node.args[0]));
+}
+
+void FormulaChanges::ties_change(int id, const Node& node) {
+  const Shape& shape = graph_.node(node.args[0]).shape;
+  const Axis a = split(shape, node.axis);
+  const Values from = values(node.args[0]), first = values(id);
+  Values all(from.size(), 0.0), last = all;
+  for (std::int64_t row = 0; row < a.outer * a.inner; ++row) {
+    const std::int64_t begin = row / a.inner * a.inner * a.n + row % a.inner;
+    std::int64_t at = begin;
+    for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
+      if (first[static_cast<std::size_t>(k)] != 0) at = k;
+    std::int64_t latest = at;
+    for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
+      if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)])
+        all[static_cast<std::size_t>(k)] = 1, latest = k;
+    last[static_cast<std::size_t>(latest)] = 1;
+  }
+  with(id, std::move(all), "with every one of equal maxima for the first: ties share all");
+  with(id, std::move(last), "with the last of equal maxima for the first: ties");
+}
+
+int FormulaChanges::below(int id) const {
+  while (moves_nothing(graph_.node(id).primitive) || graph_.node(id).primitive == Primitive::stop_gradient)
+    id = graph_.node(id).args[0];
+  return id;
+}
+
+void FormulaChanges::own_term(int id, const Node& node, std::size_t k) {
+  const Node& total = graph_.node(below(node.args[k]));
+  if (total.primitive != Primitive::sum || graph_.node(total.args[0]).shape.count() != node.shape.count()) return;
+  Values out = spread(node, 1 - k);
+  const Values& terms = values(total.args[0]);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] *= terms[i];
+  with(id, std::move(out),
+       fmt::format("with {} for its sum, without the terms of the other elements", text(total.args[0])));
+}
+
+void FormulaChanges::shift_change(int id, const Node& node) {
+  const Node& shift = graph_.node(below(node.args[1]));
+  if (shift.primitive != Primitive::max) return;
+  const Shape& shape = graph_.node(shift.args[0]).shape;
+  if (shape.count() != node.shape.count()) return;
+  const Axis a = split(shape, shift.axis);
+  const Values from = values(shift.args[0]);
+  std::vector<std::pair<Values, std::string>> maxima;
+  const auto local = [&](std::int64_t block, Block kind) { return local_maxima(from, a, block, kind); };
+  maxima.emplace_back(local(1, Block::running), "the running maximum");
+  for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
+    if (block < a.n)
+      maxima.emplace_back(local(block, Block::running), fmt::format("the running maximum of blocks of {}", block));
+  for (const std::int64_t half : {a.n / 2, (a.n + 1) / 2})
+    if (half > 0 && half < a.n) maxima.emplace_back(local(half, Block::two), "the maximum of each half");
+  for (const std::int64_t block : {std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}})
+    if (block < a.n)
+      maxima.emplace_back(local(block, Block::each), fmt::format("the maximum of each block of {}", block));
+  const Values minuend = spread(node, 0);
+  for (const auto& [maximum, words] : maxima) {
+    Values out = minuend;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] -= maximum[i];
+    const std::string said =
+        fmt::format("with {} of {} for that of all: what was added up is not rescaled", words, text(shift.args[0]));
+    // In its sums alone, where the terms themselves are right.
+    for (std::size_t up = static_cast<std::size_t>(id) + 1; up < needed_.size(); ++up) {
+      const Node& e = graph_.node(static_cast<int>(up));
+      if (!needed_[up] || e.primitive != Primitive::exp || below(e.args[0]) != id) continue;
+      for (std::size_t user = up + 1; user < needed_.size(); ++user) {
+        const Node& total = graph_.node(static_cast<int>(user));
+        if (!needed_[user] || total.primitive != Primitive::sum || below(total.args[0]) != static_cast<int>(up))
+          continue;
+        with(static_cast<int>(user),
+             weighted(map(out, [](double v) { return std::exp(v); }), e.shape, total.axis,
+                      std::vector<double>(static_cast<std::size_t>(e.shape[total.axis]), 1.0)),
+             said + " in the sum");
+      }
+    }
+    with(id, std::move(out), said);
+  }
+}
+
+}  // namespace ampcheck::reference

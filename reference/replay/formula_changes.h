@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The walk of for_each_change(): which changes each node allows.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/graph/node_text.h"
+#include "reference/replay/changes.h"
+#include "reference/replay/plain_evaluator.h"
+#include "src/rounding.h"
+
+namespace ampcheck::reference {
+
+class FormulaChanges {
+ public:
+  using Values = std::vector<double>;
+
+  FormulaChanges(const Graph& graph, const std::vector<std::pair<Expr, Values>>& leaves, Expr target,
+                 const NodeNames& names, std::int64_t most,
+                 const std::function<bool(const Change&, const Values&)>& see, const std::string& only);
+
+  void run();
+
+ private:
+  /// Scalar operations of a node, about.
+  std::int64_t cost(const Node& node) const;
+  bool given(int id) const { return std::find(given_.begin(), given_.end(), id) != given_.end(); }
+  const Values& values(int id) { return evaluator_.value({const_cast<Graph*>(&graph_), id}); }
+  std::string text(int id) const { return text_of(graph_, id, names_); }
+
+  /// An operand of a node, repeated to its shape.
+  Values spread(const Node& node, std::size_t k);
+
+  /// The target with other values for one node.
+  void with(int id, Values other, Change change);
+  void with(int id, Values other, std::string words) { with(id, std::move(other), Change{std::move(words), nullptr}); }
+
+  bool wanted(const std::string& words) const { return only_.empty() || words == only_; }
+
+  template <class F>
+  Values map(const Values& from, F f) {
+    Values out = from;
+    for (double& v : out) v = f(v);
+    return out;
+  }
+
+  void change(int id);
+
+  /// Of a sum or difference of two: a term left out, turned, twice, or without its factor.
+  void terms_change(int id, const Node& node);
+
+  /// Of a quotient: the divisor left out or guarded, a product or the inverse in its place.
+  void quotient_change(int id, const Node& node);
+
+  /// Another base, a guarded argument, a function near by.
+  void logarithm_change(int id, const Node& node);
+  void exponential_change(int id, const Node& node);
+  void root_change(int id, const Node& node);
+
+  /// A factor that divides, or stands twice.
+  void other_power(int id, const Node& node, std::size_t k);
+
+  /// Of a chain of additions the first term alone: what follows from the others is dead.
+  void first_term(int id, const Node& node);
+
+  /// Of equal terms among others in a chain of additions one alone: a power rule without its factor.
+  void equal_terms(int id, const Node& node);
+
+  /// < for <=, and the condition turned round.
+  void condition_change(int id, const Node& node);
+
+  /// A maximum that leaves out the first or last number.
+  void max_change(int id, const Node& node);
+
+  /// 1/(sqrt(v) + c) for 1/sqrt(v + c).
+  void outside_root(int id, const Node& sum);
+
+  /// Of terms that meet in one element, the last alone: what plain stores leave of a scatter.
+  void put_change(int id, const Node& node);
+
+  /// Of a sum: the mean instead, or a sum over more axes.
+  void sum_change(int id, const Node& node);
+
+  /// The same slips in the dot products of a matrix product.
+  void matmul_change(int id, const Node& node);
+
+  /// What lies outside an image or table read as 1, or as its neighbour.
+  void take_change(int id, const Node& node);
+
+  /// Of equal maxima all, or the last.
+  void ties_change(int id, const Node& node);
+
+  /// The node below views.
+  int below(int id) const;
+
+  /// An element's own term where a sum over the axis is due.
+  void own_term(int id, const Node& node, std::size_t k);
+
+  /// A running or a block's maximum subtracted in place of that of all: sums that are not rescaled when it grows.
+  void shift_change(int id, const Node& node);
+
+  void leaf(int id);
+
+  /// A neighbour's or the first number along an axis.
+  void other_rows(int id);
+
+  /// The first matrix of a batch for all of them.
+  void first_matrix(int id);
+
+  /// Whether a node is a sum, times a constant perhaps.
+  bool sums(int id) const;
+
+  /// A node in fewer bits: an operand, an intermediate, or what is stored in more.
+  void narrow(int id);
+
+  struct Narrow {
+    const FloatFormat* format;
+    Rounding rounding;
+    const char* words;
+  };
+  /// cvt.rna.tf32 rounds ties away; tensor cores that are given fp32 leave the last bits out.
+  static std::span<const Narrow> narrows(bool operand);
+
+  /// A factor of all of the target that no product of the formula's own algebra shows: r (g - n mean(g n)) without its
+  /// r.
+  void whole_factors();
+
+  /// The count of every mean over n off by one, or rounded up to a vector.
+  void shares_together();
+
+  /// What is saved, all of it in fewer bits.
+  void narrow_saved();
+
+  /// Several nodes in fewer bits at once.
+  void narrow_together(const std::vector<int>& ids, const std::string& words);
+
+  /// The operands of a product, as tensor cores take them, and all operands.
+  void narrow_operands();
+
+  const Graph& graph_;
+  Expr target_;
+  NodeNames names_;
+  std::int64_t most_, left_, cost_ = 0;
+  const std::function<bool(const Change&, const Values&)>& see_;
+  const std::string& only_;
+  PlainEvaluator<Fp64Policy> evaluator_;
+  std::vector<int> given_;
+  std::set<double> counts_;  ///< of the means
+  std::vector<char> needed_;
+  bool going_ = true;
+};
+
+}  // namespace ampcheck::reference

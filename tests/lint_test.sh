@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# lint_test.sh <tools/lint>: a small right tree passes, and each planted fault in it is found at its place. 77: a tool is missing.
+set -euo pipefail
+lint=$1
+for tool in git clang-format shellcheck python3; do
+  command -v "$tool" >/dev/null || { echo "lint_test: SKIPPED, no $tool here"; exit 77; }
+done
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+export AMPCHECK_LINT_ROOT=$tree AMPCHECK_LINT_COMPLEX=$tree/list
+failed=0
+
+right_tree() {
+  rm -rf "${tree:?}"/* "$tree/.git"
+  mkdir -p "$tree/src" "$tree/tools"
+  printf '%s\n' 'BasedOnStyle: Google' >"$tree/.clang-format"
+  cat >"$tree/src/a.cpp" <<'END'
+#include <map>
+#include <vector>
+
+template <int A, int B>
+int pick(int x) {
+  return x;
+}
+
+int right(int x) {
+  int a = 1, b = 2;
+  std::vector<std::vector<int>> c(a), d(b);
+  std::map<int, int> e;
+  const char* text = "a = 1, b = 2;";  // a = 1, b = 2;
+  for (a = 0, b = 0; a < b; ++a, ++b) x += a;
+  x = pick<1, 2>(x);
+  const auto f = [&](int g) { return g + a; };
+  return f(x) + static_cast<int>(e.size() + d.size() + c.size()) + *text;
+}
+END
+  printf '%s\n' '#!/bin/sh' "echo \"\$1\"" >"$tree/tools/run"
+  : >"$tree/list"
+  git -C "$tree" init -q
+}
+
+# check NAME EXPECTED_WORDS RULE: "" for a tree that passes.
+check() {
+  local name=$1 expected=$2 rule=$3 code=0 out
+  git -C "$tree" add -A
+  out=$("$lint" "$rule" 2>&1) || code=$?
+  if grep -q SKIPPED <<<"$out"; then
+    echo "$name: skipped: $(grep -m1 SKIPPED <<<"$out")"
+  elif [ -z "$expected" ] && [ "$code" -ne 0 ]; then
+    echo "FAILED $name: a right tree was refused: $out"; failed=1
+  elif [ -n "$expected" ] && { [ "$code" -ne 1 ] || ! grep -qF -- "$expected" <<<"$out"; }; then
+    echo "FAILED $name: want '$expected' and exit 1, got exit $code: $out"; failed=1
+  else
+    echo "$name: as expected"
+  fi
+}
+
+# plant FILE TEXT...: lines at the end of a file.
+plant() { local file=$tree/$1; shift; printf '%s\n' "$@" >>"$file"; }
+
+right_tree
+for rule in format commas shell complexity; do check "right $rule" "" "$rule"; done
+
+plant src/a.cpp '' 'int  wrong(int x){return x;}'
+check "a misformatted line" "src/a.cpp:20: not as clang-format writes it" format
+
+right_tree
+plant src/a.cpp '' 'void joined(int& a, int& b) {' '  a = 1, b = 2;' '}'
+check "a joined statement" "src/a.cpp:21: statements joined by a comma" commas
+right_tree
+plant src/a.cpp '' 'int joined(int& a, int b) {' '  if (b) a = 1, ++b;' '  return a = b, a;' '}'
+check "below an if" "src/a.cpp:21: statements joined by a comma" commas
+check "after return" "src/a.cpp:22: statements joined by a comma" commas
+right_tree
+plant src/a.cpp '' 'void joined(int& a, int& b) {' '  const auto f = [&] {' '    if (a) {' '      ++b;' '    }' '    a = 1, b = 2;' '  };' '  f();' '}'
+check "after a block in a lambda" "src/a.cpp:25: statements joined by a comma" commas
+python3 "$(dirname "$lint")/lint_rules/joined_statements.py" --fix "$tree/src/a.cpp"
+check "mended" "" commas
+grep -q 'a = 1; b = 2;' "$tree/src/a.cpp" || { echo "FAILED mended: $(tail -n 6 "$tree/src/a.cpp")"; failed=1; }
+
+right_tree
+plant tools/run 'for file in $(ls *.txt); do cd $file; done' 'if [ $x = 1 ]; then rm -rf /"$y"; fi'
+check "a fault of a script" "tools/run:3:" shell
+
+right_tree
+{
+  echo
+  echo 'int complex_one(int x) {'
+  for i in $(seq 26); do printf '  if (x == %d) return %d;\n' "$i" "$i"; done
+  printf '  return 0;\n}\n'
+} >>"$tree/src/a.cpp"
+check "a too complex function" "src/a.cpp:20: complex_one has 29 lines and a complexity of 27" complexity
+echo "src/a.cpp complex_one 29 27" >"$tree/list"
+check "that was there before" "" complexity
+echo "src/a.cpp complex_one 29 26" >"$tree/list"
+check "and has grown" "complex_one has 29 lines and a complexity of 27; it had 29 and 26" complexity
+exit "$failed"
