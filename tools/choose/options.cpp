@@ -74,13 +74,17 @@ constexpr std::array kIsolations = {Named<bool>{"worker", true}, Named<bool>{"no
 constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"},
                                Named<const char*>{"toml", "toml"}};
 
-constexpr std::array kAccumulators = {Named<Dtype>{"fp32", Dtype::fp32}, Named<Dtype>{"fp16", Dtype::fp16},
-                                      Named<Dtype>{"bf16", Dtype::bf16}};
 constexpr std::array kMaths = {Named<const char*>{"cuda", "cuda"}, Named<const char*>{"glibc", "glibc"},
                                Named<const char*>{"own", "own"}};
 
 constexpr std::array kReal = {Named<RealTensors>{"on", RealTensors::on}, Named<RealTensors>{"only", RealTensors::only},
                               Named<RealTensors>{"off", RealTensors::off}};
+
+Accumulator parse_accumulator(const std::string& text) {
+  Accumulator out;
+  if (!find_accumulator(text, out)) throw UsageError("[--accumulate] " + unknown_accumulator(text));
+  return out;
+}
 
 ShapeFilter parse_shapes(const std::string& text) {
   if (text.find('=') == std::string::npos) {
@@ -189,8 +193,10 @@ void add_dump_options(CLI::App* verb, Options& o) {
       ->type_name("FILE");
   verb->add_option("--formula", o.formula, "of --dump: an op's name, or a formula as text (ampcheck explain formula)")
       ->type_name("F");
-  each(verb, "--accumulate", "T", "of --dump: the declared accumulator, fp32 (default), fp16 or bf16",
-       [&o](const std::string& t) { o.accumulate = choose("--accumulate", t, kAccumulators); });
+  each(verb, "--accumulate", "T",
+       "of --dump: the declared accumulator, fp32 (default), fp16, bf16 or tensor_core(GPU) with v100, turing, a100, "
+       "ada, h100, b200 or any",
+       [&o](const std::string& t) { o.accumulate = parse_accumulator(t); });
   each(verb, "--math", "M", "of --dump: the declared functions, cuda (default), glibc or own",
        [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
 }

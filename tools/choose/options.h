@@ -95,10 +95,10 @@ struct Options {
   std::string data = {};    ///< folder of their data; empty: the installed one
   std::string inputs = {};  ///< check, replay: file or folder of the user's own inputs and cotangents
   std::shared_ptr<const CallData> call_data = nullptr;  ///< what data and inputs name, once open_data() read it
-  std::string dump = {};           ///< check: file or folder of inputs, outputs and gradients that are to be judged
-  std::string formula = {};        ///< check --dump: an op, or a formula as text
-  Dtype accumulate = Dtype::fp32;  ///< check --dump: of the contract
-  std::string math = "cuda";       ///< check --dump: functions of the contract, cuda, glibc or own
+  std::string dump = {};     ///< check: file or folder of inputs, outputs and gradients that are to be judged
+  std::string formula = {};  ///< check --dump: an op, or a formula as text
+  Accumulator accumulate = Dtype::fp32;  ///< check --dump: of the contract
+  std::string math = "cuda";             ///< check --dump: functions of the contract, cuda, glibc or own
 
   GateFlags gate = {};
 
