@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "src/api/ampcheck/check.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -19,9 +20,9 @@ namespace {
 using nlohmann::json;
 using testing::contains;
 
-const std::string kLibrary = AMPCHECK_BINARY_DIR "/custom_ops/my_rms_norm.so";
-const std::string kHostile = AMPCHECK_BINARY_DIR "/custom_ops/hostile.so";
-const std::string kProgram = AMPCHECK_BINARY_DIR "/ampcheck";
+const std::string kLibrary = tests::in_build("/custom_ops/my_rms_norm.so");
+const std::string kHostile = tests::in_build("/custom_ops/hostile.so");
+const std::string kProgram = tests::in_build("/ampcheck");
 
 Op op(const std::string& name) {
   const std::optional<Op> found = find_op(name);
@@ -213,7 +214,7 @@ TEST(CheckApi, TwoRunsAtTheSameTime) {
 
 /// The same with tensors of files: each run has its own.
 TEST(CheckApi, TwoRunsOnTwoFilesAtTheSameTime) {
-  const std::string folder = AMPCHECK_SOURCE_DIR "/tests/data/tensors/";
+  const std::string folder = tests::in_data_root("/tests/data/tensors/");
   Options first, second;
   first.inputs = folder + "softmax.npz";
   second.inputs = folder + "rms_norm.safetensors";

@@ -14,6 +14,7 @@
 #include "src/amp/autocast.h"
 #include "src/api/ampcheck/train.h"
 #include "src/random.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::train {
@@ -225,7 +226,7 @@ TEST(TrainApi, ARecordIsATraceThatTheProgramReads) {
 }
 
 TEST(TrainApi, AnOpOfALibraryTrains) {
-  const std::vector<std::string> ops = use_library(AMPCHECK_BINARY_DIR "/custom_ops/my_rms_norm.so");
+  const std::vector<std::string> ops = use_library(tests::in_build("/custom_ops/my_rms_norm.so"));
   ASSERT_EQ(ops, (std::vector<std::string>{"my_rms_norm"}));
   Trainer trainer(with([](Tape& t) {
                     const Var x = linear(t, "in", t.data({4, 8}, normals(1, "x", 0, 32)), 8);

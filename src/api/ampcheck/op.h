@@ -383,10 +383,11 @@ namespace op __attribute__((visibility("hidden"))) {
     /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result
     /// beyond the range of e4m3fn, which has no infinity, may be NaN or its largest number.
     Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
-    /// What sums are kept in: AC_FP32 (default), AC_FP16 or AC_BF16. Each partial sum may be rounded to it, so that a
-    /// sum of n terms may be off by n - 1 roundings, 2^-24, 2^-11 or 2^-8, of the sum of the terms'
-    /// magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
-    Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
+    /// What sums are kept in: AC_FP32 (default), AC_FP16, AC_BF16, or tensor cores,
+    /// AC_TENSOR_CORE_H100 and so on, AC_TENSOR_CORE_ANY (see ampcheck_op.h). With a type each partial sum may be
+    /// rounded to it, so that a sum of n terms may be off by n - 1 roundings, 2^-24, 2^-11 or 2^-8, of the sum of the
+    /// terms' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
+    Op& accumulate(int accumulator) { return contract_.accumulate = accumulator, *this; }
     /// The largest number of roundings that a term of a sum passes, for sums in a fixed tree: ceil(log2(n)) of a
     /// pairwise one. 0 (default): any order, one less than the number of terms.
     Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
