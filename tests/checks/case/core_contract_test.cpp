@@ -12,6 +12,7 @@
 #include "checks/run/contract.h"
 #include "checks/run/dump.h"
 #include "checks/run/runner.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/tensor_core_model.h"
 
@@ -239,7 +240,7 @@ TEST(CoreContract, WrongWordsAreToldWithTheKnownOnes) {
 
 /// The line that `ampcheck contract` prints names what was declared, in both doors' words.
 TEST(CoreContract, ContractPrintsALineThatIsReadBack) {
-  const std::string library = AMPCHECK_BINARY_DIR "/custom_ops/core_matmul.so";
+  const std::string library = tests::in_build("/custom_ops/core_matmul.so");
   const auto run = testing::ampcheck("contract " + library + " core_matmul --dtype fp16");
   EXPECT_TRUE(testing::contains(run.out, "accumulates in tensor_core(h100): explains every element") &&
               testing::contains(run.out, "op.accumulate(AC_TENSOR_CORE_H100);") &&
