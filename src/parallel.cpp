@@ -96,10 +96,10 @@ void set_threads(int count) { base = count > 0 ? std::make_unique<ThreadLimit>(c
 
 int threads() {
   if (const ThreadLimit* const own = limit(); own != nullptr) return own->threads();
-  const auto most = static_cast<int>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));
-  // In a piece of somebody's work the limit is that of its arena.
-  const bool in_arena = tbb::this_task_arena::current_thread_index() != tbb::task_arena::not_initialized;
-  return in_arena ? std::min(most, tbb::this_task_arena::max_concurrency()) : most;
+  // In a piece of somebody's work the limit is that of its arena; else the machine's, less what a program around us
+  // allows. A scope of another thread that asked for more than there are cores counts for nobody else.
+  const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  return std::min(static_cast<int>(allowed), tbb::this_task_arena::max_concurrency());
 }
 
 }  // namespace ampcheck

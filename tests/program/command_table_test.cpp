@@ -23,12 +23,16 @@ std::vector<std::string> words_of(const std::string& line) {
   bool quoted = false, open = false;
   for (const char c : line) {
     if (c == '\'') {
-      quoted = !quoted, open = open || quoted;
+      quoted = !quoted;
+      open = open || quoted;
       if (quoted) out.emplace_back();
     } else if (c == ' ' && !quoted) {
       open = false;
     } else {
-      if (!open && !quoted) out.emplace_back(), open = true;
+      if (!open && !quoted) {
+        out.emplace_back();
+        open = true;
+      }
       out.back() += c;
     }
   }

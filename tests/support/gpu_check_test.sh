@@ -176,6 +176,24 @@ want_field doctor status passed
 want_value OFF finished
 want_value OFF passed
 
+# torch_times.py itself, where there is a python3.
+if python=$(PATH=/usr/bin:/bin:/usr/local/bin command -v python3); then
+  times() { env PYTHONPATH="$root/tests/support/gpu_fake_torch" PYTHONDONTWRITEBYTECODE=1 "$@" "$python" "$root/tools/gpu/torch_times.py" "$ours" "$record" >"$output" 2>&1; }
+  case=torch_times
+  ours=$folder/bandwidth.json
+  echo '{"tensors":2,"elements":8,"measured":[{"what":"fused Adam fp32","seconds":1}]}' >"$ours"
+  times env || wrong "exit code $?"
+  want_words "= fused Adam fp32: torch "
+  want_words "times as long"
+  want_value fake torch
+  ours=$folder/nowhere.json
+  times env || wrong "exit code $? without times of ours"
+  want_words "nothing of ours to compare with"
+  code=0
+  times env FAKE_TORCH_GPU=0 || code=$?
+  [ "$code" = 77 ] || wrong "exit code $code where torch sees no GPU, want 77"
+fi
+
 # Packing: of a build whose programs are all `echo`.
 build=$folder/build into=$folder/packed
 mkdir -p "$build"/{tests,tools/gpu,custom_ops}

@@ -58,7 +58,8 @@ checks::RunOptions run_options(const CheckOptions& options) {
   run.relations = options.relations;
   run.brief = true;
   run.aim = takes_whole_ops(options);
-  run.memory = options.memory, run.time_budget = options.time_budget;
+  run.memory = options.memory;
+  run.time_budget = options.time_budget;
   return run;
 }
 

@@ -105,7 +105,8 @@ std::string program_help(int width) {
   std::vector<ExitCode> codes;
   for (const auto& [code, text] : kExitCodes) codes.push_back(code);
   return wrapped("", kAbout, 0, static_cast<std::size_t>(width)) +
-         "\nUsage: ampcheck COMMAND [WORDS] [OPTIONS]   (ampcheck COMMAND --help: its options)\n\nCommands:\n" +
+         "\nUsage: ampcheck COMMAND [WORDS] [OPTIONS]\n       ampcheck COMMAND --help   (its options, with "
+         "examples)\n\nCommands:\n" +
          columns(rows, width) + "\nOptions:\n" +
          columns({{"-h,--help", "this text; after a command: its options"},
                   {"--version", "version, as the command of that name"}},

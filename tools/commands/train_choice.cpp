@@ -88,7 +88,9 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
   ChosenNet net = choose_net(chosen, chosen.model, chosen.config);
   if (net.own && chosen.shadow != "off")
     for (const checks::OpDef* op : net.own->own_ops) require_certified(*op);
-  out.net = std::move(net.options), out.own_net = std::move(net.own), out.seed = chosen.seed;
+  out.net = std::move(net.options);
+  out.own_net = std::move(net.own);
+  out.seed = chosen.seed;
   out.dtype = chosen.dtype.value_or(Dtype::fp16);
   out.autocast = chosen.autocast.value_or(out.autocast);
   choose_scaler(chosen.scaler, chosen.init_scale, chosen.growth_interval, out);
@@ -103,13 +105,16 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
                         .moments = chosen.moments};
   out.keep_low_precision_grads = chosen.keep_low_precision_grads;
   out.rule.schedule = chosen.schedule;
-  out.rule.ranks = chosen.ranks, out.sharding.on = chosen.sharded;
+  out.rule.ranks = chosen.ranks;
+  out.sharding.on = chosen.sharded;
   out.reduce = {
       .divide = chosen.divide_after.value_or(false) ? ReduceOptions::Divide::post : ReduceOptions::Divide::pre,
       .order = chosen.tree.value_or(false) ? ReduceOptions::Order::tree : ReduceOptions::Order::ring,
       .compress = chosen.compress};
-  out.rule.accumulate = chosen.accumulate, out.rule.clip_norm = chosen.clip_norm,
-  out.rule.clip_value = chosen.clip_value, out.rule.loss_weight = chosen.loss_weight,
+  out.rule.accumulate = chosen.accumulate;
+  out.rule.clip_norm = chosen.clip_norm;
+  out.rule.clip_value = chosen.clip_value;
+  out.rule.loss_weight = chosen.loss_weight;
   out.rule.grad_penalty = chosen.grad_penalty;
   const bool sampled = !chosen.record.empty() && chosen.steps > kRecordWhole;
   out.sampling = {.every = chosen.every > 0 ? chosen.every

@@ -50,9 +50,11 @@ Json step_json(const StepResult& s) {
                   {"epsilon_zero", s.updates.epsilon_zero}}}};
   if (s.grad_norm) entry["grad_norm"] = json_number(*s.grad_norm);
   if (s.fp64_grad_norm) entry["fp64_grad_norm"] = json_number(*s.fp64_grad_norm);
-  if (s.fp64_loss)
-    entry["fp64_loss"] = json_number(*s.fp64_loss), entry["apart"] = json_number(*s.apart),
+  if (s.fp64_loss) {
+    entry["fp64_loss"] = json_number(*s.fp64_loss);
+    entry["apart"] = json_number(*s.apart);
     entry["rounding"] = json_number(*s.rounding);
+  }
   if (s.spread) entry["spread"] = json_number(*s.spread);
   return entry;
 }
@@ -94,7 +96,8 @@ std::string train_json(const Trainer& trainer, const Diagnosis& d, const std::ve
   out["skipped"] = d.skipped;
   out["ranks_disagree_at"] = d.disagreed_at ? Json(*d.disagreed_at) : Json();
   out["vanished_share"] = d.vanished_share;
-  out["vanished"] = Json::array(), out["least_exact"] = Json::array();
+  out["vanished"] = Json::array();
+  out["least_exact"] = Json::array();
   for (const Place& p : d.vanished) out["vanished"].push_back(place_json(p));
   for (const Place& p : d.least_exact) out["least_exact"].push_back(place_json(p));
   out["producer"] = d.producer ? fault_json(*d.producer) : Json();

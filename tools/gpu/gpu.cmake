@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-# What tools/gpu_check packs, and its two tests; included by tests/CMakeLists.txt. The test gpu_pack packs what is built here
-# (seconds: it strips, compresses and starts it again), so tools/test builds and runs it with the rest, and
-# `ctest -L gpu-pack` alone. Without CUDA there is nothing to pack.
+# What tools/gpu_check packs, and its two tests; included by tests/CMakeLists.txt, which gets `gpu_objects` for ampcheck_tests.
+# The test gpu_pack packs what is built here (seconds: it strips, compresses and starts it again), so tools/test builds and
+# runs it with the rest, and `ctest -L gpu-pack` alone. Without CUDA there is nothing to pack.
 add_test(NAME gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/support/gpu_check_test.sh ${CMAKE_SOURCE_DIR}
                                 ${CMAKE_CURRENT_BINARY_DIR}/gpu_check_test ${CMAKE_COMMAND})
 set_tests_properties(gpu_check PROPERTIES LABELS quick TIMEOUT 300)
 
-if(AMPCHECK_HAS_CUDA AND NOT AMPCHECK_SANITIZE)
+# Tests that a GPU runs too are compiled once for both programs.
+set(gpu_tests ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_bits_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_graphs_test.cpp
+  ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_launch_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/kernels/multi_tensor_test.cpp
+  ${CMAKE_CURRENT_SOURCE_DIR}/checks/train/train_device_test.cpp)
+add_library(ampcheck_gpu_test_objects OBJECT ${gpu_tests})
+target_link_libraries(ampcheck_gpu_test_objects PRIVATE ampcheck::checks ampcheck_flags GTest::gtest)
+ampcheck_build_fast(ampcheck_gpu_test_objects)
+if(AMPCHECK_HAS_CUDA)
   set_source_files_properties(kernels/cuda_graphs_test.cpp PROPERTIES COMPILE_DEFINITIONS AMPCHECK_HAS_CUDA=1 COMPILE_OPTIONS "${cuda_includes}")
-  # Paths are those of the unpacked archive, where it runs.
-  file(GLOB gpu_tests CONFIGURE_DEPENDS kernels/cuda_*_test.cpp)
-  add_executable(ampcheck_gpu_tests ${gpu_tests} kernels/multi_tensor_test.cpp checks/train/train_device_test.cpp)
-  target_link_libraries(ampcheck_gpu_tests PRIVATE ampcheck::tools ampcheck_flags GTest::gtest GTest::gtest_main)
-  target_compile_definitions(ampcheck_gpu_tests PRIVATE AMPCHECK_SOURCE_DIR="." AMPCHECK_BINARY_DIR="." AMPCHECK_ROOT="." AMPCHECK_NVCC="")
+endif()
+list(REMOVE_ITEM quick ${gpu_tests})
+set(gpu_objects $<TARGET_OBJECTS:ampcheck_gpu_test_objects>)
+
+if(AMPCHECK_HAS_CUDA AND NOT AMPCHECK_SANITIZE)
+  add_executable(ampcheck_gpu_tests ${gpu_objects} kernels/cuda_cublas_test.cpp)
+  target_link_libraries(ampcheck_gpu_tests PRIVATE ampcheck::checks ampcheck_flags GTest::gtest GTest::gtest_main)
+  target_compile_definitions(ampcheck_gpu_tests PRIVATE AMPCHECK_BINARY_DIR=".")  # plug-ins are those of the unpacked archive
   ampcheck_build_fast(ampcheck_gpu_tests)
 
   set(gpu_folder ${CMAKE_SOURCE_DIR}/tools/gpu)

@@ -126,10 +126,11 @@ __device__ std::uint64_t descriptor(const void* shared) {
   return (address & 0x3ffff) >> 4 | kNext << 16 | kNext << 32;
 }
 
-#define AMPCHECK_WGMMA(TYPES)                                                                                   \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32." TYPES " {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, 1, 1, 1;" \
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                 \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(of_b))
+#define AMPCHECK_WGMMA(TYPES)                                                                                     \
+  asm volatile("{ .reg .pred with_d; setp.ne.b32 with_d, %9, 0; wgmma.mma_async.sync.aligned.m64n8k32.f32." TYPES \
+               " {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, with_d, 1, 1; }"                                               \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                   \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(of_b), "r"(1))
 
 /// Four warps compute 8 vectors: rows 0 to 7 of m64n8k32, held as in m16n8k32 by the first warp.
 __global__ void wgmma_fp8_kernel(DeviceVectors v, bool e5m2) {

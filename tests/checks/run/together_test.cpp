@@ -138,7 +138,8 @@ int most_at_a_time(int jobs, int wanted) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     --now;
     CaseResult out;
-    out.name = call.str(find_op("rms_norm")->signature), out.verdict = Verdict::rounding;
+    out.name = call.str(find_op("rms_norm")->signature);
+    out.verdict = Verdict::rounding;
     return out;
   };
   Asked asked = at_nine();
