@@ -163,9 +163,10 @@ void calibrate(CaseRun& run, const LaunchResult& forward) {
       const bool is_output = t < recording.outputs.size();
       const std::string& tensor =
           is_output ? recording.outputs[t].first : recording.gradients[t - recording.outputs.size()].first;
-      const CheckId of_tensor = is_output ? CheckId{CheckId::Kind::forward, tensor}
-                                          : CheckId{.kind = CheckId::Kind::backward, .tensor = tensor, .probe = 0};
-      if (check.id != of_tensor || run.accumulates(tensor)) continue;
+      const CheckId& id = check.id;
+      const bool first_probe = id.kind == CheckId::Kind::backward && id.probe == 0 && !id.at_saved;
+      const bool of_tensor = id.tensor == tensor && (is_output ? id.kind == CheckId::Kind::forward : first_probe);
+      if (!of_tensor || run.accumulates(tensor)) continue;
       const double share = std::min(1.0, 3 * c[t]);
       reference::Ball narrow = full[t];
       narrow.r = reference::make_channel(narrow.count());
