@@ -56,7 +56,7 @@ want_value "Fake GPU*" gpu
 want_parts "${#all[@]}"
 for part in "${all[@]}"; do want_field "$part" status passed; done
 want_field bits evidence '*COMPLETED*'
-want_field bits summary '*3 tests ran, 1 skipped'
+want_field bits summary '*3 tests ran, 0 skipped'
 want_field tensor_cores summary 'fake of tensor-cores'
 want_field training summary '*step 20/20*'
 want_field torch evidence '*torch*'
@@ -120,12 +120,17 @@ want_field sanitizer status failed
 want_field sanitizer summary '*racecheck: exit code 9*'
 want_field sanitizer evidence '*"racecheck" : 9*'
 
-run_case nothing_ran_under_it 1 FAKE_SKIP_TESTS=1 -- --run "${archive[@]}" --only sanitizer
+run_case nothing_ran_under_it 1 FAKE_SKIP_TESTS='no device' -- --run "${archive[@]}" --only sanitizer
 want_field sanitizer summary '*memcheck: no test ran under it*'
 
-run_case all_tests_skipped 0 FAKE_SKIP_TESTS=1 -- --run "${archive[@]}" --only cublas
+run_case no_cublas 0 FAKE_SKIP_TESTS='no cuBLAS that can be loaded' -- --run "${archive[@]}" --only cublas
 want_field cublas status skipped
-want_field cublas reason '*no fake library*'
+want_field cublas reason 'no cuBLAS that can be loaded'
+run_case gpu_that_cannot_be_used 1 FAKE_SKIP_TESTS='the driver is too old' -- --run "${archive[@]}" --only bits
+want_field bits status failed
+want_field bits summary '*skipped although a GPU is there: the driver is too old'
+run_case no_test_of_that_name 1 FAKE_NO_TESTS=1 -- --run "${archive[@]}" --only bits
+want_field bits summary "*no test matches 'CudaBits*"
 
 run_case older_cxx 0 FAKE_OLD=cxx -- --run "${archive[@]}" --only machine,doctor
 want_field machine summary '*PACK/lib:PACK/cxx*'

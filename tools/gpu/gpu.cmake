@@ -7,9 +7,8 @@ add_test(NAME gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/support/gpu_che
 set_tests_properties(gpu_check PROPERTIES LABELS quick TIMEOUT 300)
 
 # Tests that a GPU runs too are compiled once for both programs.
-set(gpu_tests ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_bits_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_graphs_test.cpp
-  ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_launch_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/kernels/multi_tensor_test.cpp
-  ${CMAKE_CURRENT_SOURCE_DIR}/checks/train/train_device_test.cpp)
+file(GLOB gpu_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda_*_test.cpp)
+list(APPEND gpu_tests ${CMAKE_CURRENT_SOURCE_DIR}/kernels/multi_tensor_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/checks/train/train_device_test.cpp)
 add_library(ampcheck_gpu_test_objects OBJECT ${gpu_tests})
 target_link_libraries(ampcheck_gpu_test_objects PRIVATE ampcheck::checks ampcheck_flags GTest::gtest)
 ampcheck_build_fast(ampcheck_gpu_test_objects)
@@ -19,10 +18,19 @@ endif()
 list(REMOVE_ITEM quick ${gpu_tests})
 set(gpu_objects $<TARGET_OBJECTS:ampcheck_gpu_test_objects>)
 
+# Where the packed tests find files: beside them, in the unpacked archive.
+function(ampcheck_packed_paths out)
+  set(CMAKE_SOURCE_DIR .)
+  set(CMAKE_BINARY_DIR .)
+  set(AMPCHECK_TEST_ROOT .)
+  set(AMPCHECK_TEST_NVCC "")
+  configure_file(${CMAKE_CURRENT_SOURCE_DIR}/support/paths.cpp.in ${out} @ONLY)
+endfunction()
+
 if(AMPCHECK_HAS_CUDA AND NOT AMPCHECK_SANITIZE)
-  add_executable(ampcheck_gpu_tests ${gpu_objects} kernels/cuda_cublas_test.cpp)
+  ampcheck_packed_paths(${CMAKE_CURRENT_BINARY_DIR}/gpu_paths.cpp)
+  add_executable(ampcheck_gpu_tests ${gpu_objects} ${CMAKE_CURRENT_BINARY_DIR}/gpu_paths.cpp)
   target_link_libraries(ampcheck_gpu_tests PRIVATE ampcheck::checks ampcheck_flags GTest::gtest GTest::gtest_main)
-  target_compile_definitions(ampcheck_gpu_tests PRIVATE AMPCHECK_BINARY_DIR=".")  # plug-ins are those of the unpacked archive
   ampcheck_build_fast(ampcheck_gpu_tests)
 
   set(gpu_folder ${CMAKE_SOURCE_DIR}/tools/gpu)

@@ -48,12 +48,19 @@ find_cublas() {
 
 skip() { echo "$*"; exit 77; }
 
-# gtests <part> <filter>: skipped if every test was, with the first one's reason.
+# gtests <part> <filter>: on a GPU a test may skip for want of cuBLAS alone, and the part is skipped then; any other skip is
+# a failure, for it means that the GPU could not be used.
 gtests() {
-  local json=$logs/$1.json
-  "${launch[@]}" bin/ampcheck_gpu_tests "--gtest_filter=$2" "--gtest_output=json:$json" || return
+  local json=$logs/$1.json code=0 reasons other
+  "${launch[@]}" bin/ampcheck_gpu_tests "--gtest_filter=$2" "--gtest_output=json:$json" >"$logs/$1.tests" || code=$?
+  cat "$logs/$1.tests"
+  reasons=$(grep -a -A1 ': Skipped$' "$logs/$1.tests" | grep -av -e ': Skipped$' -e '^--$' || true)
+  other=$(grep -av '^no cuBLAS' <<<"$reasons" | head -n 1 || true)
   echo "= $(grep -c '"result": "COMPLETED"' "$json" || true) tests ran, $(grep -c '"result": "SKIPPED"' "$json" || true) skipped"
-  grep -q '"result": "COMPLETED"' "$json" || skip "no test of '$2' ran: $(grep -m1 -oE '"message": "[^"]*' "$json" | cut -c13- || true)"
+  [ "$code" -eq 0 ] || return "$code"
+  [ -z "$other" ] || { echo "= skipped although a GPU is there: $other"; return 1; }
+  [ -z "$reasons" ] || skip "$(head -n 1 <<<"$reasons")"
+  grep -q '"result": "COMPLETED"' "$json" || { echo "= no test matches '$2'"; return 1; }
 }
 
 part_machine() {
@@ -110,7 +117,10 @@ part_sanitizer() {
   return "$failed"
 }
 
-part_plugin() { "${launch[@]}" bin/ampcheck check custom_ops/rms_norm_cuda.so rms_norm_cuda --device cuda; }
+part_plugin() {
+  gtests plugin 'CudaPlugin*'
+  "${launch[@]}" bin/ampcheck check custom_ops/rms_norm_cuda.so rms_norm_cuda --device cuda
+}
 # All cases; their report, some 30 MB, is kept beside the record.
 part_check() {
   local code=0
