@@ -12,6 +12,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tests/support/sanitized.h"
 
@@ -103,8 +104,8 @@ class Session {
     }
     const std::string kept = folder_.path() + "/.folder";
     const ProgramResult result =
-        shell("PATH='" AMPCHECK_BINARY_DIR "':\"$PATH\"; cd '" + at_ + "'\n(exit " + std::to_string(last_) + ")\n{ " +
-              step.command + "\n} 2>&1\nlast=$?; pwd > '" + kept + "'; exit $last");
+        shell("PATH='" + tests::in_build("") + "':\"$PATH\"; cd '" + at_ + "'\n(exit " + std::to_string(last_) +
+              ")\n{ " + step.command + "\n} 2>&1\nlast=$?; pwd > '" + kept + "'; exit $last");
     at_ = read_text(kept);
     while (at_.ends_with('\n')) at_.pop_back();
     last_ = result.exit_code;
@@ -121,15 +122,15 @@ class Session {
 std::vector<std::string> pages() {
   if (kSanitized) return {"tools/manual/ci.md", "tools/manual/dumps.md", "tools/manual/formulas.md"};
   std::vector<std::string> out = {"README.md"};
-  for (const auto& entry : fs::directory_iterator(AMPCHECK_ROOT "/tools/manual"))
-    out.push_back("tools/manual/" + entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(tests::in_source("/tools/manual")))
+    if (entry.path().extension() == ".md") out.push_back("tools/manual/" + entry.path().filename().string());
   std::sort(out.begin(), out.end());
   return out;
 }
 
 class Pages : public ::testing::TestWithParam<std::string> {
  protected:
-  std::string text() const { return read_text(std::string(AMPCHECK_ROOT) + "/" + GetParam()); }
+  std::string text() const { return read_text(tests::in_source("/" + GetParam())); }
 };
 
 TEST_P(Pages, EveryCommandPrintsWhatItShows) {
@@ -149,7 +150,7 @@ TEST_P(Pages, EveryCommandPrintsWhatItShows) {
 /// The files and pages that a page links to are there.
 TEST_P(Pages, EveryLinkLeadsSomewhere) {
   const std::string page = text();
-  const fs::path folder = (fs::path(AMPCHECK_ROOT) / GetParam()).parent_path();
+  const fs::path folder = fs::path(tests::in_source("/" + GetParam())).parent_path();
   const std::regex link(R"(\]\(([^)#\s]+)\))");
   for (std::sregex_iterator at(page.begin(), page.end(), link), end; at != end; ++at) {
     const std::string target = (*at)[1];
@@ -186,7 +187,7 @@ TEST(PagesThemselves, ACommandThatNobodyRunsIsSeen) {
 }
 
 TEST(PagesThemselves, TheReadmeIsShort) {
-  const std::string text = read_text(AMPCHECK_ROOT "/README.md");
+  const std::string text = read_text(tests::in_source("/README.md"));
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 150);
 }
 

@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 #include "tools/commands/manual_pages.h"
 
@@ -24,7 +25,8 @@ std::string browser() {
 }
 
 bool build_site(const std::string& folder) {
-  return shell("python3 '" AMPCHECK_ROOT "/tools/manual/site.py' \"$AMPCHECK\" '" + folder + "'").exit_code == 0;
+  return shell("python3 '" + tests::in_source("/tools/manual/site.py") + "' \"$AMPCHECK\" '" + folder + "'")
+             .exit_code == 0;
 }
 
 /// What the browser made of a page of the site, and what it said of it.
