@@ -8,7 +8,7 @@ for tool in git clang-format shellcheck python3; do
 done
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-export AMPCHECK_LINT_ROOT=$tree AMPCHECK_LINT_COMPLEX=$tree/list
+export AMPCHECK_LINT_ROOT=$tree AMPCHECK_LINT_COMPLEX=$tree/list AMPCHECK_LINT_JOINED=$tree/list
 failed=0
 
 right_tree() {
@@ -36,6 +36,7 @@ int right(int x) {
 }
 END
   printf '%s\n' '#!/bin/sh' "echo \"\$1\"" >"$tree/tools/run"
+  echo "no script" >"$tree/tools/words"
   : >"$tree/list"
   git -C "$tree" init -q
 }
@@ -72,6 +73,10 @@ right_tree
 plant src/a.cpp '' 'int joined(int& a, int b) {' '  if (b) a = 1, ++b;' '  return a = b, a;' '}'
 check "below an if" "src/a.cpp:21: statements joined by a comma" commas
 check "after return" "src/a.cpp:22: statements joined by a comma" commas
+echo "src/a.cpp 2" >"$tree/list"
+check "that were there before" "" commas
+echo "src/a.cpp 1" >"$tree/list"
+check "and are more" "src/a.cpp: 2 of them; it had 1" commas
 right_tree
 plant src/a.cpp '' 'void joined(int& a, int& b) {' '  const auto f = [&] {' '    if (a) {' '      ++b;' '    }' '    a = 1, b = 2;' '  };' '  f();' '}'
 check "after a block in a lambda" "src/a.cpp:25: statements joined by a comma" commas

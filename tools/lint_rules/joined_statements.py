@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""joined_statements.py [--fix] FILE...: statements that are joined by commas (`a = 1, b = 2;`), which clang-tidy 14 has
+"""joined_statements.py [--fix] [--allow LIST [--update]] FILE...: statements that are joined by commas (`a = 1, b = 2;`), which clang-tidy 14 has
 no check for. Declarations, for headers, arguments and initialisers may have commas. Prints file:line, exits 1 if there
-are any; with --fix writes them as statements of their own, in braces where one stood below an if or a loop."""
+are any. LIST names files that had some when the rule came, "file count": a file may have no more than that, and --update
+writes what is left. With --fix: writes them as statements of their own, in braces where one stood below an if or a loop."""
+import argparse
 import re
 import sys
 
@@ -173,28 +175,62 @@ def fixed(text, tokens, found):
     return text
 
 
+def fix(name, text, tokens, found):
+    # One at a time from the innermost: a joined statement may hold a lambda with another.
+    while found:
+        text = fixed(text, tokens, [max(found, key=lambda f: f.first)])
+        tokens = tokens_of(text)
+        found = find(tokens)
+    with open(name, 'w', encoding='utf-8') as file:
+        file.write(text)
+
+
+def listed(path):
+    with open(path, encoding='utf-8') as file:
+        return {line.split()[0]: int(line.split()[1]) for line in file if line.strip() and not line.startswith('#')}
+
+
+def write(path, counts):
+    with open(path, 'w', encoding='utf-8') as file:
+        file.write('# SPDX-License-Identifier: Apache-2.0\n')
+        file.write('# Files with statements joined by commas: file, count. The list may only shrink: mend a file with\n')
+        file.write('# tools/lint_rules/joined_statements.py --fix FILE and clang-format -i FILE, then tools/lint commas --update.\n')
+        for name, count in sorted(counts.items()):
+            file.write(f'{name} {count}\n')
+
+
 def main(arguments):
-    fix = '--fix' in arguments
-    count = 0
-    for name in (a for a in arguments if a != '--fix'):
+    options = argparse.ArgumentParser()
+    options.add_argument('--fix', action='store_true')
+    options.add_argument('--update', action='store_true')
+    options.add_argument('--allow')
+    options.add_argument('files', nargs='*')
+    options = options.parse_args(arguments)
+    allowed = listed(options.allow) if options.allow else {}
+    faults, left = 0, {}
+    for name in options.files:
         with open(name, encoding='utf-8') as file:
             text = file.read()
         tokens = tokens_of(text)
         found = find(tokens)
-        count += len(found)
-        if fix:
-            # One at a time from the innermost: a joined statement may hold a lambda with another.
-            while found:
-                text = fixed(text, tokens, [max(found, key=lambda f: f.first)])
-                tokens = tokens_of(text)
-                found = find(tokens)
-            with open(name, 'w', encoding='utf-8') as file:
-                file.write(text)
+        if options.fix:
+            fix(name, text, tokens, found)
             continue
+        if found and name in allowed:
+            left[name] = min(len(found), allowed[name])
+        if len(found) <= allowed.get(name, 0):
+            continue
+        faults += 1
         for f in found:
             line = text.count('\n', 0, tokens[f.first][2]) + 1
             print(f'{name}:{line}: statements joined by a comma, want each on its own')
-    return 1 if count and not fix else 0
+        if name in allowed:
+            print(f'{name}: {len(found)} of them; it had {allowed[name]}, and may only have fewer')
+    if allowed:
+        print(f'commas: {sum(left.values())} joined statements in {len(left)} files, {sum(allowed.values())} in the list')
+    if options.update:
+        write(options.allow, left)
+    return 1 if faults else 0
 
 
 if __name__ == '__main__':
