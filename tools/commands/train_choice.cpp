@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "checks/train/trace_record.h"
-#include "src/suggestion.h"
 #include "tools/choose/net_choice.h"
 #include "tools/choose/plugins.h"
+#include "tools/choose/scaler_choice.h"
 
 namespace ampcheck::tools {
 
@@ -18,28 +18,6 @@ namespace {
 
 using namespace checks::train;
 using TrainerOptions = checks::train::TrainOptions;
-
-/// The rule by name with what was asked for; UsageError for an unknown one.
-void choose_scaler(const TrainOptions& chosen, TrainerOptions& out) {
-  // In fp32 it keeps what 16 bits on the wire, or a layer's own region, would flush.
-  out.scaler.enabled = chosen.scaler.empty() ? out.dtype == Dtype::fp16 : chosen.scaler != "none";
-  const auto interval = static_cast<std::int32_t>(std::min(chosen.growth_interval, 1e9));
-  if (chosen.init_scale >= 0) out.scaler.init_scale = chosen.init_scale;
-  if (interval >= 0) out.scaler.growth_interval = interval;
-  if (chosen.scaler.empty() || chosen.scaler == "torch" || chosen.scaler == "none") return;
-  std::string list;
-  std::vector<std::string> names = {"torch", "none"};
-  for (const ScaleRule& rule : scale_rules()) {
-    list += std::string(rule.name) + ", ";
-    names.emplace_back(rule.name);
-    if (chosen.scaler == rule.name) out.scale_rule = rule;
-  }
-  if (!out.scale_rule)
-    throw UsageError("[--scaler] got '" + chosen.scaler + "'" + did_you_mean(chosen.scaler, names) + ", want " + list +
-                     "or none");
-  if (chosen.init_scale >= 0) out.scale_rule->init_scale = chosen.init_scale;
-  if (interval >= 0) out.scale_rule->window = interval;
-}
 
 /// Choices that this run would not use.
 void require_used(const TrainOptions& chosen, const TrainerOptions& out) {
@@ -113,7 +91,7 @@ TrainerOptions trainer_options(const TrainOptions& chosen) {
   out.net = std::move(net.options), out.own_net = std::move(net.own), out.seed = chosen.seed;
   out.dtype = chosen.dtype.value_or(Dtype::fp16);
   out.autocast = chosen.autocast.value_or(out.autocast);
-  choose_scaler(chosen, out);
+  choose_scaler(chosen.scaler, chosen.init_scale, chosen.growth_interval, out);
   require_used(chosen, out);
   out.rule.optimizer = {.name = chosen.optimizer,
                         .lr = chosen.lr,

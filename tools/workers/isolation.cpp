@@ -125,11 +125,12 @@ class WorkerPool::Worker {
                            setup.inputs};
     char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
                     words[4].data(), words[5].data(), nullptr};
-    const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv, environ);
+    const int failed = posix_spawn(&pid_, setup.program.c_str(), &actions, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     close(in), close(out);
-    if (failed != 0) throw EnvironmentError(std::string("[worker] cannot be started: ") + std::strerror(failed));
+    if (failed != 0)
+      throw EnvironmentError("[worker] '" + setup.program + "' cannot be started: " + std::strerror(failed));
     requests_ = std::move(request_write), replies_ = std::move(reply_read);
     fcntl(replies_.get(), F_SETFL, O_NONBLOCK);
   }

@@ -20,8 +20,9 @@ struct WorkerSetup {
   std::string library;  ///< empty: no worker is wanted
   Device device = Device::cpu;
   bool relations = true;
-  std::string inputs = {};  ///< file of the user's tensors; empty: none
-  double timeout = 60;      ///< seconds that a case may take
+  std::string inputs = {};                 ///< file of the user's tensors; empty: none
+  double timeout = 60;                     ///< seconds that a case may take
+  std::string program = "/proc/self/exe";  ///< whose processes the workers are: this program, or `ampcheck`
 };
 /// Of ops of a library; without them, and with --isolation none, no worker is wanted.
 WorkerSetup worker_setup(const std::vector<const checks::OpDef*>& ops, const RunningOptions& options,
