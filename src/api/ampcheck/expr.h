@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas in C++ for the header-only door: an Expr writes the text of reference/text/formula_text.h and computes
-// nothing.
-//
-//   op.formula([](Expr x, Expr weight, Expr eps) {
-//     Expr inv_rms = stored("inv_rms", rsqrt(mean(x * x, -1) + eps));
-//     return x * inv_rms * weight;
-//   });
-//
-// Arguments are the inputs in their order, then the attributes if the lambda takes them. Broadcasting is NumPy's;
-// reductions keep their axis with extent 1. Several outputs: return a std::vector<Expr>.
+/// @file
+/// Formulas in C++ for the header-only door: an Expr writes the text of the formula language and computes nothing.
+///
+///     op.formula([](Expr x, Expr weight, Expr eps) {
+///       Expr inv_rms = stored("inv_rms", rsqrt(mean(x * x, -1) + eps));
+///       return x * inv_rms * weight;
+///     });
+///
+/// Arguments are the inputs in their order, then the attributes if the lambda takes them. Broadcasting is NumPy's;
+/// reductions keep their axis with extent 1. Several outputs: return a std::vector<Expr>. `ampcheck explain formula`
+/// shows the language. Mistakes in shapes are reported by ampcheck, where the text is read; what can be seen here
+/// throws std::invalid_argument.
 #pragma once
 
 #include <algorithm>
@@ -40,32 +42,38 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
+  /// A value in a formula: a number, an input, or what is made of them.
   class Expr {
    public:
     /// A number: exact as written in decimal ("0.1" is one tenth).
     template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
     Expr(T value) : Expr(leaf(text_of(static_cast<double>(value)))) {}
 
+    /// What it is made of.
     struct Node {
-      std::string head;  ///< leaf: its text; else "+" or the name of a function
-      std::vector<Expr> args = {};
-      std::string keywords = {};  ///< ", axis=0"
-      std::string name = {};      ///< fixed name of a value with an adjoint of its own
-      std::vector<Expr> wrt = {}, adjoints = {};
-      bool in_adjoint = false;  ///< depends on a cotangent: cannot be a statement of its own
+      std::string head;                 ///< leaf: its text; else "+" or the name of a function
+      std::vector<Expr> args = {};      ///< operands
+      std::string keywords = {};        ///< ", axis=0"
+      std::string name = {};            ///< fixed name of a value with an adjoint of its own
+      std::vector<Expr> wrt = {};       ///< of with_adjoint(): what has adjoints
+      std::vector<Expr> adjoints = {};  ///< and these
+      bool in_adjoint = false;          ///< depends on a cotangent: cannot be a statement of its own
     };
-    const Node* node() const { return node_.get(); }
+    const Node* node() const { return node_.get(); }  ///< What it is made of.
 
+    /// A name or a number as text.
     static Expr leaf(std::string text, bool in_adjoint = false) {
       Node node{std::move(text)};
       node.in_adjoint = in_adjoint;
       return Expr(std::make_shared<const Node>(std::move(node)));
     }
+    /// An operator or a function of `args`.
     static Expr apply(std::string head, std::vector<Expr> args, std::string keywords = "") {
       Node node{std::move(head), std::move(args), std::move(keywords)};
       for (const Expr& arg : node.args) node.in_adjoint = node.in_adjoint || arg.node()->in_adjoint;
       return Expr(std::make_shared<const Node>(std::move(node)));
     }
+    /// A node as an Expr.
     static Expr adopt(Node node) { return Expr(std::make_shared<const Node>(std::move(node))); }
 
    private:
@@ -82,63 +90,98 @@ namespace op __attribute__((visibility("hidden"))) {
     std::shared_ptr<const Node> node_;
   };
 
+  /// Sum, element by element.
   inline Expr operator+(Expr a, Expr b) { return Expr::apply("+", {a, b}); }
+  /// Difference.
   inline Expr operator-(Expr a, Expr b) { return Expr::apply("-", {a, b}); }
+  /// Product, element by element.
   inline Expr operator*(Expr a, Expr b) { return Expr::apply("*", {a, b}); }
+  /// Quotient.
   inline Expr operator/(Expr a, Expr b) { return Expr::apply("/", {a, b}); }
+  /// -x.
   inline Expr operator-(Expr x) { return Expr::apply("neg", {x}); }
+  /// 1 where a < b, else 0; no gradient.
   inline Expr operator<(Expr a, Expr b) { return Expr::apply("<", {a, b}); }
+  /// 1 where a <= b, else 0.
   inline Expr operator<=(Expr a, Expr b) { return Expr::apply("<=", {a, b}); }
+  /// 1 where a > b, else 0.
   inline Expr operator>(Expr a, Expr b) { return Expr::apply(">", {a, b}); }
+  /// 1 where a >= b, else 0.
   inline Expr operator>=(Expr a, Expr b) { return Expr::apply(">=", {a, b}); }
+  /// 1 where a == b, else 0.
   inline Expr operator==(Expr a, Expr b) { return Expr::apply("==", {a, b}); }
 
-#define AMPCHECK_UNARY(f) \
-  inline Expr f(Expr x) { return Expr::apply(#f, {x}); }
-  AMPCHECK_UNARY(exp)
-  AMPCHECK_UNARY(expm1) AMPCHECK_UNARY(log) AMPCHECK_UNARY(log1p) AMPCHECK_UNARY(tanh) AMPCHECK_UNARY(erf)
-      AMPCHECK_UNARY(erfc) AMPCHECK_UNARY(sqrt) AMPCHECK_UNARY(rsqrt) AMPCHECK_UNARY(sigmoid) AMPCHECK_UNARY(abs)
-          AMPCHECK_UNARY(square) AMPCHECK_UNARY(stop_gradient)
-#undef AMPCHECK_UNARY
+  inline Expr exp(Expr x) { return Expr::apply("exp", {x}); }      ///< e^x
+  inline Expr expm1(Expr x) { return Expr::apply("expm1", {x}); }  ///< e^x - 1
+  inline Expr log(Expr x) { return Expr::apply("log", {x}); }      ///< The natural logarithm.
+  inline Expr log1p(Expr x) { return Expr::apply("log1p", {x}); }  ///< log(1 + x)
+  inline Expr tanh(Expr x) { return Expr::apply("tanh", {x}); }    ///< The hyperbolic tangent.
+  /// 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+  inline Expr erf(Expr x) { return Expr::apply("erf", {x}); }
+  inline Expr erfc(Expr x) { return Expr::apply("erfc", {x}); }        ///< 1 - erf(x)
+  inline Expr sqrt(Expr x) { return Expr::apply("sqrt", {x}); }        ///< The square root.
+  inline Expr rsqrt(Expr x) { return Expr::apply("rsqrt", {x}); }      ///< 1 / sqrt(x)
+  inline Expr sigmoid(Expr x) { return Expr::apply("sigmoid", {x}); }  ///< 1 / (1 + e^-x)
+  inline Expr abs(Expr x) { return Expr::apply("abs", {x}); }          ///< |x|
+  inline Expr square(Expr x) { return Expr::apply("square", {x}); }    ///< x^2
+  /// x, without a gradient: a shift that cancels.
+  inline Expr stop_gradient(Expr x) { return Expr::apply("stop_gradient", {x}); }
 
-              inline Expr
-              maximum(Expr a, Expr b) {
-    return Expr::apply("maximum", {a, b});
-  }
+  /// The larger of both, element by element.
+  inline Expr maximum(Expr a, Expr b) { return Expr::apply("maximum", {a, b}); }
+  /// The smaller of both, element by element.
   inline Expr minimum(Expr a, Expr b) { return Expr::apply("minimum", {a, b}); }
+  /// yes where the condition is not 0, else no.
   inline Expr where(Expr condition, Expr yes, Expr no) { return Expr::apply("where", {condition, yes, no}); }
   /// Along one axis (negative: from the end); without axis over all elements.
   inline Expr sum(Expr x, int axis) { return Expr::apply("sum", {x, axis}); }
+  /// The sum of all elements.
   inline Expr sum(Expr x) { return Expr::apply("sum", {x}); }
+  /// The mean along one axis (negative: from the end).
   inline Expr mean(Expr x, int axis) { return Expr::apply("mean", {x, axis}); }
+  /// The mean of all elements.
   inline Expr mean(Expr x) { return Expr::apply("mean", {x}); }
+  /// The largest along one axis; the first of equal ones has its gradient.
   inline Expr max(Expr x, int axis) { return Expr::apply("max", {x, axis}); }
+  /// The smallest along one axis; the first of equal ones has its gradient.
   inline Expr min(Expr x, int axis) { return Expr::apply("min", {x, axis}); }
+  /// 1 at the first of the largest along an axis, else 0; of the extents of x, without a gradient.
   inline Expr first_max(Expr x, int axis) { return Expr::apply("first_max", {x, axis}); }
+  /// Product of matrices over the last two axes, of either its transpose; leading axes are batches.
   inline Expr matmul(Expr a, Expr b, bool transpose_a = false, bool transpose_b = false) {
     return Expr::apply("matmul", {a, b},
                        detail::joined({transpose_a ? ", transpose_a=1" : "", transpose_b ? ", transpose_b=1" : ""}));
   }
   /// Rows of a table [V, D] by an integer input; its adjoint-like opposite adds rows up.
   inline Expr gather(Expr table, Expr index) { return Expr::apply("gather", {table, index}); }
+  /// Rows of x added up in a table of `rows` rows, each at its index: the opposite of gather().
   inline Expr scatter_add(Expr x, Expr index, Expr rows) { return Expr::apply("scatter_add", {x, index, rows}); }
+  /// 1 at the index, else 0: one axis of n more.
   inline Expr one_hot(Expr index, Expr n) { return Expr::apply("one_hot", {index, n}); }
+  /// 0, 1, ..., n - 1.
   inline Expr arange(Expr n) { return Expr::apply("arange", {n}); }
   /// The extent of a dimension symbol or of an axis.
   inline Expr dim(const std::string& symbol) { return Expr::leaf(symbol); }
+  /// The extent of an axis (negative: from the end).
   inline Expr size(Expr x, int axis) { return Expr::apply("size", {x, axis}); }
+  /// The same elements under other extents, row-major.
   inline Expr reshape(Expr x, std::vector<Expr> extents) {
     extents.insert(extents.begin(), x);
     return Expr::apply("reshape", std::move(extents));
   }
+  /// The last two axes exchanged.
   inline Expr transpose(Expr x) { return Expr::apply("transpose", {x}); }
+  /// The axes in another order.
   inline Expr transpose(Expr x, std::initializer_list<int> order) {
     std::vector<Expr> args = {x};
     for (const int axis : order) args.push_back(axis);
     return Expr::apply("transpose", std::move(args));
   }
+  /// Elements begin to end - 1 along an axis.
   inline Expr slice(Expr x, int axis, Expr begin, Expr end) { return Expr::apply("slice", {x, axis, begin, end}); }
+  /// Without an axis of extent 1.
   inline Expr squeeze(Expr x, int axis) { return Expr::apply("squeeze", {x, axis}); }
+  /// One behind the other along an axis (negative: from the end).
   inline Expr concat(std::vector<Expr> parts, int axis = -1) {
     return Expr::apply("concat", std::move(parts), detail::joined({", axis=", std::to_string(axis)}));
   }
@@ -262,6 +305,7 @@ namespace op __attribute__((visibility("hidden"))) {
     std::string statements_;
   };
 
+  /// @cond
   /// Number of arguments of a lambda.
   template <class F>
   struct ArityOf : ArityOf<decltype(&F::operator())> {};
@@ -269,6 +313,7 @@ namespace op __attribute__((visibility("hidden"))) {
   struct ArityOf<R (C::*)(A...) const> : std::integral_constant<std::size_t, sizeof...(A)> {};
   template <class R, class... A>
   struct ArityOf<R (*)(A...)> : std::integral_constant<std::size_t, sizeof...(A)> {};
+  /// @endcond
 
   template <class F, std::size_t... I>
   std::vector<Expr> call_formula(const F& formula, const std::vector<Expr>& args, std::index_sequence<I...>) {

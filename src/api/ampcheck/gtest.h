@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GoogleTest test for each case of an op, so that gtest's filters, shards and reports work on a kernel's checks.
-//
-//   # CMakeLists.txt: the plug-in my_op, the test program my_op_test and its tests
-//   find_package(ampcheck REQUIRED)
-//   find_package(GTest REQUIRED)
-//   ampcheck_add_gtest(my_op my_op.cpp)                      # [SHARDS n] [ARGS --regimes quick]
-//
-// or by hand, beside a library that is built already:
-//
-//   #include <ampcheck/gtest.h>                              // c++ -std=c++17 my_op_test.cpp -lgtest -pthread
-//   AMPCHECK_GTEST_MAIN("./libmy_op.so")                     // a TOML file does as well; tests of your own may stand
-//   beside
-//
-// The cases are judged by the program `ampcheck` in one go before the first test runs: only those that the filter and
-// the shard select. Test names are case names in which everything but letters, digits and '.' is '_'; a failure prints
-// the case itself and the line that runs it again. The program is, in this order: the environment variable AMPCHECK,
-// the macro AMPCHECK_PROGRAM, the word ampcheck.
+/// @file
+/// One GoogleTest test for each case of an op, so that gtest's filters, shards and reports work on a kernel's checks.
+///
+///     # CMakeLists.txt: the plug-in my_op, the test program my_op_test and its tests
+///     find_package(ampcheck REQUIRED)
+///     find_package(GTest REQUIRED)
+///     ampcheck_add_gtest(my_op my_op.cpp)                      # [SHARDS n] [ARGS --regimes quick]
+///
+/// or by hand, beside a library that is built already:
+///
+///     #include <ampcheck/gtest.h>                              // c++ -std=c++17 my_op_test.cpp -lgtest -pthread
+///     AMPCHECK_GTEST_MAIN("./libmy_op.so")                     // a TOML file does as well; more tests may stand
+///     beside
+///
+/// The cases are judged by the program `ampcheck` in one go before the first test runs: only those that the filter and
+/// the shard select. Test names are case names in which everything but letters, digits and '.' is '_'; a failure prints
+/// the case itself and the line that runs it again. The program is, in this order: the environment variable AMPCHECK,
+/// the macro AMPCHECK_PROGRAM, the word ampcheck.
 #pragma once
 
 #include <fcntl.h>
@@ -35,15 +36,19 @@
 #include <utility>
 #include <vector>
 
+/// The environment of the process (POSIX).
 extern char** environ;
 
 namespace ampcheck {
+/// What stands behind AMPCHECK_GTEST_MAIN.
 namespace gtest {
 
+/// The program, unless the environment variable AMPCHECK names one.
 #ifndef AMPCHECK_PROGRAM
 #define AMPCHECK_PROGRAM "ampcheck"
 #endif
 
+/// The program that judges.
 inline std::string program() {
   const char* named = std::getenv("AMPCHECK");
   return named != nullptr && *named != '\0' ? named : AMPCHECK_PROGRAM;
@@ -52,6 +57,7 @@ inline std::string program() {
 /// A file that is gone at the end.
 class TemporaryFile {
  public:
+  /// Makes it, empty, in TMPDIR or where temporary files are.
   TemporaryFile() {
     const char* folder = std::getenv("TMPDIR");
     path_ = std::string(folder != nullptr && *folder != '\0' ? folder : P_tmpdir) + "/ampcheck_gtest_XXXXXX";
@@ -61,7 +67,8 @@ class TemporaryFile {
   ~TemporaryFile() { std::remove(path_.c_str()); }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  ///< Its name.
+  /// What it holds.
   std::string text() const {
     std::ifstream in(path_, std::ios::binary);
     std::stringstream out;
@@ -73,9 +80,11 @@ class TemporaryFile {
   std::string path_;
 };
 
+/// What became of a program.
 struct Output {
-  int code = -1;  ///< exit code; -1: could not be started, or was ended by a signal
-  std::string out, err;
+  int code = -1;    ///< exit code; -1: could not be started, or was ended by a signal
+  std::string out;  ///< what it wrote to standard output
+  std::string err;  ///< and to standard error
 };
 
 /// Runs the program without a shell.
@@ -105,13 +114,16 @@ inline Output run(const std::vector<std::string>& words) {
   return result;
 }
 
+/// What became of a case.
 struct Result {
-  std::string outcome, text;  ///< pass, fail or skip
+  std::string outcome;  ///< pass, fail or skip
+  std::string text;     ///< what a person is told
 };
 
 /// The cases of one library, and what became of those that run.
 class Cases {
  public:
+  /// `arguments` choose the cases, as of `ampcheck list`.
   Cases(std::string library, std::vector<std::string> arguments)
       : library_(std::move(library)), arguments_(std::move(arguments)) {}
 
@@ -146,6 +158,7 @@ class Cases {
     }
   }
 
+  /// The test of the case of that name.
   void expect(const std::string& name) const {
     const auto found = results_.find(name);
     if (found == results_.end())

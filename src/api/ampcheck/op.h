@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ door of ampcheck: describe your kernel and its formula in one file, build it as a shared library, check it.
-//
-//   #include <ampcheck/op.h>
-//   AMPCHECK_OP(my_scale, op) {
-//     op.input("x", "N D");
-//     op.output("y");
-//     op.dim("N", 5, 64, 2);  op.dim("D", 7, 129, 1025);               // extents of three sample shapes
-//     op.formula([](ampcheck::op::Expr x) { return 2 * x; });
-//     op.forward([]<class T>(ampcheck::op::Type<T>, const ampcheck::op::Call& call) {  // for float, Half and BFloat16
-//       auto x = call.view<const T>("x"); auto y = call.view<T>("y");
-//       for (std::int64_t i = 0; i < x.size(); ++i) y[i] = T(2 * float(x[i]));
-//     });
-//     op.backward(...);                                                // reads "x", "dy", saved; writes "dx"
-//   }
-//   c++ -std=c++20 -O2 -shared -fPIC my_scale.cpp -o libmy_scale.so && ampcheck check ./libmy_scale.so
-//
-// C++17 or later, no library: it fills the C structures of ampcheck/ampcheck_op.h. Everything here is hidden in the
-// plug-in, so that two plug-ins in one process share nothing.
+/// @file
+/// The C++ door of ampcheck: describe your kernel and its formula in one file, build it as a shared library, check it.
+///
+///     #include <ampcheck/op.h>
+///     AMPCHECK_OP(my_scale, op) {
+///       op.input("x", "N D");
+///       op.output("y");
+///       op.dim("N", 5, 64, 2);  op.dim("D", 7, 129, 1025);               // extents of three sample shapes
+///       op.formula([](ampcheck::op::Expr x) { return 2 * x; });
+///       op.forward([]<class T>(ampcheck::op::Type<T>, const ampcheck::op::Call& call) {  // float, Half and BFloat16
+///         auto x = call.view<const T>("x"); auto y = call.view<T>("y");
+///         for (std::int64_t i = 0; i < x.size(); ++i) y[i] = T(2 * float(x[i]));
+///       });
+///       op.backward(...);                                                // reads "x", "dy", saved; writes "dx"
+///     }
+///
+/// Build and check it: `c++ -std=c++20 -O2 -shared -fPIC my_scale.cpp -o libmy_scale.so && ampcheck check
+/// ./libmy_scale.so`.
+///
+/// C++17 or later, no library: it fills the C structures of ampcheck/ampcheck_op.h. Everything here is hidden in the
+/// plug-in, so that two plug-ins in one process share nothing. What is wrong in a description is reported when the
+/// library is loaded; what can be seen here throws, and is reported then too.
 #pragma once
 
 #include <algorithm>
@@ -32,45 +36,36 @@
 namespace ampcheck {
 namespace op __attribute__((visibility("hidden"))) {
 
-  // Which dtype a C++ type has; specialise it for types of your own.
+  /// Which dtype a C++ type has, as `value`; specialise it for types of your own.
   template <class T>
   struct DtypeOf;
+  /// double.
   template <>
-  struct DtypeOf<double> {
-    static constexpr int value = AC_FP64;
-  };
+  struct DtypeOf<double> : std::integral_constant<int, AC_FP64> {};
+  /// float.
   template <>
-  struct DtypeOf<float> {
-    static constexpr int value = AC_FP32;
-  };
+  struct DtypeOf<float> : std::integral_constant<int, AC_FP32> {};
+  /// Half.
   template <>
-  struct DtypeOf<Half> {
-    static constexpr int value = AC_FP16;
-  };
+  struct DtypeOf<Half> : std::integral_constant<int, AC_FP16> {};
+  /// BFloat16.
   template <>
-  struct DtypeOf<BFloat16> {
-    static constexpr int value = AC_BF16;
-  };
+  struct DtypeOf<BFloat16> : std::integral_constant<int, AC_BF16> {};
+  /// Float8E4M3.
   template <>
-  struct DtypeOf<Float8E4M3> {
-    static constexpr int value = AC_E4M3FN;
-  };
+  struct DtypeOf<Float8E4M3> : std::integral_constant<int, AC_E4M3FN> {};
+  /// Float8E5M2.
   template <>
-  struct DtypeOf<Float8E5M2> {
-    static constexpr int value = AC_E5M2;
-  };
+  struct DtypeOf<Float8E5M2> : std::integral_constant<int, AC_E5M2> {};
+  /// std::int32_t.
   template <>
-  struct DtypeOf<std::int32_t> {
-    static constexpr int value = AC_I32;
-  };
+  struct DtypeOf<std::int32_t> : std::integral_constant<int, AC_I32> {};
+  /// std::int64_t.
   template <>
-  struct DtypeOf<std::int64_t> {
-    static constexpr int value = AC_I64;
-  };
+  struct DtypeOf<std::int64_t> : std::integral_constant<int, AC_I64> {};
+  /// std::uint8_t.
   template <>
-  struct DtypeOf<std::uint8_t> {
-    static constexpr int value = AC_U8;
-  };
+  struct DtypeOf<std::uint8_t> : std::integral_constant<int, AC_U8> {};
 
   // ---- What a kernel sees. ----
 
@@ -78,7 +73,8 @@ namespace op __attribute__((visibility("hidden"))) {
   template <class T>
   class View {
    public:
-    View() = default;
+    View() = default;  ///< Absent.
+    /// Of a tensor whose elements are T.
     explicit View(const ac_tensor& tensor) : dl_(&tensor.dl), data_(static_cast<T*>(tensor.dl.data)) {
       for (int i = rank() - 1; i >= 0; --i) {
         dense_ = dense_ && (extent(i) == 1 || stride(i) == size_);
@@ -86,14 +82,15 @@ namespace op __attribute__((visibility("hidden"))) {
       }
     }
 
-    explicit operator bool() const { return dl_ != nullptr; }
-    T* data() const { return data_; }
-    int rank() const { return dl_->ndim; }
-    std::int64_t extent(int axis) const { return dl_->shape[axis]; }
-    std::int64_t stride(int axis) const { return dl_->strides[axis]; }
-    std::int64_t size() const { return size_; }
-    /// Extent of the last axis, and the number of rows along it.
+    explicit operator bool() const { return dl_ != nullptr; }           ///< Whether it is there.
+    T* data() const { return data_; }                                   ///< The first element.
+    int rank() const { return dl_->ndim; }                              ///< Number of axes.
+    std::int64_t extent(int axis) const { return dl_->shape[axis]; }    ///< Of axis 0 to rank() - 1.
+    std::int64_t stride(int axis) const { return dl_->strides[axis]; }  ///< In elements.
+    std::int64_t size() const { return size_; }                         ///< Number of elements.
+    /// Extent of the last axis; 1 without axes.
     std::int64_t columns() const { return rank() == 0 ? 1 : extent(rank() - 1); }
+    /// Number of rows along the last axis.
     std::int64_t rows() const {
       std::int64_t count = 1;
       for (int i = 0; i + 1 < rank(); ++i) count *= extent(i);
@@ -106,6 +103,7 @@ namespace op __attribute__((visibility("hidden"))) {
       for (int i = rank() - 1; i >= 0; --i) at += index % extent(i) * stride(i), index /= extent(i);
       return data_[at];
     }
+    /// By one index an axis.
     template <class... I>
     T& operator()(I... index) const {
       int axis = 0;
@@ -121,8 +119,10 @@ namespace op __attribute__((visibility("hidden"))) {
     bool dense_ = true;
   };
 
+  /// One call of a kernel: its tensors and attributes.
   class Call {
    public:
+    /// Of the C interface.
     explicit Call(const ac_call* call) : call_(call) {}
 
     /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), in
@@ -142,6 +142,7 @@ namespace op __attribute__((visibility("hidden"))) {
         throw std::runtime_error(detail::joined({"tensor '", name, "' has another dtype than the view"}));
       return View<T>(*tensor);
     }
+    /// The value of an attribute. Throws for a name that the op has not.
     double number(const std::string& attribute) const {
       for (std::int32_t i = 0; i < call_->attribute_count; ++i)
         if (attribute == call_->attributes[i].name) return call_->attributes[i].value;
@@ -151,9 +152,9 @@ namespace op __attribute__((visibility("hidden"))) {
       throw std::runtime_error(
           detail::joined({"no attribute '", attribute, "', the op has ", known.empty() ? "none" : known}));
     }
-    int storage() const { return call_->storage; }
-    void* stream() const { return call_->stream; }
-    /// Zeroed scratch memory until the call returns.
+    int storage() const { return call_->storage; }  ///< Storage dtype of the case: AC_FP32, ...
+    void* stream() const { return call_->stream; }  ///< cudaStream_t; null on the CPU, and for the default stream.
+    /// Zeroed host memory for `count` elements until the call returns. Throws std::bad_alloc.
     template <class T>
     T* scratch(std::int64_t count) const {
       void* memory = call_->host->alloc(call_->host->context, static_cast<std::size_t>(count) * sizeof(T), alignof(T));
@@ -161,9 +162,11 @@ namespace op __attribute__((visibility("hidden"))) {
       std::memset(memory, 0, static_cast<std::size_t>(count) * sizeof(T));
       return static_cast<T*>(memory);
     }
+    /// A line on standard error.
     void log(const std::string& message) const { call_->host->log(call_->host->context, AC_LOG_INFO, message.c_str()); }
+    /// Whether the result is no longer wanted: then return soon.
     bool should_cancel() const { return call_->host->should_cancel(call_->host->context) != 0; }
-    const ac_call& raw() const { return *call_; }
+    const ac_call& raw() const { return *call_; }  ///< The call of the C interface.
 
    private:
     /// Calls take(tensor) for every tensor that is there, until it returns true.
@@ -199,42 +202,56 @@ namespace op __attribute__((visibility("hidden"))) {
   /// The first argument of a kernel that is written once for every storage type.
   template <class T>
   struct Type {
-    using type = T;
+    using type = T;  ///< The type.
   };
 
   // ---- What an op is. ----
 
   class Op;
 
+  /// What is said of an input; each function returns it, for further ones. Without any: data of the storage type, any
+  /// finite numbers, with a gradient.
   class Input {
    public:
-    explicit Input(ac_input& at) : at_(at) {}
+    explicit Input(ac_input& at) : at_(at) {}  ///< Of Op::input().
+    /// May be absent; the kernel then finds a null view.
     Input& optional() { return at_.flags |= AC_OPTIONAL, *this; }
+    /// Has no gradient.
     Input& no_gradient() { return at_.flags |= AC_NO_GRADIENT, *this; }
-    /// A weight (about 1) or bias; `parameter`: may also be fp32 beside 16-bit data.
+    /// A weight: drawn around 1.
     Input& weight() { return at_.role = AC_WEIGHT, *this; }
+    /// A bias: drawn around 0.
     Input& bias() { return at_.role = AC_BIAS, *this; }
+    /// May also be fp32 beside 16-bit data.
     Input& parameter() { return at_.type = AC_TYPE_PARAMETER, *this; }
     /// 0 or 1, one byte.
     Input& mask() { return at_.role = AC_MASK, at_.type = AC_TYPE_U8, *this; }
     /// Whole numbers from 0 to 255, one byte, from which the formula takes a zero point and makes values.
     Input& quantized() { return at_.role = AC_QUANTIZED, at_.type = AC_TYPE_U8, *this; }
-    /// Row numbers of another tensor, or classes; int64 below the extent of that symbol.
+    /// Row numbers of another tensor, int64, from 0 to below the extent of that symbol.
     Input& index(const char* dim) { return at_.role = AC_INDEX, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
+    /// Classes, int64, from 0 to below the extent of that symbol.
     Input& target(const char* dim) { return at_.role = AC_TARGET, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
+    /// What it means: AC_DATA, AC_PROBABILITY, ...
     Input& role(int role) { return at_.role = role, *this; }
+    /// Its dtype in a case: AC_TYPE_STORAGE, AC_TYPE_FP32, ...
     Input& type(int type) { return at_.type = type, *this; }
+    /// Above 0 alone.
     Input& positive() { return at_.domain = AC_POSITIVE, *this; }
+    /// Between 0 and 1 alone.
     Input& unit_interval() { return at_.domain = AC_UNIT_INTERVAL, *this; }
 
    private:
     ac_input& at_;
   };
 
+  /// What is said of an output or a saved tensor.
   class Output {
    public:
-    explicit Output(ac_output& at) : at_(at) {}
+    explicit Output(ac_output& at) : at_(at) {}  ///< Of Op::output() and Op::saved().
+    /// Its dtype in a case: AC_TYPE_STORAGE (an output's default), AC_TYPE_FP32 (a saved tensor's), ...
     Output& type(int type) { return at_.type = type, *this; }
+    /// The kernel overwrites that input with it.
     Output& in_place(const char* input) { return at_.in_place = input, *this; }
     /// Its symbols; needed where the op has no formula.
     Output& dims(const char* dims) { return at_.dims = dims, *this; }
@@ -243,12 +260,13 @@ namespace op __attribute__((visibility("hidden"))) {
     ac_output& at_;
   };
 
+  /// Which extents a dimension takes; any without a word, 0 among them.
   class Dim {
    public:
-    explicit Dim(ac_dim& at) : at_(at) {}
-    Dim& multiple_of(int n) { return at_.multiple_of = n, *this; }
-    Dim& least(std::int64_t n) { return at_.least = n, *this; }
-    Dim& most(std::int64_t n) { return at_.most = n, *this; }
+    explicit Dim(ac_dim& at) : at_(at) {}                           ///< Of Op::dim().
+    Dim& multiple_of(int n) { return at_.multiple_of = n, *this; }  ///< Multiples of n alone.
+    Dim& least(std::int64_t n) { return at_.least = n, *this; }     ///< n and more.
+    Dim& most(std::int64_t n) { return at_.most = n, *this; }       ///< n and less.
 
    private:
     ac_dim& at_;
@@ -257,6 +275,7 @@ namespace op __attribute__((visibility("hidden"))) {
   /// The description of one op. Texts given as const char* must be literals.
   class Op {
    public:
+    /// Made by AMPCHECK_OP.
     explicit Op(const char* name) {
       op_.struct_size = sizeof op_, op_.name = name, op_.user = this;
       contract_.struct_size = sizeof contract_, math_.struct_size = sizeof math_;
@@ -264,8 +283,9 @@ namespace op __attribute__((visibility("hidden"))) {
     Op(const Op&) = delete;
     Op& operator=(const Op&) = delete;
 
+    /// One line, for lists.
     Op& summary(const char* text) { return op_.summary = text, *this; }
-    /// dims: one symbol a dimension, "N D".
+    /// dims: one symbol a dimension, "N D"; "" is a scalar. Its gradient is "d" and its name.
     Input input(const char* name, const char* dims) {
       inputs_.push_back({});
       inputs_.back().struct_size = sizeof(ac_input), inputs_.back().name = name, inputs_.back().dims = dims;
@@ -322,6 +342,8 @@ namespace op __attribute__((visibility("hidden"))) {
     Op& forward(F kernel) {
       return op_.forward = &run_forward, forward_ = by_storage<Types...>(std::move(kernel)), *this;
     }
+    /// The same for the backward: reads inputs, saved tensors and "dy" of each output, writes "dx" of each input that
+    /// has a gradient.
     template <class... Types, class F>
     Op& backward(F kernel) {
       return op_.backward = &run_backward, backward_ = by_storage<Types...>(std::move(kernel)), *this;
@@ -353,25 +375,44 @@ namespace op __attribute__((visibility("hidden"))) {
              *this;
     }
 
-    // What the kernel promises. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any order,
-    // glibc's functions, dense tensors, CPU.
+    /// @name What the kernel promises
+    /// Every interval is derived from it. Default: fp32, fp16 and bf16 storage, fp32 compute and accumulation in any
+    /// order, glibc's functions, dense tensors, CPU, one result from call to call.
+    /// @{
+
     /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result
     /// beyond the range of e4m3fn, which has no infinity, may be NaN or its largest number.
     Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
+    /// What sums are kept in: AC_FP32 (default), AC_FP16 or AC_BF16. Each partial sum may be rounded to it, so that a
+    /// sum of n terms may be off by n - 1 roundings, 2^-24, 2^-11 or 2^-8, of the sum of the terms'
+    /// magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
     Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
+    /// The largest number of roundings that a term of a sum passes, for sums in a fixed tree: ceil(log2(n)) of a
+    /// pairwise one. 0 (default): any order, one less than the number of terms.
     Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
+    /// Subnormal numbers may become zero on their way into and out of fp32 arithmetic (-ftz=true, FTZ and DAZ).
     Op& flushes_subnormals() { return contract_.flushes_subnormals = 1, *this; }
+    /// Results may differ from call to call, as sums by atomic additions do, each within its interval. Without this
+    /// word a second call with the same tensors must give the same bits.
     Op& atomics() { return contract_.atomics = 1, *this; }
-    /// No number is lost on the way (AC203) at inputs up to this size, or at loss scales from `smallest` to `largest`,
-    /// powers of two.
+    /// No number is lost on the way (AC203) at finite inputs up to this magnitude.
     Op& largest_input(double size) { return contract_.largest_input = size, *this; }
+    /// No number is lost on the way (AC203) at loss scales from `smallest` to `largest`, powers of two.
     Op& loss_scales(double smallest, double largest) {
       return contract_.smallest_scale = smallest, contract_.largest_scale = largest, *this;
     }
+    /// Largest errors of the kernel's functions, in ulps of fp32, to be set: `op.math().exp = 2`, `op.math().cuda = 1`.
+    /// What stays 0 is what glibc documents ("Known Maximum Errors in Math Functions"), or CUDA (C++ Programming Guide,
+    /// "Mathematical Functions"): see ac_math.
     ac_math& math() { return contract_.math = &math_, math_; }
+    /// The kernel takes tensors of any strides, 0 among them; without this word all tensors are dense and row-major.
     Op& strided() { return op_.flags |= AC_OP_STRIDED, *this; }
+    /// The kernel is not re-entrant: calls come one at a time. Without this word several threads call it.
     Op& serial() { return op_.flags |= AC_OP_SERIAL, *this; }
+    /// Where its kernels run: AC_ON_CPU (default), AC_ON_CUDA, or both added up. Tensors lie in that device's memory.
     Op& devices(std::uint32_t devices) { return op_.devices = devices, *this; }
+
+    /// @}
 
     /// The description, once everything was said. Throws std::exception on what can be seen here.
     const ac_op& finish() {
@@ -528,12 +569,14 @@ namespace op __attribute__((visibility("hidden"))) {
 }  // namespace )
 }  // namespace ampcheck
 
+/// The exported function of the library.
 // Every file that includes this defines the exported function; the linker keeps one.
 extern "C" AMPCHECK_EXPORT inline __attribute__((used)) const ac_plugin* ampcheck_plugin_v1(void) {
   return ampcheck::op::detail::description();
 }
 
-/// AMPCHECK_OP(my_op, op) { op.input(...); ... }
+/// Describes an op of this library: `AMPCHECK_OP(my_op, op) { op.input(...); ... }`. NAME is the op's name, VARIABLE
+/// its Op.
 #define AMPCHECK_OP(NAME, VARIABLE)                                  \
   static void ampcheck_describe_##NAME(::ampcheck::op::Op&);         \
   [[maybe_unused]] static const bool ampcheck_added_##NAME =         \

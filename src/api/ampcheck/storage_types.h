@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Half, BFloat16, Float8E4M3 and Float8E5M2 for kernels on the CPU: bits, and conversions from and to float that round
-// to nearest even. Types of your own do as well (DtypeOf in ampcheck/op.h).
+/// @file
+/// Half, BFloat16, Float8E4M3 and Float8E5M2 for kernels on the CPU: bits, and conversions from and to float that round
+/// to nearest even. Types of your own do as well (DtypeOf in ampcheck/op.h).
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
+/// A toolkit that says whether a low-precision number is wrong, or only rounded.
 namespace ampcheck {
+/// What an op of a library is described with.
 namespace op __attribute__((visibility("hidden"))) {
 
   namespace detail {
@@ -21,19 +24,24 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
+  /// bfloat16: sign, 8 bits of exponent, 7 of fraction; the upper half of a float.
   struct BFloat16 {
-    std::uint16_t bits = 0;
-    BFloat16() = default;
+    std::uint16_t bits = 0;  ///< Its code.
+    BFloat16() = default;    ///< Zero.
+    /// Rounded to nearest even; a NaN stays one.
     explicit BFloat16(float x) {
       const auto u = detail::bits_as<std::uint32_t>(x);
       bits = static_cast<std::uint16_t>(x != x ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
     }
+    /// Exact.
     operator float() const { return detail::bits_as<float>(static_cast<std::uint32_t>(bits) << 16); }
   };
 
+  /// IEEE 754 binary16: sign, 5 bits of exponent, 10 of fraction; largest finite 65504, smallest subnormal 2^-24.
   struct Half {
-    std::uint16_t bits = 0;
-    Half() = default;
+    std::uint16_t bits = 0;  ///< Its code.
+    Half() = default;        ///< Zero.
+    /// Rounded to nearest even; what rounds to more than 65504 becomes infinite, a NaN stays one.
     explicit Half(float x) {
       const auto u = detail::bits_as<std::uint32_t>(x);
       const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
@@ -48,6 +56,7 @@ namespace op __attribute__((visibility("hidden"))) {
         out = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
       bits = static_cast<std::uint16_t>(sign | out);
     }
+    /// Exact.
     operator float() const {
       const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
       if (magnitude >= 0x7c00u) return detail::bits_as<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
@@ -99,7 +108,9 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
+  /// OCP OFP8 E4M3: 3 bits of fraction, no infinity, largest 448, smallest subnormal 2^-9.
   using Float8E4M3 = detail::Float8<3, false>;
+  /// OCP OFP8 E5M2: 2 bits of fraction, with infinity, largest finite 57344, smallest subnormal 2^-16.
   using Float8E5M2 = detail::Float8<2, true>;
 
 }  // namespace )
