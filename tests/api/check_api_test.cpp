@@ -201,7 +201,8 @@ TEST(CheckApi, ProgressIsToldAndCancelStops) {
 TEST(CheckApi, TwoRunsAtTheSameTime) {
   Options first = quick("fp16"), second = quick("bf16");
   first.jobs = 1;
-  second.jobs = 2, second.first_seed = 7;
+  second.jobs = 2;
+  second.first_seed = 7;
   const json alone_first = without_times(to_json(run(op("softmax"), first))),
              alone_second = without_times(to_json(run(op("layer_norm.mean_term_missing"), second)));
   json first_json, second_json;

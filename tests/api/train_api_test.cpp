@@ -26,7 +26,8 @@ constexpr std::uint64_t kBatch = 1000;
 
 Net small_net() {
   Net net;
-  net.name = "small", net.rate = 0.05;
+  net.name = "small";
+  net.rate = 0.05;
   net.forward = [](Tape& t, std::int64_t batch) {
     const std::uint64_t first = static_cast<std::uint64_t>(batch) * kBatch;
     const Var x = t.data({8, 16}, normals(1, "x", first, 8 * 16)), y = t.data({8, 4}, normals(1, "y", first, 8 * 4));
@@ -44,7 +45,8 @@ Net small_net() {
 checks::train::Net inner_net() {
   namespace models = checks::models;
   checks::train::Net net;
-  net.name = "small", net.rate = 0.05;
+  net.name = "small";
+  net.rate = 0.05;
   net.forward = [](models::Tape& t, std::int64_t batch) {
     std::vector<double> x(8 * 16), y(8 * 4);
     Random(1, "x").normals(static_cast<std::uint64_t>(batch) * kBatch, x);
@@ -84,16 +86,20 @@ std::string refused(std::function<void(Tape&)> forward, Options options = {}) {
 
 TEST(TrainApi, TheSameRunAsBehindIt) {
   Options options;
-  options.accumulate = 2, options.norms = true;
-  options.optimizer.name = "adam", options.optimizer.lr = 0.01;
+  options.accumulate = 2;
+  options.norms = true;
+  options.optimizer.name = "adam";
+  options.optimizer.lr = 0.01;
   Trainer trainer(small_net(), options);
   checks::train::TrainOptions inner;
   inner.own_net = inner_net();
   inner.dtype = ampcheck::Dtype::fp16;
   inner.scaler.enabled = true;
   inner.shadows = {.local = true, .carried = true};
-  inner.rule.accumulate = 2, inner.norms = true;
-  inner.rule.optimizer.name = "adam", inner.rule.optimizer.lr = 0.01;
+  inner.rule.accumulate = 2;
+  inner.norms = true;
+  inner.rule.optimizer.name = "adam";
+  inner.rule.optimizer.lr = 0.01;
   checks::train::Trainer behind(inner);
   for (int i = 0; i < 4; ++i) {
     const StepResult a = trainer.step();
@@ -211,7 +217,8 @@ TEST(TrainApi, ACheckpointGoesOnBitForBit) {
 TEST(TrainApi, ARecordIsATraceThatTheProgramReads) {
   const testing::TemporaryFolder folder;
   Options options;
-  options.record = folder.path() + "/run.trace", options.planned_steps = 2;
+  options.record = folder.path() + "/run.trace";
+  options.planned_steps = 2;
   {
     Trainer trainer(small_net(), options);
     trainer.step();

@@ -10,7 +10,8 @@ using namespace ampcheck::train;
 
 int main(int count, char** words) {
   Net net;
-  net.name = "my_net", net.rate = count > 1 ? std::atof(words[1]) : 0.05;
+  net.name = "my_net";
+  net.rate = count > 1 ? std::atof(words[1]) : 0.05;
   net.forward = [](Tape& t, std::int64_t batch) {  // runs on the kernels' tape and on the one in fp64
     const std::uint64_t first = static_cast<std::uint64_t>(batch) * 10'000;
     const Var x = t.data({64, 32}, normals(1, "x", first, 64 * 32));

@@ -86,19 +86,23 @@ tools::CheckOptions options_of(const std::vector<Op>& ops, const Options& given)
   choose_ops(ops, given, out);
   for (const std::string& dtype : given.dtypes) out.dtypes.push_back(dtype_of(dtype));
   if (given.seeds == 0) throw UsageError("[seeds] got 0, want at least 1");
-  out.seeds = given.seeds, out.first_seed = given.first_seed;
+  out.seeds = given.seeds;
+  out.first_seed = given.first_seed;
   out.set = set_of(given.regimes);
   if (!given.extents.empty()) {
     out.shapes.kind = tools::ShapeFilter::Kind::extents;
     for (const auto& [symbol, extent] : given.extents) out.shapes.extents[symbol] = extent;
   }
   out.real = real_of(given.real_tensors);
-  out.data = given.data, out.inputs = given.inputs;
+  out.data = given.data;
+  out.inputs = given.inputs;
   out.device = given.device == Device::cuda ? ampcheck::Device::cuda : ampcheck::Device::cpu;
   if (given.jobs < 0) throw UsageError("[jobs] got " + std::to_string(given.jobs) + ", want 0 or more");
   out.jobs = given.jobs;
   out.relations = given.relations;
-  out.memory = given.memory, out.time_budget = given.time_budget, out.timeout = given.timeout;
+  out.memory = given.memory;
+  out.time_budget = given.time_budget;
+  out.timeout = given.timeout;
   out.isolation = !given.worker_program.empty();
   return out;
 }

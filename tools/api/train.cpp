@@ -34,7 +34,8 @@ inner::Net inner_net(Net net) {
   if (!net.forward) throw UsageError("[net] forward, got none, want the net's forward and loss");
   inner::Net out;
   out.name = net.name.empty() ? "net" : net.name;
-  out.rate = net.rate, out.momentum = net.momentum;
+  out.rate = net.rate;
+  out.momentum = net.momentum;
   out.forward = [forward = std::move(net.forward)](checks::models::Tape& tape, std::int64_t batch) {
     Internals::with_tape(tape, [&](Tape& t) { forward(t, batch); });
   };
@@ -55,8 +56,10 @@ inner::StepRule rule_of(const Options& options) {
   if (o.moments) out.optimizer.moments = inner_dtype(*o.moments);
   out.schedule = o.schedule;
   out.accumulate = options.accumulate;
-  out.loss_weight = options.loss_weight, out.grad_penalty = options.grad_penalty;
-  out.clip_norm = options.clip_norm, out.clip_value = options.clip_value;
+  out.loss_weight = options.loss_weight;
+  out.grad_penalty = options.grad_penalty;
+  out.clip_norm = options.clip_norm;
+  out.clip_value = options.clip_value;
   return out;
 }
 

@@ -60,14 +60,23 @@ Shape public_shape(const ampcheck::Shape& shape) { return Shape(shape.extent, sh
 StepResult public_result(const checks::train::StepResult& from) {
   StepResult out;
   out.step = from.step;
-  out.loss = from.loss, out.fp64_loss = from.fp64_loss;
-  out.apart = from.apart, out.spread = from.spread, out.rounding = from.rounding;
-  out.allowed = from.allowed(), out.left = from.left();
+  out.loss = from.loss;
+  out.fp64_loss = from.fp64_loss;
+  out.apart = from.apart;
+  out.spread = from.spread;
+  out.rounding = from.rounding;
+  out.allowed = from.allowed();
+  out.left = from.left();
   out.grad_norm = from.grad_norm;
-  out.scale = from.scale, out.scale_after = from.scale_after;
-  out.found_inf = from.found_inf, out.stepped = from.stepped, out.skips = from.skips;
-  out.lr = from.lr, out.stagnant_share = from.stagnant_share;
-  out.scaled_norms = from.scaled_norms, out.norms = from.norms;
+  out.scale = from.scale;
+  out.scale_after = from.scale_after;
+  out.found_inf = from.found_inf;
+  out.stepped = from.stepped;
+  out.skips = from.skips;
+  out.lr = from.lr;
+  out.stagnant_share = from.stagnant_share;
+  out.scaled_norms = from.scaled_norms;
+  out.norms = from.norms;
   return out;
 }
 

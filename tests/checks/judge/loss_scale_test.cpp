@@ -139,7 +139,8 @@ std::string range_code(const OpDef& op, const std::string& name) {
   const CaseResult result = run_case(op, parse_call(name, op.signature), {});
   std::string out;
   for (const CheckResult& check : result.checks)
-    if (check.name().starts_with("range ") && check.code != Code::none) out = std::string(name(check.code)) + " " + check.name();
+    if (check.name().starts_with("range ") && check.code != Code::none)
+      out = std::string(ampcheck::name(check.code)) + " " + check.name();
   EXPECT_EQ(convicts(result.verdict), !out.empty()) << name << " " << result.code;
   return out;
 }
