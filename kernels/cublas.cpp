@@ -7,6 +7,8 @@
 #include <limits>
 #include <mutex>
 
+#include "kernels/device.h"
+
 namespace ampcheck::kernels {
 
 namespace {
@@ -76,6 +78,12 @@ void use_cublas(bool on) { allowed = on; }
 
 bool can_use_cublas(const Matrix& a, const Matrix& b) {
   return allowed && a.dtype == b.dtype && is_plain(a) && is_plain(b) && library().handle != nullptr;
+}
+
+TensorCore cublas_cores() {
+  if (!allowed || library().handle == nullptr) return TensorCore::none;
+  int major = 0, minor = 0;
+  return cuda_compute_capability(major, minor) ? tensor_core_of(major, minor) : TensorCore::any;
 }
 
 void cublas_matmul(const Matrix& a, const Matrix& b, float* sums, void* stream) {

@@ -50,6 +50,11 @@ std::string cuda_device_name(int device) {
          ")";
 }
 
+bool cuda_compute_capability(int& major, int& minor) {
+  return cuda_available() && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) == cudaSuccess;
+}
+
 std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
   insist();
   void* memory = nullptr;
@@ -115,6 +120,7 @@ bool cuda_available(std::string* why) {
 }
 int cuda_device_count() { return 0; }
 std::string cuda_device_name(int) { not_there(); }
+bool cuda_compute_capability(int&, int&) { return false; }
 std::shared_ptr<void> allocate_on_device(std::size_t) { not_there(); }
 void copy_to_device(void*, const void*, std::size_t) { not_there(); }
 void copy_to_host(void*, const void*, std::size_t) { not_there(); }

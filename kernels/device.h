@@ -18,6 +18,9 @@ int cuda_device_count();
 /// Name and compute capability of a GPU, "NVIDIA H100 80GB HBM3 (sm_90)"; EnvironmentError if it is not there.
 std::string cuda_device_name(int device = 0);
 
+/// Compute capability of the first GPU, 9 and 0 of sm_90; false if there is none.
+bool cuda_compute_capability(int& major, int& minor);
+
 /// Device memory. EnvironmentError where the device is not there, Error if a call fails.
 std::shared_ptr<void> allocate_on_device(std::size_t bytes);
 void copy_to_device(void* device, const void* host, std::size_t bytes);

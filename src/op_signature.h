@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/accumulator.h"
 #include "src/cast_policy.h"
 #include "src/dtype.h"
 #include "src/tensor.h"
@@ -103,7 +104,13 @@ struct MathSet {
 struct PrecisionContract {
   std::vector<Dtype> storage = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
   Dtype compute = Dtype::fp32;
-  Dtype accumulate = Dtype::fp32;
+  /// Of sums. Tensor cores add up products of matrices alone, whose operands they take in the storage type of the case
+  /// (fp32: in tf32, and e4m3fn and e5m2 as they are): one that the formula computes is rounded to it. Other sums are
+  /// fp32's.
+  Accumulator accumulate = Dtype::fp32;
+  /// The built-in ops': on the CUDA device cuBLAS multiplies matrices, on tensor cores where both are of one 16-bit
+  /// type.
+  bool cublas = false;
   /// 0: any order of summation. Otherwise the largest number of roundings that a term passes (depth of the tree).
   int summation_depth = 0;
   MathSet math;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/cublas.h"
 #include "reference/replay/replay.h"
 #include "src/error.h"
 
@@ -12,7 +13,30 @@ namespace ampcheck::checks {
 using reference::BallEvaluator;
 using reference::Expr;
 
-reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call) {
+namespace {
+
+/// The types of what a product may take from memory.
+std::map<std::string, Dtype> types_in_memory(const OpSignature& signature, const OpCall& call) {
+  std::map<std::string, Dtype> out;
+  for (const TensorSpec& spec : signature.inputs) {
+    if (!call.has(spec)) continue;
+    out[spec.name] = call.dtype(spec);
+    out[tangent_name(spec.name)] = call.dtype(spec);
+  }
+  for (const OutputSpec& output : signature.outputs)
+    out[gradient_name(output.name)] = dtype_of(output.type, call.storage);
+  for (const OutputSpec& saved : signature.saved) out[saved.name] = dtype_of(saved.type, call.storage);
+  return out;
+}
+
+}  // namespace
+
+reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call, Device device) {
+  const bool cublas = device == Device::cuda && signature.precision.cublas;
+  return arithmetic_of(signature, call, cublas ? kernels::cublas_cores() : TensorCore::none);
+}
+
+reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call, TensorCore cublas) {
   const PrecisionContract& contract = signature.precision;
   if (contract.compute != Dtype::fp32)
     throw Error("[" + signature.name + "] compute type, got " + name(contract.compute) + ", want fp32");
@@ -20,7 +44,16 @@ reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& 
   out.math = contract.math;
   out.summation_depth = contract.summation_depth;
   out.flushes_subnormals = contract.flushes_subnormals;
-  if (contract.accumulate != Dtype::fp32) out.accumulate_roundoff = format(contract.accumulate).unit_roundoff();
+  const Accumulator& sums = contract.accumulate;
+  if (sums.dtype != Dtype::fp32) out.accumulate_roundoff = format(sums.dtype).unit_roundoff();
+  if (sums.core != TensorCore::none && contract.summation_depth != 0)
+    throw Error("[" + signature.name + "] summation_depth, got " + std::to_string(contract.summation_depth) + " with " +
+                name(sums) + ", want 0: tensor cores have an order of their own");
+  if (sums.core != TensorCore::none || cublas != TensorCore::none)
+    out.products = {.core = sums.core != TensorCore::none ? sums.core : cublas,
+                    .storage = call.storage,
+                    .converts = sums.core != TensorCore::none,
+                    .leaves = types_in_memory(signature, call)};
   for (const OutputSpec& saved : signature.saved) out.saved[saved.name] = &format(dtype_of(saved.type, call.storage));
   return out;
 }
@@ -42,8 +75,8 @@ void give_forward(const reference::Recording& recording, Leaves& leaves) {
   for (std::size_t k = 0; k < nodes.size(); ++k) leaves.emplace_back(nodes[k], std::move(values[k]));
 }
 
-CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs)
-    : op_(op), call_(call), inputs_(std::move(inputs)), evaluated_(op.forms.size()) {
+CaseReference::CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs, Device device)
+    : op_(op), call_(call), device_(device), inputs_(std::move(inputs)), evaluated_(op.forms.size()) {
   inputs_finite_ = measure(inputs_);
 }
 
@@ -81,10 +114,10 @@ CaseReference::Evaluated& CaseReference::form_at(std::size_t form) {
 namespace {
 
 std::unique_ptr<BallEvaluator> make_evaluator(const reference::Recording& recording, const OpSignature& signature,
-                                              const OpCall& call, const NamedValues& inputs, const Ranges& ranges,
-                                              const std::vector<Expr>& targets, reference::Radii radii,
-                                              bool flushes = false) {
-  reference::Arithmetic arithmetic = arithmetic_of(signature, call);
+                                              const OpCall& call, Device device, const NamedValues& inputs,
+                                              const Ranges& ranges, const std::vector<Expr>& targets,
+                                              reference::Radii radii, bool flushes = false) {
+  reference::Arithmetic arithmetic = arithmetic_of(signature, call, device);
   arithmetic.one_pass = recording.one_pass;
   arithmetic.flushes_subnormals |= flushes;
   auto out = std::make_unique<BallEvaluator>(*recording.graph, arithmetic, targets, reference::Switches{}, radii);
@@ -111,8 +144,8 @@ std::vector<Expr> targets_of(const reference::Recording& recording, Pass pass) {
 CaseReference::Evaluated::Balls& CaseReference::evaluator(Evaluated& form, Pass pass, reference::Radii radii) {
   Evaluated::Balls& balls = form.at(pass, radii);
   if (!balls.of) {
-    balls.of =
-        make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets_of(form.recording, pass), radii);
+    balls.of = make_evaluator(form.recording, op_.signature, call_, device_, inputs_, ranges_,
+                              targets_of(form.recording, pass), radii);
     if (pass == Pass::jvp)
       for (const auto& [key, node] : form.recording.tangents)
         balls.of->borrow(node, tangents_.at(key), ranges_.at(key));
@@ -268,7 +301,7 @@ Interval CaseReference::interval(std::size_t form, Pass pass, const std::string&
 Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std::string& name, Dtype dtype) {
   Evaluated& at = form_at(form);
   const std::unique_ptr<BallEvaluator> balls =
-      make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, targets_of(at.recording, pass),
+      make_evaluator(at.recording, op_.signature, call_, device_, inputs_, ranges_, targets_of(at.recording, pass),
                      reference::Radii::each, true);
   if (pass != Pass::forward)
     for (const auto& [key, node] : at.recording.cotangents) balls->borrow(node, cotangents_.at(key), ranges_.at(key));
@@ -280,7 +313,7 @@ Interval CaseReference::interval_flushing(std::size_t form, Pass pass, const std
 std::unique_ptr<BallEvaluator> CaseReference::around(Evaluated& form, Pass pass, const std::vector<Expr>& targets,
                                                      const NamedValues& radii) {
   std::unique_ptr<BallEvaluator> balls =
-      make_evaluator(form.recording, op_.signature, call_, inputs_, ranges_, targets, reference::Radii::each);
+      make_evaluator(form.recording, op_.signature, call_, device_, inputs_, ranges_, targets, reference::Radii::each);
   for (const auto& [key, node] : form.recording.inputs)
     if (const auto radius = radii.find(key); radius != radii.end()) balls->set(node, inputs_.at(key), radius->second);
   for (const auto& [key, node] : pass == Pass::jvp ? form.recording.tangents : form.recording.cotangents) {
@@ -321,8 +354,9 @@ const BallEvaluator& CaseReference::declared(std::size_t form, Pass pass, const 
     all.push_back(graph.at(id));
     for (const int arg : graph.node(id).args) needed[static_cast<std::size_t>(arg)] = 1;
   }
-  declared_ = {form, pass, name,
-               make_evaluator(at.recording, op_.signature, call_, inputs_, ranges_, all, reference::Radii::each)};
+  declared_ = {
+      form, pass, name,
+      make_evaluator(at.recording, op_.signature, call_, device_, inputs_, ranges_, all, reference::Radii::each)};
   BallEvaluator& balls = *declared_.balls;
   if (pass != Pass::forward)
     for (const auto& [key, leaf] : at.recording.cotangents) balls.borrow(leaf, cotangents_.at(key), ranges_.at(key));
@@ -376,7 +410,7 @@ std::optional<reference::Regrouped> CaseReference::regrouped(std::size_t form, P
   const Expr node = node_of(at, pass, name);
   if (op_.signature.precision.summation_depth != 0 || reference::operations_of(*at.recording.graph, node) > kMost)
     return std::nullopt;
-  reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_);
+  reference::Arithmetic arithmetic = arithmetic_of(op_.signature, call_, device_);
   arithmetic.one_pass = at.recording.one_pass;
   return reference::regrouped(*at.recording.graph, leaves(form, pass), node, arithmetic, held);
 }

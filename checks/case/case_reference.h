@@ -18,8 +18,11 @@
 
 namespace ampcheck::checks {
 
-/// The rules' view of a precision contract for a case stored in `storage`.
-reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call);
+/// The rules' view of a precision contract for a case, on that device: a built-in op's products on CUDA may be
+/// cuBLAS's.
+reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call, Device device = Device::cpu);
+/// The same with the tensor cores on which cuBLAS runs, if it does.
+reference::Arithmetic arithmetic_of(const OpSignature& signature, const OpCall& call, TensorCore cublas);
 
 /// What of a case is evaluated: outputs and saved tensors, gradients, gradients from the kernel's own saved values, or
 /// the tangents of the outputs.
@@ -37,8 +40,8 @@ using Ranges = std::map<std::string, reference::Extremes>;
 
 class CaseReference {
  public:
-  /// `inputs`: exact values of every present input, integers too.
-  CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs);
+  /// `inputs`: exact values of every present input, integers too. `device`: where the kernel runs.
+  CaseReference(const OpDef& op, const OpCall& call, NamedValues inputs, Device device = Device::cpu);
 
   /// The forms of the op in the order in which the judge tries them.
   std::vector<std::size_t> forms() const;
@@ -159,6 +162,7 @@ class CaseReference {
 
   const OpDef& op_;
   OpCall call_;
+  Device device_;
   NamedValues inputs_, cotangents_, saved_, tangents_;
   Ranges ranges_;  ///< of all these, measured once for every evaluator
   std::vector<std::unique_ptr<Evaluated>> evaluated_;

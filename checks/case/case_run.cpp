@@ -36,7 +36,7 @@ CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& op
     : CaseRun(op_in, call_in, options_in, all_inputs(op_in.signature, call_in)) {}
 
 CaseRun::CaseRun(const OpDef& op_in, const OpCall& call_in, const RunOptions& options_in, NamedValues inputs)
-    : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, std::move(inputs)) {
+    : op(op_in), call(call_in), options(options_in), reference(op_in, call_in, std::move(inputs), options_in.device) {
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec)) input_tensors_[spec.name] = input_tensor(spec, reference.inputs());
   if (op.forms.empty()) {

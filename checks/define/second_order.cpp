@@ -138,6 +138,7 @@ OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::ve
     if (spec.has_gradient()) spec.optional = false;  // an output that is there at times is none
   out.signature.outputs.clear(), out.signature.saved.clear(), out.signature.launch.row_independent.clear();
   out.signature.forward_mode = false;
+  out.signature.precision.cublas = false;
   const auto& by_row = s.launch.row_independent;
   for (const std::string& input : differentiable) {
     out.signature.outputs.push_back({.name = gradient_as_output(input), .type = s.input(input)->type});

@@ -201,7 +201,11 @@ class Reader {
     const std::vector<std::string> types = section.texts("storage");
     for (std::size_t i = 0; i < types.size(); ++i)
       out_.storage.push_back(word(types[i], kLauncherFloats, section, "storage") + AC_FP32);
-    out_.contract.accumulate = section.choice("accumulate", kLow).value_or(0) + AC_FP32;
+    if (const auto text = section.text("accumulate")) {
+      Accumulator accumulator;
+      if (!find_accumulator(*text, accumulator)) section.fail("accumulate", unknown_accumulator(*text));
+      out_.contract.accumulate = ac_accumulator_of(accumulator);
+    }
     const std::int64_t depth = section.integer("summation_depth").value_or(0);
     if (depth < 0 || depth > (1 << 24))
       section.fail("summation_depth", "got " + std::to_string(depth) + ", want 0 to 2^24");
@@ -401,7 +405,6 @@ class Reader {
 
   inline static const std::vector<std::string> kTypes = {"storage", "parameter", "fp32",   "i64", "u8",
                                                          "fp16",    "bf16",      "e4m3fn", "e5m2"};
-  inline static const std::vector<std::string> kLow = {"fp32", "fp16", "bf16"};  // accumulators, from AC_FP32
 
   TomlFile file_;
   LauncherOp& out_;

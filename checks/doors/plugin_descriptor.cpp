@@ -262,11 +262,14 @@ class OpReader {
     }
     if (contract.compute != 0 && contract.compute != AC_FP32)
       at.fail("compute, got " + std::to_string(contract.compute) + ", want AC_FP32");
-    if (contract.accumulate != 0)
-      out.accumulate = one_of(contract.accumulate, {Dtype::fp32, Dtype::fp16, Dtype::bf16}, "accumulate",
-                              "AC_FP32, AC_FP16 or AC_BF16");
+    if (contract.accumulate != 0 && !accumulator_of(contract.accumulate, out.accumulate))
+      at.fail("accumulate, got " + std::to_string(contract.accumulate) +
+              ", want AC_FP32, AC_FP16, AC_BF16 or AC_TENSOR_CORE_ and ANY, V100, TURING, A100, ADA, H100 or B200");
     if (contract.summation_depth < 0)
       at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + ", want 0 or more");
+    if (contract.summation_depth > 0 && out.accumulate.core != TensorCore::none)
+      at.fail("summation_depth, got " + std::to_string(contract.summation_depth) + " with " + name(out.accumulate) +
+              ", want 0: tensor cores have an order of their own");
     out.summation_depth = contract.summation_depth;
     out.flushes_subnormals = contract.flushes_subnormals != 0;
     out.atomics = contract.atomics != 0;

@@ -238,6 +238,29 @@ int ac_dtype_of(Dtype dtype) {
   return 0;
 }
 
+int ac_accumulator_of(const Accumulator& accumulator) {
+  switch (accumulator.core) {
+    case TensorCore::none: return ac_dtype_of(accumulator.dtype);
+    case TensorCore::v100: return AC_TENSOR_CORE_V100;
+    case TensorCore::turing: return AC_TENSOR_CORE_TURING;
+    case TensorCore::a100: return AC_TENSOR_CORE_A100;
+    case TensorCore::ada: return AC_TENSOR_CORE_ADA;
+    case TensorCore::h100: return AC_TENSOR_CORE_H100;
+    case TensorCore::b200: return AC_TENSOR_CORE_B200;
+    case TensorCore::any: return AC_TENSOR_CORE_ANY;
+  }
+  return 0;
+}
+
+bool accumulator_of(int constant, Accumulator& out) {
+  using enum TensorCore;
+  for (const Accumulator known : {Accumulator(Dtype::fp32), Accumulator(Dtype::fp16), Accumulator(Dtype::bf16),
+                                  Accumulator(v100), Accumulator(turing), Accumulator(a100), Accumulator(ada),
+                                  Accumulator(h100), Accumulator(b200), Accumulator(any)})
+    if (ac_accumulator_of(known) == constant) return out = known, true;
+  return false;
+}
+
 PluginKernels plugin_kernels(const ac_op& op, const OpSignature& signature, ac_kernel double_backward) {
   const auto kernel = std::make_shared<PluginKernel>(op, signature, double_backward);
   PluginKernels all;

@@ -19,4 +19,8 @@ PluginKernels plugin_kernels(const ac_op& op, const OpSignature& signature, ac_k
 /// AC_FP32, ... of a dtype.
 int ac_dtype_of(Dtype dtype);
 
+/// AC_FP32, AC_TENSOR_CORE_H100, ... of an accumulator, and the other way round: false if that is none.
+int ac_accumulator_of(const Accumulator& accumulator);
+bool accumulator_of(int constant, Accumulator& out);
+
 }  // namespace ampcheck::checks

@@ -52,7 +52,7 @@ bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
 /// Whether the tensor is right for this call and these inputs.
 bool right_for(const WrongTensor& wrong, const OpCall& call, NamedValues inputs) {
   try {
-    CaseReference other(wrong.run.op, call, std::move(inputs));
+    CaseReference other(wrong.run.op, call, std::move(inputs), wrong.run.options.device);
     if (!(CaseReference::shape_of(nodes_of(other.recording(), wrong.pass), wrong.tensor.name) == wrong.tensor.shape))
       return false;
     if (wrong.pass != Pass::forward) {

@@ -14,6 +14,8 @@
 // theirs alike, and the sum of the two is as often positive as negative. That is the null hypothesis, and the test is
 // an exact two-sided sign test over draws of fresh C and d: of n draws that are not 0 and of which k have one sign, p =
 // 2 P(Binomial(n, 1/2) >= max(k, n - k)).
+//
+// Tensor cores cut off toward zero by design: products of matrices are not tested where the contract declares them.
 #pragma once
 
 #include "checks/case/case_run.h"
@@ -34,6 +36,9 @@ Leaves leaves_of(const reference::Recording& recording, const NamedValues& value
 
 /// Whether the target is a sum of elements of `source`, each times something that does not depend on it.
 bool is_sum_of(const reference::Graph& graph, reference::Expr source, reference::Expr target);
+
+/// Whether elements of `source` enter a product of matrices on their way to the target.
+bool enters_product(const reference::Graph& graph, reference::Expr source, reference::Expr target);
 
 /// Whether the target is a sum of elements of `source`, each times the same power of two or left out, whatever form of
 /// the op computes it: then the test above holds. `values`: of the leaves other than the source, at which that is to be

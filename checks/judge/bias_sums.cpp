@@ -106,6 +106,22 @@ Leaves leaves_of(const reference::Recording& recording, const NamedValues& value
   return out;
 }
 
+bool enters_product(const Graph& graph, Expr source, Expr target) {
+  const auto& nodes = graph.nodes();
+  const auto at = [](int id) { return static_cast<std::size_t>(id); };
+  std::vector<char> depends(nodes.size(), 0);
+  std::vector<char> needed(nodes.size(), 0);
+  depends[at(source.id)] = needed[at(target.id)] = 1;
+  for (std::size_t id = nodes.size(); id-- > 0;)
+    for (const int arg : nodes[id].args) needed[at(arg)] |= needed[id];
+  bool enters = false;
+  for (std::size_t id = 0; id < nodes.size(); ++id) {
+    for (const int arg : nodes[id].args) depends[id] |= depends[at(arg)];
+    enters |= needed[id] != 0 && depends[id] != 0 && nodes[id].primitive == Primitive::matmul;
+  }
+  return enters;
+}
+
 bool is_sum_of(const Graph& graph, Expr source, Expr target) { return operands_of(graph, source, target).has_value(); }
 
 bool sums_alike(const reference::Recording& recording, Expr source, Expr target, const NamedValues& values) {

@@ -83,7 +83,7 @@ CaseReference KinkLimits::moved(const U& u, bool zeros_by_one, Cotangents cotang
       if (std::isfinite(v)) v += nudge_ * u(stream, i) * (v != 0 ? std::fabs(v) : of_zero);
     }
   }
-  CaseReference there(run_.op, run_.call, std::move(inputs));
+  CaseReference there(run_.op, run_.call, std::move(inputs), run_.options.device);
   if (pass_ == Pass::jvp) there.set_tangents(run_.reference.tangents());
   if (!of_backward()) return there;
   NamedValues given = run_.reference.cotangents();

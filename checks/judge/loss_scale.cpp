@@ -100,7 +100,7 @@ std::string LossScaleWindow::words() const {
 LossScaleWindow loss_scale_window(CaseRun& run) {
   LossScaleWindow out;
   const reference::Recording& recording = run.reference.recording(run.reference.forms().front());
-  const reference::Arithmetic arithmetic = arithmetic_of(run.op.signature, run.call);
+  const reference::Arithmetic arithmetic = arithmetic_of(run.op.signature, run.call, run.options.device);
   const std::vector<Expr> inner = intermediates(recording);
   std::vector<Expr> targets = recording.gradient_nodes();
   targets.insert(targets.end(), inner.begin(), inner.end());

@@ -16,7 +16,7 @@ OpDef linear_op() {
                  {.name = "bias", .dims = "M", .role = Role::bias, .optional = true}},
       .outputs = {{.name = "y"}},
       .dims = {{"N", {5, 33, 2}}, {"K", {7, 65, 1025}}, {"M", {3, 129, 17}}},
-      .precision = {.math = own_math()},
+      .precision = {.cublas = true, .math = own_math()},
       .launch = {.row_dim = "N", .row_independent = {"y", "dx"}},
       .torch_op = "linear",
   };

@@ -41,8 +41,8 @@ void Target::set(const std::vector<AimedInput>& aims) {
 
 std::unique_ptr<reference::BallEvaluator> Target::balls_of(const std::vector<reference::Expr>& targets,
                                                            reference::Switches switches) {
-  auto out = std::make_unique<reference::BallEvaluator>(*recording().graph, arithmetic_of(run_.op.signature, call_),
-                                                        targets, switches);
+  auto out = std::make_unique<reference::BallEvaluator>(
+      *recording().graph, arithmetic_of(run_.op.signature, call_, run_.options.device), targets, switches);
   for (const auto& [name, node] : recording().inputs) out->set(node, inputs_.at(name));
   for (const auto& [name, node] : recording().cotangents) out->set(node, run_.reference.cotangents().at(name));
   out->run(targets);

@@ -108,7 +108,14 @@ std::vector<Reading> readings(const OpDef& op, const PrecisionContract& base, co
   return out;
 }
 
-constexpr Dtype kAccumulators[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+/// What is tried as an accumulator, of equally likely ones the first is taken. Tensor cores only where they are
+/// declared: in the bits one generation looks like another, and often like fp32.
+std::vector<Accumulator> accumulators_of(const OpDef& op) {
+  std::vector<Accumulator> out = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
+  if (op.signature.precision.accumulate.core != TensorCore::none)
+    out.insert(out.begin(), op.signature.precision.accumulate);
+  return out;
+}
 constexpr SumOrder kOrders[] = {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed};
 
 /// One NaN is as good as another.
@@ -261,6 +268,7 @@ std::vector<std::string> functions_of(const OpDef& op, const OpCall& call) {
 std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionContract& base,
                                              const std::vector<Wrote>& all) {
   std::vector<TensorReading> out;
+  const std::vector<Accumulator> tried = accumulators_of(op);
   for (const Wrote& first : all) {
     if (std::any_of(out.begin(), out.end(), [&](const TensorReading& t) { return t.tensor == first.tensor.name; }))
       continue;
@@ -268,18 +276,18 @@ std::vector<TensorReading> read_accumulators(const OpDef& op, const PrecisionCon
     for (const Wrote& w : all)
       if (w.tensor.name == first.tensor.name) wrote.push_back(w);
     TensorReading t{first.tensor.name, {}};
-    t.accumulators =
-        readings(op, base, wrote, std::size(kAccumulators), [&](std::size_t k, PrecisionContract& c, Reading& r) {
-          c.accumulate = kAccumulators[k], r.words = name(kAccumulators[k]),
-          r.declared = op.signature.precision.accumulate == kAccumulators[k];
-        });
+    t.accumulators = readings(op, base, wrote, tried.size(), [&](std::size_t k, PrecisionContract& c, Reading& r) {
+      c.accumulate = tried[k];
+      r.words = name(tried[k]);
+      r.declared = op.signature.precision.accumulate == tried[k];
+    });
     std::vector<std::vector<double>> each;
-    for (std::size_t k = 0; k < std::size(kAccumulators); ++k) {
-      ByReplays by = likelihoods_by_replays(op, base, wrote, kAccumulators[k]);
+    for (std::size_t k = 0; k < tried.size(); ++k) {
+      ByReplays by = likelihoods_by_replays(op, base, wrote, tried[k].dtype);
       t.accumulators[k].outside += by.refuted;
       each.push_back(std::move(by.likelihood));
     }
-    std::vector<Reading> likely(std::size(kAccumulators));
+    std::vector<Reading> likely(tried.size());
     add_up(each, likely);
     for (std::size_t k = 0; k < likely.size(); ++k)
       t.accumulators[k].likelihood =
@@ -571,7 +579,8 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
   const std::vector<Wrote> wrote = run_kernel(op, calls, out);
 
   PrecisionContract best = declared;
-  best.summation_depth = 0, best.accumulate = Dtype::fp32;
+  best.summation_depth = 0;
+  if (declared.accumulate.core == TensorCore::none) best.accumulate = Dtype::fp32;
   out.tensors = read_accumulators(op, best, wrote);
   std::vector<Wrote> plain;  // of tensors that no departure explains
   for (TensorReading& t : out.tensors) {
@@ -590,8 +599,8 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
     const Reading& likeliest = t.accumulators.front();
     // The contract has one accumulator: the shortest that some tensor needs.
     if (t.departure.empty() && ContractReading::surety(t.accumulators) > 0.5)
-      for (const Dtype dtype : kAccumulators)
-        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate).precision)
+      for (const Dtype dtype : {Dtype::fp16, Dtype::bf16})
+        if (likeliest.words == name(dtype) && format(dtype).precision < format(best.accumulate.dtype).precision)
           best.accumulate = dtype;
   }
 
@@ -619,7 +628,7 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
     if (out.functions_explain() && out.functions.front().words == set.name) best.math = set;
 
   settle(op, wrote, best, out);
-  read_orders(op, wrote, best.accumulate, out);
+  read_orders(op, wrote, best.accumulate.dtype, out);
   find_narrow(wrote, out);
   best.atomics = !out.repeats;
   out.best = best;

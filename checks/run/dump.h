@@ -18,7 +18,7 @@ namespace ampcheck::checks {
 /// What the dumped op is held to.
 struct DumpContract {
   std::optional<Dtype> storage;  ///< of tensors that hold its values in a wider type; else what the dump holds
-  Dtype accumulate = Dtype::fp32;
+  Accumulator accumulate = Dtype::fp32;
   MathSet math;
 };
 

@@ -191,8 +191,9 @@ Ball filled(const Shape& shape, const std::vector<std::int64_t>& values) {
   return ball;
 }
 
-/// Rounding of an intermediate to the saved type. False if it may overflow there and the mode has no flags to say so.
-bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& ball) {
+}  // namespace
+
+bool round_ball(const FloatFormat& format, double unit, double eta_on, bool full, Ball& ball) {
   Ball out = ball;
   out.r = make_channel(ball.count());
   if (full) {  // a saved type of smaller range than the compute type: its own flags and replay
@@ -209,9 +210,9 @@ bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& bal
   for (std::int64_t i = 0; i < ball.count(); ++i) {
     const double v = ball.v[i], r = ball.r ? ball.r[i] : 0.0, size = std::fabs(v) + r;
     const bool exact = r == 0 && rounded[static_cast<std::size_t>(i)] == v;
-    out.r[i] = exact ? 0.0
-                     : settle(v, r + format.unit_roundoff() * size +
-                                     (size < 2 * format.min_normal() ? eta_on * format.min_subnormal() : 0.0));
+    out.r[i] =
+        exact ? 0.0
+              : settle(v, r + unit * size + (size < 2 * format.min_normal() ? eta_on * format.min_subnormal() : 0.0));
     if (size <= format.max_finite() || !std::isfinite(v)) continue;
     if (!full) return false;
     out.flags[i] = static_cast<std::uint8_t>(out.flags[i] | kOverflowed);
@@ -220,8 +221,6 @@ bool round_stored(const FloatFormat& format, double eta_on, bool full, Ball& bal
   ball = std::move(out);
   return true;
 }
-
-}  // namespace
 
 void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out) {
   const auto above = [](const Ball& b) { return std::max({b.chain_up, b.range.largest, 1.0}); };
@@ -273,6 +272,12 @@ RuleContext BallEvaluator::context_of(std::size_t id) const {
   return c;
 }
 
+RuleContext BallEvaluator::product_context(std::size_t id, const Node& node) const {
+  RuleContext c = context_of(id);
+  if (c.u != 0 && !constant_[id]) c.core = core_product(graph_, node, arithmetic_.products);
+  return c;
+}
+
 bool BallEvaluator::finish(const Node& node, std::span<const Ball* const> in, Ball& out) const {
   complete(out, full_);
   const bool narrow = measure(out);
@@ -298,7 +303,11 @@ bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::
     case Primitive::sum: evaluate_sum(c, node, *in[0], full_, wants, out); break;
     case Primitive::max: evaluate_max(node, *in[0], full_, out); break;
     case Primitive::first_max: evaluate_first_max(node, *in[0], full_, out); break;
-    case Primitive::matmul: evaluate_matmul(c, node, *in[0], *in[1], full_, wants, out); break;
+    case Primitive::matmul: {
+      const bool held = evaluate_matmul(product_context(id, node), node, *in[0], *in[1], full_, wants, out);
+      if (!held) return false;
+      break;
+    }
     case Primitive::take: evaluate_take(map, *in[0], full_, out); break;
     case Primitive::put_add: evaluate_put_add(c, map, *in[0], full_, wants, out); break;
     case Primitive::reshape:
@@ -312,7 +321,8 @@ bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::
       if (const auto saved = arithmetic_.saved.find(node.name); node.primitive == Primitive::stored &&
                                                                 saved != arithmetic_.saved.end() &&
                                                                 saved->second->precision < kFp32.precision)
-        return round_stored(*saved->second, c.u == 0 ? 0.0 : 1.0, full_, out) && finish(node, in, out);
+        return round_ball(*saved->second, saved->second->unit_roundoff(), c.u == 0 ? 0.0 : 1.0, full_, out) &&
+               finish(node, in, out);
       return true;  // as tame as its operand
     default: evaluate_elementwise(c, node, in, full_, wants, out);
   }

@@ -17,6 +17,7 @@
 
 #include "reference/graph/expr.h"
 #include "reference/graph/row_plan.h"
+#include "src/accumulator.h"
 #include "src/float_format.h"
 
 namespace ampcheck::reference {
@@ -28,12 +29,23 @@ enum BallFlag : std::uint8_t {
   kMayBeNan = 4,    ///< infinite here, but another order or a compensated sum gives NaN
 };
 
+/// Products of matrices on tensor cores; everything else stays fp32's.
+struct CoreProducts {
+  TensorCore core = TensorCore::none;
+  /// The type in which tensor cores take operands (fp32: tf32) that are not of a type of their own.
+  Dtype storage = Dtype::fp32;
+  /// Whether other operands are rounded to it. Otherwise products of such, and of fp32, add up in fp32.
+  bool converts = true;
+  std::map<std::string, Dtype> leaves;  ///< types of inputs, cotangents and tangents, and of stored() intermediates
+};
+
 /// What the kernel declares about its arithmetic, as the rules need it.
 struct Arithmetic {
   MathSet math;
   int summation_depth = 0;         ///< 0: any order
   double accumulate_roundoff = 0;  ///< unit roundoff of the accumulator; 0: the compute type's
   bool flushes_subnormals = false;
+  CoreProducts products = {};
   bool one_pass = false;                            ///< sums by running rescaling (online softmax, Welford): 4 (n-1) u
   std::map<std::string, const FloatFormat*> saved;  ///< formats of stored() intermediates; absent: the compute type
 };
@@ -172,6 +184,8 @@ class BallEvaluator {
   /// That of the node: what follows from constants and integers alone is computed in fp32 whatever the contract says of
   /// sums.
   RuleContext context_of(std::size_t id) const;
+  /// The same, with the rule of tensor cores where they compute this product.
+  RuleContext product_context(std::size_t id, const Node& node) const;
   /// These return false where a node comes too near the ends of the range for the plain mode.
   bool evaluate(const std::vector<char>& needed);
   bool compute_whole(std::size_t id);

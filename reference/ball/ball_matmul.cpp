@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products as balls: rule R5 for each product, R2 for the sum, by fp64 products of values and of magnitudes.
+// Matrix products as balls: rule R5 for each product, R2 for the sum, by fp64 products of values and of magnitudes. On
+// tensor cores the products are exact, and the sum has the bound of src/accumulator.h.
 #include <Eigen/Core>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct Operand {
   double grid = kInfinity;        ///< lowest set bit of all values
   bool short_significand = true;  ///< at most 12 bits: products are exact in fp32
   std::int64_t zeros = 0;
+  /// A tensor core aligns by the exponent of the operand's type, which of a subnormal number is that of min_normal: for
+  /// that it counts as so large.
+  double least = 0;
 };
 
 Operand prepare(const Ball& x, std::int64_t at, std::int64_t rows, std::int64_t cols, bool transposed, bool first) {
@@ -36,7 +40,7 @@ Operand prepare(const Ball& x, std::int64_t at, std::int64_t rows, std::int64_t 
 }
 
 /// Which of an operand's numbers enter a product.
-enum class Of { values, magnitudes, outer, nonzero };  // v, |v|, |v| + r, |v| + r != 0
+enum class Of { values, magnitudes, outer, nonzero, lifted };  // v, |v|, |v| + r, |v| + r != 0, see Operand::least
 
 /// k0 <= k < k0 + n of x along the axis that the operand sums.
 auto cut(const Operand& o, const View& x, std::int64_t k0, std::int64_t n) {
@@ -46,6 +50,7 @@ Matrix part(const Operand& o, Of of, std::int64_t k0, std::int64_t n) {
   Matrix size = cut(o, o.v, k0, n).cwiseAbs();
   if (of != Of::magnitudes && !o.exact) size += cut(o, View(o.r, o.v.rows(), o.v.cols()), k0, n);
   if (of == Of::nonzero) size = (size.array() != 0).cast<double>();
+  if (of == Of::lifted) size = (size.array() != 0).select(size.array().max(o.least), 0.0);
   return size;
 }
 
@@ -120,6 +125,34 @@ double largest_norm(const Operand& o) {
   return std::sqrt(most) * (1 + 0x1p-40);
 }
 
+/// What of a matmul the two modes share: the operands as tensor cores take them. False where they may overflow.
+bool operands_of_cores(const CoreProduct& core, bool full, Ball& a, Ball& b) {
+  return (!core.round_a || round_ball(*core.a, conversion_unit(*core.a), 1.0, full, a)) &&
+         (!core.round_b || round_ball(*core.b, conversion_unit(*core.b), 1.0, full, b));
+}
+
+/// A bound of the radii after rounding to a type; false where numbers may overflow there, or are small enough to matter
+/// (Operand::least).
+bool round_uniform(const FloatFormat& format, bool rounds, const Ball& x, UniformRadius& all) {
+  if (x.range.smallest < 2 * format.min_normal()) return false;
+  if (!rounds) return true;
+  const double unit = conversion_unit(format);
+  all.relative += unit * (1 + all.relative);
+  all.absolute = all.absolute * (1 + unit) + format.min_subnormal();
+  return x.range.largest + all.at(x.range.largest) <= format.max_finite();
+}
+
+/// The state of sums that chains of fp32 add up: their roundings are terms - 1.
+double terms_of_cores(const TensorCoreBlock& block, double nonzero, double all) {
+  return nonzero <= 1 ? nonzero : 1 + block.roundings(nonzero, all);
+}
+
+/// What is left of E where a product, or the result, comes near the end of fp32's range: no E is below that of
+/// min_normal, and results are multiples of min_subnormal.
+double underflow_of_cores(const TensorCoreBlock& block, double nonzero) {
+  return 2 * nonzero * (std::ldexp(kMinNormal, -block.fraction) + kMinSubnormal);
+}
+
 }  // namespace
 
 /// sum |a b| <= |a| |b| and sum |a| <= sqrt(k) |a| (Cauchy and Schwarz).
@@ -127,7 +160,10 @@ bool uniform_matmul(const RuleContext& c, const Node& node, const Ball& a, const
   out.v = make_channel(out.count());
   const std::int64_t n = out.shape.last(1), m = out.shape.last(0), k = a.shape.last(node.transpose_a ? 1 : 0);
   const std::int64_t plane = n * m, batches = plane > 0 ? out.count() / plane : 0;
-  const UniformRadius &ra = a.all, &rb = b.all;
+  UniformRadius ra = a.all, rb = b.all;
+  const CoreProduct& core = c.core;
+  if (core.on() && (!round_uniform(*core.a, core.round_a, a, ra) || !round_uniform(*core.b, core.round_b, b, rb)))
+    return false;
   const double depth = static_cast<double>(k), both = ra.relative + rb.relative + ra.relative * rb.relative;
   double mass = 0, in = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
@@ -142,14 +178,39 @@ bool uniform_matmul(const RuleContext& c, const Node& node, const Ball& a, const
   }
   see_values(out.v.get(), static_cast<std::size_t>(out.count()), out.range);
   mass = (mass + in) * (1 + 0x1p-40);
-  const double base = in * (1 + 0x1p-40) + c.u * mass + depth * c.eta;
-  out.all.absolute = summation_radius(c, depth, mass, base, 0.0) * (1 + 0x1p-40);
-  if (wants_sum) out.all.chained = true, out.all.terms = depth, out.all.mass = mass, out.all.base = base;
+  const double own = core.on() ? underflow_of_cores(core.block, depth) : c.u * mass;
+  const double base = in * (1 + 0x1p-40) + own + depth * c.eta;
+  const double terms = core.on() ? terms_of_cores(core.block, depth, depth) : depth;
+  out.all.absolute = summation_radius(c, terms, mass, base, 0.0) * (1 + 0x1p-40);
+  if (wants_sum) out.all.chained = true, out.all.terms = terms, out.all.mass = mass, out.all.base = base;
   return out.all.absolute < 0x1p100;
 }
 
-void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, const Ball& b, bool full, bool wants_sum,
-                     Ball& out) {
+namespace {
+
+/// Lifted sizes of one batch's sums, where they are not those of the products.
+Matrix lifted_mass(const CoreProduct& core, Operand& x, Operand& y, std::int64_t n, std::int64_t k, std::int64_t m) {
+  const auto lifts = [](const Operand& o, const FloatFormat& format) {
+    if (!o.exact) return true;
+    for (std::int64_t i = 0; i < o.v.size(); ++i)
+      if (o.v.data()[i] != 0 && std::fabs(o.v.data()[i]) < format.min_normal()) return true;
+    return false;
+  };
+  if (!lifts(x, *core.a) && !lifts(y, *core.b)) return {};
+  x.least = core.a->min_normal();
+  y.least = core.b->min_normal();
+  Matrix out(n, m);
+  product(x, y, Of::lifted, k, out);
+  return out;
+}
+
+}  // namespace
+
+bool evaluate_matmul(const RuleContext& c, const Node& node, const Ball& left, const Ball& right, bool full,
+                     bool wants_sum, Ball& out) {
+  const CoreProduct& core = c.core;
+  Ball a = left, b = right;
+  if (core.on() && !operands_of_cores(core, full, a, b)) return false;
   allocate(out, full, wants_sum);
   const std::int64_t n = out.shape.last(1), m = out.shape.last(0), k = a.shape.last(node.transpose_a ? 1 : 0);
   const std::int64_t plane = n * m, batches = plane > 0 ? out.count() / plane : 0;
@@ -157,8 +218,8 @@ void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, cons
   const double underflow = full || a.range.smallest * b.range.smallest < kMinNormal ? c.eta : 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     const std::int64_t at_a = batch * n * k, at_b = batch * k * m, at = batch * n * m;
-    const Operand x = node.transpose_a ? prepare(a, at_a, k, n, true, true) : prepare(a, at_a, n, k, false, true);
-    const Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
+    Operand x = node.transpose_a ? prepare(a, at_a, k, n, true, true) : prepare(a, at_a, n, k, false, true);
+    Operand y = node.transpose_b ? prepare(b, at_b, m, k, true, false) : prepare(b, at_b, k, m, false, false);
     product(x, y, Of::values, k, Eigen::Map<Matrix>(out.v.get() + at, n, m));
     const bool exact = x.exact && y.exact;
     // sum |a b|, and the same with radii; in the channels that will hold the state of the sum, where there are any.
@@ -171,20 +232,35 @@ void evaluate_matmul(const RuleContext& c, const Node& node, const Ball& a, cons
     Matrix own_terms(wants_sum || !counted ? 0 : n, m);
     Eigen::Map<Matrix> terms(wants_sum ? out.terms.get() + at : own_terms.data(), counted ? n : 0, m);
     if (counted) product(x, y, Of::nonzero, k, terms);
-    const bool exact_products = exact && x.short_significand && y.short_significand && underflow == 0;
+    const bool exact_products = core.on() || (exact && x.short_significand && y.short_significand && underflow == 0);
     const double grid = exact ? x.grid * y.grid : 0.0;
+    const Matrix lifted = core.on() ? lifted_mass(core, x, y, n, k, m) : Matrix();
+    // Where every sum is exact below this many lowest bits; summation_radius() asks for 2^24.
+    const double fine = core.on() ? std::ldexp(1.0, core.block.exact_bits() - 24) : 1.0;
     for (std::int64_t i = 0; i < n * m; ++i) {
       const double s = mass.data()[i], t = counted ? terms.data()[i] : static_cast<double>(k);
       double base = exact ? 0.0 : (s - inner.data()[i]) + 0x1p-50 * s;
-      const bool on_grid = exact && c.grid && s <= 0x1p24 * grid && underflow == 0;
+      const double aligned = lifted.size() > 0 ? lifted.data()[i] : s;
+      const bool on_grid = exact && c.grid && aligned <= 0x1p24 * fine * grid && underflow == 0;
       if (!exact_products && !on_grid && s > 0) base += c.u * s + t * underflow;
+      double chained = t;
+      if (core.on()) {
+        const double all = static_cast<double>(k);
+        chained = terms_of_cores(core.block, t, all);
+        if (!on_grid && t > 1) base += c.u_sum * core.block.truncations(t, all) * (aligned - s) * (1 + 0x1p-40);
+        if (underflow > 0 && s > 0) base += t * underflow + underflow_of_cores(core.block, t);
+      }
       if (!(base == base)) base = kInfinity;
-      out.r[at + i] = settle(out.v[at + i], summation_radius(c, t, s, base, on_grid ? grid : 0.0));
-      if (wants_sum)
-        out.terms[at + i] = t, out.mass[at + i] = s, out.base[at + i] = base, out.grid[at + i] = on_grid ? grid : 0.0;
+      out.r[at + i] = settle(out.v[at + i], summation_radius(c, chained, s, base, on_grid ? fine * grid : 0.0));
+      if (!wants_sum) continue;
+      out.terms[at + i] = chained;
+      out.mass[at + i] = s;
+      out.base[at + i] = base;
+      out.grid[at + i] = on_grid ? fine * grid : 0.0;
     }
     if (full) range_of_product(a, at_a, b, at_b, node, mass, n, k, m, at, out);
   }
+  return true;
 }
 
 }  // namespace ampcheck::reference

@@ -13,6 +13,25 @@ namespace ampcheck::reference {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+/// One product of matrices on tensor cores (src/accumulator.h has the bound).
+struct CoreProduct {
+  TensorCoreBlock block;           ///< does not exist: fp32 chains
+  const FloatFormat* a = nullptr;  ///< types of the operands
+  const FloatFormat* b = nullptr;
+  bool round_a = false, round_b = false;  ///< operands that come in another type
+  bool on() const { return block.exists(); }
+};
+/// What tensor cores do of this matmul node of a graph.
+CoreProduct core_product(const Graph& graph, const Node& node, const CoreProducts& products);
+/// The blocks of its products in the storage type.
+TensorCoreBlock block_of(const CoreProducts& products);
+/// Unit by which an operand that is brought to this type errs: tf32 takes fp32's upper bits (twice the unit roundoff).
+double conversion_unit(const FloatFormat& format);
+
+/// Rounding of numbers to a shorter type, by no more than `unit` of their size and a step of subnormals. False if they
+/// may overflow there and the mode has no flags to say so.
+bool round_ball(const FloatFormat& format, double unit, double eta_on, bool full, Ball& ball);
+
 /// Constants of fp32 compute for one node. `u` and `eta` are zero for a primitive that is switched off.
 struct RuleContext {
   double u = 0;           ///< unit roundoff, inflated by 1 + 2^-20 for the fp64 reference's own error
@@ -23,6 +42,7 @@ struct RuleContext {
   double sum_factor = 1;  ///< 4 for one-pass sums
   bool grid = true;       ///< whether exactly representable partial sums round nothing
   MathSet math;
+  CoreProduct core;  ///< of a matmul
 };
 inline constexpr double kMaxFinite = kFp32.max_finite();
 inline constexpr double kMinNormal = kFp32.min_normal();
@@ -90,7 +110,8 @@ void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out);
 void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out);
 void evaluate_take(MapPart map, const Ball& x, bool full, Ball& out);
 void evaluate_put_add(const RuleContext& context, MapPart map, const Ball& x, bool full, bool wants_sum, Ball& out);
-void evaluate_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool full,
+/// False where operands leave the range of the type in which tensor cores take them, in the plain mode.
+bool evaluate_matmul(const RuleContext& context, const Node& node, const Ball& a, const Ball& b, bool full,
                      bool wants_sum, Ball& out);
 
 /// Running state of `count` sums side by side (rule R3).

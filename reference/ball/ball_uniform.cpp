@@ -386,7 +386,7 @@ bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart ma
     case Primitive::max: found = uniform_max(node, *in[0], out); break;
     case Primitive::first_max: found = uniform_first_max(node, *in[0], out); break;
     case Primitive::put_add: found = uniform_put_add(c, map, *in[0], wants, out); break;
-    case Primitive::matmul: found = uniform_matmul(c, node, *in[0], *in[1], wants, out); break;
+    case Primitive::matmul: found = uniform_matmul(product_context(id, node), node, *in[0], *in[1], wants, out); break;
     case Primitive::take: found = uniform_take(map, *in[0], out); break;
     case Primitive::reshape:
     case Primitive::own_adjoint:

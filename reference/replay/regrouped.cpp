@@ -17,7 +17,16 @@ constexpr double kUnit = kFp32.unit_roundoff() * (1 + 0x1p-20);
 struct Rules {
   Arithmetic arithmetic;
   double eta = kMinSubnormal / 2;
+  double u_sum = kUnit;  ///< of one addition; on tensor cores what one costs at most
 };
+
+double u_sum_of(const Arithmetic& arithmetic) {
+  constexpr double kInflation = 1 + 0x1p-20;
+  if (arithmetic.accumulate_roundoff > 0) return arithmetic.accumulate_roundoff * kInflation;
+  const TensorCoreBlock block = block_of(arithmetic.products);
+  return block.exists() ? kUnit * block.roundings(2, 2) : kUnit;
+}
+
 thread_local const Rules* rules = nullptr;
 
 /// A sum of terms that are products, and what any grouping of it may lose.
@@ -42,9 +51,7 @@ struct Number {
   double radius() const {
     if (terms == 0) return base;
     if (base == 0 && grid > 0 && mass <= 0x1p24 * grid) return 0;
-    const double u_sum =
-        rules->arithmetic.accumulate_roundoff > 0 ? rules->arithmetic.accumulate_roundoff * (1 + 0x1p-20) : kUnit;
-    const double roundings = (terms - 1) * u_sum * (rules->arithmetic.one_pass ? 4 : 1) + steps * kUnit;
+    const double roundings = (terms - 1) * rules->u_sum * (rules->arithmetic.one_pass ? 4 : 1) + steps * kUnit;
     return roundings < 1 ? base + roundings * mass / (1 - roundings) + (terms + steps) * rules->eta : kInfinity;
   }
   /// The same number as one term.
@@ -186,7 +193,7 @@ struct Using {
 
 Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::vector<double>>>& leaves, Expr target,
                     const Arithmetic& arithmetic, std::span<const double> held) {
-  const Rules shared{arithmetic, arithmetic.flushes_subnormals ? kMinNormal : kMinSubnormal / 2};
+  const Rules shared{arithmetic, arithmetic.flushes_subnormals ? kMinNormal : kMinSubnormal / 2, u_sum_of(arithmetic)};
   const Using in_force(shared);
   PlainEvaluator<RegroupedPolicy> evaluator(graph);
   for (const auto& [node, values] : leaves) evaluator.set(node, {values.begin(), values.end()});

@@ -56,6 +56,12 @@ inline constexpr CustomOpCase kCustomOps[] = {
      true},  // class 1: a missing factor
     {"causal_attention.so", "causal_attention_sees_next_key", "AC101", "",
      true},  // class 32: the mask of backward leaks
+    {"core_matmul.so", "core_matmul", ""},
+    {"core_matmul.so", "core_matmul_of_any", ""},
+    {"core_matmul.so", "core_matmul_as_fp32", "AC", "", true},       // class 29: the accumulator truncates, undeclared
+    {"core_matmul.so", "core_matmul_13_bits", "AC", "", true},       // class 29: more than the declared cores do
+    {"core_matmul.so", "core_matmul_in_fp16", "AC", "fp16", true},   // class 24
+    {"core_matmul.so", "core_matmul_drops_last", "AC10", "", true},  // class 14: a lost tail
     {"regrouped.so", "square_by_two", ""},
     {"regrouped.so", "square_without_two", "AC101", "with a factor of 1 for 2"},  // class 1
     {"regrouped.so", "sum_of_four", ""},

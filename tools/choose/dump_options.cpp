@@ -3,12 +3,20 @@
 #include "tools/choose/dump_options.h"
 
 #include "tools/choose/option_parsing.h"
+#include "tools/report/usage_error.h"
 
 namespace ampcheck::tools {
 
 namespace {
 constexpr std::array kMaths = {Named<const char*>{"cuda", "cuda"}, Named<const char*>{"glibc", "glibc"},
                                Named<const char*>{"own", "own"}};
+
+Accumulator parse_accumulator(const std::string& text) {
+  Accumulator out;
+  if (!find_accumulator(text, out)) throw UsageError("[--accumulate] " + unknown_accumulator(text));
+  return out;
+}
+
 }  // namespace
 
 void add_dump_options(CLI::App* command, DumpOptions& o) {
@@ -17,8 +25,10 @@ void add_dump_options(CLI::App* command, DumpOptions& o) {
               o.dump);
   text_option(command, "--formula", "F", "of --dump: an op's name, or a formula as text (ampcheck explain formula)",
               o.formula);
-  each(command, "--accumulate", "T", "of --dump: the declared accumulator, fp32 (default), fp16 or bf16",
-       [&o](const std::string& t) { o.accumulator = choose("--accumulate", t, kComputeTypes); });
+  each(command, "--accumulate", "T",
+       "of --dump: the declared accumulator, fp32 (default), fp16, bf16, or tensor_core(GPU) with v100, turing, a100, "
+       "ada, h100, b200 or any",
+       [&o](const std::string& t) { o.accumulator = parse_accumulator(t); });
   each(command, "--math", "M", "of --dump: the declared functions, cuda (default), glibc or own",
        [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
 }

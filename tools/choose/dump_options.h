@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "src/dtype.h"
+#include "src/accumulator.h"
 
 namespace CLI {
 class App;
@@ -13,10 +13,10 @@ class App;
 namespace ampcheck::tools {
 
 struct DumpOptions {
-  std::string dump = {};            ///< file or folder of inputs, outputs and gradients that are to be judged
-  std::string formula = {};         ///< an op, or a formula as text
-  Dtype accumulator = Dtype::fp32;  ///< of the contract
-  std::string math = "cuda";        ///< functions of the contract: cuda, glibc or own
+  std::string dump = {};         ///< file or folder of inputs, outputs and gradients that are to be judged
+  std::string formula = {};      ///< an op, or a formula as text
+  Accumulator accumulator = {};  ///< of the contract
+  std::string math = "cuda";     ///< functions of the contract: cuda, glibc or own
 };
 
 void add_dump_options(CLI::App* command, DumpOptions& o);

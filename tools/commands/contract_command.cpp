@@ -98,13 +98,21 @@ std::string order_lines(const ContractReading& r) {
   return out;
 }
 
+/// The constant of ampcheck_op.h.
+std::string door_name(const Accumulator& accumulator) {
+  std::string out = name(accumulator);  // "bf16", "tensor_core(h100)"
+  std::replace(out.begin(), out.end(), '(', '_');
+  std::erase(out, ')');
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return "AC_" + out;
+}
+
 /// The contract as the C++ and TOML doors have it, the same in both.
 std::string paste_lines(const ContractReading& r) {
   const PrecisionContract& c = r.best;
   std::string toml = fmt::format("[contract]\n    accumulate = \"{}\"\n", name(c.accumulate));
-  std::string cpp = fmt::format("op.accumulate(AC_{})", c.accumulate == Dtype::fp32   ? "FP32"
-                                                        : c.accumulate == Dtype::fp16 ? "FP16"
-                                                                                      : "BF16");
+  std::string cpp = fmt::format("op.accumulate({})", door_name(c.accumulate));
   if (c.flushes_subnormals) toml += "    flushes_subnormals = true\n", cpp += ".flushes_subnormals()";
   if (c.atomics) toml += "    atomics = true\n", cpp += ".atomics()";
   if (r.functions_explain() && c.math.name == "CUDA")

@@ -85,7 +85,7 @@ std::string again_line(const CheckOptions& options) {
   if (!options.plugin_ops.empty()) out += " " + shell_word(options.plugin_ops.front()->plugin);
   out += " --dump " + shell_word(options.dump) + " --formula " + shell_word(options.formula);
   if (!options.dtypes.empty()) out += std::string(" --dtype ") + name(options.dtypes.front());
-  if (options.accumulator != Dtype::fp32) out += std::string(" --accumulate ") + name(options.accumulator);
+  if (options.accumulator != Dtype::fp32) out += " --accumulate " + shell_word(name(options.accumulator));
   if (options.math != "cuda") out += " --math " + options.math;
   return out;
 }

@@ -212,13 +212,27 @@ typedef struct ac_math {
   double exp, expm1, log, log1p, tanh, erf, erfc, sqrt, rsqrt;
 } ac_math;
 
+/* Accumulators beside types: the tensor cores of a GPU generation (AC_TENSOR_CORE_H100: H200 too), or of any of them.
+ * Products of matrices (matmul in the formula) may then lose what such cores cut off, in any order and split; all other
+ * sums are fp32's. Operands that the formula computes are rounded to the storage type of the case, fp32 ones to tf32. A
+ * generation that has no instruction for the type adds up in fp32. With summation_depth 0 alone. */
+enum {
+  AC_TENSOR_CORE_ANY = 100,
+  AC_TENSOR_CORE_V100,
+  AC_TENSOR_CORE_TURING,
+  AC_TENSOR_CORE_A100,
+  AC_TENSOR_CORE_ADA,
+  AC_TENSOR_CORE_H100,
+  AC_TENSOR_CORE_B200
+};
+
 /* What the kernel promises of its arithmetic; every interval is derived from this. */
 typedef struct ac_contract {
   uint32_t struct_size;
   int32_t storage_count;   /* 0: fp32, fp16, bf16 */
   const int32_t* storage;  /* AC_FP32, ... */
   int32_t compute;         /* 0 or AC_FP32 */
-  int32_t accumulate;      /* 0 or AC_FP32; AC_FP16, AC_BF16 */
+  int32_t accumulate;      /* 0 or AC_FP32; AC_FP16, AC_BF16; AC_TENSOR_CORE_... */
   int32_t summation_depth; /* 0: any order; else the largest number of roundings that a term of a sum passes */
   int32_t flushes_subnormals;
   int32_t atomics; /* results may differ from call to call, within the interval */

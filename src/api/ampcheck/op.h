@@ -358,7 +358,9 @@ namespace op __attribute__((visibility("hidden"))) {
     /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result
     /// beyond the range of e4m3fn, which has no infinity, may be NaN or its largest number.
     Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
-    Op& accumulate(int dtype) { return contract_.accumulate = dtype, *this; }
+    /// What adds up: AC_FP32 (default), AC_FP16 or AC_BF16 (each partial sum is rounded to it), or tensor cores,
+    /// AC_TENSOR_CORE_H100 and so on, AC_TENSOR_CORE_ANY: see ampcheck_op.h.
+    Op& accumulate(int accumulator) { return contract_.accumulate = accumulator, *this; }
     Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
     Op& flushes_subnormals() { return contract_.flushes_subnormals = 1, *this; }
     Op& atomics() { return contract_.atomics = 1, *this; }

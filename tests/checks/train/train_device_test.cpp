@@ -223,7 +223,7 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
     const NamedValues inputs = {{"x", second ? to_doubles(out.seen.at("relu_1 y").view()) : read("x", rounded_x)},
                                 {"weight", read("weight", to_doubles(parameters.find(layer + "weight")->value.view()))},
                                 {"bias", read("bias", to_doubles(parameters.find(layer + "bias")->value.view()))}};
-    CaseReference reference(op, linear, inputs);
+    CaseReference reference(op, linear, inputs, Device::cuda);
     const Comparison comparison = checks::compare(to_doubles(out.seen.at(std::string(call) + " y").view()),
                                                   reference.interval(0, Pass::forward, "y", dtype));
     out.judged += static_cast<int>(comparison.compared), out.outside += std::ssize(comparison.outside);
