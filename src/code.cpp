@@ -28,46 +28,44 @@ constexpr CodeText kTexts[] = {
      "Comparisons with NaN are false: a max or clamp written with < may drop it.",
      "relu.drops_nan(x=bf16[2,1025],range=specials,seed=1)"},
     {Code::ac104, "AC104", Verdict::bug, "gradient differs from differences of the op itself",
-     "The op has no formula: its backward is compared with centred differences of its own forward. The bound holds\n"
+     "The op has no formula. Its backward is compared with centred differences of its own forward. The bound holds\n"
      "the measured noise of both, the rounding of what they store, and the truncation that three steps show.",
-     "Forward and backward do not belong together: look for a sign, a factor or a term. With a formula ampcheck "
-     "says\n"
-     "which of the two is wrong (ampcheck explain formula).",
+     "Forward and backward contradict each other: look for a sign, a factor or a term. With a formula ampcheck says\n"
+     "which of the two is wrong (ampcheck explain formulas).",
      nullptr,
      "BUG  AC104  plain_softmax_sign backward dx probe 0                    gradient differs from differences of the "
      "op itself\n"
      "  case    'plain_softmax_sign(x=fp32[5,7],seed=1)'\n"
      "  worst   [0,4]   got -0.36561194 (0xbebb317d)   want -0.65570325 (0xbf27dc2b)   off by 4.87e+06 ulp\n"
-     "  right   [-0.6557421, -0.6556644]   differences of the op itself, step 0.03125\n"
+     "  allowed [-0.6557421, -0.6556644] (differences of the op itself, step 0.03125)\n"
      "  where   6 of 6 elements"},
     {Code::ac105, "AC105", Verdict::bug, "sums round to one side, or errors of a row go together",
-     "Every element lies in its interval, which is wide for long sums, but the sums are biased. Rounding to nearest "
-     "is a mirror: where large\n"
-     "numbers cancel and small ones d stand between them, the sum of -d is minus the sum of d, bit for bit and in "
-     "any order of summation. Here the\n"
-     "two do not even out, on the same side in draw after draw of fresh data; p is that of an exact sign test, "
-     "corrected for the looks of a run.\n"
-     "Or the errors of a row share a factor or a shift, of random sign from row to row: a statistic of the row "
-     "(inv_std, a mean, a denominator)\n"
-     "is computed too coarsely. In fresh seed after fresh seed they share more than the same errors with signs drawn "
-     "afresh, and more than any replay\n"
-     "of the contract, each operation of which errs by all that the contract allows its functions; in fp32 storage "
-     "only.",
+     "Every element lies in its interval, which is wide for long sums, but the errors are not random.\n"
+     "Sums that round to one side: the sum of -d has to be minus the sum of d, bit for bit and in any order of "
+     "summation,\n"
+     "if it rounds to nearest. Here it is not, and the difference has the same sign for draw after draw of fresh "
+     "data.\n"
+     "Errors of a row that go together: they share a factor or a shift, as when a statistic of the row (inv_std, a "
+     "mean,\n"
+     "a denominator) is computed too coarsely. For fresh seeds they share more than chance allows, and more than any "
+     "replay\n"
+     "of the contract; in fp32 storage only. p is that of an exact sign test, corrected for the number of tests in a "
+     "run.",
      "Round the accumulator to nearest: look for truncating conversions, integer shifts, or a rounding mode that was "
-     "set. Matrix units of GPUs\n"
-     "truncate by design: ampcheck does not make this test on them. Where a row shares its error, compute its "
-     "statistics in fp32 with functions as\n"
-     "accurate as declared, or declare the accuracy that they have.",
+     "set.\n"
+     "Matrix units of GPUs truncate by design: ampcheck does not make this test on them. Where a row shares its "
+     "error,\n"
+     "compute its statistics in fp32 with functions as accurate as declared, or declare the accuracy that they have.",
      "mean.truncating(x=bf16[5,7],seed=1)"},
     {Code::ac106, "AC106", Verdict::bug, "forward mode and backward contradict each other",
-     "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. Of an op without a formula, "
-     "J u by its forward mode and J^T v\n"
-     "by its backward are multiplied out in fp64: the two numbers differ by more than storing and the measured noise "
-     "of every element can come to.\n"
-     "With a formula each side is judged by itself, element by element (AC101), and then the two agree within what "
-     "those intervals allow.",
-     "The cause says which of the two a difference of the op itself along u contradicts, where it shows: look there "
-     "for a sign, a factor or a term.",
+     "<v, J u> = <J^T v, u> for any tangent u and cotangent v, whatever the op computes. The op has no formula, so J u "
+     "by its\n"
+     "forward mode and J^T v by its backward are multiplied out in fp64. The two numbers differ by more than storing "
+     "and the\n"
+     "measured noise explain. (With a formula each side is judged by itself, element by element: AC101.)",
+     "The cause says which of the two a difference of the op itself contradicts, where that shows. Look there for a "
+     "sign,\n"
+     "a factor or a term.",
      nullptr,
      "BUG  AC106  plain_softmax_tangent_of_mean jvp dot product             forward mode and backward contradict "
      "each other\n"
@@ -96,17 +94,18 @@ constexpr CodeText kTexts[] = {
      "one\n(largest_input, loss_scales).",
      "mul.loses_range(x=bf16[5,7],seed=1)"},
     {Code::ac204, "AC204", Verdict::non_smooth, "no subgradient at a kink",
-     "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided "
-     "derivatives differ, and the kernel's\n"
-     "number lies outside of both, or the elements that tie have together more or less than any choice among them "
-     "gives.",
-     "Let one of equal operands have the gradient, or share it among them; look for conditions that hold on both "
-     "sides of the edge.",
+     "The formula has a kink at these inputs: a maximum of equal operands, or a condition at its edge. Its one-sided\n"
+     "derivatives differ. The kernel's number lies outside of both, or the gradients of elements that tie add up to "
+     "more or\n"
+     "less than any choice among them gives.",
+     "Give the gradient to one of the equal operands, or share it among them. Look for conditions that hold on both "
+     "sides\n"
+     "of the edge.",
      "relu.slope_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
     {Code::ac205, "AC205", Verdict::another_subgradient, "another subgradient than the declared one",
-     "The formula has a kink at these inputs, and the kernel's numbers lie between its one-sided derivatives: as "
-     "good as the gradient that the formula\n"
-     "declares there, but other numbers. It is reported, and no case fails by it.",
+     "The formula has a kink at these inputs. The kernel's numbers lie between its one-sided derivatives: as good as "
+     "the\n"
+     "gradient that the formula declares there, but other numbers. This is reported, and no case fails by it.",
      "Nothing, or declare the kernel's convention: < for <= in the formula's condition, or another form.",
      "relu.one_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
     {Code::ac301, "AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
@@ -174,15 +173,17 @@ constexpr CodeText kTexts[] = {
     {Code::ac408, "AC408", Verdict::structural, "does not accumulate as declared",
      "A gradient declared as accumulating does not equal what its buffer held plus the gradient.",
      "Add to the buffer, or declare that it is overwritten.", "add.overwrites(x=bf16[5,7],seed=1)"},
-    {Code::ac409, "AC409", Verdict::structural, "rows follow from their number or place",
-     "A few rows alone, forward and backward, have other bits than the same rows among the others, though the "
-     "contract names the output as\n"
-     "row-independent and the kernel as batch invariant. Each may be right within rounding: another order of sums is "
-     "enough.",
-     "Take tiles, splits of long sums and vector widths from the length of a row, never from the number of rows, and "
-     "sum every row alike,\n"
-     "the last ones of a block too. Without the promise (batch_invariant) the order of sums is free, and this is a "
-     "note.",
+    {Code::ac409, "AC409", Verdict::structural, "results depend on batch size or row position",
+     "A few rows alone, forward and backward, give other bits than the same rows among others, although the contract "
+     "says\n"
+     "that rows are independent and that the kernel is batch invariant. Each result may be right within rounding: "
+     "another\n"
+     "order of sums is enough.",
+     "Choose tiles, splits of long sums and vector widths by the length of a row, never by the number of rows, and sum "
+     "every\n"
+     "row in the same way, the last ones of a block too. Without the promise (batch_invariant) the order of sums is "
+     "free, and\n"
+     "this is a note.",
      "softmax.order_by_batch(x=fp32[5,7],seed=2)"},
     {Code::ac501, "AC501", Verdict::crash, "the kernel threw or crashed", "The call did not return normally.",
      "Replay the case under a debugger.", nullptr,

@@ -240,9 +240,9 @@ std::string line_of(const OpDef& op, const Aim& aim) {
   for (const std::string& range : aim.ranges)
     where += (where.empty() ? "" : ", and ") + range_words(op.signature, range);
   if (!where.empty())
-    return fmt::format("{}: {} {} in the usual cases; aimed ones have {}", op.signature.name, words, what, where);
-  return fmt::format("{}: {} {} at any data looked at{}", op.signature.name, words, what,
-                     aim.kind == Aim::Kind::rounding ? "" : ", so nobody judged it there");
+    return fmt::format("{}: {} {} in the usual cases; further cases have {}", op.signature.name, words, what, where);
+  return fmt::format("{}: {} {} with all data that was tried{}", op.signature.name, words, what,
+                     aim.kind == Aim::Kind::rounding ? "" : ", so it was not judged there");
 }
 
 }  // namespace
@@ -270,9 +270,10 @@ std::vector<std::string> aimed_notes(const std::vector<Aimed>& aimed, bool all) 
         line.tried == 0 ? "" : fmt::format("; {} ranges of the inputs were tried besides the cases", line.tried)));
   for (const Aimed& one : aimed)
     if (one.not_aimed > 0)
-      out.push_back(fmt::format(
-          "{}: {} further places of its formula that no case shows in {} were not aimed at: at most {} of a kind are",
-          one.op->signature.name, one.not_aimed, name(one.storage), kMostAims));
+      out.push_back(
+          fmt::format("{}: {} more places of its formula that no case shows in {} were left: at most {} of a kind get "
+                      "cases of their own",
+                      one.op->signature.name, one.not_aimed, name(one.storage), kMostAims));
   return out;
 }
 

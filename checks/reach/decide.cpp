@@ -161,10 +161,10 @@ std::vector<std::string> decision_notes(const std::vector<Decision>& decided, co
                            convicts(result->verdict) ? std::string(name(result->code)) + " there" : "right there");
     }
     if (where.empty() || !(all || decision.everywhere || wrong)) continue;
-    const std::string what = decision.everywhere
-                                 ? "every interval would accept both 0 and twice the value, so nobody judged it (AC202)"
-                                 : fmt::format("blind at '{}', and no case as large sees it (AC202)",
-                                               decision.blind.str(decision.op->signature));
+    const std::string what =
+        decision.everywhere ? "every interval would accept both 0 and twice the value, so it was not judged (AC202)"
+                            : fmt::format("blind at '{}', and no case as large sees it (AC202)",
+                                          decision.blind.str(decision.op->signature));
     out.push_back(fmt::format("{} {}: {}; {}", decision.op->signature.name, name(decision.subject), what, where));
   }
   return out;
@@ -189,7 +189,7 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
   for (const auto& [key, at] : seen)
     if (at.blind == at.all && at.all < kFewest)
       notes.push_back(fmt::format(
-          "{} {}: every interval would accept both 0 and twice the value, so nobody judged it (AC202); "
+          "{} {}: every interval would accept both 0 and twice the value, so it was not judged (AC202); "
           "ampcheck replay {}'{}' says where it is seen",
           key.first, name(key.second), at.first->plugin.empty() ? "" : at.first->plugin + " ", at.first->name));
   for (CaseResult& c : cases)

@@ -181,9 +181,8 @@ class Reducer {
     for (const Reducible& tensor : tensors_)
       if (tensor.base != 0) based += (based.empty() ? "" : ", ") + tensor.name + " " + number_text(tensor.base);
     std::string kept;
-    for (const std::string& name : kept_) kept += (kept.empty() ? "; as drawn: " : ", ") + name;
-    return "fails alike with " + (out.empty() ? "all values 0" : out + " alone and all else 0") +
-           (based.empty() ? "" : " (of " + based + ")") + kept;
+    for (const std::string& name : kept_) kept += (kept.empty() ? "; not reduced: " : ", ") + name;
+    return (out.empty() ? "every value is 0" : out + ", the rest 0") + (based.empty() ? "" : " (" + based + ")") + kept;
   }
 
   const OpDef& op_;

@@ -150,7 +150,7 @@ constexpr TraceField kStep[] = {
     {"apart", "loss", "loss less fp64_loss, in the mean of the last ten steps; null without fp64 run"},
     {"rounding", "loss",
      "how far rounding alone may move the loss of one and the same weights, to first order, in the mean of the last "
-     "ten\nsteps; a run has left when it is further apart than this and the spread; null without fp64 run"},
+     "ten\nsteps; a run has diverged when it is further apart than this and the spread; null without fp64 run"},
     {"scale", "factor", "loss scale of this step's backward"},
     {"scale_after", "factor", "what the scaler made of it"},
     {"tracker", "steps", "without a skip since the scale last moved: at the growth interval it grows"},

@@ -39,8 +39,8 @@ void add_run_options(CLI::App* command, RunningOptions& o) {
 
 void add_memory_option(CLI::App* command, RunningOptions& o) {
   each(command, "--memory", "SIZE",
-       "that the cases that run at a time may take, as 8GB or 500MB (4/5 of what is free); of a larger one rows are "
-       "sampled, or it is skipped",
+       "memory limit for concurrent cases, as 8GB or 500MB (default 80 % of what is free); larger ones are sampled or "
+       "skipped",
        [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
 }
 

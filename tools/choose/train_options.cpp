@@ -66,12 +66,12 @@ void add_loss_scale_options(CLI::App* command, TrainOptions& o) {
 void add_length_options(CLI::App* command, TrainOptions& o) {
   add_whole(command, "--steps", "how many (50)", o.steps);
   each(command, "--shadow", "S",
-       "fp64 beside it: each op at its own inputs (local), the whole run (carried), both (default) or off",
+       "fp64 runs that go along: one per op at its own inputs (local), one whole run (carried), both (default) or off",
        [&o](const std::string& s) { o.shadow = choose("--shadow", s, kShadows); });
   each(command, "--spread-seeds", "N",
-       "fp64 runs of the carried shadow, of as many seeds: how far a loss may stray for other reasons than precision "
-       "(5, at 5 to 20 times the cost of the fp32 step); 1 or 0: the shadow alone, at up to 4 times, by which a run "
-       "leaves with a loss that is not finite alone",
+       "whole fp64 runs, each with another seed: how far losses differ for other reasons than precision (default 5, at "
+       "5 to 20 times the cost of the fp32 step); 1 or 0: one fp64 run, at up to 4 times; only a loss that is not "
+       "finite then counts as diverged",
        [&o](const std::string& s) { o.spread_seeds = static_cast<int>(parse_count("--spread-seeds", s, 0, 1000)); });
 }
 
@@ -161,10 +161,8 @@ void add_options(CLI::App* command, TrainOptions& o) {
   each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
        [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
   add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
-  each(
-      command, "--autocast", "LIST",
-      "whose list says which ops it runs in which dtype: cuda (default, on the CPU too, which stands for a GPU) or cpu",
-      [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
+  each(command, "--autocast", "LIST", "whose autocast list is used: cuda (default, on the CPU too) or cpu",
+       [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
   add_loss_scale_options(command, o);
   add_length_options(command, o);
   add_update_options(command, o);

@@ -165,7 +165,7 @@ std::string scales_table(const ScaleWindows& windows, const Style& style) {
   }
   if (windows.tensors.size() > kShown)
     out += fmt::format("  ... and {} more (--json has all)\n", windows.tensors.size() - kShown);
-  if (kept) out += "  * of what it kept: without a shadow nobody knows what was flushed\n";
+  if (kept) out += "  * only of what it kept: without an fp64 shadow, flushed numbers are not known\n";
   return windows.run.known ? out + (kept ? "  all but *: " : "  all: ") + scale_advice(windows.run) + "\n" : out;
 }
 

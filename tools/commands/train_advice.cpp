@@ -34,7 +34,7 @@ std::string moments_vanish(const Seen& s) {
   const bool low_state =
       s.optimizer.moments ? *s.optimizer.moments != Dtype::fp32 : s.optimizer.weights == Weights::low;
   if (!s.left() || !low_state || s.d.updates.second_moment_zero == 0) return "";
-  return "--moments fp32: squares of gradients vanish, and divided by eps alone updates are as large as they like";
+  return "--moments fp32: squares of gradients vanish, and divided by eps alone the updates become huge";
 }
 
 std::string epsilon_vanishes(const Seen& s) {
@@ -96,7 +96,7 @@ std::string rounding_alone(const Seen& s) {
   if (!s.left() || !all_known || s.dtype == Dtype::fp32 || s.d.vanished_share != 0 || !s.d.skipped.empty() ||
       !s.ends_finite())
     return "";
-  return "a seed or two more (--seed): nothing vanished and nothing was skipped, so rounding alone moved it";
+  return "another --seed or two: nothing vanished and nothing was skipped, so only rounding moved the loss";
 }
 
 std::string another_scale(const Seen& s) {

@@ -56,9 +56,10 @@ std::string left_line(const Trainer& trainer, const Compared& at, const StepResu
   if (!std::isfinite(at.loss))
     return fmt::format("The loss of the {} run is {} from step {} on.", dtype, std::isnan(at.loss) ? "NaN" : "infinite",
                        at.step + 1);
-  return fmt::format("The {} run left the fp64 run's loss at step {}: {} apart {} ({}); at the end {}{}.", dtype,
-                     at.step + 1, rounded_decimal(std::fabs(at.apart), 2), mean_text(at), allowed_text(trainer, at),
-                     loss_text(last.loss), last.fp64_loss ? " against " + loss_text(*last.fp64_loss) : "");
+  return fmt::format("The {} run diverged from the fp64 run at step {}: losses {} apart {} ({}); at the end {}{}.",
+                     dtype, at.step + 1, rounded_decimal(std::fabs(at.apart), 2), mean_text(at),
+                     allowed_text(trainer, at), loss_text(last.loss),
+                     last.fp64_loss ? " against " + loss_text(*last.fp64_loss) : "");
 }
 
 std::string head_line(const Trainer& trainer, const std::vector<StepResult>& steps) {
@@ -69,13 +70,13 @@ std::string head_line(const Trainer& trainer, const std::vector<StepResult>& ste
     return fmt::format("The {} run ended with loss {} (--shadow carried compares it with fp64).", dtype,
                        loss_text(last.loss));
   const Compared& most = *trainer.verdict().most;
-  const std::string apart = fmt::format("apart than {} {}", rounded_decimal(std::fabs(most.apart), 2), mean_text(most));
+  const std::string apart = fmt::format("{} apart {}", rounded_decimal(std::fabs(most.apart), 2), mean_text(most));
   if (!most.spread)
     return fmt::format(
-        "The {} run ended with loss {} against {} in fp64, never further {}. No spread of seeds is known "
-        "(--spread-seeds 5): only a loss that is not finite would have left.",
+        "The {} run ended with loss {} against {} in fp64, never more than {}. No spread of seeds is known "
+        "(--spread-seeds 5), so only a loss that is not finite counts as diverged.",
         dtype, loss_text(last.loss), loss_text(*last.fp64_loss), apart);
-  return fmt::format("The {} run stayed with the fp64 run: loss {} against {}, never further {} ({}).", dtype,
+  return fmt::format("The {} run stayed close to the fp64 run: loss {} against {}, never more than {} ({}).", dtype,
                      loss_text(last.loss), loss_text(*last.fp64_loss), apart, allowed_text(trainer, most));
 }
 

@@ -72,9 +72,8 @@ std::string head(const Report& report, const RunFacts& facts, const std::vector<
   std::string out = fmt::format("ampcheck {} · {} ({}, {} thread{}) · {}\n", short_version,
                                 facts.device == Device::cpu ? "CPU" : "CUDA", facts.machine.simd, facts.machine.threads,
                                 plural(facts.machine.threads), facts.device_text);
-  out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval, no tolerance typed\n",
-                     rows.size(), plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases),
-                     grouped(totals.elements));
+  out += fmt::format("{} op{} · {} case{} · {} elements judged, each against its own interval\n", rows.size(),
+                     plural(std::ssize(rows)), grouped(totals.cases), plural(totals.cases), grouped(totals.elements));
   return out;
 }
 
@@ -263,7 +262,8 @@ std::string first_failures(const Report& report, const RunFacts& facts, const St
     hidden += groups[i].more + (shown[i] ? 0 : 1);
     if (!shown[i]) continue;
     out += "\n" + console_failure(*groups[i].first, facts, style);
-    if (groups[i].more != 0) out += fmt::format("  like it {} more case{}\n", groups[i].more, plural(groups[i].more));
+    if (groups[i].more != 0)
+      out += fmt::format("  the same in {} more case{}\n", groups[i].more, plural(groups[i].more));
   }
   if (hidden != 0)
     out += fmt::format("\n... and {} more failing case{} (all with --verbose, --json or -o json:FILE)\n", hidden,
@@ -293,8 +293,11 @@ std::string element_lines(const CheckResult& check) {
                                 number(worst.got, worst.got_bits), number(worst.want, worst.want_bits), off);
   if (worst.interval_from.empty() && worst.low == 0 && worst.high == 0) return out;
   const std::string low = short_decimal(format, worst.low), high = short_decimal(format, worst.high);
-  out += fmt::format("  right   {}   {}\n", low == high ? "only " + low : fmt::format("[{}, {}]", low, high),
-                     worst.interval_from);
+  const bool form = !worst.interval_from.empty() && !worst.interval_from.starts_with("differences");
+  out += fmt::format("  allowed {}{}\n", low == high ? low : fmt::format("[{}, {}]", low, high),
+                     form                          ? fmt::format(" (form '{}')", worst.interval_from)
+                     : worst.interval_from.empty() ? ""
+                                                   : fmt::format(" ({})", worst.interval_from));
   return out;
 }
 
@@ -305,7 +308,7 @@ std::string where_line(const CheckResult& check) {
                        check.failed == 1 ? "" : "es");  // counted where it happened
   std::string out = fmt::format("  where   {} of {} elements", grouped(check.failed), grouped(check.compared));
   const std::size_t listed = std::min<std::size_t>(check.worst.size(), 4);
-  if (listed > 1) out += ", among them";
+  if (listed > 1) out += ", for example";
   for (std::size_t i = 1; i < listed; ++i) out += " " + indices(check.worst[i].index);
   return out + "\n";
 }
@@ -355,8 +358,8 @@ std::string console_failure(const CaseResult& result, const RunFacts& facts, con
   }
   if (!result.note.empty()) out += fmt::format("  note    {}\n", one_line(result.note));
   out += also_line(result, check);
-  if (!result.smallest.empty()) out += fmt::format("  smaller '{}' fails alike\n", result.smallest);
-  if (!result.values.empty()) out += fmt::format("  values  {}\n", one_line(result.values));
+  if (!result.smallest.empty()) out += fmt::format("  smallest failing case: '{}'\n", result.smallest);
+  if (!result.values.empty()) out += fmt::format("  minimal data: {}\n", one_line(result.values));
   out += fmt::format("  again   {}{}{}\n", style.bold, replay_line(result, facts), style.reset);
   if (result.code != Code::none) out += fmt::format("  why     ampcheck explain {}\n", name(result.code));
   return out;

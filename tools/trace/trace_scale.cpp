@@ -91,14 +91,14 @@ std::string scales_text(const LosslessScales& s) {
 
 std::string scale_advice(const ScaleAdvice& a) {
   std::string out;
-  if (a.overflows_at <= 0) return "none from 1 on: " + a.overflows + " overflows without one";
+  if (a.overflows_at <= 0) return "no loss scale helps: " + a.overflows + " overflows at scale 1 already";
   if (a.low <= a.high) {
     out = a.low == a.high ? fmt::format("{} would have lost nothing", power(a.low))
                           : fmt::format("{} .. {} would have lost nothing", power(a.low), power(a.high));
     if (!a.flushes.empty()) out += fmt::format("; {} flushes part of {}", power(a.low - 2), a.flushes);
   } else {
-    out = fmt::format("each loses something; {} least, {} of the elements{} (scale 1: {})", power(a.best),
-                      percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes,
+    out = fmt::format("no loss scale keeps everything; {} loses least, {} of the elements{} (scale 1: {})",
+                      power(a.best), percent(a.best_share), a.flushes.empty() ? "" : ", most of them in " + a.flushes,
                       percent(a.unscaled_share));
   }
   if (a.overflows_at <= checks::train::kMostScale)

@@ -147,14 +147,16 @@ INSTANTIATE_TEST_SUITE_P(
     All, AimedOps,
     ::testing::Values(
         Corner{"window", "window_wrong_inside",
-               "abs(x - 1237.5) < 2 is never the case in the usual cases; aimed ones have x from 1235.5 to 1239.5"},
-        Corner{"loud_rows", "loud_rows_wrong",
-               "abs(mean(x) - 3000) < 500 is never the case in the usual cases; aimed ones have x from 2500 to 3500"},
+               "abs(x - 1237.5) < 2 is never the case in the usual cases; further cases have x from 1235.5 to 1239.5"},
+        Corner{
+            "loud_rows", "loud_rows_wrong",
+            "abs(mean(x) - 3000) < 500 is never the case in the usual cases; further cases have x from 2500 to 3500"},
         Corner{"pocket", "pocket_wrong_inside",
-               "< 700.25 is never the case in the usual cases; aimed ones have x from "},
-        Corner{"drowned", "drowned_half",
-               "the term 1e-14 * (b * b) of y is below the rounding of the rest in the usual cases; aimed ones have b "
-               "from "}),
+               "< 700.25 is never the case in the usual cases; further cases have x from "},
+        Corner{
+            "drowned", "drowned_half",
+            "the term 1e-14 * (b * b) of y is below the rounding of the rest in the usual cases; further cases have b "
+            "from "}),
     [](const auto& info) { return std::string(info.param.right); });
 
 TEST_P(AimedOps, AreConvictedWhereOrdinaryDataDoesNotReach) {
@@ -196,20 +198,20 @@ TEST(Aim, WhatDataReachesIsConvictedWithoutAim) {
 TEST(Aim, WhatNothingReachesIsSaid) {  // neither side of a condition nor a rounding that is none
   const ProgramResult run = ampcheck("check " + kLibrary + "window --dtype bf16");
   EXPECT_EQ(run.exit_code, 0) << run.out;
-  EXPECT_TRUE(contains(
-      run.out,
-      "note: window: abs(x - 1237.5) < 2 is never the case at any data looked at, so nobody judged it there (bf16); "))
+  EXPECT_TRUE(contains(run.out,
+                       "note: window: abs(x - 1237.5) < 2 is never the case with all data that was tried, so it was "
+                       "not judged there (bf16); "))
       << run.out << "bf16 has no number in the window";
-  EXPECT_TRUE(contains(
-      run.out,
-      "note: window: the rounding of add, sub, mul makes less than 1 % of any interval at any data looked at (bf16); "))
+  EXPECT_TRUE(contains(run.out,
+                       "note: window: the rounding of add, sub, mul makes less than 1 % of any interval with all data "
+                       "that was tried (bf16); "))
       << run.out << "x / 2 is exact";
 }
 
 TEST(Aim, ChosenCasesAreAllThatRun) {
   for (const char* chosen : {"'window(x=fp32[5,7],seed=1)'", "window --shapes first"}) {
     const ProgramResult run = ampcheck("check " + kLibrary + chosen);
-    EXPECT_FALSE(contains(run.out, "aimed ones have")) << run.out;
+    EXPECT_FALSE(contains(run.out, "further cases have")) << run.out;
   }
 }
 
@@ -267,7 +269,7 @@ TEST(Aim, ARoundingThatNeverCountsIsSoughtWhereItDoes) {
     return std::ranges::count_if(report.notes, [](const std::string& note) {
       return contains(
           note,
-          "the rounding of square makes less than 1 % of any interval in the usual cases; aimed ones have b from ");
+          "the rounding of square makes less than 1 % of any interval in the usual cases; further cases have b from ");
     });
   };
   EXPECT_EQ(told(clean), 1) << fmt::format("{}", fmt::join(clean.notes, "\n"));
@@ -330,7 +332,7 @@ TEST(Brief, EveryOpOfASelectionNamesItsSmallerCase) {
                       finding = run.out.find(std::string("softmax.") + last, at + 20);
     ASSERT_NE(finding, std::string::npos) << last << run.out;
     const std::size_t end = run.out.find("  again ", finding);
-    EXPECT_NE(run.out.substr(finding, end - finding).find("  smaller 'softmax."), std::string::npos)
+    EXPECT_NE(run.out.substr(finding, end - finding).find("  smallest failing case: 'softmax."), std::string::npos)
         << run.out.substr(finding, end - finding);
   }
 }

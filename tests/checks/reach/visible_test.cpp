@@ -148,7 +148,7 @@ TEST(Decide, ABlindCaseIsDecidedAtDataThatShowsItAndAtSmallerExtents) {
   EXPECT_TRUE(convicted(clean).empty());
   EXPECT_GE(clean.cases.size(), 3u) << "one of as many elements, one of fewer";
   EXPECT_NE(notes_of(clean).find("row_sums forward y: every interval would accept both 0 and twice the value, so "
-                                 "nobody judged it (AC202); decided at 'row_sums(x=bf16[2,65537],range="),
+                                 "it was not judged (AC202); decided at 'row_sums(x=bf16[2,65537],range="),
             std::string::npos)
       << notes_of(clean);
   EXPECT_NE(notes_of(clean).find("right there, and decided at 'row_sums(x=bf16["), std::string::npos)

@@ -146,10 +146,9 @@ TEST(ShrinkValues, NamesTheElementThatShowsTheFault) {
   const auto third_of_row_two = [](const std::vector<double>&, std::vector<double>& out) {
     if (out.size() > 9) out[9] *= 1.5;
   };
-  EXPECT_EQ(values_of(square_but("y", third_of_row_two), "squared(x=fp32[2,7],seed=1)"),
-            "fails alike with x[1,2] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("y", third_of_row_two), "squared(x=fp32[2,7],seed=1)"), "x[1,2] = 1, the rest 0");
   EXPECT_EQ(values_of(square_but("dx", third_of_row_two), "squared(x=bf16[2,7],seed=3)"),
-            "fails alike with dy[1,2] = 1, x[1,2] = 1 alone and all else 0");
+            "dy[1,2] = 1, x[1,2] = 1, the rest 0");
   int launches = 0;
   const OpDef large = square_but("y", third_of_row_two, &launches);
   const OpCall call = parse_call("squared(x=fp32[64,129],seed=1)", large.signature);
@@ -157,7 +156,7 @@ TEST(ShrinkValues, NamesTheElementThatShowsTheFault) {
   options.relations = false;
   const CaseResult result = run_case(large, call, options);
   launches = 0;
-  EXPECT_EQ(values_that_matter(large, call, result, options), "fails alike with x[0,9] = 1 alone and all else 0");
+  EXPECT_EQ(values_that_matter(large, call, result, options), "x[0,9] = 1, the rest 0");
   EXPECT_LE(launches, 30);
 }
 
@@ -175,18 +174,16 @@ TEST(ShrinkValues, KeepsWhatTheFaultNeeds) {
     const double drawn = input_values(op.signature, call, op.signature.inputs[0])[5];
     if (std::fabs(drawn) < 2) continue;
     const double power = std::copysign(std::exp2(std::ilogb(drawn)), drawn);
-    EXPECT_EQ(values_of(op, call.str(op.signature)),
-              "fails alike with x[0,5] = " + number_text(power) + " alone and all else 0");
+    EXPECT_EQ(values_of(op, call.str(op.signature)), "x[0,5] = " + number_text(power) + ", the rest 0");
     ++large;
   }
   EXPECT_GT(large, 1);
   const auto two_meet = [](const std::vector<double>& x, std::vector<double>& out) {
     if (x[1] != 0 && x[4] != 0) out[4] += 1;
   };
-  EXPECT_EQ(values_of(square_but("y", two_meet), "squared(x=fp32[2,7],seed=1)"),
-            "fails alike with x[0,1] = 1, x[0,4] = 1 alone and all else 0");
+  EXPECT_EQ(values_of(square_but("y", two_meet), "squared(x=fp32[2,7],seed=1)"), "x[0,1] = 1, x[0,4] = 1, the rest 0");
   EXPECT_EQ(values_of(square_but("y", [](const auto&, auto& out) { out[0] = 7; }), "squared(x=fp32[2,7],seed=1)"),
-            "fails alike with all values 0");
+            "every value is 0");
 }
 
 /// Where many numbers matter together, where tries run out, and of a right kernel nothing is said.
@@ -258,14 +255,14 @@ TEST(Brief, SaysWhatTheCasesSayByThemselves) {
 TEST(Brief, TheReportNamesTheSmallerCase) {
   const auto run = testing::ampcheck("check 'softmax.dropped_tail(x=fp32[64,129],seed=1)'");
   EXPECT_EQ(run.exit_code, 1);
-  const std::size_t at = run.out.find("  smaller '");
+  const std::size_t at = run.out.find("  smallest failing case: '");
   ASSERT_NE(at, std::string::npos) << run.out;
-  const std::size_t start = at + 11, end = run.out.find('\'', start);
+  const std::size_t start = at + 26, end = run.out.find('\'', start);
   const auto again = testing::ampcheck("replay '" + run.out.substr(start, end - start) + "'");
   EXPECT_EQ(again.exit_code, 1) << again.out;
   EXPECT_TRUE(contains(again.out, "backward dx")) << again.out;
-  EXPECT_TRUE(contains(run.out, "\n  values  fails alike with dy[0,")) << run.out;
-  EXPECT_FALSE(contains(testing::ampcheck("check 'softmax(x=fp32[64,129],seed=1)'").out, "smaller"));
+  EXPECT_TRUE(contains(run.out, "\n  minimal data: dy[0,")) << run.out;
+  EXPECT_FALSE(contains(testing::ampcheck("check 'softmax(x=fp32[64,129],seed=1)'").out, "smallest"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ TEST(TrainCommand, AStepIsALineAndTheSummarySaysWhatWasLostAndWhatToTry) {
   EXPECT_EQ(run.out.find("mlp in fp16, autocast cuda (torch 2.15.0), scaler none, seed 1\nstep  1/30  loss 2."), 0u)
       << run.out;
   EXPECT_TRUE(contains(run.out, "step 30/30"));
-  for (const char* word : {"stayed with the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:",
+  for (const char* word : {"stayed close to the fp64 run", "where   cross_entropy_1 backward cast of dx to fp16:",
                            "scale   ", "try     --scaler torch"})
     EXPECT_TRUE(contains(run.out, word)) << word << run.out;
 }
