@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of formulas in text: their names and arguments, for the parser's checks and error messages. Only
-// reference/formula_*.cpp include this.
+// The functions of formulas in text: their names and arguments, for the parser's checks and error messages, and the
+// manual.
 #pragma once
 
 #include <string_view>

@@ -58,35 +58,6 @@ const FormulaFunction* find_formula_function(std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-std::string formula_language() {
-  std::string out =
-      "A formula says what an op computes: one statement a line or between ';', '#' before a comment. Names are "
-      "inputs,\n"
-      "attributes, dimension symbols (their extent), pi, and statements before (h = D / 2 is an\n"
-      "extent too); statements named as outputs are the outputs.\n"
-      "\n"
-      "  inv_rms = stored(inv_rms, rsqrt(mean(x^2, -1) + eps))\n"
-      "  n = x * inv_rms  with dx = inv_rms * (dn - n * mean(dn * n, -1))\n"
-      "  y = given(weight, n * weight, n)\n"
-      "\n"
-      "Operators: + - * / and @ (matmul), -x, x^2, < <= > >= == (0 or 1); shapes broadcast as in NumPy.\n"
-      "Reductions keep their axis with extent 1; sum(x) and mean(x) are over all elements.\n"
-      "stored() marks what the kernel may keep as a saved tensor, stop_gradient() a shift that cancels, given() an "
-      "optional input.\n"
-      "'n = ... with dx = ...' gives n an adjoint of its own, as a kernel writes it: dn is the cotangent of n, dx what "
-      "x receives.\n"
-      "Decimals and fractions are exact: 0.1 is one tenth, 1/3 a third; 1/sqrt(2), sqrt(2/pi), 1/sqrt(2*pi), log(2) "
-      "are known.\n"
-      "\n"
-      "Functions:\n";
-  std::string line = " ";
-  for (const FormulaFunction& f : formula_functions()) {
-    if (line.size() + std::string_view(f.usage).size() > 116) out += line + "\n", line = " ";
-    line += std::string(" ") + f.usage + (f.name == formula_functions().back().name ? "" : ",");
-  }
-  return out + line + "\n";
-}
-
 namespace {
 
 class Resolver {

@@ -45,7 +45,4 @@ inline constexpr std::int64_t kMaxFormulaElements = std::int64_t{1} << 26;
 Form form_from_text(const OpSignature& signature, std::string name, std::string text, bool one_pass = false,
                     std::int64_t most_elements = kMaxFormulaElements);
 
-/// The language in a page, as `ampcheck explain formula` prints it.
-std::string formula_language();
-
 }  // namespace ampcheck::reference

@@ -18,6 +18,9 @@ constexpr std::array kRoundings = {Named<Rounding>{"nearest_even", Rounding::nea
 constexpr std::array kOverflows = {
     Named<Overflow>{"default", Overflow::format_default}, Named<Overflow>{"infinity", Overflow::infinity},
     Named<Overflow>{"nan", Overflow::nan}, Named<Overflow>{"saturate", Overflow::saturate}};
+constexpr std::array kPageFormats = {
+    Named<PageFormat>{"text", PageFormat::text}, Named<PageFormat>{"markdown", PageFormat::markdown},
+    Named<PageFormat>{"man", PageFormat::man}, Named<PageFormat>{"html", PageFormat::html}};
 constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const char*>{"c", "c"},
                                Named<const char*>{"toml", "toml"}};
 
@@ -36,9 +39,10 @@ void add_options(CLI::App* command, FormatsOptions& o) {
 }
 
 void add_options(CLI::App* command, ExplainOptions& o) {
-  command->add_option("CODE", o.codes,
-                      "as AC101; none: all codes; formula: the language of formulas in text; dump: what --dump reads; "
-                      "trace: what --record writes; torch: what of torch is not repeated");
+  command->add_option("CODE or PAGE", o.codes,
+                      "codes as AC101, or a page of the manual as tutorial; none: a list of all");
+  each(command, "--format", "F", "of a page: text (default), markdown, man or html",
+       [&o](const std::string& t) { o.page_format = choose("--format", t, kPageFormats); });
 }
 
 void add_options(CLI::App* command, NewOptions& o) {

@@ -19,8 +19,12 @@ struct FormatsOptions : CommonOptions {
 };
 void add_options(CLI::App* command, FormatsOptions& o);
 
+/// How `explain` prints a page of the manual.
+enum class PageFormat { text, markdown, man, html };
+
 struct ExplainOptions : CommonOptions {
-  std::vector<std::string> codes = {};
+  std::vector<std::string> codes = {};  ///< or one page
+  PageFormat page_format = PageFormat::text;
 };
 void add_options(CLI::App* command, ExplainOptions& o);
 

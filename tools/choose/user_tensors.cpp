@@ -23,31 +23,6 @@ void open_data(CaseOptions& options) {
   }
 }
 
-std::string dump_text() {
-  return "A dump is what somebody saved of one call: a safetensors or .npz file, or a folder of these and of .npy "
-         "files.\n"
-         "\n"
-         "  x, weight       inputs, by the names in the formula or of the op\n"
-         "  y               outputs\n"
-         "  dy              what the backward was given for output y; torch.ones_like(y) for y.sum().backward()\n"
-         "  dx, dweight     gradients of the inputs\n"
-         "\n"
-         "  ampcheck check --dump step.safetensors --formula rms_norm\n"
-         "  ampcheck check --dump step.safetensors --formula 'layer_norm(eps=0.001)'\n"
-         "  ampcheck check --dump step.npz --formula 'y = x / sqrt(mean(x^2, -1) + 1e-6) * weight'\n"
-         "\n"
-         "Every output and gradient is held against the interval that the formula and the contract allow at the dumped "
-         "inputs: storage as\n"
-         "the tensors have it, fp32 accumulation in any order (--accumulate), functions as accurate as CUDA's "
-         "(--math). Without gradients only\n"
-         "the forward is judged. NumPy has no bf16: a dump that holds bf16 numbers in fp32 needs --dtype bf16. A chain "
-         "of ops that rounds\n"
-         "between them says so: y = stored(s, x + r) * weight lets the sum be rounded to the storage type. Tensors "
-         "that the formula does not\n"
-         "use are named. The formula's gradient is certified in 100 digits before it judges (ampcheck explain formula: "
-         "the language).\n";
-}
-
 std::string with_fields(const OpCall& call, const OpSignature& signature, const std::string& word) {
   std::string text = call.str(signature);
   const std::size_t open = word.find('(');

@@ -27,9 +27,6 @@ struct DumpedOp {
 DumpedOp dumped_op(const CaseOptions& cases, const DumpOptions& options, const TensorFile& dump,
                    std::vector<std::string>& notes);
 
-/// What `ampcheck explain dump` prints.
-std::string dump_text();
-
 /// The text of a case: `call` with the fields that `word` names behind its own.
 std::string with_fields(const OpCall& call, const OpSignature& signature, const std::string& word);
 

@@ -1,107 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// explain, doctor and version: what the program knows of its findings, its machine and itself.
+// doctor and version: what the program knows of its machine and itself.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-
 #include "checks/define/op_def.h"
-#include "checks/reach/visible.h"
-#include "checks/run/runner.h"
-#include "reference/text/formula_text.h"
-#include "src/finding.h"
-#include "src/suggestion.h"
-#include "tools/choose/user_tensors.h"
 #include "tools/commands/commands.h"
-#include "tools/commands/torch_differences.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 #include "tools/report/reports.h"
-#include "tools/trace/trace_explain.h"
 
 namespace ampcheck::tools {
 
 namespace {
-
-Json code_json(const CodeText& text) {
-  return {{"code", text.name},     {"verdict", name(text.verdict)},
-          {"title", text.title},   {"meaning", text.meaning},
-          {"remedy", text.remedy}, {"example", text.example == nullptr ? "" : text.example}};
-}
-
-std::string indented(const char* text) {
-  std::string out = "  ";
-  for (const char* c = text; *c != '\0'; ++c) out += *c == '\n' ? std::string("\n  ") : std::string(1, *c);
-  return out + "\n";
-}
-
-/// A page that is not of a code.
-struct Topic {
-  const char* name;
-  const char* title;
-  const char* schema;
-  std::string (*text)();
-  Json (*json)() = nullptr;  ///< else schema and text
-};
-constexpr Topic kTopics[] = {{"formula", "the language of formulas in text", "ampcheck.formula/1",
-                              [] { return std::string(reference::formula_language()); }},
-                             {"dump", "what check --dump reads", "ampcheck.dump/1", dump_text},
-                             {"trace", "the file that train --record writes, field by field", "ampcheck.trace_format/1",
-                              trace_format_text, trace_format_json},
-                             {"torch", "what of PyTorch's recorded behaviour is not repeated, and why",
-                              "ampcheck.torch_differences/1", torch_text, torch_json}};
-
-std::vector<std::string> topic_names() {
-  std::vector<std::string> out;
-  for (const Topic& topic : kTopics) out.emplace_back(topic.name);
-  return out;
-}
-
-const CodeText& require_code(const std::string& word) {
-  std::string upper = word;
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  if (const CodeText* text = find_code(upper)) return *text;
-  std::vector<std::string> codes;
-  for (const CodeText& text : code_texts()) codes.push_back(text.name);
-  std::string near = did_you_mean(upper, codes);
-  if (near.empty()) near = did_you_mean(word, topic_names());
-  throw UsageError("[explain] got unknown code '" + word + "'" + near + "; ampcheck explain lists all");
-}
-
-/// Of what replay prints of a case its first line, the head of the table and the checks of that code.
-std::string lines_of(const CaseResult& result, const char* code) {
-  std::string out = fmt::format("{}  '{}'\n", name(result.verdict), result.name);
-  const std::string checks = console_checks(result, Style{});
-  for (std::size_t begin = 0, line = 0; begin < checks.size(); ++line) {
-    const std::size_t end = checks.find('\n', begin);
-    if (line < 2 || checks.substr(begin, end - begin).find(std::string(" ") + code) != std::string::npos)
-      out += checks.substr(begin, end - begin) + "\n";
-    begin = end + 1;
-  }
-  return out;
-}
-
-/// The example of a code as `check` shows it, or where no case fails by it `replay`: run now, where a kernel in the
-/// program shows it.
-std::string example_text(const CodeText& text) {
-  if (text.transcript != nullptr) return std::string("  Example, of a library\n") + indented(text.transcript);
-  if (text.example == nullptr) return "";
-  const checks::OpDef& op = *checks::find_op(op_of(text.example));
-  const OpCall call = parse_call(text.example, op.signature);
-  checks::RunOptions options;
-  options.power = true;
-  CaseResult result = checks::run_case(op, call, options);
-  checks::say_where_visible(op, call, result);
-  const RunFacts facts{.build = build_facts(), .machine = {}, .device = Device::cpu, .device_text = {}};
-  const bool fails = convicts(result.verdict);
-  std::string shown = fails ? console_failure(result, facts, Style{}) : lines_of(result, text.name);
-  if (fails) shown.erase(shown.rfind("  why "));
-  while (!shown.empty() && shown.back() == '\n') shown.pop_back();
-  return (fails ? std::string("  Example, run just now\n")
-                : fmt::format("  Example, run just now: of ampcheck replay '{}'\n", text.example)) +
-         indented(shown.c_str());
-}
 
 /// A thing that this build or machine leaves out, and why.
 struct Skipped {
@@ -133,43 +42,6 @@ std::string doctor_text(const BuildFacts& build, const MachineFacts& machine, co
 }
 
 }  // namespace
-
-ExitCode explain_command(const ExplainOptions& options) {
-  for (const Topic& topic : kTopics) {
-    if (options.codes.size() != 1 || options.codes.front() != topic.name) continue;
-    if (options.json)
-      write_stdout(
-          json_text(topic.json != nullptr ? topic.json() : Json{{"schema", topic.schema}, {"text", topic.text()}}));
-    else
-      write_stdout(topic.text());
-    return ExitCode::passed;
-  }
-  std::vector<const CodeText*> texts;
-  for (const std::string& word : options.codes) texts.push_back(&require_code(word));
-  if (options.codes.empty())
-    for (const CodeText& text : code_texts()) texts.push_back(&text);
-  if (options.json) {
-    Json out = {{"schema", "ampcheck.codes/1"}, {"codes", Json::array()}};
-    for (const CodeText* text : texts) out["codes"].push_back(code_json(*text));
-    if (options.codes.empty())
-      for (const Topic& topic : kTopics) out["topics"].push_back({{"name", topic.name}, {"title", topic.title}});
-    write_stdout(json_text(out));
-    return ExitCode::passed;
-  }
-  std::string out;
-  for (const CodeText* text : texts) {
-    if (options.codes.empty())
-      out += fmt::format("{}  {:<18}  {}\n", text->name, name(text->verdict), text->title);
-    else
-      out += fmt::format("{}{}  {}: {}\n{}  What to do\n{}", out.empty() ? "" : "\n", text->name, name(text->verdict),
-                         text->title, indented(text->meaning), indented(text->remedy)) +
-             example_text(*text);
-  }
-  if (options.codes.empty())
-    for (const Topic& topic : kTopics) out += fmt::format("{:<27}{}\n", topic.name, topic.title);
-  write_stdout(out);
-  return ExitCode::passed;
-}
 
 ExitCode doctor_command(const DoctorOptions& options) {
   const BuildFacts build = build_facts();

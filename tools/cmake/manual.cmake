@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# The manual, written once (tools/manual/*.md): `ampcheck explain PAGE`, pages for man, and the site of tools/docs.
+set(AMPCHECK_MANUAL  # in the order in which they are read
+  tutorial own-op formulas dumps training ci findings how-it-judges command-line files limits architecture trace torch)
+
+file(GLOB manual_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tools/manual ${CMAKE_SOURCE_DIR}/tools/manual/*.md)
+set(manual_embedded "")
+foreach(page IN LISTS AMPCHECK_MANUAL)
+  list(APPEND manual_embedded ${page} tools/manual/${page}.md)
+  list(REMOVE_ITEM manual_files ${page}.md)
+endforeach()
+if(manual_files)
+  message(FATAL_ERROR "tools/manual: ${manual_files} is not in AMPCHECK_MANUAL (tools/cmake/manual.cmake)")
+endif()
+ampcheck_embed(${CMAKE_BINARY_DIR}/generated/ampcheck_manual.inc ${manual_embedded})
+
+# Pages for man are made by the program itself. Where only the program was built, there are none to install.
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man/made
+  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:ampcheck> "-DPAGES=${AMPCHECK_MANUAL}" -DFOLDER=${CMAKE_BINARY_DIR}/man
+          -P ${CMAKE_SOURCE_DIR}/tools/manual/man.cmake
+  COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/man/made
+  DEPENDS ampcheck ${CMAKE_SOURCE_DIR}/tools/manual/man.cmake VERBATIM)
+add_custom_target(ampcheck_man ALL DEPENDS ${CMAKE_BINARY_DIR}/man/made)
