@@ -70,6 +70,9 @@ std::string page_text(const ManualPage& page, const ExplainOptions& options) {
     }
     case PageFormat::text: break;
   }
+  const std::string_view name = page.name;  // pages of one listing stand as they are: programs cut pieces out of them
+  if (name == "trace") return title_of(markdown) + "\n\n" + trace_format_text();
+  if (name == "torch") return title_of(markdown) + "\n\n" + torch_text();
   return terminal_text(markdown, stdout_style(), static_cast<std::size_t>(help_width()));
 }
 

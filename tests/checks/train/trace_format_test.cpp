@@ -218,7 +218,8 @@ TEST(TraceFormat, TheListNamesItAndAWordNearItIsKnown) {
   std::set<std::string> topics;
   const json listed = json::parse(ampcheck("explain --json").out);
   for (const json& topic : listed["topics"]) topics.insert(topic["name"]);
-  EXPECT_EQ(topics, (std::set<std::string>{"formula", "dump", "trace", "torch"}));
+  for (const char* name : {"formulas", "dumps", "trace", "torch", "tutorial"})
+    EXPECT_TRUE(topics.contains(name)) << name;
   EXPECT_TRUE(contains(ampcheck("explain trase").err, "did you mean 'trace'"));
   EXPECT_EQ(ampcheck("explain xyzzyxyzzy").exit_code, 2);
 }

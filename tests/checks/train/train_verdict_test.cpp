@@ -192,7 +192,8 @@ TEST(TrainVerdict, WithoutSeedsThereIsNoSpreadAndItIsSaid) {
     const auto text = ampcheck(std::string("train --steps 4 --shadow both ") + alone);
     EXPECT_EQ(text.exit_code, 0);
     EXPECT_TRUE(contains(
-        text.out, "No spread of seeds is known (--spread-seeds 5), so only a loss that is not finite counts as diverged."))
+        text.out,
+        "No spread of seeds is known (--spread-seeds 5), so only a loss that is not finite counts as diverged."))
         << text.out;
   }
   EXPECT_EQ(ampcheck("train --steps 4 --lr 1e9 --spread-seeds 1").exit_code, 1) << "NaN";
