@@ -79,7 +79,6 @@ void describe(Op& op, int accumulator, How how) {
 
 AMPCHECK_OP(core_matmul, op) { describe(op, AC_TENSOR_CORE_H100, {}); }
 AMPCHECK_OP(core_matmul_of_any, op) { describe(op, AC_TENSOR_CORE_ANY, {}); }
-AMPCHECK_OP(core_matmul_as_fp32, op) { describe(op, AC_FP32, {}); }
 AMPCHECK_OP(core_matmul_13_bits, op) { describe(op, AC_TENSOR_CORE_H100, {.bits = 13}); }
 AMPCHECK_OP(core_matmul_in_fp16, op) { describe(op, AC_TENSOR_CORE_H100, {.in_fp16 = true}); }
 AMPCHECK_OP(core_matmul_drops_last, op) { describe(op, AC_TENSOR_CORE_H100, {.drops_last = true}); }

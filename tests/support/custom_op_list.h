@@ -58,7 +58,6 @@ inline constexpr CustomOpCase kCustomOps[] = {
      true},  // class 32: the mask of backward leaks
     {"core_matmul.so", "core_matmul", ""},
     {"core_matmul.so", "core_matmul_of_any", ""},
-    {"core_matmul.so", "core_matmul_as_fp32", "AC", "", true},       // class 29: the accumulator truncates, undeclared
     {"core_matmul.so", "core_matmul_13_bits", "AC", "", true},       // class 29: more than the declared cores do
     {"core_matmul.so", "core_matmul_in_fp16", "AC", "", true},       // class 24
     {"core_matmul.so", "core_matmul_drops_last", "AC10", "", true},  // class 14: a lost tail

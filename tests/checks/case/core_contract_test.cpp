@@ -127,11 +127,11 @@ TEST(CoreContract, RightProductsPassInAnyOrderAndSplit) {
   }
 }
 
+/// Rounding to 16 bits hides what cores cut off (tests/reference/core_product_test.cpp has it before that rounding);
+/// fp32 storage shows it.
 TEST(CoreContract, TheSameProductsAreNoFp32Accumulation) {
-  for (const Dtype storage : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
-    std::string which;
-    EXPECT_GT(convicted(linear_with({}, Dtype::fp32), storage, which), 0) << name(storage);
-  }
+  std::string which;
+  EXPECT_GT(convicted(linear_with({}, Dtype::fp32), Dtype::fp32, which), 0);
 }
 
 TEST(CoreContract, FaultsStayConvicted) {
@@ -156,11 +156,12 @@ TEST(CoreContract, CublasProductsAreHeldToTheCoresOfTheGpu) {
     if (weight != storage) call.dtypes["weight"] = weight;
     const reference::Arithmetic arithmetic = arithmetic_of(linear, call, cublas);
     reference::Graph graph;
-    const reference::Expr y = matmul(graph.input("x", {2, 3}), graph.input("weight", {3, 4}));
+    const reference::Expr left = graph.input("x", {2, 3}), right = graph.input("weight", {3, 4});
+    const reference::Expr y = matmul(left, right);
     const std::vector<double> x(6, 1), w(12, 0x1.000002p0);
     reference::BallEvaluator balls(graph, arithmetic, {y});
-    balls.set(graph.at(0), x);
-    balls.set(graph.at(1), w);
+    balls.set(left, x);
+    balls.set(right, w);
     balls.run({y});
     return balls.result(y).r[0] * 0x1p24 / 3;  // in roundings of the sum of sizes
   };

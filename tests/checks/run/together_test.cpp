@@ -143,8 +143,9 @@ int most_at_a_time(int jobs, int wanted) {
     return out;
   };
   Asked asked = at_nine();
-  std::vector<Case> cases = cases_of(asked);
-  while (cases.size() < 60) cases.insert(cases.end(), cases.begin(), cases.begin() + 6);
+  const std::vector<Case> few = cases_of(asked);
+  std::vector<Case> cases;
+  while (cases.size() < 60) cases.insert(cases.end(), few.begin(), few.end());
   run_cases(cases, options);
   return most;
 }

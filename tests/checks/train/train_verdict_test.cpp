@@ -173,9 +173,9 @@ TEST(TrainVerdict, TheSentenceHasTheNumbersThatAreCompared) {
       steps = std::min(10, s["step"].get<int>() + 1);
     }
     const std::string text = ampcheck(std::string("train --shadow carried ") + arguments).out,
-                      start = "never further apart than ";
+                      start = "never more than ";
     ASSERT_TRUE(contains(text, start) &&
-                contains(text, " in the mean of " + std::to_string(steps) + " steps (spread of 5 fp64 seeds: "))
+                contains(text, " apart in the mean of " + std::to_string(steps) + " steps (spread of 5 fp64 seeds: "))
         << text;
     EXPECT_NEAR(std::strtod(text.c_str() + text.find(start) + start.size(), nullptr), apart, 0.06 * apart)
         << "two digits";
