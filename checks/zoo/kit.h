@@ -207,6 +207,7 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
 
 std::vector<Specimen> elementwise_specimens();
 std::vector<Specimen> activation_specimens();
+std::vector<Specimen> rectifier_specimens();
 std::vector<Specimen> softmax_specimens();
 std::vector<Specimen> cross_entropy_specimens();
 std::vector<Specimen> norm_specimens();
