@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// softplus.
+// softplus and leaky_relu.
 #include <algorithm>
 #include <array>
 
@@ -95,11 +95,46 @@ void add_softplus(std::vector<Specimen>& out) {
             softplus_slope)}});
 }
 
+float leaky_of(float x, Numbers n) { return x <= 0 ? n[0] * x : x; }
+float leaky_slope(float x, float g, Numbers n) { return x <= 0 ? n[0] * g : g; }
+
+void add_leaky_relu(std::vector<Specimen>& out) {
+  const Pointwise kernel{{"negative_slope"}};
+  add(out, "leaky_relu",
+      {{"one_at_zero", 37, "slope 1 at zero, where negative_slope is promised", "zeros", V::non_smooth,
+        "subgradient|zero|kink|declared",
+        kernel(leaky_of, [](float x, float g, Numbers n) { return x < 0 ? n[0] * g : g; }), kAllTypes, V::bug},
+       {"slope_of_relu", 30, "the gradient of relu", "negative x", V::bug, "another activation|negative|zero",
+        kernel(leaky_of, [](float x, float g, Numbers) { return x <= 0 ? 0 : g; })},
+       {"fixed_slope", 45, "0.01 whatever negative_slope is", "another negative_slope", V::bug,
+        "attribute|factor|negative_slope", kernel([](float x, Numbers) { return x <= 0 ? 0.01f * x : x; }, leaky_slope),
+        kAllTypes, V::structural},
+       {"mask_of_cotangent", 7, "the branch is chosen by g, not by x", "any", V::bug,
+        "mask|another input|linear in the cotangent",
+        kernel(leaky_of, [](float, float g, Numbers n) { return g <= 0 ? n[0] * g : g; }), kAllTypes, V::structural},
+       {"slope_in_bf16", 26, "negative_slope is rounded to bf16", "a slope that bf16 does not hold",
+        V::precision_contract, "rounded|stored|constant|factor|keeps|takes|attribute",
+        kernel([](float x, Numbers n) { return x <= 0 ? bf16(n[0]) * x : x; },
+               [](float x, float g, Numbers n) { return x <= 0 ? bf16(n[0]) * g : g; }),
+        kNotBf16, V::bug},
+       {"drops_nan", 29, "NaN becomes 0, as max(0, x) + slope min(0, x) has it", "NaN", V::bug, "finite where|hides",
+        kernel([](float x, Numbers n) { return std::fmax(x, 0.0f) + n[0] * std::fmin(x, 0.0f); }, leaky_slope)},
+       {"dense_store", 19, "y is written as if row-major", "strided y", V::structural,
+        "strided|writes outside|output buffer held", kernel(leaky_of, leaky_slope, {Io::write_dense, "y"})}},
+      {{"plain", "as written", kernel(leaky_of, leaky_slope)},
+       {"larger", "max(x, slope x), the usual way where the slope is below 1",
+        kernel([](float x, Numbers n) { return x != x || x > n[0] * x ? x : n[0] * x; }, leaky_slope)},
+       {"two_parts", "max(0, x) + slope min(0, x), NaN passed on",
+        kernel([](float x, Numbers n) { return x != x ? x : std::fmax(x, 0.0f) + n[0] * std::fmin(x, 0.0f); },
+               leaky_slope)}});
+}
+
 }  // namespace
 
 std::vector<Specimen> rectifier_specimens() {
   std::vector<Specimen> out;
   add_softplus(out);
+  add_leaky_relu(out);
   return out;
 }
 
