@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// softplus and leaky_relu.
+// softplus, leaky_relu and elu.
 #include <algorithm>
 #include <array>
 
@@ -129,12 +129,47 @@ void add_leaky_relu(std::vector<Specimen>& out) {
                leaky_slope)}});
 }
 
+float elu_of(float x, Numbers n) { return x <= 0 ? n[0] * std::expm1(x) : x; }
+float elu_slope(float x, float g, Numbers n) { return x <= 0 ? g * (n[0] * std::exp(x)) : g; }
+
+void add_elu(std::vector<Specimen>& out) {
+  const Pointwise kernel{{"alpha"}};
+  add(out, "elu",
+      {{"exp_minus_one", 28, "alpha (exp(x) - 1), which loses digits near 0", "small negative x", V::bug,
+        "cancel|fast|zero|rounded|lost|stored|keeps|takes",
+        kernel([](float x, Numbers n) { return x <= 0 ? n[0] * (std::exp(x) - 1) : x; }, elu_slope), kAllTypes,
+        V::precision_contract},
+       {"slope_without_alpha", 1, "dx = g exp(x) on the left", "alpha other than 1", V::bug, "factor|attribute|alpha",
+        kernel(elu_of, [](float x, float g, Numbers) { return x <= 0 ? g * std::exp(x) : g; })},
+       {"slope_from_output", 3, "dx = g y in place of g (y + alpha)", "negative x", V::bug,
+        "term missing|missing term|without the term|sign|another",
+        kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * (n[0] * std::expm1(x)) : g; })},
+       {"slope_of_relu", 30, "the gradient of relu", "negative x", V::bug, "another activation|negative|zero",
+        kernel(elu_of, [](float x, float g, Numbers) { return x <= 0 ? 0 : g; })},
+       {"no_tail", 28, "-alpha below -5 and slope 0 there", "x below -5", V::bug, "zero|tail|satur",
+        kernel(elu_of, [](float x, float g, Numbers n) { return x < -5 ? 0 : elu_slope(x, g, n); })},
+       {"alpha_ignored", 45, "alpha is taken for 1", "alpha other than 1", V::bug, "attribute|factor|alpha",
+        kernel([](float x, Numbers) { return x <= 0 ? std::expm1(x) : x; }, elu_slope), kAllTypes, V::structural},
+       {"exp_in_bf16", 27, "backward works from exp(x) saved in bf16", "any", V::precision_contract,
+        "saved|stored|rounded|keeps|takes",
+        kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * (n[0] * bf16(std::exp(x))) : g; }),
+        kAllTypes, V::bug},
+       {"strided_x", 19, "x is read as if row-major", "strided x", V::structural, "strided",
+        kernel(elu_of, elu_slope, {Io::read_dense, "x"})}},
+      {{"plain", "as written", kernel(elu_of, elu_slope)},
+       {"from_output", "dx = g (y + alpha)",
+        kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * (n[0] * std::expm1(x) + n[0]) : g; })},
+       {"regrouped", "(g alpha) exp(x)",
+        kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * n[0] * std::exp(x) : g; })}});
+}
+
 }  // namespace
 
 std::vector<Specimen> rectifier_specimens() {
   std::vector<Specimen> out;
   add_softplus(out);
   add_leaky_relu(out);
+  add_elu(out);
   return out;
 }
 
