@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// softplus, leaky_relu and elu.
+// softplus, leaky_relu, elu and clamp.
 #include <algorithm>
 #include <array>
 
@@ -163,6 +163,40 @@ void add_elu(std::vector<Specimen>& out) {
         kernel(elu_of, [](float x, float g, Numbers n) { return x <= 0 ? g * n[0] * std::exp(x) : g; })}});
 }
 
+float clamp_of(float x, Numbers n) { return x < n[0] ? n[0] : x > n[1] ? n[1] : x; }
+float clamp_slope(float x, float g, Numbers n) { return x < n[0] || x > n[1] ? 0 : g; }
+
+void add_clamp(std::vector<Specimen>& out) {
+  const Pointwise kernel{{"min", "max"}};
+  add(out, "clamp",
+      {{"straight_through", 46, "dx = g everywhere, the straight-through estimate", "x outside the bounds", V::bug,
+        "zero|does not depend|mask", kernel(clamp_of, [](float, float g, Numbers) { return g; })},
+       {"zero_at_bounds", 37, "gradient 0 at the bounds, where g is promised", "x at a bound", V::non_smooth,
+        "subgradient|zero|kink|declared",
+        kernel(clamp_of, [](float x, float g, Numbers n) { return x <= n[0] || x >= n[1] ? 0 : g; }), kAllTypes,
+        V::bug},
+       {"one_sided_mask", 32, "the mask of backward knows max alone", "x below min", V::bug, "mask|zero",
+        kernel(clamp_of, [](float x, float g, Numbers n) { return x > n[1] ? 0 : g; })},
+       {"drops_nan", 29, "NaN becomes a bound, as with fmin and fmax", "NaN", V::bug, "finite where|hides",
+        kernel([](float x, Numbers n) { return std::fmin(std::fmax(x, n[0]), n[1]); }, clamp_slope)},
+       {"bounds_exchanged", 45, "x above max gives min", "x above max", V::bug, "another|sign|swap|attribute",
+        kernel([](float x, Numbers n) { return x < n[0] || x > n[1] ? n[0] : x; }, clamp_slope)},
+       {"fixed_max", 45, "1 whatever max is", "another max", V::bug, "attribute|factor|max",
+        kernel(
+            [](float x, Numbers n) {
+              return clamp_of(x, {n[0], 1.0f});
+            },
+            clamp_slope),
+        kAllTypes, V::structural},
+       {"tail_of_4", 13, "what follows the last full vector of 4 is not written", "counts that are no multiple of 4",
+        V::structural, "output buffer held|unwritten", kernel(clamp_of, clamp_slope, {Io::drop_tail_of_4, "dx"})}},
+      {{"plain", "as written", kernel(clamp_of, clamp_slope)},
+       {"max_then_min", "fmin(fmax(x, min), max), NaN passed on",
+        kernel([](float x, Numbers n) { return x != x ? x : std::fmin(std::fmax(x, n[0]), n[1]); }, clamp_slope)},
+       {"mask_product", "g times a mask of 0 and 1",
+        kernel(clamp_of, [](float x, float g, Numbers n) { return x < n[0] || x > n[1] ? 0 : 1 * g; })}});
+}
+
 }  // namespace
 
 std::vector<Specimen> rectifier_specimens() {
@@ -170,6 +204,7 @@ std::vector<Specimen> rectifier_specimens() {
   add_softplus(out);
   add_leaky_relu(out);
   add_elu(out);
+  add_clamp(out);
   return out;
 }
 

@@ -56,6 +56,8 @@ for slope in (0.01, 0.25):
     emit("leaky_relu", {"x": ([2, 5], POINTS)}, "y", [x if x > 0 else mpf(slope) * x for x in POINTS], attributes={"negative_slope": slope})
 for alpha in (1.0, 1.7):
     emit("elu", {"x": ([2, 5], POINTS)}, "y", [x if x > 0 else mpf(alpha) * (mp.exp(x) - 1) for x in POINTS], attributes={"alpha": alpha})
+for low, high in ((-1.0, 1.0), (-0.3, 2.5)):
+    emit("clamp", {"x": ([2, 5], POINTS)}, "y", [min(max(x, mpf(low)), mpf(high)) for x in POINTS], attributes={"min": low, "max": high})
 positive = [mpf(p) for p in (0.0009765625, 0.25, 0.75, 1, 1.5, 3, 10, 1024, 1000000, 0.5)]
 emit("log", {"x": ([2, 5], positive)}, "y", [mp.log(x) for x in positive])
 
