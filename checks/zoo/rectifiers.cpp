@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// softplus, leaky_relu, elu and clamp.
+// softplus, leaky_relu, elu, clamp and sqrt.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "checks/zoo/kit.h"
 
@@ -197,6 +198,39 @@ void add_clamp(std::vector<Specimen>& out) {
         kernel(clamp_of, [](float x, float g, Numbers n) { return x < n[0] || x > n[1] ? 0 : 1 * g; })}});
 }
 
+float root_of(float x, Dtype) { return std::sqrt(x); }
+float root_slope(float x, float g, Dtype) { return g / (2 * std::sqrt(x)); }
+/// 1/sqrt(x) to about 12 bits and no Newton step, as rsqrt instructions give it.
+float rough_rsqrt(float x) {
+  const float r = 1 / std::sqrt(x);
+  return std::isfinite(r) ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(r) & ~0x7ffu) : r;
+}
+
+void add_sqrt(std::vector<Specimen>& out) {
+  add(out, "sqrt",
+      {{"factor_missing", 1, "dx = g / y", "any", V::bug, "factor",
+        unary(root_of, [](float x, float g, Dtype) { return g / std::sqrt(x); })},
+       {"slope_of_rsqrt", 30, "dx = -g/2 x^-3/2", "any", V::bug, "another|sign|factor",
+        unary(root_of, [](float x, float g, Dtype) { return -0.5f * g / (x * std::sqrt(x)); })},
+       {"rough", 29, "x times a reciprocal root of 12 bits", "any", V::precision_contract, "fast|approx|reciprocal",
+        unary([](float x, Dtype) { return x > 0 && std::isfinite(x) ? x * rough_rsqrt(x) : std::sqrt(x); }, root_slope),
+        kAllTypes, V::bug},
+       {"eps_in_root", 6, "sqrt(x + 1e-6)", "small x", V::bug, "eps|constant|term",
+        unary([](float x, Dtype) { return std::sqrt(x + 1e-6f); }, root_slope)},
+       {"root_from_bf16", 27, "backward works from y saved in bf16", "any", V::precision_contract,
+        "saved|stored|rounded|keeps|takes",
+        unary(root_of, [](float x, float g, Dtype) { return g / (2 * bf16(std::sqrt(x))); }), kAllTypes, V::bug},
+       {"odd_column", 13, "the last column of odd rows is not written", "odd D", V::structural,
+        "output buffer held|unwritten", unary(root_of, root_slope, {Io::drop_odd_column, "y"})},
+       {"clobbers_x", 21, "works in place on x", "any", V::structural, "changes its inputs",
+        unary(root_of, root_slope, {Io::clobber, "x"})}},
+      {{"plain", "as written", unary(root_of, root_slope)},
+       {"by_rsqrt", "dx = (g/2) rsqrt(x)",
+        unary(root_of, [](float x, float g, Dtype) { return 0.5f * g * (1 / std::sqrt(x)); })},
+       {"double", "in fp64, rounded once",
+        unary([](float x, Dtype) { return static_cast<float>(std::sqrt(static_cast<double>(x))); }, root_slope)}});
+}
+
 }  // namespace
 
 std::vector<Specimen> rectifier_specimens() {
@@ -205,6 +239,7 @@ std::vector<Specimen> rectifier_specimens() {
   add_leaky_relu(out);
   add_elu(out);
   add_clamp(out);
+  add_sqrt(out);
   return out;
 }
 

@@ -60,6 +60,7 @@ for low, high in ((-1.0, 1.0), (-0.3, 2.5)):
     emit("clamp", {"x": ([2, 5], POINTS)}, "y", [min(max(x, mpf(low)), mpf(high)) for x in POINTS], attributes={"min": low, "max": high})
 positive = [mpf(p) for p in (0.0009765625, 0.25, 0.75, 1, 1.5, 3, 10, 1024, 1000000, 0.5)]
 emit("log", {"x": ([2, 5], positive)}, "y", [mp.log(x) for x in positive])
+emit("sqrt", {"x": ([2, 5], positive)}, "y", [mp.sqrt(x) for x in positive])
 
 a, b = numbers(10, 1), [v + mpf("0.0078125") for v in numbers(10, 2)]
 pair = lambda x, y: {x: ([2, 5], a), y: ([2, 5], b)}
