@@ -212,6 +212,7 @@ std::vector<Specimen> softmax_specimens();
 std::vector<Specimen> cross_entropy_specimens();
 std::vector<Specimen> norm_specimens();
 std::vector<Specimen> reduction_specimens();
+std::vector<Specimen> extremum_specimens();
 std::vector<Specimen> linear_specimens();
 std::vector<Specimen> image_specimens();
 std::vector<Specimen> attention_specimens();
