@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs seldom, so it is built with -O1 (tools/cmake/flags.cmake).
-// max along one axis (the first among equals has the gradient).
+// max and min along one axis (the first among equals has the gradient).
 #include <algorithm>
 
 #include "checks/zoo/kit.h"
@@ -130,6 +130,7 @@ void add_extremum(std::vector<Specimen>& out, const char* op, float sign) {
 std::vector<Specimen> extremum_specimens() {
   std::vector<Specimen> out;
   add_extremum(out, "max", 1);
+  add_extremum(out, "min", -1);
   return out;
 }
 

@@ -95,7 +95,7 @@ for eps in (1e-5, 0.1):
          [v * w for row in rows for v, w in zip(norm(row, mpf(eps), False), W)], attributes={"eps": eps})
 emit("layer_norm", x_input, "y", [v for row in rows for v in norm(row, mpf(1e-5), True)], attributes={"eps": 1e-5})
 
-for op, choose in (("max", max),):
+for op, choose in (("max", max), ("min", min)):
     emit(op, x_input, "y", [choose(row) for row in rows], attributes={"axis": -1})
     emit(op, x_input, "y", [choose(row[d] for row in rows) for d in range(D)], attributes={"axis": 0})
 
