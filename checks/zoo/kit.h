@@ -211,6 +211,7 @@ std::vector<Specimen> rectifier_specimens();
 std::vector<Specimen> softmax_specimens();
 std::vector<Specimen> cross_entropy_specimens();
 std::vector<Specimen> norm_specimens();
+std::vector<Specimen> channel_norm_specimens();
 std::vector<Specimen> reduction_specimens();
 std::vector<Specimen> extremum_specimens();
 std::vector<Specimen> linear_specimens();

@@ -99,6 +99,26 @@ for op, choose in (("max", max), ("min", min)):
     emit(op, x_input, "y", [choose(row) for row in rows], attributes={"axis": -1})
     emit(op, x_input, "y", [choose(row[d] for row in rows) for d in range(D)], attributes={"axis": 0})
 
+IMAGES, CHANNELS, PLACES = 2, 6, 5
+SIGNAL = numbers(IMAGES * CHANNELS * PLACES, 14)
+CW1, CB1 = numbers(CHANNELS, 15), numbers(CHANNELS, 16)
+spot = lambda n, c, i: SIGNAL[(n * CHANNELS + c) * PLACES + i]
+
+
+def statistics(values):
+    mu = sum(values) / len(values)
+    return mu, sum((v - mu) ** 2 for v in values)
+
+
+for groups, eps in ((2, 1e-5), (3, 0.1), (1, 1e-5)):
+    width, out = CHANNELS // groups, []
+    for n, c, i in itertools.product(range(IMAGES), range(CHANNELS), range(PLACES)):
+        first = c // width * width
+        mu, squares = statistics([spot(n, d, j) for d in range(first, first + width) for j in range(PLACES)])
+        out.append((spot(n, c, i) - mu) / mp.sqrt(squares / (width * PLACES) + mpf(eps)) * CW1[c] + CB1[c])
+    emit("group_norm", {"x": ([IMAGES, CHANNELS, PLACES], SIGNAL), "weight": ([CHANNELS], CW1), "bias": ([CHANNELS], CB1)}, "y", out,
+         attributes={"groups": groups, "eps": eps})
+
 K, M = D, 4
 LW, LB = numbers(M * K, 6), numbers(M, 7)
 emit("linear", {**x_input, "weight": ([M, K], LW), "bias": ([M], LB)}, "y",
