@@ -193,6 +193,7 @@ Kernel norm(bool of_batch, Style style) {
                    style.slip);
 }
 Kernel group(Style style) { return norm(false, std::move(style)); }
+Kernel batch(Style style) { return norm(true, std::move(style)); }
 
 // One pass over bf16 data is wrong in long lines alone: the squares have 16 bits, so that 256 of them add up exactly in
 // fp32.
@@ -228,11 +229,39 @@ void add_group_norm(std::vector<Specimen>& out) {
        {"reciprocal", "the mean by multiplication with 1/N", group({Twist::reciprocal})}});
 }
 
+void add_batch_norm(std::vector<Specimen>& out) {
+  add(out, "batch_norm",
+      {{"running_biased", 5, "the running variance takes the one over n", "any", V::bug, kCount,
+        batch({Twist::running_biased})},
+       {"momentum_exchanged", 45, "momentum weighs the old running statistics", "momentum other than 1/2", V::bug,
+        "attribute|momentum|factor|swap|another", batch({Twist::momentum_exchanged})},
+       {"unbiased", 5, "y with the variance over N-1", "any", V::bug, kCount, batch({Twist::unbiased})},
+       {"normal_term_missing", 4, "dx without - n mean(g n)", "any", V::bug, kTerm,
+        batch({Twist::normal_term_missing})},
+       {"mean_term_missing", 4, "dx without - mean g", "any", V::bug, kTerm, batch({Twist::mean_term_missing})},
+       {"weight_not_applied", 7, "dx from dy, not from dy weight", "any weight", V::bug, "weight|factor",
+        batch({Twist::weight_not_applied})},
+       {"eps_outside", 6, "1/(sqrt(variance) + eps)", "small variance or large eps", V::bug, "eps",
+        batch({Twist::eps_outside})},
+       {"one_pass_variance", 31, "E[x^2] - mean^2", "mean much larger than the spread", V::bug,
+        "variance|cancel|one pass", batch({Twist::one_pass}), kNotBf16, V::precision_contract},
+       {"dweight_of_first_image", 8, "parameter gradients of the first image alone", "more than one image", V::bug,
+        "axis|lost|image|tail|zero", batch({Twist::first_image}), kAllTypes, V::structural},
+       {"clobbers_running_mean", 21, "writes into running_mean", "any", V::structural, "changes its inputs",
+        batch({.slip = {Io::clobber, "running_mean"}})},
+       {"unwritten_running_var", 15, "the last new_running_var is not written", "any", V::structural,
+        "output buffer held|unwritten", batch({.slip = {Io::drop_last, "new_running_var"}}), kAllTypes, V::bug}},
+      {{"plain", "as written", batch({})},
+       {"pairwise", "pairwise sums", batch({.sum = pairwise, .columns = pairwise})},
+       {"recomputed", "backward computes its own statistics", batch({Twist::recomputed})}});
+}
+
 }  // namespace
 
 std::vector<Specimen> channel_norm_specimens() {
   std::vector<Specimen> out;
   add_group_norm(out);
+  add_batch_norm(out);
   return out;
 }
 

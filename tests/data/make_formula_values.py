@@ -119,6 +119,21 @@ for groups, eps in ((2, 1e-5), (3, 0.1), (1, 1e-5)):
     emit("group_norm", {"x": ([IMAGES, CHANNELS, PLACES], SIGNAL), "weight": ([CHANNELS], CW1), "bias": ([CHANNELS], CB1)}, "y", out,
          attributes={"groups": groups, "eps": eps})
 
+RUNNING_MEAN, RUNNING_VAR = numbers(CHANNELS, 17), [abs(v) + 1 for v in numbers(CHANNELS, 18)]
+of_channel = [statistics([spot(n, c, i) for n in range(IMAGES) for i in range(PLACES)]) for c in range(CHANNELS)]
+size = IMAGES * PLACES
+batch_input = {"x": ([IMAGES, CHANNELS, PLACES], SIGNAL), "weight": ([CHANNELS], CW1), "bias": ([CHANNELS], CB1),
+               "running_mean": ([CHANNELS], RUNNING_MEAN), "running_var": ([CHANNELS], RUNNING_VAR)}
+for momentum, eps in ((0.1, 1e-5), (0.25, 0.1)):
+    m, attributes = mpf(momentum), {"momentum": momentum, "eps": eps}
+    emit("batch_norm", batch_input, "y",
+         [(spot(n, c, i) - of_channel[c][0]) / mp.sqrt(of_channel[c][1] / size + mpf(eps)) * CW1[c] + CB1[c]
+          for n, c, i in itertools.product(range(IMAGES), range(CHANNELS), range(PLACES))], attributes=attributes)
+    emit("batch_norm", batch_input, "new_running_mean",
+         [(1 - m) * old + m * mu for old, (mu, _) in zip(RUNNING_MEAN, of_channel)], attributes=attributes)
+    emit("batch_norm", batch_input, "new_running_var",
+         [(1 - m) * old + m * squares / (size - 1) for old, (_, squares) in zip(RUNNING_VAR, of_channel)], attributes=attributes)
+
 K, M = D, 4
 LW, LB = numbers(M * K, 6), numbers(M, 7)
 emit("linear", {**x_input, "weight": ([M, K], LW), "bias": ([M], LB)}, "y",
