@@ -13,6 +13,12 @@ namespace ampcheck::checks::models {
 namespace {
 
 constexpr std::array<std::string_view, 2> kNames = {"digits", "text"};
+constexpr std::array<std::string_view, 14> kOpsOfDigits = {
+    "conv2d",   "gelu", "layer_norm", "linear",  "log_softmax", "max_pool2d", "mean",
+    "mse_loss", "mul",  "relu",       "sigmoid", "softmax",     "sum",        "tanh"};
+constexpr std::array<std::string_view, 16> kOpsOfText = {
+    "add",    "attention", "cross_entropy", "div", "embedding", "exp",  "gelu_tanh", "layer_norm",
+    "linear", "log",       "mean",          "mul", "rms_norm",  "silu", "sum",       "swiglu"};
 constexpr double kRate = 0.2;
 constexpr std::int64_t kImages = 8, kPassages = 4;
 
@@ -41,6 +47,12 @@ NetRun train(std::string_view name, const std::function<void(Tape&)>& model) {
 }  // namespace
 
 std::span<const std::string_view> net_names() { return kNames; }
+
+std::span<const std::string_view> ops_of_net(std::string_view net) {
+  if (net == kNames[0]) return kOpsOfDigits;
+  if (net == kNames[1]) return kOpsOfText;
+  throw Error("[real tensors] net, got '" + std::string(net) + "', want digits or text");
+}
 
 NetRun run_net(std::string_view name, const std::filesystem::path& folder) {
   if (name == kNames[0])

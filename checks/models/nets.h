@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small nets whose tensors the ops are checked at. Between them they call every built-in op.
+// The small nets whose tensors the ops are checked at.
 #pragma once
 
 #include <filesystem>
@@ -21,6 +21,9 @@ struct NetRun {
 
 /// Names of the nets: "digits", "text".
 std::span<const std::string_view> net_names();
+
+/// The built-in ops that a net calls, in the order of the names. A test runs the nets and compares.
+std::span<const std::string_view> ops_of_net(std::string_view net);
 
 /// Trains a net for kSteps steps on the data in `folder`; the same bits at each call. EnvironmentError if this build
 /// lacks one of its ops or the data is not there.

@@ -207,10 +207,13 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
 
 std::vector<Specimen> elementwise_specimens();
 std::vector<Specimen> activation_specimens();
+std::vector<Specimen> rectifier_specimens();
 std::vector<Specimen> softmax_specimens();
 std::vector<Specimen> cross_entropy_specimens();
 std::vector<Specimen> norm_specimens();
+std::vector<Specimen> channel_norm_specimens();
 std::vector<Specimen> reduction_specimens();
+std::vector<Specimen> extremum_specimens();
 std::vector<Specimen> linear_specimens();
 std::vector<Specimen> image_specimens();
 std::vector<Specimen> attention_specimens();

@@ -86,9 +86,10 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
 std::span<const Specimen> specimens() {
   static const std::vector<Specimen> kAll = [] {
     std::vector<Specimen> out;
-    for (const auto& part : {elementwise_specimens(), activation_specimens(), softmax_specimens(), norm_specimens(),
-                             reduction_specimens(), linear_specimens(), cross_entropy_specimens(),
-                             embedding_specimens(), image_specimens(), attention_specimens()})
+    for (const auto& part :
+         {elementwise_specimens(), activation_specimens(), rectifier_specimens(), softmax_specimens(), norm_specimens(),
+          channel_norm_specimens(), reduction_specimens(), extremum_specimens(), linear_specimens(),
+          cross_entropy_specimens(), embedding_specimens(), image_specimens(), attention_specimens()})
       out.insert(out.end(), part.begin(), part.end());
     return out;
   }();

@@ -50,8 +50,17 @@ UNARY = {
 POINTS = [mpf(p) for p in (-6, -2.5, -1, -0.125, 0, 0.0078125, 0.5, 1, 2.75, 8)]
 for name, f in UNARY.items():
     emit(name, {"x": ([2, 5], POINTS)}, "y", [f(x) for x in POINTS])
+for beta in (1.0, 0.5, 3.0):
+    emit("softplus", {"x": ([2, 5], POINTS)}, "y", [mp.log(1 + mp.exp(beta * x)) / mpf(beta) for x in POINTS], attributes={"beta": beta})
+for slope in (0.01, 0.25):
+    emit("leaky_relu", {"x": ([2, 5], POINTS)}, "y", [x if x > 0 else mpf(slope) * x for x in POINTS], attributes={"negative_slope": slope})
+for alpha in (1.0, 1.7):
+    emit("elu", {"x": ([2, 5], POINTS)}, "y", [x if x > 0 else mpf(alpha) * (mp.exp(x) - 1) for x in POINTS], attributes={"alpha": alpha})
+for low, high in ((-1.0, 1.0), (-0.3, 2.5)):
+    emit("clamp", {"x": ([2, 5], POINTS)}, "y", [min(max(x, mpf(low)), mpf(high)) for x in POINTS], attributes={"min": low, "max": high})
 positive = [mpf(p) for p in (0.0009765625, 0.25, 0.75, 1, 1.5, 3, 10, 1024, 1000000, 0.5)]
 emit("log", {"x": ([2, 5], positive)}, "y", [mp.log(x) for x in positive])
+emit("sqrt", {"x": ([2, 5], positive)}, "y", [mp.sqrt(x) for x in positive])
 
 a, b = numbers(10, 1), [v + mpf("0.0078125") for v in numbers(10, 2)]
 pair = lambda x, y: {x: ([2, 5], a), y: ([2, 5], b)}
@@ -85,6 +94,45 @@ for eps in (1e-5, 0.1):
     emit("rms_norm", {**x_input, "weight": ([D], W)}, "y",
          [v * w for row in rows for v, w in zip(norm(row, mpf(eps), False), W)], attributes={"eps": eps})
 emit("layer_norm", x_input, "y", [v for row in rows for v in norm(row, mpf(1e-5), True)], attributes={"eps": 1e-5})
+
+for op, choose in (("max", max), ("min", min)):
+    emit(op, x_input, "y", [choose(row) for row in rows], attributes={"axis": -1})
+    emit(op, x_input, "y", [choose(row[d] for row in rows) for d in range(D)], attributes={"axis": 0})
+
+IMAGES, CHANNELS, PLACES = 2, 6, 5
+SIGNAL = numbers(IMAGES * CHANNELS * PLACES, 14)
+CW1, CB1 = numbers(CHANNELS, 15), numbers(CHANNELS, 16)
+spot = lambda n, c, i: SIGNAL[(n * CHANNELS + c) * PLACES + i]
+
+
+def statistics(values):
+    mu = sum(values) / len(values)
+    return mu, sum((v - mu) ** 2 for v in values)
+
+
+for groups, eps in ((2, 1e-5), (3, 0.1), (1, 1e-5)):
+    width, out = CHANNELS // groups, []
+    for n, c, i in itertools.product(range(IMAGES), range(CHANNELS), range(PLACES)):
+        first = c // width * width
+        mu, squares = statistics([spot(n, d, j) for d in range(first, first + width) for j in range(PLACES)])
+        out.append((spot(n, c, i) - mu) / mp.sqrt(squares / (width * PLACES) + mpf(eps)) * CW1[c] + CB1[c])
+    emit("group_norm", {"x": ([IMAGES, CHANNELS, PLACES], SIGNAL), "weight": ([CHANNELS], CW1), "bias": ([CHANNELS], CB1)}, "y", out,
+         attributes={"groups": groups, "eps": eps})
+
+RUNNING_MEAN, RUNNING_VAR = numbers(CHANNELS, 17), [abs(v) + 1 for v in numbers(CHANNELS, 18)]
+of_channel = [statistics([spot(n, c, i) for n in range(IMAGES) for i in range(PLACES)]) for c in range(CHANNELS)]
+size = IMAGES * PLACES
+batch_input = {"x": ([IMAGES, CHANNELS, PLACES], SIGNAL), "weight": ([CHANNELS], CW1), "bias": ([CHANNELS], CB1),
+               "running_mean": ([CHANNELS], RUNNING_MEAN), "running_var": ([CHANNELS], RUNNING_VAR)}
+for momentum, eps in ((0.1, 1e-5), (0.25, 0.1)):
+    m, attributes = mpf(momentum), {"momentum": momentum, "eps": eps}
+    emit("batch_norm", batch_input, "y",
+         [(spot(n, c, i) - of_channel[c][0]) / mp.sqrt(of_channel[c][1] / size + mpf(eps)) * CW1[c] + CB1[c]
+          for n, c, i in itertools.product(range(IMAGES), range(CHANNELS), range(PLACES))], attributes=attributes)
+    emit("batch_norm", batch_input, "new_running_mean",
+         [(1 - m) * old + m * mu for old, (mu, _) in zip(RUNNING_MEAN, of_channel)], attributes=attributes)
+    emit("batch_norm", batch_input, "new_running_var",
+         [(1 - m) * old + m * squares / (size - 1) for old, (_, squares) in zip(RUNNING_VAR, of_channel)], attributes=attributes)
 
 K, M = D, 4
 LW, LB = numbers(M * K, 6), numbers(M, 7)

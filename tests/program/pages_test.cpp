@@ -66,12 +66,15 @@ std::vector<std::string> unmarked(const std::string& text) {
   return out;
 }
 
-/// A line without what differs from run to run and from machine to machine; runs of spaces count as one.
+/// A line without what differs from run to run, from machine to machine and with the number of ops; runs of spaces
+/// count as one.
 std::string settled(std::string line) {
-  static const std::pair<std::regex, const char*> kDiffers[] = {{std::regex(R"(\d[\d.,]* (ms|s|min)\b)"), "TIME"},
-                                                                {std::regex(R"(CPU \([^)]*\).*)"), "CPU"},
-                                                                {std::regex(R"( +)"), " "},
-                                                                {std::regex(R"(\s+$)"), ""}};
+  static const std::pair<std::regex, const char*> kDiffers[] = {
+      {std::regex(R"(\d[\d.,]* (ms|s|min)\b)"), "TIME"},
+      {std::regex(R"(CPU \([^)]*\).*)"), "CPU"},
+      {std::regex(R"(^\d+ ops · [\d,]+ cases · [\d,]+ elements)"), "N ops · N cases · N elements"},
+      {std::regex(R"( +)"), " "},
+      {std::regex(R"(\s+$)"), ""}};
   for (const auto& [what, with] : kDiffers) line = std::regex_replace(line, what, with);
   return line;
 }

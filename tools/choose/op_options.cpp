@@ -11,6 +11,8 @@ void add_options(CLI::App* command, ListOptions& o) {
   command->add_flag("--cases", o.cases, "case names instead of ops");
   command->add_flag("--planted", o.planted,
                     "the planted faults that check must catch, and correct variants that it must not flag");
+  command->add_flag("--wanting", o.wanting,
+                    "what built-in ops still lack: independent values, planted defects, correct variants, a net");
   add_case_options(command, o);
 }
 

@@ -15,6 +15,7 @@ namespace ampcheck::tools {
 struct ListOptions : CaseOptions {
   bool cases = false;    ///< case names
   bool planted = false;  ///< the planted faults and correct variants
+  bool wanting = false;  ///< what ops still lack
 };
 void add_options(CLI::App* command, ListOptions& o);
 

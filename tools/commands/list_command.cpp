@@ -4,10 +4,12 @@
 
 #include <algorithm>
 
+#include "checks/models/real_data.h"
 #include "checks/zoo/planted.h"
 #include "checks/zoo/zoo.h"
 #include "tools/choose/selection.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/wanting.h"
 #include "tools/report/json.h"
 #include "tools/report/output.h"
 
@@ -109,9 +111,41 @@ ExitCode list_planted(const ListOptions& options) {
   return ExitCode::passed;
 }
 
+std::size_t widest(const std::vector<Evidence>& ops) {
+  std::size_t width = 0;
+  for (const Evidence& op : ops) width = std::max(width, op.name.size());
+  return width;
+}
+
+ExitCode list_wanting(const ListOptions& options) {
+  const std::vector<Evidence> all = evidence(checks::models::find_data(options.data));
+  Json out = {{"schema", "ampcheck.wanting/1"}, {"ops", Json::array()}};
+  std::string text;
+  for (const Evidence& op : all) {
+    const std::vector<std::string> lacks = op.wanting();
+    const bool chosen = options.words.empty() || std::any_of(options.words.begin(), options.words.end(),
+                                                             [&](const auto& word) { return matches(word, op.name); });
+    if (!chosen || lacks.empty()) continue;
+    out["ops"].push_back({{"op", op.name},
+                          {"wanting", lacks},
+                          {"values", op.values},
+                          {"defects", op.defects},
+                          {"variants", op.variants},
+                          {"nets", op.nets}});
+    text += fmt::format("{:<{}}  {}\n", op.name, widest(all), fmt::join(lacks, ", "));
+  }
+  if (text.empty())
+    text = "nothing is wanting\n";
+  else
+    text += "CONTRIBUTING.md says how each is added.\n";
+  write_stdout(options.json ? json_text(out) : text);
+  return ExitCode::passed;
+}
+
 }  // namespace
 
 ExitCode list_command(const ListOptions& options) {
+  if (options.wanting) return list_wanting(options);
   if (options.planted) return list_planted(options);
   if (options.cases) return list_cases(options);
   const std::vector<const checks::OpDef*> ops = select_ops(options);

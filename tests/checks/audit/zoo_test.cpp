@@ -16,10 +16,8 @@ namespace {
 
 using ampcheck::testing::contains;
 
-std::string op_name(const Specimen& specimen) { return specimen.name().substr(0, specimen.name().find('.')); }
-
-TEST(Zoo, EveryOpHasDefectsAndCorrectVariants) {
-  std::map<std::string, std::pair<int, int>> by_op;
+/// Which op has too few of them: tests/program/wanting_test.cpp.
+TEST(Zoo, SpecimensAreWholeAndNamedOnce) {
   std::set<std::string> names;
   int defects = 0, variants = 0, unseen = 0;
   for (const Specimen& s : specimens()) {
@@ -28,18 +26,15 @@ TEST(Zoo, EveryOpHasDefectsAndCorrectVariants) {
     EXPECT_FALSE(s.what.empty()) << s.name();
     EXPECT_FALSE(s.dtypes.empty()) << s.name();
     if (s.correct()) {
-      ++variants, ++by_op[op_name(s)].second;
+      ++variants;
       continue;
     }
-    ++defects, ++by_op[op_name(s)].first, unseen += s.unseen();
+    ++defects;
+    unseen += s.unseen();
     ASSERT_LE(static_cast<std::size_t>(s.defect_class), defect_classes().size()) << s.name();
     EXPECT_TRUE(convicts(s.due)) << s.name();
     EXPECT_TRUE(convicts(s.also) || s.also == Verdict::range) << s.name();
     EXPECT_FALSE(s.regime.empty() || s.cause.empty()) << s.name();
-  }
-  for (const OpDef& op : all_ops()) {
-    EXPECT_GE(by_op[op.signature.name].first, 5) << op.signature.name;
-    EXPECT_GE(by_op[op.signature.name].second, 2) << op.signature.name;
   }
   EXPECT_GE(defects, 150);
   EXPECT_GE(variants, 60);

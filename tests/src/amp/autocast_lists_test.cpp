@@ -79,9 +79,11 @@ TEST(AutocastLists, BuiltInOpsAreOperatorsOfTorch) {
     else if (!known.contains(name_of))
       unknown.insert(name_of);
   }
-  EXPECT_EQ(own, std::set<std::string>{"swiglu"});
-  EXPECT_EQ(unknown, (std::set<std::string>{"embedding", "gelu", "max_pool2d", "mean"}))
-      << "in no list, and no row of the golden calls them: a name that is misspelt would be here too";
+  EXPECT_TRUE(own.contains("swiglu"));
+  for (const std::string& op : own) EXPECT_FALSE(known.contains(op)) << op << " is an operator of torch: say .torch_op";
+  EXPECT_FALSE(unknown.contains("softmax"));
+  for (const std::string& op : unknown)
+    EXPECT_NE(checks::find_op(op), nullptr) << op << ": in no list of torch's and no built-in op, so it is misspelt";
 }
 
 TEST(AutocastLists, AnOpOfOnesOwnHasThePolicyThatItDeclares) {
