@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checks/define/op_def.h"
+#include "tests/support/paths.h"
 #include "tests/support/run_program.h"
 
 namespace ampcheck::tools {
@@ -16,7 +17,7 @@ namespace {
 using ampcheck::testing::contains;
 using nlohmann::json;
 
-const char* const kData = AMPCHECK_SOURCE_DIR "/tests/data";
+const std::string kData = tests::in_data_root("/tests/data");
 
 TEST(Wanting, EveryOpHasItsEvidenceWholeOrNoneOfIt) {
   std::size_t whole = 0;
