@@ -49,7 +49,8 @@ const ReportFormat& format_named(const std::string& name, const char* other_kind
 void require_apart(const std::vector<ReportFile>& reports, const std::string& path) {
   const auto place = [](const std::string& name) {
     std::error_code error;
-    const std::filesystem::path out = std::filesystem::weakly_canonical(name, error);
+    // From the root: of a file that is not there yet, "a" and "./a" would differ.
+    const std::filesystem::path out = std::filesystem::weakly_canonical(std::filesystem::absolute(name, error), error);
     return error ? std::filesystem::path(name) : out;
   };
   for (const ReportFile& other : reports)
