@@ -54,13 +54,25 @@ std::string name(const Accumulator& accumulator) {
 
 bool find_accumulator(std::string_view text, Accumulator& out) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-    if (text == name(dtype)) return out = dtype, true;
+    if (text == name(dtype)) {
+      out = dtype;
+      return true;
+    }
   if (!text.starts_with(kPrefix)) return false;
   text.remove_prefix(kPrefix.size());
-  if (text.empty() || text == "(any)") return out = TensorCore::any, true;
-  if (text == "(h200)") return out = TensorCore::h100, true;  // the same cores
+  if (text.empty() || text == "(any)") {
+    out = TensorCore::any;
+    return true;
+  }
+  if (text == "(h200)") {
+    out = TensorCore::h100;
+    return true;  // the same cores
+  }
   for (const Generation& generation : kGenerations)
-    if (text == "(" + std::string(generation.name) + ")") return out = generation.core, true;
+    if (text == "(" + std::string(generation.name) + ")") {
+      out = generation.core;
+      return true;
+    }
   return false;
 }
 

@@ -98,7 +98,8 @@ class Arguments {
     const TensorView* view = call_.find(name);
     if (view == nullptr) return nullptr;
     Entry& entry = entries_.emplace_back();
-    entry.shape = view->shape, entry.strides = view->strides;
+    entry.shape = view->shape;
+    entry.strides = view->strides;
     entry.tensor = {
         sizeof(ac_tensor),
         ac_dtype_of(view->dtype),
@@ -153,21 +154,31 @@ class PluginKernel {
     ac_call out = {};
     out.struct_size = sizeof out;
     out.storage = ac_dtype_of(call.at(inputs_[storage_input_]).dtype);
-    out.device = device, out.stream = call.stream, out.host = &host, out.user = op_.user;
-    out.input_count = count(inputs_), out.output_count = count(outputs_), out.saved_count = count(saved_),
+    out.device = device;
+    out.stream = call.stream;
+    out.host = &host;
+    out.user = op_.user;
+    out.input_count = count(inputs_);
+    out.output_count = count(outputs_);
+    out.saved_count = count(saved_);
     out.attribute_count = count(attributes_);
-    out.inputs = arguments.list(inputs_), out.saved = arguments.list(saved_), out.attributes = values.data();
+    out.inputs = arguments.list(inputs_);
+    out.saved = arguments.list(saved_);
+    out.attributes = values.data();
     switch (direction) {
       case Direction::forward: out.outputs = arguments.list(outputs_); break;
       case Direction::backward:
-        out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_);
+        out.cotangents = arguments.list(cotangents_);
+        out.gradients = arguments.list(gradients_);
         break;
       case Direction::jvp:
-        out.tangents = arguments.list(tangents_), out.output_tangents = arguments.list(output_tangents_);
+        out.tangents = arguments.list(tangents_);
+        out.output_tangents = arguments.list(output_tangents_);
         break;
       case Direction::double_backward:
-        out.cotangents = arguments.list(cotangents_), out.gradients = arguments.list(gradients_);
-        out.gradient_cotangents = arguments.list(gradient_cotangents_),
+        out.cotangents = arguments.list(cotangents_);
+        out.gradients = arguments.list(gradients_);
+        out.gradient_cotangents = arguments.list(gradient_cotangents_);
         out.cotangent_gradients = arguments.list(cotangent_gradients_);
         break;
     }
@@ -257,7 +268,10 @@ bool accumulator_of(int constant, Accumulator& out) {
   for (const Accumulator known : {Accumulator(Dtype::fp32), Accumulator(Dtype::fp16), Accumulator(Dtype::bf16),
                                   Accumulator(v100), Accumulator(turing), Accumulator(a100), Accumulator(ada),
                                   Accumulator(h100), Accumulator(b200), Accumulator(any)})
-    if (ac_accumulator_of(known) == constant) return out = known, true;
+    if (ac_accumulator_of(known) == constant) {
+      out = known;
+      return true;
+    }
   return false;
 }
 

@@ -41,8 +41,10 @@ bool admitted_by(const std::vector<Interval>& forms, const WrongTensor& wrong) {
   std::vector<double> others(forms.back().value.begin(), forms.back().value.end());
   round_values(format(wrong.tensor.dtype), RoundingMode{}, others, others);
   std::int64_t outside = 0, telling = 0, all = 0;
-  for (const std::int64_t i : wrong.comparison.outside)
-    outside += right(i), telling += !admits(wrong.interval, i, others[static_cast<std::size_t>(i)]);
+  for (const std::int64_t i : wrong.comparison.outside) {
+    outside += right(i);
+    telling += !admits(wrong.interval, i, others[static_cast<std::size_t>(i)]);
+  }
   const std::int64_t most = std::ssize(wrong.comparison.outside);
   if (10 * outside < 9 * most || 2 * telling < most) return false;
   for (std::int64_t i = 0; i < std::ssize(wrong.got); ++i) all += right(i);
@@ -212,7 +214,8 @@ std::vector<double> one_pass(const std::vector<double>& x, const Shape& shape, i
       float sum = 0, squares = 0;
       for (std::int64_t k = 0; k < n; ++k) {
         const auto v = static_cast<float>(x[static_cast<std::size_t>((o * n + k) * inner + i)]);
-        sum += v, squares += v * v;
+        sum += v;
+        squares += v * v;
       }
       const auto count = static_cast<float>(n), mean = sum / count;
       out.push_back(static_cast<double>((squares / count - mean * mean) * count));
@@ -387,7 +390,10 @@ std::optional<double> end_of(const std::vector<double>& values, const std::vecto
   double end = beyond ? HUGE_VAL : -HUGE_VAL;
   std::size_t outside = 0, right = 0;
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (is_wrong[i]) end = beyond ? std::min(end, f(values[i])) : std::max(end, f(values[i])), ++outside;
+    if (is_wrong[i]) {
+      end = beyond ? std::min(end, f(values[i])) : std::max(end, f(values[i]));
+      ++outside;
+    }
   for (std::size_t i = 0; i < values.size(); ++i)
     right += !is_wrong[i] && (beyond ? f(values[i]) >= end : f(values[i]) <= end);
   return std::isnan(end) || 10 * right > outside ? std::nullopt : std::optional(end);
@@ -431,7 +437,8 @@ std::string few_digits(const WrongTensor& wrong, bool& of_function) {
     const auto k = static_cast<std::size_t>(i);
     const double error = wrong.got[k] / wrong.interval.value[k] - 1;
     if (!std::isfinite(error)) return "";
-    errors.push_back(std::fabs(error)), up += error > 0;
+    errors.push_back(std::fabs(error));
+    up += error > 0;
     std::vector<double> nearest{wrong.interval.value[k]};
     round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
     ulps &= ulp_distance(format(wrong.tensor.dtype), wrong.got[k], nearest[0]) <= kFewUlps;
@@ -493,7 +500,8 @@ std::string fast_function(const Standing& standing, Notes& notes, CheckResult& c
   if (standing.part && departed.code != Code::none) departed = explained_by_departure(wrong, true, notes.departures);
   if (departed.code == Code::none) return "";
   notes.departures.insert(departed.departure);
-  check.find(departed.code), check.cause.clear();
+  check.find(departed.code);
+  check.cause.clear();
   return departed.words;
 }
 
@@ -527,7 +535,10 @@ std::string cause_of(const WrongTensor& wrong, Notes& notes, CheckResult& check)
   if (check.code == Code::ac102) return cause_of_non_finite(wrong);
   if (check.code == Code::ac101) return further_cause(wrong, notes, check);
   const std::string words = explained_by_low_accumulation(wrong);
-  if (!words.empty()) check.find(Code::ac301), check.cause.clear();
+  if (!words.empty()) {
+    check.find(Code::ac301);
+    check.cause.clear();
+  }
   return words;
 }
 

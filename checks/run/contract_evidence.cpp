@@ -48,7 +48,10 @@ std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contra
   std::unique_ptr<CaseRun> run;
   std::vector<double> out;
   for (const Wrote& w : all) {
-    if (w.call != known) run = std::make_unique<CaseRun>(read, *w.call, options), known = w.call;
+    if (w.call != known) {
+      run = std::make_unique<CaseRun>(read, *w.call, options);
+      known = w.call;
+    }
     if (w.pass == Pass::backward && run->reference.cotangents().empty()) run->reference.set_cotangents(w.cotangents);
     std::vector<Interval> forms;
     for (const std::size_t form : run->reference.forms())
@@ -71,8 +74,10 @@ std::vector<double> likelihoods(const OpDef& op, const PrecisionContract& contra
 void add_up(const std::vector<std::vector<double>>& each, std::vector<Reading>& readings) {
   for (std::size_t i = 0; !each.empty() && i < each.front().size(); ++i) {
     if (std::any_of(each.begin(), each.end(), [&](const auto& l) { return l[i] == kUnjudged; })) continue;
-    for (std::size_t k = 0; k < each.size(); ++k)
-      readings[k].likelihood += each[k][i], readings[k].outside += each[k][i] == kImpossible;
+    for (std::size_t k = 0; k < each.size(); ++k) {
+      readings[k].likelihood += each[k][i];
+      readings[k].outside += each[k][i] == kImpossible;
+    }
   }
 }
 
@@ -110,8 +115,10 @@ std::vector<std::vector<double>> replays(const OpDef& op, CaseRun& run, const Wr
       for (std::size_t k = 1; k < std::size(kOrders); ++k) {
         if (!nothing_fused)
           add(kOrders[k], true);
-        else
-          values.emplace_back(values[rounded + k]), which.push_back({recording.form, kOrders[k], true});
+        else {
+          values.emplace_back(values[rounded + k]);
+          which.push_back({recording.form, kOrders[k], true});
+        }
       }
     }
   }
@@ -146,9 +153,10 @@ ByReplays likelihoods_by_replays(const OpDef& op, const PrecisionContract& base,
       const double stored = std::max(f.unit_roundoff() * std::fabs(value), f.min_subnormal() / 2);
       double errors = 0;
       bool finite = judged;
-      for (std::size_t k = 0; k < count; ++k)
-        finite &= std::isfinite(values[k][i]),
-            errors += finite ? std::pow(values[k][i] - value, 2) / static_cast<double>(count) : 0.0;
+      for (std::size_t k = 0; k < count; ++k) {
+        finite &= std::isfinite(values[k][i]);
+        errors += finite ? std::pow(values[k][i] - value, 2) / static_cast<double>(count) : 0.0;
+      }
       if (!finite || !std::isfinite(errors)) {
         out.likelihood.push_back(kUnjudged);
         continue;

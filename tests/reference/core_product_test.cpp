@@ -81,9 +81,15 @@ std::vector<Factors> products_of(Data data, const FloatFormat& format, std::size
     const bool minus = (random.bits(3 * i + 2) & 1) != 0;
     if (data == Data::one_sided) a = std::ldexp(a, -static_cast<int>(random.bits(3 * i + 2) >> 8 & 7));
     if (data == Data::both_signs && minus) a = -a;
-    if (data == Data::cancelling && i >= k / 2) a = -out[i - k / 2].a, b = out[i - k / 2].b;
+    if (data == Data::cancelling && i >= k / 2) {
+      a = -out[i - k / 2].a;
+      b = out[i - k / 2].b;
+    }
     // Each small product is just below half a last place of fp32 beside the large one.
-    if (data == Data::absorbing) a = i == 0 ? 1024 : 0x1.fp-7, b = i == 0 ? 1024 : 0x1.fp-7;
+    if (data == Data::absorbing) {
+      a = i == 0 ? 1024 : 0x1.fp-7;
+      b = i == 0 ? 1024 : 0x1.fp-7;
+    }
     if (data == Data::subnormal) {
       a = std::ldexp(a, format.min_exponent() - static_cast<int>(random.bits(3 * i + 2) >> 8 & 7));
       b = std::ldexp(b, std::min(1, -format.min_exponent() - 60));

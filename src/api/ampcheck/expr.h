@@ -341,5 +341,5 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
-}  // namespace )
+}  // namespace op
 }  // namespace ampcheck

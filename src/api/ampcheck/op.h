@@ -567,7 +567,7 @@ namespace op __attribute__((visibility("hidden"))) {
 
   }  // namespace detail
 
-}  // namespace )
+}  // namespace op
 }  // namespace ampcheck
 
 /// The exported function of the library.

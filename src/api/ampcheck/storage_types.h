@@ -113,5 +113,5 @@ namespace op __attribute__((visibility("hidden"))) {
   /// OCP OFP8 E5M2: 2 bits of fraction, with infinity, largest finite 57344, smallest subnormal 2^-16.
   using Float8E5M2 = detail::Float8<2, true>;
 
-}  // namespace )
+}  // namespace op
 }  // namespace ampcheck
