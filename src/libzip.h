@@ -9,7 +9,8 @@ namespace ampcheck {
 
 /// The functions of libzip under their names without "zip_".
 struct Libzip {
-// clang-format off: it comes to no end with this list
+// clang-format comes to no end with this list.
+// clang-format off
 #define AMPCHECK_ZIP_FUNCTIONS(X) \
   X(close) X(discard) X(error_fini) X(error_init) X(error_strerror) X(fclose) X(file_add) X(file_get_error) \
   X(file_set_dostime) X(fopen_index) X(fread) X(get_num_entries) X(open_from_source) X(set_file_compression) \
