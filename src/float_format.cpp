@@ -37,12 +37,12 @@ Specials parse_suffix(std::string_view text, std::string_view suffix) {
   reject(text, "unknown suffix '" + std::string(suffix) + "'");
 }
 
-/// FloatFormat holds a plain pointer, so the names of user-given formats live as long as the program.
-const char* keep_name(std::string_view name) {
+/// FloatFormat owns no text, so the names of user-given formats live as long as the program.
+std::string_view keep_name(std::string_view name) {
   static std::mutex mutex;
   static std::set<std::string, std::less<>> names;
   const std::lock_guard lock(mutex);
-  return names.emplace(name).first->c_str();
+  return *names.emplace(name).first;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ constexpr double exact_power_of_two(int exponent) {
 /// A binary floating-point format. Every finite value of a supported format is exactly a double.
 /// A code is sign, exponent field, fraction from the top; the magnitude part is monotone in the value.
 struct FloatFormat {
-  const char* name;
+  std::string_view name;
   int exponent_bits;
   int precision;  ///< significand bits, the implicit one included
   int bias;

@@ -49,7 +49,7 @@ TensorCoreBlock block_of(const CoreProducts& products) {
 }
 
 double conversion_unit(const FloatFormat& format) {
-  return (format.name == kTf32.name ? 2 : 1) * format.unit_roundoff() * (1 + 0x1p-20);
+  return (format == kTf32 ? 2 : 1) * format.unit_roundoff() * (1 + 0x1p-20);
 }
 
 CoreProduct core_product(const Graph& graph, const Node& node, const CoreProducts& products) {

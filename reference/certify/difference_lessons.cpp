@@ -121,7 +121,7 @@ DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, c
       vanished += up == x ? 1 : 0;
     }
   }
-  DifferenceLesson out{.arithmetic = format.name, .best_error = std::numeric_limits<double>::infinity()};
+  DifferenceLesson out{.arithmetic = std::string(format.name), .best_error = std::numeric_limits<double>::infinity()};
   for (int e = kLargestStep; e >= kSmallestStep && points > 0; --e)
     if (const double error = median(errors[e]); error < out.best_error)
       out.best_error = error, out.best_step = std::ldexp(1.0, e);

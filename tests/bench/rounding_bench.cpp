@@ -159,7 +159,7 @@ using Function = void (*)(benchmark::State&, std::string_view, FloatFormat, Roun
 void add(std::string_view what, Function function, std::string_view target, const FloatFormat& format,
          const NamedMode& mode, std::int64_t n) {
   const std::string name =
-      "rounding/" + std::string(what) + "/" + format.name + "/" + mode.name + "/" + std::string(target);
+      "rounding/" + std::string(what) + "/" + std::string(format.name) + "/" + mode.name + "/" + std::string(target);
   benchmark::RegisterBenchmark(name.c_str(), function, target, format, RoundingMode{mode.rounding})
       ->Arg(n)
       ->UseManualTime()

@@ -70,7 +70,7 @@ struct Mismatches {
     if (count++ != 0) return;
     char text[200];
     std::snprintf(text, sizeof text, "%s, rounding %d, overflow %d, subnormals %d, %s: x = %a, got %llx, want %llx",
-                  format.name, static_cast<int>(mode.rounding), static_cast<int>(mode.overflow),
+                  std::string(format.name).c_str(), static_cast<int>(mode.rounding), static_cast<int>(mode.overflow),
                   static_cast<int>(mode.subnormals), path, x, static_cast<unsigned long long>(got),
                   static_cast<unsigned long long>(want));
     first = text;

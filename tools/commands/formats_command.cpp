@@ -25,13 +25,13 @@ struct NamedFormat {
 std::vector<NamedFormat> chosen_formats(const FormatsOptions& options) {
   std::vector<NamedFormat> out;
   if (options.formats.empty())
-    for (const FloatFormat& format : all_formats()) out.push_back({format.name, format});
+    for (const FloatFormat& format : all_formats()) out.push_back({std::string(format.name), format});
   for (const std::string& word : options.formats) {
     try {
       out.push_back({word, parse_format(word)});
     } catch (const Error& error) {
       std::vector<std::string> names;
-      for (const FloatFormat& format : all_formats()) names.push_back(format.name);
+      for (const FloatFormat& format : all_formats()) names.emplace_back(format.name);
       throw UsageError(error.what() + did_you_mean(word, names));
     }
   }
