@@ -28,9 +28,14 @@ struct Attention {
 Attention attention_of(const KernelCall& call, const char* output) {
   const TensorView& q = call.at("q");
   Attention a;
-  a.q = Operand(q), a.k = Operand(call.at("k")), a.v = Operand(call.at("v"));
-  a.o = Operand(call.at(output)), a.lse = Operand(call.at("lse"));
-  a.heads = q.shape[0] * q.shape[1], a.length = q.shape[2], a.width = q.shape[3];
+  a.q = Operand(q);
+  a.k = Operand(call.at("k"));
+  a.v = Operand(call.at("v"));
+  a.o = Operand(call.at(output));
+  a.lse = Operand(call.at("lse"));
+  a.heads = q.shape[0] * q.shape[1];
+  a.length = q.shape[2];
+  a.width = q.shape[3];
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.width)));
   a.causal = call.attributes->integer("causal") != 0;
   return a;

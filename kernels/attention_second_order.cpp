@@ -73,10 +73,13 @@ void head_backward(const KernelCall& call, const Extents& x, std::int64_t head) 
     for (std::int64_t j = 0; j < seen; ++j) {
       const float by_p = p[at(j)] * (b[at(j)] - beta), by_score = p[at(j)] * (scores[at(j)] - mean),
                   ds = p[at(j)] * (dp[at(j)] - delta);
-      add_scaled(by_p, v, j, ddo, t, w), add_scaled(p[at(j)], gv, j, ddo, t, w);
+      add_scaled(by_p, v, j, ddo, t, w);
+      add_scaled(p[at(j)], gv, j, ddo, t, w);
       add_scaled(by_p, dout, t, dv, j, w);
-      add_scaled(by_score, k, j, dq, t, w), add_scaled(ds, gk, j, dq, t, w);
-      add_scaled(by_score, q, t, dk, j, w), add_scaled(ds, gq, t, dk, j, w);
+      add_scaled(by_score, k, j, dq, t, w);
+      add_scaled(ds, gk, j, dq, t, w);
+      add_scaled(by_score, q, t, dk, j, w);
+      add_scaled(ds, gq, t, dk, j, w);
     }
   }
   for (Floats* scaled : {&dq, &dk})
@@ -84,7 +87,10 @@ void head_backward(const KernelCall& call, const Extents& x, std::int64_t head) 
   const auto put = [&](const char* name, const Floats& values) {
     if (const TensorView* to = call.find(name)) write(Operand(*to), head * n, n, values.data());
   };
-  put("dq", dq), put("dk", dk), put("dv", dv), put("ddo", ddo);
+  put("dq", dq);
+  put("dk", dk);
+  put("dv", dv);
+  put("ddo", ddo);
 }
 
 }  // namespace

@@ -86,11 +86,19 @@ struct BackwardInput : Conv {
 Conv conv_of(const KernelCall& call, const TensorView& y) {
   const TensorView &x = call.at("x"), &weight = call.at("weight");
   Conv c;
-  c.x = Operand(x), c.weight = Operand(weight), c.y = Operand(y);
+  c.x = Operand(x);
+  c.weight = Operand(weight);
+  c.y = Operand(y);
   if (const TensorView* bias = call.find("bias")) c.bias = Operand(*bias);
-  c.images = x.shape[0], c.channels = x.shape[1], c.height = x.shape[2], c.width = x.shape[3];
-  c.outputs = weight.shape[0], c.rows = weight.shape[2], c.columns = weight.shape[3];
-  c.out_height = y.shape[2], c.out_width = y.shape[3];
+  c.images = x.shape[0];
+  c.channels = x.shape[1];
+  c.height = x.shape[2];
+  c.width = x.shape[3];
+  c.outputs = weight.shape[0];
+  c.rows = weight.shape[2];
+  c.columns = weight.shape[3];
+  c.out_height = y.shape[2];
+  c.out_width = y.shape[3];
   c.stride = call.attributes->integer("stride");
   c.padding = call.attributes->integer("padding");
   return c;

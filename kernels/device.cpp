@@ -89,7 +89,8 @@ class CudaStream final : public Stream {
   }
   void enqueue(const KernelFn& kernel, const KernelCall& call) override {
     KernelCall there = call;
-    there.device = Device::cuda, there.stream = stream_;
+    there.device = Device::cuda;
+    there.stream = stream_;
     kernel(there);
   }
   void finish() override { check(cudaStreamSynchronize(stream_), "kernel"); }

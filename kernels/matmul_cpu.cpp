@@ -61,9 +61,10 @@ void transpose_8x8(const float* from, std::int64_t stride, float* to) {
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) row[i] = _mm256_loadu_ps(from + i * stride);
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-    pair[2 * i] = _mm256_unpacklo_ps(row[2 * i], row[2 * i + 1]),
-             pair[2 * i + 1] = _mm256_unpackhi_ps(row[2 * i], row[2 * i + 1]);
+  for (int i = 0; i < 4; ++i) {
+    pair[2 * i] = _mm256_unpacklo_ps(row[2 * i], row[2 * i + 1]);
+    pair[2 * i + 1] = _mm256_unpackhi_ps(row[2 * i], row[2 * i + 1]);
+  }
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i)
 #pragma GCC unroll 2
@@ -283,14 +284,19 @@ class Ahead {
     if (m.row_stride != 1 && m.column_stride != 1) return;
     const bool rows_lie = m.column_stride == 1;
     at_ = static_cast<const char*>(m.data) + (first * m.row_stride + k0 * m.column_stride) * size;
-    runs_ = rows_lie ? n : depth, step_ = (rows_lie ? m.row_stride : m.column_stride) * size,
+    runs_ = rows_lie ? n : depth;
+    step_ = (rows_lie ? m.row_stride : m.column_stride) * size;
     length_ = (rows_lie ? depth : n) * size;
   }
   void fetch(int lines) {
     for (; lines > 0 && runs_ > 0; --lines) {
       __builtin_prefetch(at_ + offset_, 0, 2);
       offset_ += 64;
-      if (offset_ >= length_) --runs_, at_ += runs_ > 0 ? step_ : 0, offset_ = 0;
+      if (offset_ >= length_) {
+        --runs_;
+        at_ += runs_ > 0 ? step_ : 0;
+        offset_ = 0;
+      }
     }
   }
 

@@ -78,8 +78,10 @@ Pool pool_of(const KernelCall& call, const Shape& y) {
   const TensorView& x = call.at("x");
   Pool pool;
   pool.x = Operand(x);
-  pool.height = x.shape[2], pool.width = x.shape[3];
-  pool.out_height = y[2], pool.out_width = y[3];
+  pool.height = x.shape[2];
+  pool.width = x.shape[3];
+  pool.out_height = y[2];
+  pool.out_width = y[3];
   pool.kernel = call.attributes->integer("kernel");
   pool.stride = call.attributes->integer("stride");
   pool.padding = call.attributes->integer("padding");

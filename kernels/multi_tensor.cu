@@ -97,7 +97,10 @@ template <class Program, class Entry>
 void launch_at_once(Stream& stream, std::vector<Entry>& entries,
                     std::vector<std::pair<std::string, TensorView>> touched, const Program& program) {
   std::int64_t chunks = 0;
-  for (Entry& entry : entries) entry.first_chunk = chunks, chunks += (entry.count + kChunk - 1) / kChunk;
+  for (Entry& entry : entries) {
+    entry.first_chunk = chunks;
+    chunks += (entry.count + kChunk - 1) / kChunk;
+  }
   std::erase_if(entries, [](const Entry& entry) { return entry.count == 0; });
   if (entries.empty()) return;
   const MemoryScope scope(&stream);
@@ -254,8 +257,10 @@ struct Update {
   AMPCHECK_HD void count(const UpdateEntry& t, std::int64_t i, float old, float old_copy, bool had, bool meant,
                          std::int64_t* sums) const {
     const bool same = t.target.load(i) == old;
-    sums[kIntended] += meant, sums[kStagnant] += meant && same;
-    sums[kWithGrad] += had, sums[kWithGradStagnant] += had && same;
+    sums[kIntended] += meant;
+    sums[kStagnant] += meant && same;
+    sums[kWithGrad] += had;
+    sums[kWithGradStagnant] += had && same;
     if (t.copy.data != nullptr) sums[kCopyStagnant] += meant && t.copy.load(i) == old_copy;
     if (adam) sums[kSecondMomentZero] += had && t.moments[1].load(i) == 0.0f;
   }
@@ -266,15 +271,25 @@ Place place_of(const TensorView& view) { return {view.data, view.dtype}; }
 Update update_of(const UpdateRule& r) {
   using Kind = UpdateRule::Kind;
   Update u{};
-  u.adam = r.kind == Kind::adam, u.fused = r.fused, u.maximize = r.maximize, u.decoupled = r.decoupled,
-  u.amsgrad = r.amsgrad, u.nesterov = r.nesterov;
-  u.has_momentum = r.momentum != 0.0, u.has_decay = r.weight_decay != 0.0, u.divides = r.grad_scale.has_value(),
+  u.adam = r.kind == Kind::adam;
+  u.fused = r.fused;
+  u.maximize = r.maximize;
+  u.decoupled = r.decoupled;
+  u.amsgrad = r.amsgrad;
+  u.nesterov = r.nesterov;
+  u.has_momentum = r.momentum != 0.0;
+  u.has_decay = r.weight_decay != 0.0;
+  u.divides = r.grad_scale.has_value();
   u.counts = r.count;
-  u.lr = static_cast<float>(r.lr), u.weight_decay = static_cast<float>(r.weight_decay),
+  u.lr = static_cast<float>(r.lr);
+  u.weight_decay = static_cast<float>(r.weight_decay);
   u.keep = static_cast<float>(1.0 - r.lr * r.weight_decay);
-  u.momentum = static_cast<float>(r.momentum), u.fresh = static_cast<float>(1.0 - r.dampening);
-  u.lerp = static_cast<float>(1.0 - r.beta1), u.beta2 = static_cast<float>(r.beta2),
-  u.square = static_cast<float>(1.0 - r.beta2), u.eps = static_cast<float>(r.eps);
+  u.momentum = static_cast<float>(r.momentum);
+  u.fresh = static_cast<float>(1.0 - r.dampening);
+  u.lerp = static_cast<float>(1.0 - r.beta1);
+  u.beta2 = static_cast<float>(r.beta2);
+  u.square = static_cast<float>(1.0 - r.beta2);
+  u.eps = static_cast<float>(r.eps);
   u.grad_scale = r.grad_scale.value_or(1.0f);
   return u;
 }
@@ -294,8 +309,10 @@ void unscale_at_once(Stream& stream, std::span<const TensorView> grads, float in
   const Tensor found(Dtype::fp32, {1});
   std::vector<UnscaleEntry> entries;
   std::vector<std::pair<std::string, TensorView>> touched = {{"found_inf", found.view()}};
-  for (const TensorView& grad : grads)
-    entries.push_back({grad.data, grad.dtype, grad.count(), 0}), touched.emplace_back("grad", grad);
+  for (const TensorView& grad : grads) {
+    entries.push_back({grad.data, grad.dtype, grad.count(), 0});
+    touched.emplace_back("grad", grad);
+  }
   launch_at_once(stream, entries, std::move(touched), Unscale{inv_scale, found.span<float>().data()});
   stream.wait();
   if (found.span<float>()[0] != 0.0f) found_inf = 1.0f;
@@ -319,7 +336,8 @@ void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const
                   t.target.count(),
                   0};
     e.counts = sums.span<std::int64_t>().data() + kCounts * std::ssize(entries);
-    touched.emplace_back("target", t.target), touched.emplace_back("grad", t.grad);
+    touched.emplace_back("target", t.target);
+    touched.emplace_back("grad", t.grad);
     if (t.copy.data != nullptr) touched.emplace_back("copy", t.copy);
     for (std::size_t m = 0; m < t.moments.size(); ++m) {
       e.moments[m] = place_of(t.moments[m]);
@@ -333,9 +351,12 @@ void update_at_once(Stream& stream, std::span<const TensorUpdate> tensors, const
   for (std::size_t k = 0; k < counts.size(); ++k) {
     const std::int64_t* const s = sums.span<std::int64_t>().data() + kCounts * k;
     UpdateCounts& c = counts[k];
-    c.intended += s[kIntended], c.stagnant += s[kStagnant], c.copy_stagnant += s[kCopyStagnant];
-    c.with_grad += s[kWithGrad], c.with_grad_stagnant += s[kWithGradStagnant],
-        c.second_moment_zero += s[kSecondMomentZero];
+    c.intended += s[kIntended];
+    c.stagnant += s[kStagnant];
+    c.copy_stagnant += s[kCopyStagnant];
+    c.with_grad += s[kWithGrad];
+    c.with_grad_stagnant += s[kWithGradStagnant];
+    c.second_moment_zero += s[kSecondMomentZero];
   }
 }
 

@@ -209,11 +209,13 @@ struct NormDoubleBackward {
 class Scratch {
  public:
   Scratch(const KernelCall& call, const Shape& shape) {
-    if (call.device == Device::cpu)
-      host_ = Tensor(Dtype::fp32, shape), view_ = host_.view();
-    else
-      device_ = allocate_on_device(static_cast<std::size_t>(shape.count()) * sizeof(float)),
+    if (call.device == Device::cpu) {
+      host_ = Tensor(Dtype::fp32, shape);
+      view_ = host_.view();
+    } else {
+      device_ = allocate_on_device(static_cast<std::size_t>(shape.count()) * sizeof(float));
       view_ = {device_.get(), Dtype::fp32, shape, row_major_strides(shape)};
+    }
   }
   const TensorView& view() const { return view_; }
 

@@ -17,9 +17,11 @@ inline void norm_backward(FormulaCall& call, bool centred) {
   Expr r, n;
   if (centred) {
     const detail::Normalized normal = detail::normalize(x, eps);
-    n = normal.value, r = normal.inv_std;
+    n = normal.value;
+    r = normal.inv_std;
   } else {
-    r = stored("inv_rms", rsqrt(mean(square(x), -1) + eps)), n = x * r;
+    r = stored("inv_rms", rsqrt(mean(square(x), -1) + eps));
+    n = x * r;
   }
   const auto project = [=](Expr v) { return r * ((centred ? v - mean(v, -1) : v) - n * mean(v * n, -1)); };
   const Expr h = dy * weight, dx = project(h);

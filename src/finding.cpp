@@ -37,7 +37,8 @@ const CheckResult* deciding_check(const CaseResult& result) {
 
 CheckId subject_of(const CheckResult& check) {
   CheckId out = check.id;
-  out.probe = -1, out.at_saved = false;
+  out.probe = -1;
+  out.at_saved = false;
   return out;
 }
 

@@ -47,7 +47,10 @@ struct CheckResult {
 
   std::string name() const { return ampcheck::name(id); }
   /// The code, and the verdict that is its own.
-  void find(Code what) { code = what, verdict = text_of(what).verdict; }
+  void find(Code what) {
+    code = what;
+    verdict = text_of(what).verdict;
+  }
 };
 
 /// Share of the radius that one primitive of the formula contributed; of "branch yes" and "branch no", 1 if a `where`

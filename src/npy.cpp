@@ -65,13 +65,16 @@ class HeaderReader {
   void read_item() {
     const std::string key = quoted();
     expect(':');
-    if (key == "descr")
-      once(descr_, key), descr_ = descr_named(quoted());
-    else if (key == "fortran_order")
-      once(order_, key), order_ = boolean();
-    else if (key == "shape")
-      once(shape_, key), shape_ = shape();
-    else
+    if (key == "descr") {
+      once(descr_, key);
+      descr_ = descr_named(quoted());
+    } else if (key == "fortran_order") {
+      once(order_, key);
+      order_ = boolean();
+    } else if (key == "shape") {
+      once(shape_, key);
+      shape_ = shape();
+    } else
       fail(where_, "got key " + quoted_text(key) + " in the header, want 'descr', 'fortran_order' or 'shape'");
   }
 
@@ -95,7 +98,10 @@ class HeaderReader {
   bool boolean() {
     skip_blanks();
     for (const auto& [word, value] : {std::pair<std::string_view, bool>{"False", false}, {"True", true}})
-      if (text_.starts_with(word)) return text_.remove_prefix(word.size()), value;
+      if (text_.starts_with(word)) {
+        text_.remove_prefix(word.size());
+        return value;
+      }
     fail(where_, "want fortran_order True or False");
   }
 

@@ -247,13 +247,16 @@ bool matches(std::string_view pattern, std::string_view text) {
   if (pattern == text) return true;
   std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*')))
-      ++p, ++t;
-    else if (p < pattern.size() && pattern[p] == '*')
-      star = p++, mark = t;
-    else if (star != std::string_view::npos)
-      p = star + 1, t = ++mark;
-    else
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*'))) {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else
       return false;
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
@@ -273,7 +276,10 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
         diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substitution}));
       }
     }
-    if (row.back() < best_distance) best_distance = row.back(), best = candidate;
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
   }
   return best;
 }

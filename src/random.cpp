@@ -41,17 +41,22 @@ struct Start {
   std::uint32_t w2_key, w1_key, w2, w3;
   std::uint32_t key0, key1;  ///< of the third round
   Start(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter) {
-    key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
+    key0 = static_cast<std::uint32_t>(seed);
+    key1 = static_cast<std::uint32_t>(seed >> 32);
     const std::uint64_t b = kSecond * static_cast<std::uint32_t>(stream);
     const std::uint32_t w0 = static_cast<std::uint32_t>(b >> 32) ^ static_cast<std::uint32_t>(counter >> 32) ^ key0;
     w2_key = static_cast<std::uint32_t>(stream >> 32) ^ key1;
     next_keys();
     const std::uint64_t a = kFirst * w0;
     w1_key = static_cast<std::uint32_t>(b) ^ key0;
-    w2 = static_cast<std::uint32_t>(a >> 32) ^ key1, w3 = static_cast<std::uint32_t>(a);
+    w2 = static_cast<std::uint32_t>(a >> 32) ^ key1;
+    w3 = static_cast<std::uint32_t>(a);
     next_keys();
   }
-  void next_keys() { key0 += 0x9E3779B9u, key1 += 0xBB67AE85u; }
+  void next_keys() {
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
 };
 
 /// Blocks whose product of the first round with the counter's lower half is `product`. A product of two lower halves
@@ -68,9 +73,12 @@ HWY_INLINE Block blocks(const Start& start, V64 product) {
   for (int round = 2; round < rounds; ++round) {
     const V64 a = hn::MulEven(hn::BitCast(d32, w0), hn::BitCast(d32, first)),
               b = hn::MulEven(hn::BitCast(d32, w2), hn::BitCast(d32, second));
-    w0 = hn::Xor(hn::Xor(upper(b), w1), hn::Set(d, key0)), w1 = b;
-    w2 = hn::Xor(hn::Xor(upper(a), w3), hn::Set(d, key1)), w3 = a;
-    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+    w0 = hn::Xor(hn::Xor(upper(b), w1), hn::Set(d, key0));
+    w1 = b;
+    w2 = hn::Xor(hn::Xor(upper(a), w3), hn::Set(d, key1));
+    w3 = a;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
   }
   return {{w0, w1, w2, w3}};
 }
@@ -157,7 +165,8 @@ void for_parts(std::uint64_t first, std::size_t n, const Run& run) {
     const std::uint64_t left = (std::uint64_t{1} << 32) - (first & 0xffffffffu);
     const std::size_t count = std::min<std::uint64_t>(n - start, left);
     run(first, start, count);
-    start += count, first += count;
+    start += count;
+    first += count;
   }
 }
 

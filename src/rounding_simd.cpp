@@ -166,7 +166,10 @@ void EncodeFloats(const EncodeParams& p, const float* in, std::size_t n, std::ui
 #if AMPCHECK_KNOWN_FORMATS
   const std::size_t done =
       EncodeKnown(p, reinterpret_cast<const std::uint8_t*>(in), n, static_cast<std::uint8_t*>(out));
-  in += done, n -= done, index += done, out = static_cast<std::uint8_t*>(out) + done * static_cast<std::size_t>(bytes);
+  in += done;
+  n -= done;
+  index += done;
+  out = static_cast<std::uint8_t*>(out) + done * static_cast<std::size_t>(bytes);
 #endif
   EncodePacked(D32(), p, in, n, index, bytes, out);
 }
@@ -215,7 +218,10 @@ std::size_t EncodeDoublesIn16(const EncodeParams& params, const double* in, std:
 void EncodeDoubles(const EncodeParams& p, const double* in, std::size_t n, std::uint64_t index, int bytes, void* out) {
   if (bytes == 2) {
     const std::size_t done = EncodeDoublesIn16(p, in, n, static_cast<std::uint16_t*>(out));
-    in += done, n -= done, index += done, out = static_cast<std::uint16_t*>(out) + done;
+    in += done;
+    n -= done;
+    index += done;
+    out = static_cast<std::uint16_t*>(out) + done;
   }
   EncodePacked(D64(), p, in, n, index, bytes, out);
 }

@@ -59,7 +59,8 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
   bool end_object() override {
     if (depth_ == 2 && !in_metadata_) finish();
-    --depth_, in_metadata_ = false;
+    --depth_;
+    in_metadata_ = false;
     return true;
   }
   bool key(string_t& key) override {
@@ -90,10 +91,16 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override {
     if (depth_ != 2 || in_metadata_ || in_array_ || (field_ != "shape" && field_ != "data_offsets"))
       bad("got an array out of place");
-    if (field_ == "shape") entries.back().shape.emplace(), count_ = 1;
+    if (field_ == "shape") {
+      entries.back().shape.emplace();
+      count_ = 1;
+    }
     return in_array_ = true;
   }
-  bool end_array() override { return in_array_ = false, true; }
+  bool end_array() override {
+    in_array_ = false;
+    return true;
+  }
   bool number_unsigned(number_unsigned_t value) override {
     if (!in_array_) bad("got a number out of place");
     if (field_ == "shape")

@@ -49,15 +49,20 @@ class Converter {
     out.place = place_of(from.source());
     if (depth > kMostTomlDepth)
       file_.fail(out.place, "got tables nested deeper than " + std::to_string(kMostTomlDepth));
-    if (const auto* text = from.as_string())
-      out.kind = TomlNode::Kind::text, out.text = text->get();
-    else if (const auto* integer = from.as_integer())
-      out.kind = TomlNode::Kind::integer, out.integer = integer->get(), out.number = static_cast<double>(out.integer);
-    else if (const auto* number = from.as_floating_point())
-      out.kind = TomlNode::Kind::number, out.number = number->get();
-    else if (const auto* boolean = from.as_boolean())
-      out.kind = TomlNode::Kind::boolean, out.boolean = boolean->get();
-    else if (const auto* array = from.as_array()) {
+    if (const auto* text = from.as_string()) {
+      out.kind = TomlNode::Kind::text;
+      out.text = text->get();
+    } else if (const auto* integer = from.as_integer()) {
+      out.kind = TomlNode::Kind::integer;
+      out.integer = integer->get();
+      out.number = static_cast<double>(out.integer);
+    } else if (const auto* number = from.as_floating_point()) {
+      out.kind = TomlNode::Kind::number;
+      out.number = number->get();
+    } else if (const auto* boolean = from.as_boolean()) {
+      out.kind = TomlNode::Kind::boolean;
+      out.boolean = boolean->get();
+    } else if (const auto* array = from.as_array()) {
       out.kind = TomlNode::Kind::array;
       for (const toml::node& item : *array) out.entries.push_back({"", place_of(item.source()), node(item, depth + 1)});
     } else if (const auto* table = from.as_table()) {

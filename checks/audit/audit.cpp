@@ -36,7 +36,9 @@ bool names_any(const std::string& words, const std::string& text) {
 void note_conviction(const CaseResult& result, Trial& trial) {
   if (trial.convicted++ > 0) return;
   const Specimen& specimen = *trial.specimen;
-  trial.case_name = result.name, trial.code = result.code, trial.verdict = result.verdict;
+  trial.case_name = result.name;
+  trial.code = result.code;
+  trial.verdict = result.verdict;
   trial.exact_class = result.verdict == specimen.due;
   trial.right_class = trial.exact_class || result.verdict == specimen.also;
   if (const CheckResult* check = deciding_check(result)) {
@@ -58,7 +60,8 @@ void ask_gates(const OpCall& call, Trial& trial) {
 Trial run_trial(const Specimen& specimen, Dtype dtype, const AuditOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Trial trial;
-  trial.specimen = &specimen, trial.dtype = dtype;
+  trial.specimen = &specimen;
+  trial.dtype = dtype;
   trial.gate_rejections.assign(usual_gates().size(), 0);
   RunOptions run;
   run.cancel = options.cancel;
@@ -141,15 +144,21 @@ void count_gradcheck(const Trial& trial, std::int64_t& asked, std::vector<std::i
 
 void Score::add(const Trial& trial) {
   count_gradcheck(trial, fp32, gradcheck);
-  ++trials, found += trial.found(), right_class += trial.right_class, exact_class += trial.exact_class,
-      right_cause += trial.right_cause;
+  ++trials;
+  found += trial.found();
+  right_class += trial.right_class;
+  exact_class += trial.exact_class;
+  right_cause += trial.right_cause;
   gates.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gates.size(); ++gate) gates[gate] += trial.gate_rejections[gate] > 0;
 }
 
 void Clean::add(const Trial& trial) {
   count_gradcheck(trial, fp32, gradcheck_alarms);
-  ++variants, cases += trial.cases, alarms += trial.convicted, gate_cases += trial.gate_cases;
+  ++variants;
+  cases += trial.cases;
+  alarms += trial.convicted;
+  gate_cases += trial.gate_cases;
   gate_alarms.resize(usual_gates().size(), 0);
   for (std::size_t gate = 0; gate < gate_alarms.size(); ++gate) gate_alarms[gate] += trial.gate_rejections[gate];
 }
@@ -164,7 +173,8 @@ Scores score(const std::vector<Trial>& trials) {
       if (specimen.unseen()) out.clean_unseen.add(trial);
       continue;
     }
-    out.all.add(trial), out.by_class[static_cast<std::size_t>(specimen.defect_class)].add(trial);
+    out.all.add(trial);
+    out.by_class[static_cast<std::size_t>(specimen.defect_class)].add(trial);
     if (specimen.unseen()) out.unseen.add(trial);
   }
   return out;

@@ -39,14 +39,20 @@ Numbers64 mean_of(const Answer& a) {
   double sum = 0;
   std::int64_t n = 0;
   for (const double v : a.right)
-    if (std::isfinite(v)) sum += v, ++n;
+    if (std::isfinite(v)) {
+      sum += v;
+      ++n;
+    }
   return constant(a, n == 0 ? 0 : sum / static_cast<double>(n));
 }
 
 Numbers64 middle_of(const Answer& a) {
   double low = HUGE_VAL, high = -HUGE_VAL;
   for (const double v : a.right)
-    if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+    if (std::isfinite(v)) {
+      low = std::min(low, v);
+      high = std::max(high, v);
+    }
   return constant(a, low > high ? 0 : low / 2 + high / 2);
 }
 
@@ -151,7 +157,8 @@ struct Gated {
     Compared seen{written->dtype, {}, {}, {}};
     for (std::size_t i = 0; i < got.size(); ++i) {
       if (open(i)) continue;
-      seen.got.push_back(got[i]), seen.want.push_back(want[i]);
+      seen.got.push_back(got[i]);
+      seen.want.push_back(want[i]);
       if (!eager.empty()) seen.eager.push_back(eager[i]);
     }
     return accepts(rule, seen);
@@ -183,7 +190,9 @@ struct GatedCase {
  private:
   void add(const Written& tensor, Pass pass, bool rounded_reference) {
     Gated out;
-    out.name = tensor.name, out.pass = pass, out.written = &tensor;
+    out.name = tensor.name;
+    out.pass = pass;
+    out.written = &tensor;
     const std::vector<double> held =
         pass == Pass::backward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
     for (const std::size_t form : run.reference.forms())
@@ -242,8 +251,12 @@ void try_right(const GateRule& rule, const std::string& case_name, const Gated& 
   double farthest = -HUGE_VAL;
   for (std::size_t i = 0; i < t.want.size(); ++i) {
     const double beyond = std::fabs(t.answer.right[i] - t.want[i]) - rule.rtol * std::fabs(t.want[i]);
-    if (!t.open(i) && beyond > farthest)
-      farthest = beyond, out.index = static_cast<std::int64_t>(i), out.right = t.answer.right[i], out.want = t.want[i];
+    if (!t.open(i) && beyond > farthest) {
+      farthest = beyond;
+      out.index = static_cast<std::int64_t>(i);
+      out.right = t.answer.right[i];
+      out.want = t.want[i];
+    }
   }
 }
 
@@ -270,7 +283,8 @@ void try_kernels(const OpDef& op, const GateRule& rule, GatedCase& at, std::vect
         kernel.accepted &= at.tensors[i].accepted(rule, got[i]);
       }
     } catch (const std::exception&) {  // every test sees a kernel that throws
-      kernel.visible = true, kernel.accepted = false;
+      kernel.visible = true;
+      kernel.accepted = false;
     }
   }
 }
@@ -322,10 +336,12 @@ GateAudit audit_gate(const OpDef& op, const std::vector<OpCall>& calls, const Ga
   if (op.forms.empty())
     throw Error("[audit gate] got '" + op.signature.name + "', which has no formula, want an op with one");
   GateAudit out;
-  out.op = op.signature.name, out.rule = options.rule;
+  out.op = op.signature.name;
+  out.rule = options.rule;
   for (const OpCall& call : calls) {
     GatedCase at(op, call, options.rounded_reference);
-    out.dtype = call.storage, ++out.cases;
+    out.dtype = call.storage;
+    ++out.cases;
     if (op.kernel.forward) {
       const std::vector<Numbers64> eager = written_by(op, at);
       for (std::size_t i = 0; i < eager.size(); ++i) at.tensors[i].eager = eager[i];

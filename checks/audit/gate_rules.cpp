@@ -45,7 +45,8 @@ bool small_nmse(const Compared& t, double limit) {
   for (std::size_t i = 0; i < t.got.size(); ++i) {
     if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
     if (!std::isfinite(t.got[i]) || !std::isfinite(t.want[i])) return false;
-    error += (t.got[i] - t.want[i]) * (t.got[i] - t.want[i]), size += t.want[i] * t.want[i];
+    error += (t.got[i] - t.want[i]) * (t.got[i] - t.want[i]);
+    size += t.want[i] * t.want[i];
   }
   return error <= limit * size;
 }
@@ -54,7 +55,9 @@ bool near_cosine(const Compared& t, double limit) {
   double ab = 0, aa = 0, bb = 0;
   for (std::size_t i = 0; i < t.got.size(); ++i) {
     if (same(t.got[i], t.want[i]) && !std::isfinite(t.got[i])) continue;
-    ab += t.got[i] * t.want[i], aa += t.got[i] * t.got[i], bb += t.want[i] * t.want[i];
+    ab += t.got[i] * t.want[i];
+    aa += t.got[i] * t.got[i];
+    bb += t.want[i] * t.want[i];
   }
   if (aa == 0 || bb == 0) return aa == bb;
   return ab >= limit * std::sqrt(aa) * std::sqrt(bb);

@@ -22,7 +22,9 @@ Compared compared(const std::vector<double>& got, const std::vector<double>& eag
   Compared out{interval.dtype, {}, {}, {}};
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (!interval.how.empty() && interval.how[i] == Judgement::open) continue;
-    out.got.push_back(got[i]), out.eager.push_back(eager[i]), out.want.push_back(interval.value[i]);
+    out.got.push_back(got[i]);
+    out.eager.push_back(eager[i]);
+    out.want.push_back(interval.value[i]);
   }
   if (interval.dtype != Dtype::fp64) round_values(format(interval.dtype), RoundingMode{}, out.want, out.want);
   return out;

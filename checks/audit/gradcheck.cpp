@@ -83,7 +83,7 @@ class Gradcheck {
       const std::string input = gradient.name.substr(1);
       for (std::size_t j = 0; j < run_.reference.inputs().at(input).size(); ++j) {
         NamedValues low = run_.reference.inputs(), high = low;
-        low[input][j] = static_cast<double>(static_cast<float>(low[input][j] - kStep)),
+        low[input][j] = static_cast<double>(static_cast<float>(low[input][j] - kStep));
         high[input][j] = static_cast<double>(static_cast<float>(high[input][j] + kStep));
         const std::vector<double> a = outputs_at(low), b = outputs_at(high);
         out[gradient.name].resize(a.size());
@@ -120,8 +120,10 @@ class Gradcheck {
       for (const double x : u) sum_u += x;
       for (const double x : v) sum_v += x;
       for (std::size_t i = 0; i < rows.size(); ++i)
-        for (std::size_t j = 0; j < u.size(); ++j)
-          left += v[i] * rows[i][j] * u[j], right += v[i] * b.at(name)[i][j] * u[j];
+        for (std::size_t j = 0; j < u.size(); ++j) {
+          left += v[i] * rows[i][j] * u[j];
+          right += v[i] * b.at(name)[i][j] * u[j];
+        }
       if (!(std::fabs(left - right) <= kAtol * sum_u * sum_v + kRtol * std::fabs(right))) return false;
     }
     return true;
@@ -130,7 +132,10 @@ class Gradcheck {
     const Random random(1, "gradcheck " + stream);
     std::vector<double> out(n);
     double square = 0;
-    for (std::size_t i = 0; i < n; ++i) out[i] = random.uniform(i), square += out[i] * out[i];
+    for (std::size_t i = 0; i < n; ++i) {
+      out[i] = random.uniform(i);
+      square += out[i] * out[i];
+    }
     for (double& x : out) x /= std::sqrt(square);
     return out;
   }

@@ -181,25 +181,29 @@ Expr CaseReference::node_of(const Evaluated& form, Pass pass, const std::string&
 }
 
 void CaseReference::set_cotangents(NamedValues cotangents) {
-  cotangents_ = std::move(cotangents), declared_ = {};
+  cotangents_ = std::move(cotangents);
+  declared_ = {};
   cotangents_finite_ = measure(cotangents_);
   ++probe_;
 }
 
 void CaseReference::set_cotangents(NamedValues cotangents, const Ranges& ranges) {
-  cotangents_ = std::move(cotangents), declared_ = {};
+  cotangents_ = std::move(cotangents);
+  declared_ = {};
   cotangents_finite_ = true;
   for (const auto& [name, range] : ranges) cotangents_finite_ &= (ranges_[name] = range).finite;
   ++probe_;
 }
 
 void CaseReference::set_tangents(NamedValues tangents) {
-  tangents_ = std::move(tangents), declared_ = {};
+  tangents_ = std::move(tangents);
+  declared_ = {};
   tangents_finite_ = measure(tangents_);
 }
 
 void CaseReference::set_saved(NamedValues saved) {
-  saved_ = std::move(saved), declared_ = {};
+  saved_ = std::move(saved);
+  declared_ = {};
   measure(saved_);
 }
 

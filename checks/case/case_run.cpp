@@ -224,7 +224,8 @@ const NamedValues& CaseRun::cotangents(int probe) {
       values[i] = values[i - i % static_cast<std::size_t>(output.shape.last())];
     if (expanded) bits.range = ampcheck::reference::extremes_of(values);
     if (at_once && !expanded) cotangent_tensors_.emplace(name, std::move(tensor));
-    ranges[name] = bits.range, all[name] = std::move(values);
+    ranges[name] = bits.range;
+    all[name] = std::move(values);
   }
   reference.set_cotangents(std::move(all), ranges);
   cotangent_tensors_of_ = reference.probe();
@@ -241,8 +242,13 @@ void CaseRun::add_relation(const CheckId& id, Code code, std::int64_t compared, 
   // One line a relation: repeated breaks of the same one add up.
   for (CheckResult& known : checks)
     if (known.id == id) {
-      known.compared += compared, known.failed += failed;
-      if (failed > 0 && known.code == Code::none) known.find(code), known.cause = cause, known.worst = std::move(worst);
+      known.compared += compared;
+      known.failed += failed;
+      if (failed > 0 && known.code == Code::none) {
+        known.find(code);
+        known.cause = cause;
+        known.worst = std::move(worst);
+      }
       return;
     }
   CheckResult check;
@@ -254,7 +260,11 @@ void CaseRun::add_relation(const CheckId& id, Code code, std::int64_t compared, 
     if (spec.name == id.tensor && call.has(spec)) check.dtype = call.dtype(spec);
   check.compared = compared;
   check.failed = failed;
-  if (failed > 0) check.find(code), check.cause = cause, check.worst = std::move(worst);
+  if (failed > 0) {
+    check.find(code);
+    check.cause = cause;
+    check.worst = std::move(worst);
+  }
   checks.push_back(std::move(check));
 }
 
@@ -264,7 +274,10 @@ void save(Dump* dump, const Written& tensor, const TensorView& got, CaseRun& run
       pass != Pass::forward && run.accumulates(tensor.name) ? run.held(tensor) : std::vector<double>();
   const Interval interval = run.reference.interval(0, pass, tensor.name, tensor.dtype, held);
   for (std::size_t i = 0; i < interval.how.size(); ++i)  // an element that is not judged may be anything
-    if (interval.how[i] == Judgement::open) interval.low[i] = -HUGE_VAL, interval.high[i] = HUGE_VAL;
+    if (interval.how[i] == Judgement::open) {
+      interval.low[i] = -HUGE_VAL;
+      interval.high[i] = HUGE_VAL;
+    }
   dump->entries.push_back({tensor.name + ".got", tensor.shape, tensor.dtype, to_doubles(got)});
   dump->entries.push_back(
       {tensor.name + ".want", tensor.shape, Dtype::fp64, {interval.value.begin(), interval.value.end()}});

@@ -36,14 +36,16 @@ bool overflows_to_nan(const FloatFormat& storage, std::span<const double> values
 /// low and high from value and radius: RN to storage of the ends of the widened ball.
 void set_ends(Interval& out) {
   const std::size_t n = out.value.size();
-  out.low = numbers(n), out.high = numbers(n);
+  out.low = numbers(n);
+  out.high = numbers(n);
   for (std::size_t start = 0; start < n; start += kStep) {
     const std::size_t step = std::min(kStep, n - start);
     const double *value = out.value.data() + start, *radius = out.radius.data() + start;
     double *low = out.low.data() + start, *high = out.high.data() + start;
     for (std::size_t i = 0; i < step; ++i) {
       const double v = value[i], wide = widened(v, radius[i]);
-      low[i] = v - wide, high[i] = v + wide;
+      low[i] = v - wide;
+      high[i] = v + wide;
     }
     round_ends(out.dtype, {low, step});
     round_ends(out.dtype, {high, step});
@@ -85,7 +87,8 @@ void judge_range(const reference::Ball& ball, bool leaves_finite, Interval& out)
       double ends[2] = {std::min(f * (1 - 0x1p-6), f * (1 + 0x1p-6)), std::max(f * (1 - 0x1p-6), f * (1 + 0x1p-6))};
       if (overflows_to_nan(format(out.dtype), ends)) out.how[i] = Judgement::interval_or_nan;
       round_ends(out.dtype, ends);
-      out.low[i] = std::min(out.low[i], ends[0]), out.high[i] = std::max(out.high[i], ends[1]);
+      out.low[i] = std::min(out.low[i], ends[0]);
+      out.high[i] = std::max(out.high[i], ends[1]);
     } else if (std::isnan(v)) {
       out.how[i] = leaves_finite ? Judgement::open : Judgement::non_finite;
     } else if (std::isinf(v)) {
@@ -116,7 +119,9 @@ void round_ends(Dtype dtype, std::span<double> ends) {
 
 Interval interval_of(const reference::Ball& ball, Dtype dtype, const std::string& form, bool leaves_finite) {
   Interval out;
-  out.form = form, out.dtype = dtype, out.shape = ball.shape;
+  out.form = form;
+  out.dtype = dtype;
+  out.shape = ball.shape;
   const auto n = static_cast<std::size_t>(ball.count());
   out.value = {ball.v, n};
   out.radius = ball.r ? Numbers{ball.r, n} : numbers(n);
@@ -273,11 +278,13 @@ Element element_of(const Interval& interval, std::int64_t at, double got, std::u
   const FloatFormat& storage = format(interval.dtype);
   Element out;
   out.index = index_of(interval.shape, at);
-  out.got = got, out.got_bits = got_bits;
+  out.got = got;
+  out.got_bits = got_bits;
   out.want_bits = encode_scalar(storage, interval.value[i], to_storage(storage));
   out.want = decode_scalar(storage, out.want_bits);
   out.ulp = ulp_distance(storage, got, out.want);
-  out.low = interval.low[i], out.high = interval.high[i];
+  out.low = interval.low[i];
+  out.high = interval.high[i];
   out.interval_from = interval.form;
   return out;
 }
@@ -288,8 +295,10 @@ Element broken(Dtype dtype, const Shape& shape, std::int64_t i, std::uint64_t go
   };
   Element out;
   out.index = index_of(shape, i);
-  out.got = value(got_bits), out.got_bits = got_bits;
-  out.want = value(want_bits), out.want_bits = want_bits;
+  out.got = value(got_bits);
+  out.got_bits = got_bits;
+  out.want = value(want_bits);
+  out.want_bits = want_bits;
   out.ulp = is_float(dtype) ? ulp_distance(format(dtype), out.got, out.want) : INFINITY;
   out.low = out.high = out.want;
   out.interval_from = "bit for bit";

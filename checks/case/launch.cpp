@@ -26,7 +26,10 @@ Shape strides_of(const Shape& shape, Layout layout, std::int64_t& elements) {
     case Layout::dense: break;
     case Layout::padded: {  // rows of the last axis end in a gap of 3 elements
       std::int64_t step = shape.rank ? shape[last] + 3 : 1;
-      for (int i = last - 1; i >= 0; --i) strides[i] = step, step *= shape[i];
+      for (int i = last - 1; i >= 0; --i) {
+        strides[i] = step;
+        step *= shape[i];
+      }
       elements = shape.rank ? step : 1;
       break;
     }
@@ -35,8 +38,11 @@ Shape strides_of(const Shape& shape, Layout layout, std::int64_t& elements) {
       elements *= 2;
       break;
     case Layout::transposed:
-      if (shape.rank >= 2)
-        strides[last] = shape[last - 1] * strides[last], strides[last - 1] = 1, strides[last] = shape[last - 1];
+      if (shape.rank >= 2) {
+        strides[last] = shape[last - 1] * strides[last];
+        strides[last - 1] = 1;
+        strides[last] = shape[last - 1];
+      }
       break;
     case Layout::expanded:
       if (shape.rank > 0) {
@@ -217,8 +223,14 @@ LaunchResult launch(const kernels::KernelFn& kernel, const LaunchTensors& tensor
   call.device = device;
   call.cancel = cancel;
   std::vector<GuardedTensor*> all;
-  for (auto& [name, tensor] : read) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
-  for (auto& [name, tensor] : out.written) call.tensors.emplace_back(name, tensor.view()), all.push_back(&tensor);
+  for (auto& [name, tensor] : read) {
+    call.tensors.emplace_back(name, tensor.view());
+    all.push_back(&tensor);
+  }
+  for (auto& [name, tensor] : out.written) {
+    call.tensors.emplace_back(name, tensor.view());
+    all.push_back(&tensor);
+  }
   for (const auto& [name, from] : tensors.in_place) call.tensors.emplace_back(name, read.at(from).view());
   {
     const RunningLaunch running;

@@ -121,7 +121,8 @@ std::unique_ptr<RowPart> some_rows(const WrongTensor& wrong) {
     if (!cotangents) return nullptr;
     part->run->reference.set_cotangents(std::move(*cotangents));
   }
-  part->got = taken(wrong.got, rows), part->interval = taken(wrong.interval, rows, part->tensor.shape);
+  part->got = taken(wrong.got, rows);
+  part->interval = taken(wrong.interval, rows, part->tensor.shape);
   for (const std::int64_t i : wrong.comparison.outside)
     if (const std::int64_t at = i - rows.first * width; at >= 0 && at < std::ssize(part->got))
       part->comparison.outside.push_back(at);

@@ -47,7 +47,9 @@ struct Nearest {
   hn::Vec<I> last;
   HWY_INLINE explicit Nearest(const NearestTest& t) {
     const D d;
-    least = hn::Set(d, t.min_normal), scales = hn::Set(d, t.scale), shares = hn::Set(d, 1 - t.share),
+    least = hn::Set(d, t.min_normal);
+    scales = hn::Set(d, t.scale);
+    shares = hn::Set(d, 1 - t.share);
     nears = hn::Set(d, t.near);
     last = hn::Set(I(), t.last_bit);
   }
@@ -102,7 +104,8 @@ bool normal_codes(const std::uint16_t* codes, std::size_t n, const CodesTest& te
   std::size_t k = 0;
   for (; k + hn::Lanes(d) <= n; k += hn::Lanes(d)) {
     const auto size = hn::And(hn::LoadU(d, codes + k), magnitude);
-    low = hn::Min(low, size), high = hn::Max(high, size);
+    low = hn::Min(low, size);
+    high = hn::Max(high, size);
   }
   bool normal =
       hn::AllTrue(d, hn::Eq(low, hn::Set(d, test.least))) && hn::AllTrue(d, hn::Eq(high, hn::Set(d, test.most)));

@@ -105,7 +105,10 @@ class CaseList {
   std::vector<OpCall> make() {
     add_shapes();
     add_attributes();
-    if (set_ != CaseSet::quick) add_tiles(), add_floors();
+    if (set_ != CaseSet::quick) {
+      add_tiles();
+      add_floors();
+    }
     add_optional();
     add_layouts();
     add_regimes();

@@ -11,9 +11,10 @@ reference::CaseInputs case_inputs(const OpSignature& signature, const OpCall& ca
     const std::vector<double>& values = inputs.at(spec.name);
     if (is_float(call.dtype(spec)))
       out.shapes[spec.name] = call.shape(spec);
-    else
-      out.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()),
+    else {
+      out.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end());
       out.integer_shapes[spec.name] = call.shape(spec);
+    }
   }
   return out;
 }

@@ -34,11 +34,16 @@ void record_gradients(const OpSignature& signature, const reference::Form& form,
   const auto outputs = std::move(call.outputs_);
   call.outputs_.clear();
   std::vector<Expr> values, cotangents, wrt;
-  for (const auto& [name, node] : outputs) values.push_back(node), cotangents.push_back(call[gradient_name(name)]);
+  for (const auto& [name, node] : outputs) {
+    values.push_back(node);
+    cotangents.push_back(call[gradient_name(name)]);
+  }
   std::vector<std::string> names;
   for (const TensorSpec& spec : signature.inputs)
-    if (spec.has_gradient() && call.has(spec.name))
-      wrt.push_back(call[spec.name]), names.push_back(gradient_as_output(spec.name));
+    if (spec.has_gradient() && call.has(spec.name)) {
+      wrt.push_back(call[spec.name]);
+      names.push_back(gradient_as_output(spec.name));
+    }
   const std::vector<Expr> gradients = call.graph().vjp(values, cotangents, wrt);
   for (std::size_t i = 0; i < names.size(); ++i) call.output(names[i], gradients[i]);
 }
@@ -75,16 +80,17 @@ class Forward {
       if (call.device != Device::cpu)
         throw EnvironmentError("[" + s.name + "] saved tensors beside integer inputs, got the device cuda, want cpu");
       const std::vector<double> values = to_doubles(*view);
-      inputs.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end()),
+      inputs.integers[spec.name] = std::vector<std::int64_t>(values.begin(), values.end());
       inputs.integer_shapes[spec.name] = view->shape;
     }
     const reference::Recording recording = reference::record(s, op.forms.front(), *call.attributes, inputs);
     for (const OutputSpec& output : s.outputs)
       for (const auto& [name, node] : recording.outputs)
         if (name == output.name) add(output, node.shape(), storage, call.device, own.tensors);
-    for (const OutputSpec& saved : s.saved)
-      add(saved, recording.stored.at(saved.name).shape(), storage, call.device, own.tensors),
-          saved_.push_back(own.tensors.back());
+    for (const OutputSpec& saved : s.saved) {
+      add(saved, recording.stored.at(saved.name).shape(), storage, call.device, own.tensors);
+      saved_.push_back(own.tensors.back());
+    }
     op.kernel.forward(own);
   }
   const std::vector<std::pair<std::string, TensorView>>& saved() const { return saved_; }
@@ -136,7 +142,9 @@ OpDef backward_as_op(const OpDef& op, kernels::KernelFn double_backward, std::ve
   out.signature.inputs = inputs_of(s);
   for (TensorSpec& spec : out.signature.inputs)
     if (spec.has_gradient()) spec.optional = false;  // an output that is there at times is none
-  out.signature.outputs.clear(), out.signature.saved.clear(), out.signature.launch.row_independent.clear();
+  out.signature.outputs.clear();
+  out.signature.saved.clear();
+  out.signature.launch.row_independent.clear();
   out.signature.forward_mode = false;
   out.signature.precision.cublas = false;
   const auto& by_row = s.launch.row_independent;

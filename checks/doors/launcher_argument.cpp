@@ -84,7 +84,8 @@ class ArgumentParser {
   bool take(char c) {
     skip();
     if (at_ == text_.size() || text_[at_] != c) return false;
-    return ++at_, true;
+    ++at_;
+    return true;
   }
   void want(char c) {
     if (!take(c))
@@ -101,7 +102,8 @@ class ArgumentParser {
   static ArgumentValue node(Kind kind, ArgumentValue a, ArgumentValue b) {
     ArgumentValue out;
     out.kind_ = kind;
-    out.args_.push_back(std::move(a)), out.args_.push_back(std::move(b));
+    out.args_.push_back(std::move(a));
+    out.args_.push_back(std::move(b));
     return out;
   }
 
@@ -168,9 +170,10 @@ class ArgumentParser {
       out.kind_ = Kind::dim;
     else if (names_.attributes.contains(name))
       out.kind_ = Kind::attribute;
-    else if (name == "dtype")
-      out.kind_ = Kind::storage_code, require_codes(start);
-    else if (name == "workspace_bytes")
+    else if (name == "dtype") {
+      out.kind_ = Kind::storage_code;
+      require_codes(start);
+    } else if (name == "workspace_bytes")
       out.kind_ = Kind::workspace_bytes;
     else if (names_.tensors.contains(name))
       fail(start, "got the tensor '" + name + "' as a number, want a pointer (const void* " + name + ")");
@@ -194,7 +197,10 @@ class ArgumentParser {
     bool found = false;
     for (const auto& [word, kind] : kFunctions) {
       known.emplace_back(word);
-      if (name == word) out.kind_ = kind, found = true;
+      if (name == word) {
+        out.kind_ = kind;
+        found = true;
+      }
     }
     if (!found)
       fail(start, "got unknown function '" + name + "'" + meant(name, known) + ", want one of " + list_of(known));
@@ -332,11 +338,13 @@ class Declaration {
     if (text_.compare(start, words.size(), words) != 0) return false;
     const std::size_t end = start + words.size();
     if (end < text_.size() && (is_letter(text_[end]) || is_digit(text_[end]))) return false;
-    return at_ = end, true;
+    at_ = end;
+    return true;
   }
   bool take_star() {
     if (at() == text_.size() || text_[at_] != '*') return false;
-    return ++at_, true;
+    ++at_;
+    return true;
   }
   /// The name of a type, qualified or not.
   std::string type_word() {
@@ -417,20 +425,26 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
   const std::size_t type_at = d.at();
   bool scalar = false, whole64 = false, stream = false;
   for (const ScalarName& known : kScalars)
-    if (!scalar && d.take(known.words)) scalar = true, out.type_ = known.type, whole64 = known.type == Type::i64;
+    if (!scalar && d.take(known.words)) {
+      scalar = true;
+      out.type_ = known.type;
+      whole64 = known.type == Type::i64;
+    }
   for (const char* known : kStreams)
     if (!scalar && !stream && d.take(known)) stream = true;
   std::string unknown;
-  if (scalar && (d.take("char") || d.take("short")))
-    scalar = false, unknown = text.substr(type_at, d.at() - type_at);  // behind a star only
-  else if (!scalar && !stream)
+  if (scalar && (d.take("char") || d.take("short"))) {
+    scalar = false;
+    unknown = text.substr(type_at, d.at() - type_at);  // behind a star only
+  } else if (!scalar && !stream)
     unknown = d.type_word();
   if (unknown == "signed" && d.take("char")) unknown = "signed char";
   pointee.type = single_spaced(text.substr(type_at, d.end() - type_at));
   while (d.take("const")) pointee.constant = true;
   bool pointer = false;
   while (d.take_star()) {
-    pointer = true, ++pointee.stars;
+    pointer = true;
+    ++pointee.stars;
     while (d.take("const") || d.take("__restrict__") || d.take("__restrict") || d.take("restrict")) {
     }
   }
@@ -467,12 +481,15 @@ LauncherArgument LauncherArgument::parse(const std::string& text, const Argument
     out.source_ = Source::workspace;
   else if (value == "null")
     out.source_ = Source::null;
-  else if (const TensorSlot* shape = tensor_in("shape"))
-    out.source_ = Source::shape, out.slot_ = *shape;
-  else if (const TensorSlot* strides = tensor_in("strides"))
-    out.source_ = Source::strides, out.slot_ = *strides;
-  else if (const auto found = names.tensors.find(value); found != names.tensors.end()) {
-    out.source_ = Source::tensor, out.slot_ = found->second;
+  else if (const TensorSlot* shape = tensor_in("shape")) {
+    out.source_ = Source::shape;
+    out.slot_ = *shape;
+  } else if (const TensorSlot* strides = tensor_in("strides")) {
+    out.source_ = Source::strides;
+    out.slot_ = *strides;
+  } else if (const auto found = names.tensors.find(value); found != names.tensors.end()) {
+    out.source_ = Source::tensor;
+    out.slot_ = found->second;
     out.narrowed_ = is_narrowed(pointee, value, names, text.find_first_not_of(" \t"));
   } else {
     std::vector<std::string> known = {"stream", "workspace", "null"};

@@ -44,8 +44,14 @@ class Reader {
                "saved", "attributes", "contract", "dtypes", "forward", "backward", "double_backward"}) {}
 
   TomlOp read() {
-    read_dims(), read_inputs(), read_outputs(), read_attributes(), read_contract(), read_forms(), read_rows(),
-        read_accumulates();
+    read_dims();
+    read_inputs();
+    read_outputs();
+    read_attributes();
+    read_contract();
+    read_forms();
+    read_rows();
+    read_accumulates();
     assemble();
     std::vector<OpDef> ops = definition();
     for (OpDef& op : ops) op.plugin = file_.path();
@@ -87,7 +93,8 @@ class Reader {
         const TomlSection section(file_, node, "dim '" + symbol + "'", {"samples", "least", "most", "multiple_of"});
         samples = section.numbers("samples");
         samples_at = section.place("samples");
-        dim.least = section.integer("least").value_or(0), dim.most = section.integer("most").value_or(0);
+        dim.least = section.integer("least").value_or(0);
+        dim.most = section.integer("most").value_or(0);
         const std::int64_t multiple = section.integer("multiple_of").value_or(1);
         if (multiple < 1 || multiple > (std::int64_t{1} << 24))
           section.fail("multiple_of", "got " + std::to_string(multiple) + ", want 1 to 2^24");
@@ -107,7 +114,8 @@ class Reader {
     each("inputs", [&](const std::string& name, const TomlNode& node, TomlPlace at) {
       note(number("input", out_.inputs.size()), at, &node);
       ac_input input = {};
-      input.struct_size = sizeof input, input.name = out_.keep(name);
+      input.struct_size = sizeof input;
+      input.name = out_.keep(name);
       if (node.kind == TomlNode::Kind::text) {
         input.dims = out_.keep(node.text);
       } else {
@@ -152,7 +160,9 @@ class Reader {
 
   ac_output output(const std::string& name, const TomlNode& node, const std::string& what, std::int32_t type) {
     ac_output out = {};
-    out.struct_size = sizeof out, out.name = out_.keep(name), out.type = type;
+    out.struct_size = sizeof out;
+    out.name = out_.keep(name);
+    out.type = type;
     std::optional<std::string> dims;
     if (node.kind == TomlNode::Kind::text) {
       dims = node.text;
@@ -170,7 +180,8 @@ class Reader {
     each("attributes", [&](const std::string& name, const TomlNode& node, TomlPlace at) {
       note(number("attribute", out_.attributes.size()), at, &node);
       ac_attribute attribute = {};
-      attribute.struct_size = sizeof attribute, attribute.name = out_.keep(name);
+      attribute.struct_size = sizeof attribute;
+      attribute.name = out_.keep(name);
       std::vector<double>& others = out_.others.emplace_back();
       if (node.kind == TomlNode::Kind::table) {
         const TomlSection section(file_, node, "attribute '" + name + "'", {"default", "try"});
@@ -184,14 +195,15 @@ class Reader {
         file_.fail(node.place, "attribute '" + name + "', got " + kind_name(node.kind) +
                                    ", want a number or { default = 1e-6, try = [1e-3] }");
       }
-      attribute.other_values = others.data(),
+      attribute.other_values = others.data();
       attribute.other_count = static_cast<std::int32_t>(std::min<std::size_t>(others.size(), 1000));
       out_.attributes.push_back(attribute);
     });
   }
 
   void read_contract() {
-    out_.contract.struct_size = sizeof(ac_contract), out_.math.struct_size = sizeof(ac_math);
+    out_.contract.struct_size = sizeof(ac_contract);
+    out_.math.struct_size = sizeof(ac_math);
     const TomlNode* const node = root_.find("contract");
     if (node == nullptr) return;
     const TomlSection section(file_, *node, "contract",
@@ -210,13 +222,14 @@ class Reader {
     if (depth < 0 || depth > (1 << 24))
       section.fail("summation_depth", "got " + std::to_string(depth) + ", want 0 to 2^24");
     out_.contract.summation_depth = static_cast<std::int32_t>(depth);
-    out_.contract.flushes_subnormals = section.flag("flushes_subnormals"),
+    out_.contract.flushes_subnormals = section.flag("flushes_subnormals");
     out_.contract.atomics = section.flag("atomics");
     out_.contract.largest_input = section.number("largest_input").value_or(0);
     if (section.find("loss_scales") != nullptr) {
       const std::vector<double> scales = section.numbers("loss_scales");
       if (scales.size() != 2) section.fail("loss_scales", "want the smallest and the largest, such as [1, 65536]");
-      out_.contract.smallest_scale = scales[0], out_.contract.largest_scale = scales[1];
+      out_.contract.smallest_scale = scales[0];
+      out_.contract.largest_scale = scales[1];
     }
     if (section.flag("strided")) out_.op.flags |= AC_OP_STRIDED;
     if (section.flag("serial")) out_.op.flags |= AC_OP_SERIAL;
@@ -258,8 +271,10 @@ class Reader {
     note("form '" + name + "'", formula.place, nullptr);
     formulas_.emplace_back("form '" + name + "'", &formula);
     ac_form form = {};
-    form.struct_size = sizeof form, form.flags = one_pass ? std::uint32_t{AC_FORM_ONE_PASS} : 0u;
-    form.name = out_.keep(name), form.formula = out_.keep(formula.text);
+    form.struct_size = sizeof form;
+    form.flags = one_pass ? std::uint32_t{AC_FORM_ONE_PASS} : 0u;
+    form.name = out_.keep(name);
+    form.formula = out_.keep(formula.text);
     out_.forms.push_back(form);
   }
 
@@ -283,9 +298,15 @@ class Reader {
     for (const std::string& name : names) {
       bool found = false;
       for (ac_output& output : out_.outputs)
-        if (name == output.name) output.flags |= flag, found = true;
+        if (name == output.name) {
+          output.flags |= flag;
+          found = true;
+        }
       for (ac_input& input : out_.inputs)
-        if (name == gradient_name(input.name)) input.flags |= flag, found = true;
+        if (name == gradient_name(input.name)) {
+          input.flags |= flag;
+          found = true;
+        }
       if (!found)
         file_.fail(place, std::string(what) + ", got '" + name + "', want an output or the gradient of an input");
     }
@@ -309,23 +330,33 @@ class Reader {
     ac_op& op = out_.op;
     const auto count = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
     op.struct_size = sizeof op;
-    op.name = out_.keep(required(file_, root_, "name", "the name of the op")),
+    op.name = out_.keep(required(file_, root_, "name", "the name of the op"));
     op.summary = out_.keep(root_.text("summary").value_or(""));
     if (op.devices == 0) op.devices = AC_ON_CPU;
-    op.inputs = out_.inputs.data(), op.input_count = count(out_.inputs);
-    op.outputs = out_.outputs.data(), op.output_count = count(out_.outputs);
-    op.saved = out_.saved.data(), op.saved_count = count(out_.saved);
-    op.attributes = out_.attributes.data(), op.attribute_count = count(out_.attributes);
-    op.dims = out_.dims.data(), op.dim_count = count(out_.dims);
-    op.forms = out_.forms.data(), op.form_count = count(out_.forms);
-    out_.contract.storage = out_.storage.data(), out_.contract.storage_count = count(out_.storage);
+    op.inputs = out_.inputs.data();
+    op.input_count = count(out_.inputs);
+    op.outputs = out_.outputs.data();
+    op.output_count = count(out_.outputs);
+    op.saved = out_.saved.data();
+    op.saved_count = count(out_.saved);
+    op.attributes = out_.attributes.data();
+    op.attribute_count = count(out_.attributes);
+    op.dims = out_.dims.data();
+    op.dim_count = count(out_.dims);
+    op.forms = out_.forms.data();
+    op.form_count = count(out_.forms);
+    out_.contract.storage = out_.storage.data();
+    out_.contract.storage_count = count(out_.storage);
     op.contract = &out_.contract;
-    op.forward = &run_forward, op.backward = &run_backward, op.user = &out_;
+    op.forward = &run_forward;
+    op.backward = &run_backward;
+    op.user = &out_;
     if (const TomlNode* const second = root_.find("double_backward")) {
       note("double_backward", root_.place("double_backward"), second);
       out_.second = {sizeof out_.second, 0, &run_double_backward};
       out_.extension = {sizeof out_.extension, AC_EXTENSION_REQUIRED, AC_DOUBLE_BACKWARD, &out_.second};
-      op.extensions = &out_.extension, op.extension_count = 1;
+      op.extensions = &out_.extension;
+      op.extension_count = 1;
     }
     out_.plugin = {sizeof(ac_plugin), AMPCHECK_OP_ABI, op.name, nullptr, 1, 0, &op};
   }

@@ -293,7 +293,8 @@ class OpReader {
     if (op_.backward == nullptr || op_.form_count == 0)
       at.fail("loss_scales, got some for an op without " +
               std::string(op_.backward == nullptr ? "a backward" : "a form") + ", want one that they can be tried on");
-    out.smallest_scale = low, out.largest_scale = high;
+    out.smallest_scale = low;
+    out.largest_scale = high;
   }
 
   static MathSet math_set(const ac_math& from, const Place& at) {
@@ -305,7 +306,10 @@ class OpReader {
     for (const auto& [ulps, to] : given) {
       if (!(ulps >= 0 && ulps <= 1e6) || (ulps > 0 && ulps < 0.5))
         at.fail("ulps, got " + number_text(ulps) + ", want 0 for the default, or 0.5 to 1e6");
-      if (ulps > 0) *to = ulps, out.name = "declared";
+      if (ulps > 0) {
+        *to = ulps;
+        out.name = "declared";
+      }
     }
     return out;
   }

@@ -33,7 +33,8 @@ double radius_of(const Ball& ball, std::int64_t i) { return ball.r ? ball.r[i] :
 bool kept_as_it_is(const Ball& own, std::int64_t i, std::span<double> v, std::span<double> r) {
   if (std::isfinite(own.v[i]) && std::isfinite(radius_of(own, i))) return false;
   const auto at = static_cast<std::size_t>(i);
-  v[at] = own.v[i], r[at] = radius_of(own, i);
+  v[at] = own.v[i];
+  r[at] = radius_of(own, i);
   return true;
 }
 
@@ -58,7 +59,8 @@ Departing::Make rounded_to(const FloatFormat& f, Rounding rounding) {
     const double *const values = ball.values, *const radii = ball.radii;
     for (std::size_t i = 0; i < v.size(); ++i) {
       const double wide = radii[i] == 0 ? 0 : radii[i] * (1 + 0x1p-40) + std::fabs(values[i]) * 0x1p-51;
-      low[i] = values[i] - wide, high[i] = values[i] + wide;
+      low[i] = values[i] - wide;
+      high[i] = values[i] + wide;
     }
     for (std::vector<double>* const ends : {&low, &high}) round_values(f, {.rounding = rounding}, *ends, *ends);
     std::int64_t left = 0;
@@ -82,12 +84,14 @@ Departing::Make exp_by_exp2(bool sigmoid) {
     for (std::size_t i = 0; i < v.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
       if (kept_as_it_is(own, at, v, r) || !std::isfinite(radius_of(of, at)) || !std::isfinite(of.v[at])) {
-        v[i] = own.v[at], r[i] = radius_of(own, at);
+        v[i] = own.v[at];
+        r[i] = radius_of(own, at);
         continue;
       }
       const double size = std::fabs(of.v[at]) + radius_of(of, at), error = 2 * kUnit * (2 + 1.173 * size);
-      v[i] = own.v[at], r[i] = radius_of(own, at) + error * (1 + error) * std::fabs(own.v[at]) *
-                                                        (sigmoid ? std::max(1 - own.v[at], 0.0) : 1.0);
+      v[i] = own.v[at];
+      r[i] = radius_of(own, at) +
+             error * (1 + error) * std::fabs(own.v[at]) * (sigmoid ? std::max(1 - own.v[at], 0.0) : 1.0);
     }
     return true;
   };
@@ -101,7 +105,8 @@ Departing::Make within(double share, double near = 0) {
     for (std::size_t i = 0; i < v.size(); ++i) {
       const double size = std::fabs(values[i]), wide = radii[i] * (1 + share) + share * size + near;
       const bool kept = not_finite(size, radii[i]);
-      v[i] = values[i], r[i] = kept ? radii[i] : wide;
+      v[i] = values[i];
+      r[i] = kept ? radii[i] : wide;
     }
     return true;
   };
@@ -124,7 +129,8 @@ Departing::Make root_of_bits(int steps) {
       if (kept_as_it_is(own, at, v, r)) continue;
       const double x = of.v[at], share = radius_of(of, at) / x;
       if (!(x >= 0x1p-100 && x <= 0x1p100 && share < 0.25)) return false;
-      v[i] = root_by_bits(x, steps), r[i] = v[i] * (0.6 * share * (1 + share) + (5 * steps + 2) * kUnit);
+      v[i] = root_by_bits(x, steps);
+      r[i] = v[i] * (0.6 * share * (1 + share) + (5 * steps + 2) * kUnit);
     }
     return true;
   };
@@ -371,9 +377,14 @@ Explained explained_by(const Interval& departing, const Interval& declared, cons
       const double numbers = numbers_between(f, departing.low[i], departing.high[i]);
       out.likelihood -= numbers;
       const bool telling = !admits(departing, at, nearest[i]);
-      if (numbers == 0) ++out.sharp, out.sharp_telling += telling;
-      if (telling)
-        ++out.telling, out.bits += std::max(0.0, numbers_between(f, got[i], nearest[i]) - numbers) / std::log10(2.0);
+      if (numbers == 0) {
+        ++out.sharp;
+        out.sharp_telling += telling;
+      }
+      if (telling) {
+        ++out.telling;
+        out.bits += std::max(0.0, numbers_between(f, got[i], nearest[i]) - numbers) / std::log10(2.0);
+      }
     }
     if (!admits(declared, at, got[i])) ++(std::fabs(got[i]) > std::fabs(declared.value[i]) ? out.above : out.below);
   }

@@ -220,7 +220,11 @@ double coherence(const WrongTensor& wrong, const std::vector<double>& values) {
     for (; k < wrong.comparison.outside.size() && wrong.comparison.outside[k] / width == row; ++k) {
       const auto i = static_cast<std::size_t>(wrong.comparison.outside[k]);
       const double error = values[i] / wrong.interval.value[i] - 1;
-      if (std::isfinite(error)) together += error, each += std::fabs(error), ++count;
+      if (std::isfinite(error)) {
+        together += error;
+        each += std::fabs(error);
+        ++count;
+      }
     }
     if (count >= 4 && each > 0) rows.push_back(std::fabs(together) / each);
   }
@@ -340,7 +344,10 @@ std::string truncated(const WrongTensor& wrong, Notes& notes) {
     const Interval interval = wrong.run.reference.interval(form, wrong.pass, wrong.tensor.name, wrong.tensor.dtype);
     std::vector<double> nearest(interval.value.begin(), interval.value.end()), cut = nearest, low = nearest,
                                                                                high = nearest;
-    for (std::size_t i = 0; i < cut.size(); ++i) low[i] -= interval.radius[i], high[i] += interval.radius[i];
+    for (std::size_t i = 0; i < cut.size(); ++i) {
+      low[i] -= interval.radius[i];
+      high[i] += interval.radius[i];
+    }
     round_values(format(wrong.tensor.dtype), RoundingMode{}, nearest, nearest);
     for (std::vector<double>* const values : {&cut, &low, &high})
       round_values(format(wrong.tensor.dtype), {.rounding = Rounding::toward_zero}, *values, *values);
@@ -348,7 +355,10 @@ std::string truncated(const WrongTensor& wrong, Notes& notes) {
     for (std::size_t i = 0; i < cut.size(); ++i) {
       const bool admitted = wrong.got[i] >= low[i] && wrong.got[i] <= high[i];
       right += admitted;
-      if (nearest[i] < low[i] || nearest[i] > high[i]) ++telling, equal += admitted;
+      if (nearest[i] < low[i] || nearest[i] > high[i]) {
+        ++telling;
+        equal += admitted;
+      }
     }
     const bool mostly = telling >= many && 20 * equal >= 19 * telling && 20 * right >= 19 * std::ssize(cut);
     if (!mostly && (telling < fewest || right < std::ssize(cut))) continue;
@@ -369,7 +379,8 @@ bool wrong_at_exact_sums(const WrongTensor& wrong, std::size_t form, std::size_t
                          Lost where) {
   const Pass pass = wrong.pass == Pass::backward_at_saved ? Pass::backward : wrong.pass;
   OpCall call = wrong.run.call;
-  call.range = "integers1", call.cotangent = "ones";
+  call.range = "integers1";
+  call.cotangent = "ones";
   if (wrong.pass == Pass::jvp || wrong.run.accumulates(wrong.tensor.name) || call.range == wrong.run.call.range ||
       is_file_range(wrong.run.call.range) || is_real_range(wrong.run.call.range))
     return false;

@@ -68,7 +68,10 @@ Product nearest_product(const Matrix& m) {
       to[i] = square == 0 ? 0 : sum / square;
     }
   };
-  for (int step = 0; step < kSteps; ++step) projected(out.column, out.row, true), projected(out.row, out.column, false);
+  for (int step = 0; step < kSteps; ++step) {
+    projected(out.column, out.row, true);
+    projected(out.row, out.column, false);
+  }
   return out;
 }
 
@@ -96,8 +99,10 @@ ProductFit fit_of(const WrongTensor& wrong, const Matrix& m, const Product& prod
   constexpr double kFewestBits = 16;
   std::vector<double> rooms;
   double mean = 0;
-  for (std::size_t i = 0; i < m.of.size(); ++i)
-    rooms.push_back(room_at(wrong, i)), mean += rooms[i] / static_cast<double>(m.of.size());
+  for (std::size_t i = 0; i < m.of.size(); ++i) {
+    rooms.push_back(room_at(wrong, i));
+    mean += rooms[i] / static_cast<double>(m.of.size());
+  }
   for (double& room : rooms) room += mean;  // the product's numbers are as rough as the elements that they follow from
   const auto explains = [&](std::size_t i) { return std::fabs(m.of[i] - product.at(i)) <= 2 * rooms[i]; };
   if (!explains_most(wrong, explains)) return {};
@@ -105,7 +110,8 @@ ProductFit fit_of(const WrongTensor& wrong, const Matrix& m, const Product& prod
   for (std::size_t i = 0; i < m.of.size(); ++i) {
     const double before = m.of[i], after = before - product.at(i), room = rooms[i];
     bits += std::log2((std::fabs(before) + room) / (std::fabs(after) + room));
-    all += before * before, left += after * after;
+    all += before * before;
+    left += after * after;
   }
   const double freedom = 1 - static_cast<double>(m.rows + m.columns - 1) / static_cast<double>(m.of.size());
   return {bits * freedom >= kFewestBits, 1 - left / all};
@@ -121,8 +127,10 @@ bool has_matmul(CaseRun& run) {
 bool spread_out(const WrongTensor& wrong, std::size_t columns) {
   constexpr std::size_t kFewest = 3;
   std::vector<std::int64_t> rows, cols;
-  for (const std::int64_t i : wrong.comparison.outside)
-    rows.push_back(i / static_cast<std::int64_t>(columns)), cols.push_back(i % static_cast<std::int64_t>(columns));
+  for (const std::int64_t i : wrong.comparison.outside) {
+    rows.push_back(i / static_cast<std::int64_t>(columns));
+    cols.push_back(i % static_cast<std::int64_t>(columns));
+  }
   const auto distinct = [](std::vector<std::int64_t>& of) {
     std::sort(of.begin(), of.end());
     return static_cast<std::size_t>(std::unique(of.begin(), of.end()) - of.begin());
@@ -155,7 +163,8 @@ std::string outer_product(const WrongTensor& wrong) {
   Matrix error{rows, columns, {}}, value = error, written{rows, columns, wrong.got};
   for (std::size_t i = 0; i < wrong.got.size(); ++i) {
     if (!std::isfinite(wrong.got[i]) || !std::isfinite(wrong.interval.value[i])) return "";
-    error.of.push_back(wrong.got[i] - wrong.interval.value[i]), value.of.push_back(wrong.interval.value[i]);
+    error.of.push_back(wrong.got[i] - wrong.interval.value[i]);
+    value.of.push_back(wrong.interval.value[i]);
   }
   if (fit_of(wrong, value, nearest_product(value)).holds) return "";  // then so is any multiple of it
   const auto share = [](double of) { return fmt::format("{:.4g} % of it", std::min(100 * of, 100.0)); };
@@ -218,7 +227,10 @@ std::string zero_where(const WrongTensor& wrong) {
     double lost_ends[2] = {HUGE_VAL, -HUGE_VAL}, kept_ends[2] = {HUGE_VAL, -HUGE_VAL};
     for (std::size_t i = 0; i < n; ++i)
       for (double* const ends : {lost[i] ? lost_ends : nullptr, kept[i] ? kept_ends : nullptr})
-        if (ends != nullptr) ends[0] = std::min(ends[0], values[k][i]), ends[1] = std::max(ends[1], values[k][i]);
+        if (ends != nullptr) {
+          ends[0] = std::min(ends[0], values[k][i]);
+          ends[1] = std::max(ends[1], values[k][i]);
+        }
     const std::string text = reference::text_of(*recording.graph, targets[k].id);
     if (lost_ends[1] <= 0 && kept_ends[0] >= 0 && lost_ends[0] < kept_ends[1])
       return fmt::format("zero where {} <= 0", text);

@@ -61,9 +61,12 @@ std::vector<Origin> origins_of(const OpCall& call) {
     }
   };
   const Counts extents = extents_of(call), products = products_of(call, true);
-  times_and_over(extents, false), times_and_over(extents, true), times_and_over(products, false),
-      times_and_over(products_of(call, false), true);
-  off_by_one(extents), off_by_one(products);
+  times_and_over(extents, false);
+  times_and_over(extents, true);
+  times_and_over(products, false);
+  times_and_over(products_of(call, false), true);
+  off_by_one(extents);
+  off_by_one(products);
   out.insert(out.end(), {{std::numbers::ln2, "ln 2"},
                          {std::numbers::log2e, "log2 e"},
                          {std::numbers::ln10, "ln 10"},
@@ -119,8 +122,10 @@ std::string factor_origin(double factor, const WrongTensor& wrong) {
   std::vector<std::string> words;
   bool power = false;
   for (const Origin& origin : origins_of(wrong.run.call))
-    if (given(origin.value))
-      words.push_back(origin.words), power |= std::exp2(std::round(std::log2(origin.value))) == origin.value;
+    if (given(origin.value)) {
+      words.push_back(origin.words);
+      power |= std::exp2(std::round(std::log2(origin.value))) == origin.value;
+    }
   const double exponent = std::round(std::log2(std::fabs(factor)));
   constexpr double kPlain = 2;  // 4, 2, 1/2 and 1/4 say as much as their names
   if ((power || std::fabs(exponent) > kPlain) && given(std::exp2(exponent)))

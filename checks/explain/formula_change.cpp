@@ -201,7 +201,8 @@ class BestChange {
     if (!seen.convincing() || !seen.better_than(best_)) return true;
     best_ = seen;
     found_.kind = seen.narrowed ? Replayed::Kind::narrowed : Replayed::Kind::changed_formula;
-    found_.of_sum = change.of_sum, found_.change = change.words;
+    found_.of_sum = change.of_sum;
+    found_.change = change.words;
     found_.words = seen.narrowed ? change.words + " " + odds_against(changed)
                                  : "these are the values of the formula " + change.words;
     if (change.nonlinear && recording.cotangents.contains(change.leaf)) found_.words += ": not linear in the cotangent";

@@ -23,8 +23,10 @@ struct Marks {
     std::vector<char> seen(static_cast<std::size_t>(extent), 0);
     for (const std::int64_t i : elements) {
       const std::int64_t at = index(i);
-      count += !seen[static_cast<std::size_t>(at)], seen[static_cast<std::size_t>(at)] = 1, first = std::min(first, at),
-                                                    last = std::max(last, at);
+      count += !seen[static_cast<std::size_t>(at)];
+      seen[static_cast<std::size_t>(at)] = 1;
+      first = std::min(first, at);
+      last = std::max(last, at);
     }
     for (const std::int64_t i : elements) step = std::gcd(step, index(i) - first);
   }

@@ -17,8 +17,10 @@ Interval cut_off(const Interval& interval) {
   Interval out = interval;
   out.low = {reference::make_channel(static_cast<std::int64_t>(interval.value.size())), interval.value.size()};
   out.high = {reference::make_channel(static_cast<std::int64_t>(interval.value.size())), interval.value.size()};
-  for (std::size_t i = 0; i < interval.value.size(); ++i)
-    out.low[i] = interval.value[i] - interval.radius[i], out.high[i] = interval.value[i] + interval.radius[i];
+  for (std::size_t i = 0; i < interval.value.size(); ++i) {
+    out.low[i] = interval.value[i] - interval.radius[i];
+    out.high[i] = interval.value[i] + interval.radius[i];
+  }
   for (const Numbers* const ends : {&out.low, &out.high}) {
     const std::span<double> values(ends->data(), ends->size());
     round_values(format(interval.dtype), {.rounding = Rounding::toward_zero}, values, values);
@@ -38,7 +40,8 @@ Interval flushed(const Interval& interval) {
   out.high = {reference::make_channel(static_cast<std::int64_t>(interval.value.size())), interval.value.size()};
   for (std::size_t i = 0; i < interval.value.size(); ++i) {
     const bool lost = interval.low[i] > -least && interval.high[i] < least;
-    out.low[i] = lost ? 0 : interval.low[i], out.high[i] = lost ? 0 : interval.high[i];
+    out.low[i] = lost ? 0 : interval.low[i];
+    out.high[i] = lost ? 0 : interval.high[i];
   }
   return out;
 }
@@ -60,14 +63,24 @@ void TriedDepartures::see(CaseRun& run, Pass pass, const Written& tensor, const 
       const std::string where = first ? "" : ", in the form '" + recording.form + "'";
       Tried& tried = all_[departure.words + where + " " + std::to_string(again[departure.words]++)];
       if (tried.cases != cases_ || tried.seen.outside > 0) return;
-      if (cases_ == 0) tried.place = all_.size(), tried.seen.likelihood = departure.prior;
-      tried.words = departure.words + where, tried.kind = departure.kind, tried.function = departure.function;
+      if (cases_ == 0) {
+        tried.place = all_.size();
+        tried.seen.likelihood = departure.prior;
+      }
+      tried.words = departure.words + where;
+      tried.kind = departure.kind;
+      tried.function = departure.function;
       const std::optional<Interval> now = departing();
       const Explained seen = explained_by(now ? *now : interval, interval, got);
-      tried.seen.outside += seen.outside, tried.seen.telling += seen.telling, tried.seen.bits += seen.bits,
-          tried.seen.sharp += seen.sharp, tried.seen.sharp_telling += seen.sharp_telling,
-          tried.seen.likelihood += weighed ? seen.likelihood : 0;
-      tried.seen.above += seen.above, tried.seen.below += seen.below, ++tried.cases;
+      tried.seen.outside += seen.outside;
+      tried.seen.telling += seen.telling;
+      tried.seen.bits += seen.bits;
+      tried.seen.sharp += seen.sharp;
+      tried.seen.sharp_telling += seen.sharp_telling;
+      tried.seen.likelihood += weighed ? seen.likelihood : 0;
+      tried.seen.above += seen.above;
+      tried.seen.below += seen.below;
+      ++tried.cases;
     };
     if (bytes(tensor.dtype) < 4) {
       each({.words = fmt::format("truncated, not rounded, to {}", name(tensor.dtype)), .nodes = {}},

@@ -109,7 +109,8 @@ class Mirrored {
         balance += both > 0 ? 1 : both < 0 ? -1 : 0;
       }
       if (balance == 0) continue;
-      ++test.draws, test.up += balance > 0;
+      ++test.draws;
+      test.up += balance > 0;
       if (test.shown.size() < kRepeated) test.shown.push_back(number);
       test.inward += (balance > 0 ? 1.0 : -1.0) != base;
     }
@@ -323,8 +324,10 @@ void examine_pass(CaseRun& outer, CaseRun& run, Pass pass, const NamedValues& qu
       // A kernel that repeats and is no mirror is biased or rounds by no rule; one that does not repeat is neither, but
       // must say so.
       if (any() && !outer.op.signature.precision.atomics && !mirrored.repeats(outer, tests)) draws = 0;
-      for (const Tested& test : tests)
-        conclude(outer, mirrored, test, draws, source.name + source.shape.str()), done.insert(test.tensor->name);
+      for (const Tested& test : tests) {
+        conclude(outer, mirrored, test, draws, source.name + source.shape.str());
+        done.insert(test.tensor->name);
+      }
     }
 }
 
@@ -384,7 +387,8 @@ void check_bias(CaseRun& run) {
       throw;
     } catch (const std::exception& error) {  // a shape that the kernel refuses is a matter of the cases that have it
       CheckResult check;
-      check.id = {.kind = CheckId::Kind::bias_untested, .dim = dim.symbol}, check.dtype = usual.storage,
+      check.id = {.kind = CheckId::Kind::bias_untested, .dim = dim.symbol};
+      check.dtype = usual.storage;
       check.verdict = Verdict::skipped;
       check.note = fmt::format("sums not tested for bias at '{}': {}", call->str(signature), error.what());
       run.add(std::move(check));

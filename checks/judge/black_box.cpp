@@ -208,14 +208,15 @@ class Differences {
     double linear = 0, squares = 0, measured = 0, unmeasured = 0;
     for (const auto& [k, i] : deps) {
       const double g = cotangents_.at(gradient_name(outputs_[k]->name))[i];
-      out.above += g * (above.outputs[k][i] - base_.outputs[k][i]),
-          out.below += g * (below.outputs[k][i] - base_.outputs[k][i]);
+      out.above += g * (above.outputs[k][i] - base_.outputs[k][i]);
+      out.below += g * (below.outputs[k][i] - base_.outputs[k][i]);
       const FloatFormat& to = format(outputs_[k]->dtype);
       for (const double y : {above.outputs[k][i], below.outputs[k][i]}) {
         const double bound = std::fabs(g) * half_ulp(to, y);
-        linear += bound, squares += bound * bound;
-        measured += g * g * output_noise_[k][i] * output_noise_[k][i],
-            unmeasured += bound * bound / 3;  // of a uniform error
+        linear += bound;
+        squares += bound * bound;
+        measured += g * g * output_noise_[k][i] * output_noise_[k][i];
+        unmeasured += bound * bound / 3;  // of a uniform error
       }
     }
     const bool random_signs =
@@ -245,8 +246,9 @@ class Differences {
                   const std::vector<double>& noise, const std::vector<double>& weights, Dtype dtype) {
     for (std::size_t i = 0; i < got.size(); ++i) {
       const double term = weights[i] * (got[i] - held[i]);
-      sum.value += term, sum.mass += std::fabs(term),
-          sum.bound += std::fabs(weights[i]) * own_error(format(dtype), got[i], noise[i]);
+      sum.value += term;
+      sum.mass += std::fabs(term);
+      sum.bound += std::fabs(weights[i]) * own_error(format(dtype), got[i], noise[i]);
     }
     sum.elements += std::ssize(got);
   }
@@ -273,14 +275,16 @@ class Differences {
         there.bound + back.bound + all * 0x1p-53 * (there.mass + back.mass);  // of the sums here, in fp64
     const double apart = std::fabs(there.value - back.value);
     CheckResult check;
-    check.id.kind = CheckId::Kind::jvp_product, check.dtype = run_.call.storage,
+    check.id.kind = CheckId::Kind::jvp_product;
+    check.dtype = run_.call.storage;
     check.compared = there.elements + back.elements;
     if (apart <= bound) {
       check.max_ratio = bound > 0 ? apart / bound : 0;
       if (bound >= std::max(std::fabs(there.value), std::fabs(back.value)))
         check.blind = check.compared;  // 0 and twice the value would pass
     } else {                           // or not a number
-      check.find(Code::ac106), check.failed = check.compared;
+      check.find(Code::ac106);
+      check.failed = check.compared;
       check.cause = fmt::format(
           "<v, J u> is {:.6g} by forward mode, <J^T v, u> {:.6g} by the backward: {:.3g} apart, where storing and "
           "measured noise explain {:.3g}; {}",
@@ -295,9 +299,10 @@ class Differences {
     for (std::size_t k = 0; k < base_.outputs.size(); ++k)
       for (std::size_t i = 0; i < base_.outputs[k].size(); ++i) all.emplace_back(k, i);
     double least = 0, most = HUGE_VAL;
-    for (const Input& input : prepared_)
-      least = std::max({least, input.grid, std::ldexp(input.scale, -kFinestStep)}),
+    for (const Input& input : prepared_) {
+      least = std::max({least, input.grid, std::ldexp(input.scale, -kFinestStep)});
       most = std::min(most, input.scale / 4);  // tangents are 2 at most
+    }
     std::vector<Step> steps;
     for (double h = least; h <= most; h *= 2) {
       NamedValues above = inputs_, below = inputs_;
@@ -305,8 +310,11 @@ class Differences {
       for (const Input& input : prepared_) {
         const std::vector<double>& u = tangents_.at(tangent_name(input.spec->name));
         std::vector<double>&up = above.at(input.spec->name), &down = below.at(input.spec->name);
-        for (std::size_t i = 0; i < u.size(); ++i)
-          up[i] += h * u[i], down[i] -= h * u[i], within &= inside(*input.spec, up[i]) && inside(*input.spec, down[i]);
+        for (std::size_t i = 0; i < u.size(); ++i) {
+          up[i] += h * u[i];
+          down[i] -= h * u[i];
+          within &= inside(*input.spec, up[i]) && inside(*input.spec, down[i]);
+        }
       }
       if (!within) break;
       steps.push_back(step_of(h, forward(above), forward(below), all));
@@ -373,9 +381,10 @@ class Differences {
       }
       ++check.failed;
       const double ratio = std::isnan(off) ? HUGE_VAL : off / bound;
-      if (check.worst.empty() || ratio > worst)
-        check.worst = {element(got_view, static_cast<std::int64_t>(i), got[i], want, bound, slope.step, to)},
+      if (check.worst.empty() || ratio > worst) {
+        check.worst = {element(got_view, static_cast<std::int64_t>(i), got[i], want, bound, slope.step, to)};
         worst = ratio;
+      }
     }
     return concluded(std::move(check), visible);
   }
@@ -385,10 +394,13 @@ class Differences {
     Element out;
     out.index = index_of(view.shape, i);
     const auto rounded = [&](double v) { return decode_scalar(to, encode_scalar(to, v)); };
-    out.got = got, out.got_bits = bits_at(view, i);
-    out.want = rounded(want), out.want_bits = encode_scalar(to, want);
+    out.got = got;
+    out.got_bits = bits_at(view, i);
+    out.want = rounded(want);
+    out.want_bits = encode_scalar(to, want);
     out.ulp = ulp_distance(to, got, out.want);
-    out.low = rounded(want - bound), out.high = rounded(want + bound);
+    out.low = rounded(want - bound);
+    out.high = rounded(want + bound);
     out.interval_from = "differences of the op itself, step " + number_text(step);
     return out;
   }
@@ -400,7 +412,8 @@ class Differences {
       check.visible = visible[visible.size() / 2];
     }
     if (check.failed > 0) {
-      check.find(Code::ac104), check.max_ratio = 0;
+      check.find(Code::ac104);
+      check.max_ratio = 0;
     } else if (check.compared > 0 && check.blind == check.compared) {
       check.code = Code::ac202;
       check.note = "every coordinate is blind here";
@@ -424,7 +437,8 @@ std::string black_box_note(const std::string& op, const std::vector<CaseResult>&
   for (const CaseResult& c : cases)
     for (const CheckResult& check : c.checks) {
       if (c.op != op || check.id.kind != CheckId::Kind::backward) continue;
-      compared += check.compared, blind += check.blind;
+      compared += check.compared;
+      blind += check.blind;
       if (check.visible > 0) visible[c.dtype].push_back(check.visible);
     }
   std::string shown;

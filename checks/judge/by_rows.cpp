@@ -100,7 +100,8 @@ struct OpenRows {
   explicit OpenRows(std::int64_t count) : whole(static_cast<std::size_t>(count), 0), parted(whole) {}
   void add(std::int64_t row, const std::vector<std::int64_t>* some) {
     const auto at = static_cast<std::size_t>(row);
-    whole[at] |= some == nullptr, parted[at] = !whole[at];
+    whole[at] |= some == nullptr;
+    parted[at] = !whole[at];
     if (whole[at]) return void(elements.erase(row));
     std::vector<std::int64_t>& known = elements[row];
     std::vector<std::int64_t> all;
@@ -194,11 +195,15 @@ bool compare_few(ByRows& of, std::size_t form, std::size_t k, std::int64_t at, c
   of.comparisons[k].compared += ball.count() - few;
   if (few == 0) return true;
   reference::Ball part;
-  part.shape = Shape{few}, part.range = ball.range, part.narrow = ball.narrow;
-  part.v = reference::make_channel(few), part.r = reference::make_channel(few);
+  part.shape = Shape{few};
+  part.range = ball.range;
+  part.narrow = ball.narrow;
+  part.v = reference::make_channel(few);
+  part.r = reference::make_channel(few);
   for (std::int64_t i = 0; i < few; ++i) {
     std::int64_t& from = open[static_cast<std::size_t>(i)];
-    part.v[i] = ball.v[from], part.r[i] = ball.r[from];
+    part.v[i] = ball.v[from];
+    part.r[i] = ball.r[from];
     from += at;
   }
   compare_at(of, form, k, open, part);
@@ -259,8 +264,10 @@ bool judge_by_rows(CaseRun& run, const std::vector<Subject>& subjects, Pass pass
     OpenRows rows(run.reference.row_count(form));
     if (first)
       settle_most(of, form, whole, parted, rows);
-    else
-      rows.whole = rows_outside(of, form, whole), std::swap(whole, parted);
+    else {
+      rows.whole = rows_outside(of, form, whole);
+      std::swap(whole, parted);
+    }
     if (!compare_rows(of, form, whole, first, nullptr) ||
         !(first ? compare_open(of, form, parted, rows) : compare_rows(of, form, parted, false, &rows.whole)))
       return false;

@@ -54,8 +54,10 @@ Replayed replays(const Asked& wrong, bool one_factor) {
     const std::string dropped = dropped_terms(wrong);
     if (!dropped.empty() && out.kind == Replayed::Kind::none)
       out = {Replayed::Kind::dropped_terms, dropped};
-    else if (!dropped.empty())
-      out.words += "; or " + dropped, out.change.clear();
+    else if (!dropped.empty()) {
+      out.words += "; or " + dropped;
+      out.change.clear();
+    }
   }
   if (out.kind != Replayed::Kind::none && !out.of_sum) return out;
   if (const std::string words = explained_by_low_accumulation(wrong); !words.empty())
@@ -129,12 +131,16 @@ bool at_a_kink(const WrongTensor& wrong, const std::vector<std::int64_t>& unexpl
     case AtKink::Kind::none: notes.plainly_wrong.insert(wrong.tensor.name); return false;
     case AtKink::Kind::undeclared: check.cause = kink.words; return true;
     case AtKink::Kind::subgradient:
-      check.find(Code::ac205), check.cause.clear(), check.note = kink.words;
-      check.failed = 0, check.max_ratio = wrong.comparison.max_ratio;
+      check.find(Code::ac205);
+      check.cause.clear();
+      check.note = kink.words;
+      check.failed = 0;
+      check.max_ratio = wrong.comparison.max_ratio;
       return true;
     case AtKink::Kind::no_subgradient: break;
   }
-  check.find(Code::ac204), check.cause = kink.words;
+  check.find(Code::ac204);
+  check.cause = kink.words;
   if (!wrong.run.options.explain) return true;
   if (const Replayed why = explained_by_change(wrong); why.kind == Replayed::Kind::changed_formula)
     check.cause += "; " + why.words;
@@ -147,24 +153,29 @@ void explain(const WrongTensor& wrong, Notes& notes, CheckResult& check) {
   const Suspects suspects(wrong, true);
   const bool may_flush = !suspects.rows || !explained_by_flushing(*suspects.rows).empty();
   if (const std::string flushes = may_flush ? explained_by_flushing(wrong) : ""; !flushes.empty()) {
-    check.find(Code::ac303), check.cause = flushes;
+    check.find(Code::ac303);
+    check.cause = flushes;
     return;
   }
   if (check.code != Code::ac101) return;
   if (const std::string words = truncated(wrong, notes); !words.empty()) {
-    check.find(Code::ac305), check.cause = words;
+    check.find(Code::ac305);
+    check.cause = words;
     return;
   }
   if (const Departed departed = departs(suspects, notes); departed.code != Code::none) {
-    check.find(departed.code), check.cause = departed.words;
+    check.find(departed.code);
+    check.cause = departed.words;
     return;
   }
   const Replayed cause = all_zero(wrong.got) ? Replayed() : replayed_cause(suspects, notes);
-  if (cause.kind == Replayed::Kind::low_accumulation)
-    check.find(Code::ac301), check.cause = cause.words;
-  else if (cause.kind == Replayed::Kind::narrowed)
-    check.find(Code::ac302), check.cause = cause.words;
-  else if (cause.kind != Replayed::Kind::none)
+  if (cause.kind == Replayed::Kind::low_accumulation) {
+    check.find(Code::ac301);
+    check.cause = cause.words;
+  } else if (cause.kind == Replayed::Kind::narrowed) {
+    check.find(Code::ac302);
+    check.cause = cause.words;
+  } else if (cause.kind != Replayed::Kind::none)
     check.cause = check.cause.empty() ? cause.words : check.cause + "; " + cause.words;
 }
 

@@ -25,11 +25,14 @@ RowErrors row_errors(const std::vector<double>& got, const std::vector<double>& 
     double along = 0, errors = 0, size = 0;
     for (std::size_t i = row; i < row + columns; ++i) {
       const double e = got[i] - exact[i];
-      along += e * exact[i], errors += e, size += exact[i] * exact[i];
+      along += e * exact[i];
+      errors += e;
+      size += exact[i] * exact[i];
     }
     if (size == 0) continue;
     const double mean = errors / static_cast<double>(columns);
-    out.factor += along / size * (along / size), out.shift += mean * mean / (size / static_cast<double>(columns));
+    out.factor += along / size * (along / size);
+    out.shift += mean * mean / (size / static_cast<double>(columns));
   }
   return out;
 }
@@ -90,7 +93,8 @@ RowErrors largest_replay(CaseRun& run, const Tested& test, const std::vector<dou
         const RowErrors one = row_errors(
             reference::replay(*recording.graph, run.reference.leaves(form, test.pass), {node}, options).front(), exact,
             test.columns());
-        out.factor = std::max(out.factor, one.factor), out.shift = std::max(out.shift, one.shift);
+        out.factor = std::max(out.factor, one.factor);
+        out.shift = std::max(out.shift, one.shift);
       }
     }
   }
@@ -108,7 +112,8 @@ RowErrors largest_flipped(const std::vector<double>& got, const std::vector<doub
     for (std::size_t i = 0; i < got.size(); ++i)
       if ((random.bits(i) & 1) != 0) flipped[i] = 2 * exact[i] - got[i];
     const RowErrors one = row_errors(flipped, exact, columns);
-    out.factor = std::max(out.factor, one.factor), out.shift = std::max(out.shift, one.shift);
+    out.factor = std::max(out.factor, one.factor);
+    out.shift = std::max(out.shift, one.shift);
   }
   return out;
 }
@@ -171,8 +176,8 @@ class Draws {
     const RowErrors errors = row_errors(got, exact, here.columns()), replays = largest_replay(run, here, exact, seed);
     test.compared += std::ssize(got);
     const RowErrors independent = largest_flipped(got, exact, here.columns(), seed);
-    test.factor += errors.factor > std::max(replays.factor, independent.factor),
-        test.shift += errors.shift > std::max(replays.shift, independent.shift);
+    test.factor += errors.factor > std::max(replays.factor, independent.factor);
+    test.shift += errors.shift > std::max(replays.shift, independent.shift);
     test.size += std::max(errors.factor, errors.shift) / static_cast<double>(here.rows());
     if (number == 0)
       test.inside = judge(run, {{{CheckId::Kind::correlation, here.tensor->name}, here.tensor, view}}, test.pass)

@@ -35,11 +35,16 @@ template <class Lost, class Value>
 void add_check(CaseRun& run, const CheckId& id, const Written& tensor, const TensorView& got, const Lost& lost,
                const Value& value, const std::string& where) {
   CheckResult check;
-  check.id = id, check.dtype = tensor.dtype, check.compared = tensor.shape.count();
+  check.id = id;
+  check.dtype = tensor.dtype;
+  check.compared = tensor.shape.count();
   const std::vector<double> values = to_doubles(got);
   std::int64_t first = -1;
   for (std::int64_t i = 0; i < check.compared; ++i)
-    if (lost(i, values[static_cast<std::size_t>(i)])) ++check.failed, first = first < 0 ? i : first;
+    if (lost(i, values[static_cast<std::size_t>(i)])) {
+      ++check.failed;
+      first = first < 0 ? i : first;
+    }
   if (first >= 0) {
     check.find(Code::ac203);
     const double got_first = values[static_cast<std::size_t>(first)];
@@ -121,7 +126,10 @@ void check_at_scale(CaseRun& run, const Written& gradient, const std::vector<dou
                         std::ilogb(at.end));
   if (!at.result) {
     CheckResult check;
-    check.id = id, check.dtype = gradient.dtype, check.verdict = Verdict::skipped, check.note = not_tried;
+    check.id = id;
+    check.dtype = gradient.dtype;
+    check.verdict = Verdict::skipped;
+    check.note = not_tried;
     run.add(std::move(check));
     return;
   }

@@ -24,7 +24,8 @@ NamedValues tangents_of(const CaseRun& run) {
 LaunchTensors jvp_tensors(const CaseRun& run, const NamedValues& inputs, const LaunchResult& forward,
                           const NamedValues& tangents) {
   LaunchTensors out = run.forward_tensors(inputs, 0);
-  out.write.clear(), out.in_place.clear();
+  out.write.clear();
+  out.in_place.clear();
   for (const Written& output : run.outputs)
     if (output.saved) out.read.emplace(output.name, forward.written.at(output.name));
   for (const TensorSpec& spec : run.op.signature.inputs) {

@@ -40,7 +40,9 @@ std::vector<Element> worst_elements(const Comparison& comparison, const Interval
 
 /// What the comparison of a whole tensor says, where nothing lies outside.
 void conclude(const Comparison& comparison, CheckResult& check) {
-  check.compared = comparison.compared, check.blind = comparison.blind, check.range = comparison.range;
+  check.compared = comparison.compared;
+  check.blind = comparison.blind;
+  check.range = comparison.range;
   check.max_ratio = comparison.max_ratio;
   if (check.compared > 0 && check.blind == check.compared) {
     check.code = Code::ac202;
@@ -215,7 +217,8 @@ std::vector<CheckResult> judge(CaseRun& run, const std::vector<Subject>& subject
       continue;
     }
     CheckResult& check = out.emplace_back();
-    check.id = subjects[k].id, check.dtype = subjects[k].tensor->dtype;
+    check.id = subjects[k].id;
+    check.dtype = subjects[k].tensor->dtype;
     conclude(comparisons[k], check);
   }
   for (std::size_t k = 0; run.options.power && k < subjects.size(); ++k)

@@ -41,7 +41,10 @@ double smallest_size(const std::vector<double>& values) {
 
 std::pair<double, double> sum_of(const Interval& limit, const std::vector<std::size_t>& which) {
   double from = 0, to = 0;
-  for (const std::size_t i : which) from += limit.low[i], to += limit.high[i];
+  for (const std::size_t i : which) {
+    from += limit.low[i];
+    to += limit.high[i];
+  }
   return {from, to};
 }
 
@@ -57,8 +60,10 @@ KinkLimits::KinkLimits(CaseRun& run, const Written& tensor, Pass pass, const Int
     for (const TensorSpec& spec : run_.op.signature.inputs)
       if (gradient_name(spec.name) == tensor.name) input_ = spec.name;
   if (of_backward() && run.accumulates(tensor.name)) held_ = run.held(tensor);
-  low_.assign(declared.low.begin(), declared.low.end()), high_.assign(declared.high.begin(), declared.high.end());
-  most_low_ = low_, least_high_ = high_;
+  low_.assign(declared.low.begin(), declared.low.end());
+  high_.assign(declared.high.begin(), declared.high.end());
+  most_low_ = low_;
+  least_high_ = high_;
 }
 
 /// The case at inputs moved along `u(stream, i)`. Zeros move by the smallest other number of their tensor, so as to
@@ -160,8 +165,10 @@ bool KinkLimits::lies(double got, double low, double high) const {
 void KinkLimits::add(Interval limit) {
   for (std::size_t i = 0; i < low_.size(); ++i) {
     undecided_ |= limit.radius[i] > kWide * std::fabs(limit.value[i]) && limit.radius[i] > kWider * declared_.radius[i];
-    low_[i] = std::min(low_[i], limit.low[i]), high_[i] = std::max(high_[i], limit.high[i]);
-    most_low_[i] = std::max(most_low_[i], limit.low[i]), least_high_[i] = std::min(least_high_[i], limit.high[i]);
+    low_[i] = std::min(low_[i], limit.low[i]);
+    high_[i] = std::max(high_[i], limit.high[i]);
+    most_low_[i] = std::max(most_low_[i], limit.low[i]);
+    least_high_[i] = std::min(least_high_[i], limit.high[i]);
   }
   all_.push_back(std::move(limit));
 }
@@ -203,16 +210,20 @@ KinkLimits::Pushed KinkLimits::pushed(std::size_t i) const {
         const Interval ends = limit(there, tensor_);
         if (!ends.how.empty() && ends.how[i] != Judgement::interval) return {};
         const double below = ends.value[i] - ends.radius[i], above = ends.value[i] + ends.radius[i];
-        from = std::min(from, below), to = std::max(to, above), most_low = std::max(most_low, below),
+        from = std::min(from, below);
+        to = std::max(to, above);
+        most_low = std::max(most_low, below);
         least_high = std::min(least_high, above);
       }
     out.smooth &= !jumps(least_high, most_low);
-    out.low += from, out.high += to;
+    out.low += from;
+    out.high += to;
   }
   const double held = held_.empty() ? 0 : held_[i];
   double ends[2] = {held + out.low - declared_.radius[i], held + out.high + declared_.radius[i]};
   round_ends(tensor_.dtype, ends);
-  out.low = ends[0], out.high = ends[1];
+  out.low = ends[0];
+  out.high = ends[1];
   return out;
 }
 
@@ -234,8 +245,10 @@ std::vector<std::size_t> KinkLimits::neighbours(std::size_t i, std::size_t& spen
     const Interval up = moved_by(1), down = moved_by(-1);
     for (const std::size_t k : moving) moves[k] = 0;
     for (std::size_t k = 0; k < size(); ++k)
-      if ((up.low[k] > down.high[k] || down.low[k] > up.high[k]) && !std::exchange(known[k], 1))
-        found.push_back(k), open.push_back(k);
+      if ((up.low[k] > down.high[k] || down.low[k] > up.high[k]) && !std::exchange(known[k], 1)) {
+        found.push_back(k);
+        open.push_back(k);
+      }
     if (!all || !open.empty()) continue;
     const auto [up_low, up_high] = sum_of(up, found);
     const auto [down_low, down_high] = sum_of(down, found);
@@ -252,7 +265,10 @@ bool KinkLimits::sum_is_wrong(const std::vector<std::size_t>& which, const std::
     for (const std::size_t i : which) here += limit.radius[i];
     radius = std::max(radius, here);
     const auto [from, to] = sum_of(limit, which);
-    low = std::max(low, from), high = std::min(high, to), least = std::min(least, from), most = std::max(most, to);
+    low = std::max(low, from);
+    high = std::min(high, to);
+    least = std::min(least, from);
+    most = std::max(most, to);
     due = (from + to) / 2;
   }
   // Another choice has other numbers to round: each of those that are there, here or in the limits, is at most an ulp
@@ -296,7 +312,8 @@ std::vector<Interval> KinkLimits::moved_among(const Random& random, std::uint64_
   const std::vector<char>* moves = nullptr;
   const auto u = [&](const Stream& stream, std::size_t i) {
     if (of != &stream.name) {
-      of = &stream.name, moves = nullptr;
+      of = &stream.name;
+      moves = nullptr;
       for (std::size_t t = 0; t < members.size(); ++t)
         if (gradient_name(stream.name) == gradients[t]->name) moves = &members[t];
     }

@@ -44,8 +44,10 @@ struct Group {
 double relative_radius(const Interval& interval) {
   double value = 0, radius = 0;
   for (std::size_t i = 0; i < interval.value.size(); ++i)
-    if (std::isfinite(interval.value[i]) && std::isfinite(interval.radius[i]))
-      value += std::fabs(interval.value[i]), radius += interval.radius[i];
+    if (std::isfinite(interval.value[i]) && std::isfinite(interval.radius[i])) {
+      value += std::fabs(interval.value[i]);
+      radius += interval.radius[i];
+    }
   return value > 0 ? std::min(radius / value, 1.0) : 0;
 }
 
@@ -60,7 +62,8 @@ Seen seen_of(const std::vector<KinkLimits::Choice>& choices, std::size_t tensor)
       finite &= (limit.how.empty() || limit.how[i] == Judgement::interval) && std::isfinite(limit.value[i]) &&
                 std::isfinite(limit.radius[i]);
       double &least = low[choice.cotangents], &most = high[choice.cotangents];
-      least = std::min(least, limit.value[i]), most = std::max(most, limit.value[i]),
+      least = std::min(least, limit.value[i]);
+      most = std::max(most, limit.value[i]);
       radius = std::max(radius, limit.radius[i]);
     }
     const double jump = std::max(high[0] - low[0], high[1] - low[1]) - 2 * radius;
@@ -84,11 +87,14 @@ void see_sums(const Grouping& by, const std::vector<KinkLimits::Choice>& choices
     std::vector<double> value(groups.size()), radius(groups.size());
     const std::size_t c = choice.cotangents;
     for (std::size_t t = 0; t < by.tensors; ++t)
-      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i)
-        value[by.group(i)] += choice.gradients[t].value[i], radius[by.group(i)] += choice.gradients[t].radius[i];
+      for (std::size_t i = 0; i < choice.gradients[t].value.size(); ++i) {
+        value[by.group(i)] += choice.gradients[t].value[i];
+        radius[by.group(i)] += choice.gradients[t].radius[i];
+      }
     for (std::size_t g = 0; g < groups.size(); ++g) {
       double &low = groups[g].most_low[c], &high = groups[g].least_high[c];
-      low = std::max(low, value[g] - radius[g]), high = std::min(high, value[g] + radius[g]);
+      low = std::max(low, value[g] - radius[g]);
+      high = std::min(high, value[g] + radius[g]);
       groups[g].width = std::max(groups[g].width, radius[g]);
     }
   }
@@ -101,7 +107,8 @@ void see_numbers(const Grouping& by, const Gradient& gradient, const Interval& d
     const double got = gradient.got[i], value = due.value[i], radius = due.radius[i];
     Group& group = groups[by.group(i)];
     group.open |= !std::isfinite(got) || !std::isfinite(value) || !std::isfinite(radius);
-    group.sum += got, group.due += value;
+    group.sum += got;
+    group.due += value;
     group.room += radius + 2 * stored.unit_roundoff() * std::max(std::fabs(got), std::fabs(value)) +
                   share * std::fabs(got - value) + (got != 0 || value != 0 ? stored.min_subnormal() : 0.0);
   }
@@ -124,7 +131,8 @@ bool changes(const Grouping& by, std::size_t group, const KinkLimits& limits,
     double sum = 0;
     for (std::size_t t = 0; t < by.tensors; ++t)
       for (std::size_t i = 0; i < members[t].size(); ++i) sum += members[t][i] ? gradients[t].value[i] : 0;
-    low = std::min(low, sum), high = std::max(high, sum);
+    low = std::min(low, sum);
+    high = std::max(high, sum);
     if (!(high - low <= uncertain)) return true;
   }
   return false;

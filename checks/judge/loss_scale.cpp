@@ -139,7 +139,9 @@ void note_loss_scales(CaseRun& run) {
     if (leaves_range(check)) check.note += "; " + words;
   if (!run.options.power) return;
   CheckResult check;
-  check.id.kind = CheckId::Kind::loss_scale, check.dtype = run.call.storage, check.note = words;
+  check.id.kind = CheckId::Kind::loss_scale;
+  check.dtype = run.call.storage;
+  check.note = words;
   run.add(std::move(check));
 }
 

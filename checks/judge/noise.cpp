@@ -19,8 +19,10 @@ double noise_level(std::vector<double> values) {
     std::size_t zeros = 0;
     for (std::size_t i = 0; i + order < n; ++i) {
       const double d = values[i] = values[i + 1] - values[i];
-      sum += d * d, zeros += d == 0;
-      least = std::min(least, d), most = std::max(most, d);
+      sum += d * d;
+      zeros += d == 0;
+      least = std::min(least, d);
+      most = std::max(most, d);
     }
     if (order == 1 && 2 * zeros >= n) return 0;
     const auto k = static_cast<double>(order);

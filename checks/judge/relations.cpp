@@ -114,9 +114,11 @@ struct ScaledCodes {
         const bool a_nan = a > c.infinity, b_nan = b > c.infinity;
         const bool counts =
             (((a >= c.least) & (a <= c.most)) | a_nan) & (((b >= c.least) & (b <= c.most)) | b_nan) & !(a_nan & b_nan);
-        compared += counts ? 1 : 0, failed += counts & ((to[i] != want) | a_nan) ? 1 : 0;
+        compared += counts ? 1 : 0;
+        failed += counts & ((to[i] != want) | a_nan) ? 1 : 0;
       }
-      out.compared += compared, out.failed += failed;
+      out.compared += compared;
+      out.failed += failed;
     }
   }
   /// False where an element that is not zero comes near the ends of the range, or was there.
@@ -143,7 +145,8 @@ Scaling compare_scaled(const TensorView& base, const TensorView& scaled, double 
   }
   const double least = 16 * f.min_normal(), most = f.max_finite() / 8;
   const auto judged = [=](double a, double b) {  // NaN on one side alone is left to the other
-    a = std::fabs(a), b = std::fabs(b);
+    a = std::fabs(a);
+    b = std::fabs(b);
     return !(a < least) & !(b < least) & !(a > most) & !(b > most) & ((a == a) | (b == b));
   };
   const Elements before(base), after(scaled);
@@ -154,7 +157,8 @@ Scaling compare_scaled(const TensorView& base, const TensorView& scaled, double 
     std::int64_t compared = 0, failed = 0;  // of 64 bits as the numbers are, and no branch: it vectorises
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t counts = judged(from[i], to[i]) ? 1 : 0;
-      compared += counts, failed += to[i] != factor * from[i] ? counts : 0;
+      compared += counts;
+      failed += to[i] != factor * from[i] ? counts : 0;
     }
     for (std::int64_t i = 0; failed > 0 && out.where.empty(); ++i)
       if (judged(from[i], to[i]) && to[i] != factor * from[i]) {
@@ -163,7 +167,8 @@ Scaling compare_scaled(const TensorView& base, const TensorView& scaled, double 
         out.where = fmt::format("element {}: {:.9g} becomes {:.9g} when the cotangent is scaled by {}, want {:.9g}",
                                 start + i, from[i], to[i], factor, factor * from[i]);
       }
-    out.compared += compared, out.failed += failed;
+    out.compared += compared;
+    out.failed += failed;
   }
   return out;
 }

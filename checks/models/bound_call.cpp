@@ -139,10 +139,16 @@ std::shared_ptr<const SecondOrder> Recordings::second_order(const OpDef& op, con
   std::vector<reference::Expr> wrt, cotangents;
   for (const auto& [name, node] : out->first.inputs) {
     out->leaves[name] = node;
-    if (op.signature.input(name)->has_gradient()) names.push_back(gradient_name(name)), wrt.push_back(node);
+    if (op.signature.input(name)->has_gradient()) {
+      names.push_back(gradient_name(name));
+      wrt.push_back(node);
+    }
   }
-  for (const auto& [name, node] : out->first.cotangents)
-    out->leaves[name] = node, names.push_back(gradient_name(name)), wrt.push_back(node);
+  for (const auto& [name, node] : out->first.cotangents) {
+    out->leaves[name] = node;
+    names.push_back(gradient_name(name));
+    wrt.push_back(node);
+  }
   for (const auto& [name, node] : out->first.gradients) {
     const Shape shape = node.shape();
     const std::string leaf = "dgrad_" + name.substr(1);

@@ -53,7 +53,10 @@ Cancellation cancellation(const OpDef& op, const RecordedCall& call, Evaluation&
     const double bits = sum == 0 ? 0 : std::max(0.0, std::log2(sum / value));
     ++out.elements;
     out.most = std::max(out.most, bits);
-    if (std::isfinite(bits)) out.mean += bits, ++finite;
+    if (std::isfinite(bits)) {
+      out.mean += bits;
+      ++finite;
+    }
   }
   if (finite > 0) out.mean /= static_cast<double>(finite);
   return out;

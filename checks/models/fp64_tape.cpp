@@ -184,7 +184,8 @@ void Fp64Tape::differentiate_backward(Entry& entry, std::vector<std::vector<doub
       second.set("dgrad_" + name, std::vector<double>(record_.values[at(id)].size(), 0.0));
   for (const auto& [name, id] : call.inputs)
     if (!of_cotangents[at(id)].empty()) {
-      second.set("dgrad_" + name, of_cotangents[at(id)]), entry.directed.push_back(name);
+      second.set("dgrad_" + name, of_cotangents[at(id)]);
+      entry.directed.push_back(name);
       if (by_input_ == nullptr && keep_gradients_)
         record_.gradients[call.name + "_backward dgrad_" + name] = of_cotangents[at(id)];
     }
@@ -224,7 +225,10 @@ double Fp64Tape::begin_penalty(double weight, std::vector<std::vector<double>>& 
 double Fp64Tape::backward_with_penalty(double weight, double penalty) {
   std::vector<std::vector<double>> of_cotangents, of_values(record_.values.size());
   const double norm = begin_penalty(weight * penalty, of_cotangents);
-  for (Entry& entry : entries_) differentiate_backward(entry, of_cotangents, of_values), entry.second.reset();
+  for (Entry& entry : entries_) {
+    differentiate_backward(entry, of_cotangents, of_values);
+    entry.second.reset();
+  }
   record_.cotangents = std::move(of_values);
   backward(weight);
   return norm;
@@ -240,7 +244,8 @@ void Fp64Tape::trace_derivative(GradientDerivative& out) {
   std::vector<std::vector<double>> first = std::exchange(record_.cotangents, std::move(of_values));
   walk_back(true);
   out.by_value = std::exchange(record_.cotangents, std::move(first));
-  by_input_ = nullptr, keep_gradients_ = kept;
+  by_input_ = nullptr;
+  keep_gradients_ = kept;
 }
 
 GradientDerivative Fp64Tape::derivative_of_gradients(const std::map<std::string, std::vector<double>>& directions) {

@@ -66,7 +66,9 @@ namespace {
 /// The call at a data regime; and the same in longer rows, where vectors and blocks have a tail.
 void add_calls(const OpSignature& signature, OpCall call, const std::string& range, std::vector<OpCall>& out) {
   constexpr std::int64_t kLonger = 67;
-  call.range = range, call.cotangent = "mixed", call.layout = "dense";
+  call.range = range;
+  call.cotangent = "mixed";
+  call.layout = "dense";
   out.push_back(call);
   for (const TensorSpec& spec : signature.inputs) {
     const std::vector<std::string> symbols = OpSignature::symbols(spec);
@@ -129,7 +131,10 @@ std::vector<Aimed> aimed_cases(const std::vector<Case>& cases, const std::atomic
   for (const Case& item : cases) {
     const auto same = [&](const Aimed& a) { return a.op == item.op && a.storage == item.call.storage; };
     const auto at = static_cast<std::size_t>(std::find_if(out.begin(), out.end(), same) - out.begin());
-    if (at == out.size()) out.push_back({item.op, item.call.storage}), of.emplace_back();
+    if (at == out.size()) {
+      out.push_back({item.op, item.call.storage});
+      of.emplace_back();
+    }
     of[at].push_back(&item);
   }
   for_each_possible(out.size(), cancel, [&](std::size_t k) {
@@ -198,7 +203,8 @@ std::vector<Aimed> aimed_at_roundings(const std::vector<Case>& cases, const std:
   std::vector<Aimed> out(unseen.size());
   for_each_possible(unseen.size(), cancel, [&](std::size_t k) {
     const Unseen& at = unseen[k];
-    out[k].op = at.op, out[k].storage = at.call.storage;
+    out[k].op = at.op;
+    out[k].storage = at.call.storage;
     out[k].aims.push_back(aim_at_rounding(*at.op, at.call, at.primitive, kVisibleShare));
     for (const std::string& range : out[k].aims.front().ranges)
       add_calls(at.op->signature, at.call, range, out[k].calls);
@@ -215,7 +221,8 @@ std::vector<Aimed> aimed_at_roundings(const std::vector<Case>& cases, const std:
       continue;
     }
     Aim& aim = alike->aims.front();
-    aim.words += ", " + one.aims.front().words, aim.tried += one.aims.front().tried;
+    aim.words += ", " + one.aims.front().words;
+    aim.tried += one.aims.front().tried;
   }
   return joined;
 }

@@ -65,11 +65,17 @@ class Search {
     else
       *known = aim;
     ++tried_;
-    if (const double cost = cost_(aims); cost < found_) found_ = cost, here_ = std::move(aims);
+    if (const double cost = cost_(aims); cost < found_) {
+      found_ = cost;
+      here_ = std::move(aims);
+    }
   }
 
   void keep() {
-    if (found_ < best_) best_ = found_, aims_ = here_;
+    if (found_ < best_) {
+      best_ = found_;
+      aims_ = here_;
+    }
   }
 
   void drop_what_is_not_needed() {
@@ -77,7 +83,10 @@ class Search {
       std::vector<AimedInput> fewer = aims_;
       fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(k));
       ++tried_;
-      if (const double cost = cost_(fewer); cost <= std::max(best_, enough_)) best_ = cost, aims_ = std::move(fewer);
+      if (const double cost = cost_(fewer); cost <= std::max(best_, enough_)) {
+        best_ = cost;
+        aims_ = std::move(fewer);
+      }
     }
   }
 
@@ -91,7 +100,9 @@ class Search {
       for (const int exponent : {far, -far}) {
         if (exponent > highest || exponent < lowest || (far == 0 && exponent != far)) continue;
         const double size = std::ldexp(1.0, exponent);
-        attempt(spec.name, size, 2 * size), attempt(spec.name, -2 * size, -size), attempt(spec.name, -size, size);
+        attempt(spec.name, size, 2 * size);
+        attempt(spec.name, -2 * size, -size);
+        attempt(spec.name, -size, size);
       }
     keep();
   }
@@ -108,7 +119,8 @@ class Search {
       found_ = kInfinity;
       for (int k = 0; k < kParts; ++k) attempt(spec.name, low + k * part, low + (k + 1) * part);
       if (!(found_ < kInfinity) || found_ > before * 2) return;
-      best_ = found_, aims_ = here_;
+      best_ = found_;
+      aims_ = here_;
     }
   }
 
@@ -173,7 +185,9 @@ void search(Target& target, const Site& site, Aim& out) {
 
 /// What is ordinary but for the inputs that are aimed.
 OpCall ordinary(OpCall call) {
-  call.range = "normal", call.cotangent = "mixed", call.layout = "dense";
+  call.range = "normal";
+  call.cotangent = "mixed";
+  call.layout = "dense";
   return call;
 }
 

@@ -33,7 +33,8 @@ void Target::set(const std::vector<AimedInput>& aims) {
     std::string& has = ranges_[spec->name];
     if (has == range || (has.empty() && range == "normal" && call_.range == "normal")) continue;
     OpCall at = call_;
-    at.range = range, has = range;
+    at.range = range;
+    has = range;
     inputs_[spec->name] = input_values(run_.op.signature, at, *spec);
     values_.set(spec->name, inputs_[spec->name]);
   }

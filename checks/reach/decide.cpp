@@ -100,7 +100,8 @@ std::optional<OpCall> at_sharp_data(const Decision& decision) {
   for (const char* range : kSharp)
     for (const char* cotangent : kSharpCotangents) {
       OpCall call = decision.blind;
-      call.range = range, call.cotangent = forward ? call.cotangent : cotangent;
+      call.range = range;
+      call.cotangent = forward ? call.cotangent : cotangent;
       if (shows(decision, call)) return call;
       if (forward) break;
     }
@@ -114,7 +115,10 @@ std::optional<OpCall> at_sharp_extents(const Decision& decision) {
   for (;;) {
     bool smaller = false;
     for (auto& [symbol, extent] : call.dims)
-      if (extent > 1) extent = extent / 2, smaller = true;
+      if (extent > 1) {
+        extent = extent / 2;
+        smaller = true;
+      }
     if (!smaller) return std::nullopt;
     if (signature.valid && !signature.valid(call.dims, call.attributes)) continue;
     if (shows(decision, call)) return call;
@@ -182,7 +186,8 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
     for (const CheckResult& check : c.checks)
       if (check.compared > 0 && is_of_pass(check.id)) {
         Seen& at = seen[{c.op, subject_of(check)}];
-        ++at.all, at.blind += whole(check);
+        ++at.all;
+        at.blind += whole(check);
         if (at.first == nullptr) at.first = &c;
       }
   std::vector<std::string> notes;
@@ -199,7 +204,10 @@ std::vector<std::string> convict_unseen_outputs(std::vector<CaseResult>& cases) 
           !whole(check))
         continue;
       check.verdict = Verdict::ill_conditioned;
-      if (!convicts(c.verdict)) c.verdict = check.verdict, c.code = check.code;
+      if (!convicts(c.verdict)) {
+        c.verdict = check.verdict;
+        c.code = check.code;
+      }
     }
   return notes;
 }

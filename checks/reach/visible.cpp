@@ -66,8 +66,10 @@ VisibleCase find_visible_case(const OpDef& op, Dtype storage, const CheckId& sub
   for (const OpCall& call : cases_of(op.signature, storage, CaseSet::all, seed)) {
     if (call.layout != "dense" || !small(op.signature, call)) continue;
     if (++out.tried > kMostTries || out.share >= kMost) break;
-    if (const double share = visible_share(op, call, subject); share > out.share)
-      out.share = share, out.name = call.str(op.signature);
+    if (const double share = visible_share(op, call, subject); share > out.share) {
+      out.share = share;
+      out.name = call.str(op.signature);
+    }
   }
   return out;
 }

@@ -79,7 +79,10 @@ double number_in(const char* path, const std::string& key, double unit) {
       double out = 0;
       bool any = false;
       for (const char c : line.substr(key.size()))
-        if (c >= '0' && c <= '9') out = 10 * out + (c - '0'), any = true;
+        if (c >= '0' && c <= '9') {
+          out = 10 * out + (c - '0');
+          any = true;
+        }
       if (any) return out * unit;
     }
   return std::numeric_limits<double>::infinity();
@@ -106,7 +109,10 @@ std::int64_t memory_need(const OpDef& op, const OpCall& call, std::int64_t enoug
     try {
       const Recorded record = recorded(op, call);
       all += record.bytes;
-      if (!record.by_rows) times = kWhole, balls = record.balls;
+      if (!record.by_rows) {
+        times = kWhole;
+        balls = record.balls;
+      }
     } catch (const std::bad_alloc&) {  // a list of elements of its own
       return std::int64_t{1} << 62;
     } catch (const std::length_error&) {
@@ -138,7 +144,8 @@ Budget::Share Budget::share(const Case& item) {
         fmt::format("its check would take about {}, and may take {} (--memory)", size_text(need), size_text(memory_));
     if (const std::string why = why_not_sampled(*item.op, item.call); !why.empty())
       return {*this, 0, refused + "; it cannot be judged on sampled rows: " + why};
-    need = sampled_need(*item.op, item.call), sampled = true;
+    need = sampled_need(*item.op, item.call);
+    sampled = true;
     if (need > memory_) return {*this, 0, refused + fmt::format("; on sampled rows {}", size_text(need))};
   }
   if (need > 0) {

@@ -68,7 +68,8 @@ struct Interleaved {
       for (int pair = 0; pair < kPairs && (pair < 4 || taken < kMostSeconds); ++pair) {
         double seconds[2];
         for (const int turn : {0, 1}) seconds[turn ^ (pair & 1)] = run(turn ^ (pair & 1));
-        times.add(pair, seconds), taken += seconds[0] + seconds[1];
+        times.add(pair, seconds);
+        taken += seconds[0] + seconds[1];
       }
       run(0);  // whose op this is
     };
@@ -113,7 +114,8 @@ void add_tensor(ComparedTensor& out, const Dump& a, const Dump& b, const std::st
     ++out.elements;
     for (const int build : {0, 1}) {
       const double error = std::fabs(values[build] - right) / std::max(values[build] > right ? above : below, half_ulp);
-      out.mean[build] += error, out.largest[build] = std::max(out.largest[build], error);
+      out.mean[build] += error;
+      out.largest[build] = std::max(out.largest[build], error);
     }
   }
 }
@@ -133,8 +135,10 @@ int ComparedTime::winner() const {
 
 int ComparedBuilds::nearer() const {
   bool wins[2] = {false, false};
-  for (const ComparedTensor& tensor : tensors)
-    wins[0] |= tensor.mean[0] < tensor.mean[1], wins[1] |= tensor.mean[1] < tensor.mean[0];
+  for (const ComparedTensor& tensor : tensors) {
+    wins[0] |= tensor.mean[0] < tensor.mean[1];
+    wins[1] |= tensor.mean[1] < tensor.mean[0];
+  }
   return wins[0] == wins[1] ? -1 : wins[0] ? 0 : 1;
 }
 
@@ -153,7 +157,8 @@ ComparedBuilds compare_builds(const OpDef& a, const OpDef& b, const std::vector<
     own.op = b.signature.name;  // the builds may be named apart
     run_case(b, own, options, &dumps[1]);
     ++out.cases;
-    add_time(out.forward, both.forward), add_time(out.backward, both.backward);
+    add_time(out.forward, both.forward);
+    add_time(out.backward, both.backward);
     for (const Dump::Entry& e : dumps[0].entries) {
       if (!e.name.ends_with(".got")) continue;
       const std::string name = e.name.substr(0, e.name.size() - 4);

@@ -100,7 +100,7 @@ std::vector<Reading> read_subnormals(const OpDef& op, const PrecisionContract& b
     PrecisionContract contract = base;
     contract.flushes_subnormals = flushes;
     each.push_back(likelihoods(op, contract, wrote));
-    out[flushes].words = flushes ? "flushed" : "kept",
+    out[flushes].words = flushes ? "flushed" : "kept";
     out[flushes].declared = op.signature.precision.flushes_subnormals == flushes;
   }
   const double either = std::log10(2.0);
@@ -150,13 +150,15 @@ bool called_a_bug(const OpDef& op, const PrecisionContract& base, const std::vec
   constexpr int kCases = 5;
   const OpDef read = with_contract(op, base);
   RunOptions options;
-  options.relations = options.power = false, options.explain = true;
+  options.relations = options.power = false;
+  options.explain = true;
   int bugs = 0, all = 0;
   for (const Wrote& w : wrote) {
     if (all == kCases) break;
     const CheckResult check = judged_as(read, w, options);
     if (check.failed == 0) continue;
-    ++all, bugs += check.verdict == Verdict::bug && !check.cause.empty();
+    ++all;
+    bugs += check.verdict == Verdict::bug && !check.cause.empty();
   }
   return 2 * bugs > all;
 }
@@ -173,7 +175,9 @@ void read_departures(const OpDef& op, const PrecisionContract& base, const std::
     tried.see(run, w.pass, w.tensor, w.got, w.call->range != "subnormal");
   }
   if (const TriedDepartures::Best best = tried.best(); !best.words.empty()) {
-    out.departure = best.words, out.function = best.function, out.departure_surety = best.surety;
+    out.departure = best.words;
+    out.function = best.function;
+    out.departure_surety = best.surety;
     out.next = best.next.empty() ? "the contract without it" : "'" + best.next + "'";
   }
 }
@@ -242,13 +246,16 @@ std::vector<OpCall> cases_for(const OpDef& op, Dtype storage, std::uint64_t seed
   std::vector<OpCall> out;
   for (const std::size_t k : {0u, 1u, 2u}) {
     OpCall call = default_call(op.signature, storage);
-    call.seed = seed, call.cotangent = "normal", call.range = "loguniform8";
+    call.seed = seed;
+    call.cotangent = "normal";
+    call.range = "loguniform8";
     for (const DimSpec& dim : op.signature.dims) call.dims[dim.symbol] = dim.standard[k];
     if (!op.signature.valid || op.signature.valid(call.dims, call.attributes)) out.push_back(std::move(call));
   }
   if (!out.empty()) {  // in sums of -1, 0 and 1 no accumulator loses anything
     out.push_back(out.front());
-    out.back().range = "integers1", out.back().cotangent = "ones";
+    out.back().range = "integers1";
+    out.back().cotangent = "ones";
     for (const std::size_t k : {0u, 1u}) {  // whether subnormal numbers are kept
       if (k >= out.size() - 1) break;
       out.push_back(out[k]);
@@ -368,10 +375,11 @@ std::vector<Wrote> explain_departures(const OpDef& op, const PrecisionContract& 
     const std::int64_t wrong = wrong_under(op, base, own);
     if (wrong > 0) read_departures(op, base, own, t);
     if (wrong > 0 && t.departure.empty() && called_a_bug(op, base, own))
-      for (Reading& r : t.accumulators)
-        r.outside = std::max(r.outside, wrong),
+      for (Reading& r : t.accumulators) {
+        r.outside = std::max(r.outside, wrong);
         r.likelihood =
             r.words == "fp32" ? r.likelihood : std::min(r.likelihood, kImpossible * static_cast<double>(wrong));
+      }
     rank(t.accumulators);
     if (t.departure.empty()) plain.insert(plain.end(), own.begin(), own.end());
   }
@@ -396,7 +404,9 @@ void read_functions(const OpDef& op, const std::vector<OpCall>& calls, const std
   if (!calls.empty()) out.used = functions_of(op, calls.front());
   if (!out.used.empty())
     out.functions = readings(op, best, plain, std::size(sets), [&](std::size_t k, PrecisionContract& c, Reading& r) {
-      c.math = sets[k], r.words = sets[k].name, r.declared = op.signature.precision.math.name == sets[k].name;
+      c.math = sets[k];
+      r.words = sets[k].name;
+      r.declared = op.signature.precision.math.name == sets[k].name;
     });
   const bool functions_matter = std::any_of(out.functions.begin(), out.functions.end(), [&](const Reading& r) {
     return std::fabs(r.likelihood - out.functions.front().likelihood) > 1e-9;
@@ -419,7 +429,8 @@ ContractReading read_contract(const OpDef& op, Dtype storage, std::uint64_t seed
     throw Error("[contract] got '" + op.signature.name +
                 "', which has no formula, want an op with one: without, nothing says what its bits should be");
   ContractReading out;
-  out.op = op.signature.name, out.storage = storage;
+  out.op = op.signature.name;
+  out.storage = storage;
   const PrecisionContract& declared = op.signature.precision;
   const std::vector<OpCall> calls = cases_for(op, storage, seed);
   const std::vector<Wrote> wrote = run_kernel(op, calls, out);

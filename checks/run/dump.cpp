@@ -181,7 +181,9 @@ class DumpJudge {
 DumpResult judge_dump(const OpDef& op, const OpCall& call, const TensorFile& dump) {
   const auto start = std::chrono::steady_clock::now();
   DumpResult out;
-  out.result.name = call.str(op.signature), out.result.op = op.signature.name, out.result.plugin = op.plugin,
+  out.result.name = call.str(op.signature);
+  out.result.op = op.signature.name;
+  out.result.plugin = op.plugin;
   out.result.dtype = name(call.storage);
   const RunOptions options;
   CaseRun run(op, call, options);

@@ -207,11 +207,16 @@ Certificate certify_formula(const OpDef& op, const OpCall& call, std::string& wh
     try {
       const reference::FormulaVariant variant{.attributes = call.attributes, .dims = dims};
       const reference::FormulaCertificate certificate = reference::certify(op.signature, op.forms, {variant}, 4, 1);
-      out.digits = certificate.digits, out.error_ratio = certificate.error_ratio;
-      out.points = static_cast<std::int64_t>(certificate.points.size()), out.kinks = certificate.kinks,
+      out.digits = certificate.digits;
+      out.error_ratio = certificate.error_ratio;
+      out.points = static_cast<std::int64_t>(certificate.points.size());
+      out.kinks = certificate.kinks;
       out.variants = 1;
       out.conventions = certificate.conventions;
-      if (out.points > 0) return why.clear(), out;
+      if (out.points > 0) {
+        why.clear();
+        return out;
+      }
       why = "nothing in it has a gradient";
     } catch (const Error& error) {
       why = error.what();

@@ -17,8 +17,12 @@ std::string name_of(const Case& item) { return item.op->plugin + " " + item.call
 
 CaseResult not_run(const Case& item, const std::string& why) {
   CaseResult out;
-  out.name = item.call.str(item.op->signature), out.op = item.op->signature.name, out.plugin = item.op->plugin;
-  out.dtype = name(item.call.storage), out.verdict = Verdict::skipped, out.note = why;
+  out.name = item.call.str(item.op->signature);
+  out.op = item.op->signature.name;
+  out.plugin = item.op->plugin;
+  out.dtype = name(item.call.storage);
+  out.verdict = Verdict::skipped;
+  out.note = why;
   return out;
 }
 
@@ -53,7 +57,8 @@ void Judging::add(std::vector<Aimed> more) {
 }
 
 void Judging::judge_from(std::size_t first) {
-  results.resize(cases.size()), ran.resize(cases.size(), 0);
+  results.resize(cases.size());
+  ran.resize(cases.size(), 0);
   // Where time may run out, cases start in this order, whichever thread takes them.
   const std::vector<std::size_t> order =
       options_.time_budget > 0 ? fair_order({cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end()})
@@ -70,7 +75,9 @@ bool Judging::judge(std::size_t i) {
   if (!share.refused.empty()) {
     results[i] = not_run(cases[i], share.refused);
     const std::lock_guard lock(mutex_);
-    ran[i] = 1, ++done_, ++refused;
+    ran[i] = 1;
+    ++done_;
+    ++refused;
     return true;
   }
   try {

@@ -125,8 +125,15 @@ void check_all(CaseRun& run, Dump* dump) {
   check_forward_mode(run, forward, dump, notes);
   check_declared_range(run, forward);
   if (run.options.first) return;
-  if (run.options.relations) check_relations(run, forward, backward), check_bias(run), check_correlation(run);
-  if (!black_box) calibrate(run, forward), note_loss_scales(run);
+  if (run.options.relations) {
+    check_relations(run, forward, backward);
+    check_bias(run);
+    check_correlation(run);
+  }
+  if (!black_box) {
+    calibrate(run, forward);
+    note_loss_scales(run);
+  }
 }
 
 }  // namespace
@@ -169,7 +176,9 @@ CaseResult run_one(const Case& item, const How& how, const RunOptions& options) 
     return out;
   }
   RunOptions own = options;
-  own.explain = how.explain, own.power = how.power, own.first = how.first;
+  own.explain = how.explain;
+  own.power = how.power;
+  own.first = how.first;
   CaseResult out = how.sampled ? run_sampled(*item.op, item.call, own) : run_case(*item.op, item.call, own);
   out.explained = how.explain;
   if (how.values && convicts(out.verdict)) out.values = values_that_matter(*item.op, item.call, out, own);

@@ -127,8 +127,10 @@ class Sampled {
     conclude(*run_, result);
     result.note = fmt::format("too large to judge whole: {} of {} rows along {} were judged", which_.size(), rows_,
                               op_.signature.launch.row_dim);
-    if (!judged_ && !convicts(result.verdict))
-      result.verdict = Verdict::skipped, result.note += ", and nothing that is written has rows of its own";
+    if (!judged_ && !convicts(result.verdict)) {
+      result.verdict = Verdict::skipped;
+      result.note += ", and nothing that is written has rows of its own";
+    }
   }
 
  private:
@@ -193,10 +195,12 @@ class Sampled {
       tensor.assign(values);
       out.read.emplace(name, std::move(tensor));
       const bool rows = in_front(row_axis(run_->outputs[k].shape, output.shape));
-      sampled[name] = of_rows(values, rows), fewer[name] = of_fewer(values, rows);
+      sampled[name] = of_rows(values, rows);
+      fewer[name] = of_fewer(values, rows);
     }
     for (const Written& gradient : gradients_) out.write.emplace(gradient.name, fresh(gradient));
-    run_->reference.set_cotangents(std::move(sampled)), fewer_->reference.set_cotangents(std::move(fewer));
+    run_->reference.set_cotangents(std::move(sampled));
+    fewer_->reference.set_cotangents(std::move(fewer));
     return out;
   }
 
@@ -231,7 +235,8 @@ class Sampled {
       fewer[name] = sampled[name];
       fewer[name].resize(static_cast<std::size_t>(fewer_->outputs[k].shape.count()));  // the first rows
     }
-    run_->reference.set_cotangents(std::move(sampled)), fewer_->reference.set_cotangents(std::move(fewer));
+    run_->reference.set_cotangents(std::move(sampled));
+    fewer_->reference.set_cotangents(std::move(fewer));
     for (const Written& gradient : run_->gradients)
       if (!rows_alone(gradient, Pass::backward)) dependent_.insert(gradient.name);
   }
@@ -254,9 +259,11 @@ class Sampled {
         add_unjudged(id, wholes[k], "it is added to what its buffer held");
       else if (dependent_.contains(wholes[k].name) || !rows_alone(sampled[k], pass))
         add_unjudged(id, wholes[k], "a row of it depends on the other rows or on their number");
-      else
-        rows.push_back(gathered(got, sampled[k])), subjects.push_back({id, &sampled[k], rows.back().view()}),
-            counts.push_back(wholes[k].shape.count());
+      else {
+        rows.push_back(gathered(got, sampled[k]));
+        subjects.push_back({id, &sampled[k], rows.back().view()});
+        counts.push_back(wholes[k].shape.count());
+      }
     }
     std::vector<CheckResult> checks = judge(*run_, subjects, pass, notes_);
     for (std::size_t k = 0; k < checks.size(); ++k) {
@@ -275,13 +282,17 @@ class Sampled {
     std::int64_t row = which_[static_cast<std::size_t>(element.index[static_cast<std::size_t>(leading_ - 1)])];
     for (int k = leading_; k-- > 0;) {
       const std::int64_t extent = call_.dims.at(symbols_[static_cast<std::size_t>(k)]);
-      element.index[static_cast<std::size_t>(k)] = row % extent, row /= extent;
+      element.index[static_cast<std::size_t>(k)] = row % extent;
+      row /= extent;
     }
   }
 
   void add_unjudged(const CheckId& id, const Written& tensor, const char* why) {
     CheckResult check;
-    check.id = id, check.dtype = tensor.dtype, check.verdict = Verdict::skipped, check.unjudged = tensor.shape.count(),
+    check.id = id;
+    check.dtype = tensor.dtype;
+    check.verdict = Verdict::skipped;
+    check.unjudged = tensor.shape.count();
     check.note = std::string("not judged: ") + why;
     run_->add(std::move(check));
   }
@@ -333,7 +344,8 @@ std::int64_t sampled_need(const OpDef& op, const OpCall& call) {
   const reference::Recording recording = recorded(op, sub), less = recorded(op, with_rows(op.signature, call, fewer));
   double bytes_of_all = 0, largest = 0;
   const auto add = [&](double count, Dtype dtype, double copies) {
-    bytes_of_all += count * bytes(dtype) * copies, largest = std::max(largest, count);
+    bytes_of_all += count * bytes(dtype) * copies;
+    largest = std::max(largest, count);
   };
   for (const TensorSpec& spec : op.signature.inputs)
     if (call.has(spec))
@@ -353,21 +365,27 @@ std::int64_t sampled_need(const OpDef& op, const OpCall& call) {
 CaseResult run_sampled(const OpDef& op, const OpCall& call, const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   CaseResult result;
-  result.name = call.str(op.signature), result.op = op.signature.name, result.plugin = op.plugin,
+  result.name = call.str(op.signature);
+  result.op = op.signature.name;
+  result.plugin = op.plugin;
   result.dtype = name(call.storage);
   if (const std::string why = why_not_sampled(op, call); !why.empty()) {
-    result.verdict = Verdict::skipped, result.note = "cannot be judged on sampled rows: " + why;
+    result.verdict = Verdict::skipped;
+    result.note = "cannot be judged on sampled rows: " + why;
     return result;
   }
   try {
     Sampled(op, call, options).run(result);
   } catch (const EnvironmentError& error) {
-    result.verdict = Verdict::skipped, result.note = error.what();
+    result.verdict = Verdict::skipped;
+    result.note = error.what();
   } catch (const std::exception& error) {
     CheckResult check;
     check.find(Code::ac501);
-    result.code = check.code, result.verdict = check.verdict;
-    check.compared = check.failed = 1, check.cause = error.what();
+    result.code = check.code;
+    result.verdict = check.verdict;
+    check.compared = check.failed = 1;
+    check.cause = error.what();
     result.checks.push_back(std::move(check));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -69,7 +69,8 @@ void settle_layout(CaseRun& run) {
   OpCall dense = call;
   dense.layout = "dense";
   RunOptions values = run.options;
-  values.relations = false, values.explain = false;
+  values.relations = false;
+  values.explain = false;
   const CaseResult result = run_case(run.op, dense, values);
   // Without relations AC401 is what settle_in_place() makes of wrong values.
   if (std::any_of(result.checks.begin(), result.checks.end(),
@@ -78,7 +79,10 @@ void settle_layout(CaseRun& run) {
   values.first = true;
   const std::string words = !run.options.first ? layout_words(run.op, call, values, laid_out(run)) : "";
   for (CheckResult& check : checks)
-    if (wrong_value(check)) check.find(Code::ac406), check.cause = words;
+    if (wrong_value(check)) {
+      check.find(Code::ac406);
+      check.cause = words;
+    }
 }
 
 /// Wrong where an output overwrites its input, right where it has a buffer of its own: the kernel reads what it has
@@ -87,7 +91,8 @@ void settle_in_place(CaseRun& run) {
   const auto& shared = run.op.signature.launch.in_place;
   if (shared.empty() || std::none_of(run.checks.begin(), run.checks.end(), wrong_value)) return;
   RunOptions values = run.options;
-  values.relations = false, values.explain = false;
+  values.relations = false;
+  values.explain = false;
   const auto right_apart = [&](const std::vector<std::pair<std::string, std::string>>& still_shared) {
     OpDef apart = run.op;
     apart.signature.launch.in_place = still_shared;

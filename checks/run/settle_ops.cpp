@@ -33,7 +33,8 @@ void settle_contract_by_op(std::vector<CaseResult>& cases) {
   }
   for (CaseResult& c : cases) {
     if (c.verdict != Verdict::precision_contract || seen[c.op].first >= seen[c.op].second) continue;
-    c.verdict = Verdict::bug, c.code = Code::ac101;
+    c.verdict = Verdict::bug;
+    c.code = Code::ac101;
     drop_departures(c.checks);
   }
 }

@@ -162,12 +162,17 @@ void explain_as(const CaseResult& like, CaseResult& result) {
     const auto found = known.find(subject_of(check));
     if (check.code != Code::ac101 || found == known.end()) continue;
     const CheckResult& as = *found->second;
-    if (as.verdict == Verdict::precision_contract) check.code = as.code, check.verdict = as.verdict;
+    if (as.verdict == Verdict::precision_contract) {
+      check.code = as.code;
+      check.verdict = as.verdict;
+    }
     check.cause = "as '" + like.name + "': " + as.cause;
   }
   result.explained = true;
-  if (like.verdict == Verdict::precision_contract && contract_explains(result.checks))
-    result.code = like.code, result.verdict = like.verdict;
+  if (like.verdict == Verdict::precision_contract && contract_explains(result.checks)) {
+    result.code = like.code;
+    result.verdict = like.verdict;
+  }
 }
 
 }  // namespace

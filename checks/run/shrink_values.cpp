@@ -120,7 +120,8 @@ class Reducer {
     for (const Reducible& tensor : tensors_)
       for (double& v : values(tensor)) v = change(tensor, v);
     if (fails()) return true;
-    inputs_ = inputs, cotangents_ = cotangents;
+    inputs_ = inputs;
+    cotangents_ = cotangents;
     return false;
   }
 

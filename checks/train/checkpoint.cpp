@@ -164,7 +164,8 @@ struct Entries {
     Compared out{.step = static_cast<int>(of_loss[0]), .loss = of_loss[1], .apart = of_loss[2]};
     if (const std::string allowed = std::string(key) + "/allowed"; known(allowed) != nullptr) {
       const auto by = numbers(allowed, 2);
-      out.spread = by[0], out.rounding = by[1];
+      out.spread = by[0];
+      out.rounding = by[1];
     }
     return out;
   }
@@ -221,7 +222,8 @@ std::string checkpoint_bytes(Trainer& trainer) {
     out.push_back({key, numbers({static_cast<double>(c->step), c->loss, c->apart})});
     if (c->spread) out.push_back({std::string(key) + "/allowed", numbers({*c->spread, *c->rounding})});
   };
-  put_compared(kLeft, verdict.left), put_compared(kMost, verdict.most);
+  put_compared(kLeft, verdict.left);
+  put_compared(kMost, verdict.most);
   for (const auto& [key, value] : trainer.scaler().state_dict()) out.push_back({"scaler/" + key, numbers({value})});
   if (ShardedRanks* const sharded = trainer.sharded())
     for (int r = 0; r < sharded->ranks(); ++r) put(out, rank_prefix(r), sharded->shards(r), sharded->optimizer(r));

@@ -67,7 +67,8 @@ Diagnosis diagnose(const Trainer& trainer, std::span<const StepResult> steps) {
     }
     if (tally.exact2 > 0) out.least_exact.push_back({key, tally});
     if (!is_gradient(key.phase) || key.dtype == Dtype::fp32) continue;
-    nonzero += tally.nonzero, flushed += tally.flushed;
+    nonzero += tally.nonzero;
+    flushed += tally.flushed;
     if (tally.flushed > 0) out.vanished.push_back({key, tally});
   }
   const auto by_share = [](const Place& a, const Place& b) {

@@ -35,7 +35,8 @@ void forward_of(const char* op, const Tensors& tensors) {
 }
 
 TensorView reshaped(TensorView x, const Shape& shape) {
-  x.shape = shape, x.strides = row_major_strides(shape);
+  x.shape = shape;
+  x.strides = row_major_strides(shape);
   return x;
 }
 

@@ -216,9 +216,10 @@ std::vector<ProductTime> product_times(std::int64_t first, std::int64_t last) {
   }
   for (int round = 0; round < kProductRounds;
        ++round)  // all extents in each round: what else the machine does meets them alike
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i].fp16 = std::min(out[i].fp16, products[i].first.seconds()),
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i].fp16 = std::min(out[i].fp16, products[i].first.seconds());
       out[i].fp32 = std::min(out[i].fp32, products[i].second.seconds());
+    }
   return out;
 }
 

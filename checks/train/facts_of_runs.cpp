@@ -33,7 +33,10 @@ struct BackwardDtypes final : Observer {
   bool wants(std::string_view) const override { return true; }
   bool wants_exact(std::string_view) const override { return false; }
   Seen see(const Event& e) override {
-    if (e.phase == Phase::backward) ++count.tensors, count.low += e.got.dtype == Dtype::fp16;
+    if (e.phase == Phase::backward) {
+      ++count.tensors;
+      count.low += e.got.dtype == Dtype::fp16;
+    }
     return {all_finite(e.got)};
   }
 };
@@ -55,8 +58,11 @@ PassCount pass_of_mlp(const std::filesystem::path& data, Dtype autocast) {
   }
   graph.backward(65536, 65536);
   for (const Parameter& parameter : parameters.all())
-    for (const double g : to_doubles(parameter.grad.view()))
-      ++out.elements, out.zeros += g == 0, out.fp16_numbers += decode_scalar(kFp16, encode_scalar(kFp16, g)) == g;
+    for (const double g : to_doubles(parameter.grad.view())) {
+      ++out.elements;
+      out.zeros += g == 0;
+      out.fp16_numbers += decode_scalar(kFp16, encode_scalar(kFp16, g)) == g;
+    }
   return out;
 }
 
@@ -105,7 +111,10 @@ Run run_of_mlp(const std::filesystem::path& data, Dtype dtype, double init_scale
   Run out;
   for (int i = 0; i < kSteps; ++i) {
     const StepResult step = trainer.step();
-    if (i == 0) out.scaled_norm = together(step.scaled_norms), out.norm = together(step.norms);
+    if (i == 0) {
+      out.scaled_norm = together(step.scaled_norms);
+      out.norm = together(step.norms);
+    }
     out.losses.push_back(step.loss);
   }
   return out;

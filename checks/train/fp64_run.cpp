@@ -75,7 +75,8 @@ double Fp64Run::step() {
     records_.push_back(tape.take_record());
   }
   if (rule_.ranks > 1) {
-    loss /= rule_.ranks, grad_norm_ /= rule_.ranks;
+    loss /= rule_.ranks;
+    grad_norm_ /= rule_.ranks;
     for (Parameter& parameter : parameters_.all())
       if (parameter.grad.defined())
         for (double& g : parameter.grad.span<double>()) g /= rule_.ranks;

@@ -23,7 +23,8 @@ bool begin_error(const Parameter& fp64, const Tensor& gradient, const Parameter&
   const std::vector<double> exact = to_doubles(gradient.view());
   direction = to_doubles(low.grad.view());
   for (std::size_t i = 0; i < exact.size(); ++i) direction[i] -= exact[i];
-  out.error = norm_of(direction), out.size = norm_of(exact);
+  out.error = norm_of(direction);
+  out.size = norm_of(exact);
   if (!std::isfinite(out.error)) return false;
   for (double& d : direction) d = out.error > 0 ? d / out.error : 0;
   return true;
@@ -38,9 +39,10 @@ template <class Value>
 Sums products(const std::vector<double>& derivative, const std::vector<float>& error, const std::vector<Value>& value) {
   Sums out;
   if (derivative.size() != error.size() || value.size() != error.size()) return out;
-  for (std::size_t i = 0; i < error.size(); ++i)
-    out.moves += derivative[i] * static_cast<double>(error[i]),
-        out.sizes += std::fabs(derivative[i] * static_cast<double>(value[i]));
+  for (std::size_t i = 0; i < error.size(); ++i) {
+    out.moves += derivative[i] * static_cast<double>(error[i]);
+    out.sizes += std::fabs(derivative[i] * static_cast<double>(value[i]));
+  }
   return out;
 }
 
@@ -80,7 +82,8 @@ class Accounts {
     std::vector<GradientPart>& parts = out_[p].parts;
     auto found = std::find_if(parts.begin(), parts.end(), [&](const GradientPart& part) { return part.from == key; });
     if (found == parts.end()) found = parts.insert(parts.end(), {key, 0, 0});
-    found->moves += moves, found->rounding += rounding;
+    found->moves += moves;
+    found->rounding += rounding;
   }
 
   const GradientErrorInputs& inputs_;
@@ -94,7 +97,8 @@ std::vector<GradientError> gradient_errors(Fp64Run& fp64, ParameterSet& low, con
   std::vector<Direction> directions;
   for (Parameter& parameter : fp64.parameters().all()) {
     const Parameter* const own = low.find(parameter.name);
-    out.emplace_back(), directions.emplace_back();
+    out.emplace_back();
+    directions.emplace_back();
     if (!parameter.grad.defined() || own == nullptr || !own->grad.defined()) {
       out.back().parameter = parameter.name;
     } else if (!begin_error(parameter, fp64.gradient(parameter), *own, out.back(), directions.back())) {

@@ -53,11 +53,13 @@ void GradientRange::merge(const GradientRange& other) {
 
 void GradientRange::add_counts(double amin, double amax, int first, std::span<const std::int64_t> counts,
                                std::span<const std::int64_t> powers) {
-  amin_ = nonzero_ == 0 ? amin : std::min(amin_, amin), amax_ = std::max(amax_, amax);
+  amin_ = nonzero_ == 0 ? amin : std::min(amin_, amin);
+  amax_ = std::max(amax_, amax);
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const auto bin = static_cast<std::size_t>(first - kLow) + i;
     if (bin >= counts_.size()) break;
-    counts_[bin] += counts[i], nonzero_ += counts[i];
+    counts_[bin] += counts[i];
+    nonzero_ += counts[i];
     if (i < powers.size()) powers_[bin] += powers[i];
   }
 }
@@ -105,7 +107,8 @@ void KnownOverflow::add(int step, double scale, double loss, bool found_inf, boo
   int k = std::ilogb(scale);
   if (std::ldexp(1.0, k) < scale) ++k;  // what a smaller power of two does is not known
   if (k >= exponent) return;
-  exponent = k, where = "step " + std::to_string(step + 1);
+  exponent = k;
+  where = "step " + std::to_string(step + 1);
 }
 
 ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const KnownOverflow& known) {
@@ -117,7 +120,10 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Kno
   if (!out.known) return out;
   LosslessScales lossless{0, std::min(kMostScale, known.exponent - 1)};
   for (const auto& [name, range] : ranges) lossless.narrow(lossless_scales(range));
-  if (!lossless.none()) out.low = *lossless.low, out.high = *lossless.high;
+  if (!lossless.none()) {
+    out.low = *lossless.low;
+    out.high = *lossless.high;
+  }
   std::int64_t least = -1;
   for (int k = 0; k <= kMostScale; ++k) {
     std::int64_t lost = 0;
@@ -126,12 +132,22 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Kno
       lost += range.flushed(k);
       if (!range.overflows(k)) continue;
       over = true;
-      if (k < out.overflows_at) out.overflows_at = k, out.overflows = name;
+      if (k < out.overflows_at) {
+        out.overflows_at = k;
+        out.overflows = name;
+      }
     }
-    if (!over && k >= known.exponent) over = true, out.overflows_at = k, out.overflows = known.where;
+    if (!over && k >= known.exponent) {
+      over = true;
+      out.overflows_at = k;
+      out.overflows = known.where;
+    }
     if (k == 0) out.unscaled_share = static_cast<double>(lost) / static_cast<double>(all);
     if (over) break;
-    if (least < 0 || lost < least) least = lost, out.best = k;
+    if (least < 0 || lost < least) {
+      least = lost;
+      out.best = k;
+    }
   }
   out.best_share = least < 0 ? 1 : static_cast<double>(least) / static_cast<double>(all);
   const int at = out.low <= out.high ? out.low - 2 : out.best;  // where something is surely flushed
@@ -139,7 +155,10 @@ ScaleAdvice advise(const std::map<std::string, GradientRange>& ranges, const Kno
   for (const auto& [name, range] : ranges) {
     if (range.nonzero() == 0 || at < 0) continue;
     const double share = static_cast<double>(range.flushed(at)) / static_cast<double>(range.nonzero());
-    if (share > worst) worst = share, out.flushes = name;
+    if (share > worst) {
+      worst = share;
+      out.flushes = name;
+    }
   }
   return out;
 }

@@ -52,7 +52,8 @@ Magnitudes magnitudes_of(const Code* codes, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const Code size = codes[i] & std::numeric_limits<Code>::max(),
                kept = static_cast<Code>(size & -static_cast<Code>(size < kExponent));
-    top = kept > top ? kept : top, most = size > most ? size : most;
+    top = kept > top ? kept : top;
+    most = size > most ? size : most;
   }
   return {std::bit_cast<Float>(top), most < kExponent};
 }
@@ -123,7 +124,8 @@ models::Var Graph::parameter(const std::string& name, const Shape& shape, double
   Parameter& parameter = parameters_.get(name, shape, offset, scale);
   const int id = push(parameter.value, shape, true);
   slot(id).parameter = &parameter;
-  slot(id).needs_grad = true, slot(id).inference = false;  // it was there before any region
+  slot(id).needs_grad = true;
+  slot(id).inference = false;  // it was there before any region
   parameter_slots_[name] = id;
   return {id};
 }
@@ -149,7 +151,10 @@ std::int64_t Graph::bytes_kept() const {
 bool Graph::finite(int id) {
   Slot& s = slot(id);
   if (!is_float(s.view.dtype)) return true;
-  if (!s.finite) wait(), s.finite = all_finite(s.view);
+  if (!s.finite) {
+    wait();
+    s.finite = all_finite(s.view);
+  }
   return *s.finite;
 }
 
@@ -158,13 +163,17 @@ bool Graph::finite_and_largest(int id) {
   if (s.view.dtype != Dtype::fp32 || s.finite) return finite(id);
   wait();
   const Magnitudes sizes = magnitudes(s.view);
-  s.largest = sizes.largest_finite, s.finite = sizes.all_finite;
+  s.largest = sizes.largest_finite;
+  s.finite = sizes.all_finite;
   return sizes.all_finite;
 }
 
 bool Graph::grad_finite(int id) {
   Slot& s = slot(id);
-  if (!s.grad_seen) wait(), s.grad_seen = Seen{all_finite(s.grad.view())};
+  if (!s.grad_seen) {
+    wait();
+    s.grad_seen = Seen{all_finite(s.grad.view())};
+  }
   return s.grad_seen->all_finite;
 }
 
@@ -178,7 +187,10 @@ bool Graph::shadowed(const std::string& op) const {
 namespace {
 
 void note(const models::Cancellation& lost, Event& event) {
-  if (lost.elements > 0) event.cancelled = lost.mean, event.most_cancelled = lost.most;
+  if (lost.elements > 0) {
+    event.cancelled = lost.mean;
+    event.most_cancelled = lost.most;
+  }
 }
 
 }  // namespace
@@ -189,7 +201,8 @@ void note(const models::Cancellation& lost, Event& event) {
 std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::string& tensor, const TensorView& got,
                                 const TensorView& exact, bool inputs_finite, bool cotangent_finite) {
   Event event;
-  event.step = options_.step, event.rank = options_.rank;
+  event.step = options_.step;
+  event.rank = options_.rank;
   event.phase = entry.of_backward ? Phase::backward : phase;
   event.cast = entry.kind == Entry::Kind::cast;
   event.op = entry.name;
@@ -207,8 +220,10 @@ std::optional<Seen> Graph::tell(const Entry& entry, Phase phase, const std::stri
   if (event.phase == Phase::backward)
     event.scale = event.by_gradient ? scale_ / gradient_scale_ : phase == Phase::forward ? gradient_scale_ : scale_;
   if (event.cast && phase == Phase::backward && !options_.fault)  // which might plant another number
-    if (const Slot& low = slots_[at(entry.to)]; low.grad_seen && low.grad_seen->stats)
-      event.narrow = low.grad.view(), event.narrow_stats = low.grad_seen->stats.get();
+    if (const Slot& low = slots_[at(entry.to)]; low.grad_seen && low.grad_seen->stats) {
+      event.narrow = low.grad.view();
+      event.narrow_stats = low.grad_seen->stats.get();
+    }
   event.inputs_finite = inputs_finite;
   event.cotangent_finite = cotangent_finite;
   if (phase == Phase::forward && entry.exact && options_.observer->wants_cancellation())
@@ -243,7 +258,10 @@ int Graph::put_cast(Entry entry, Tensor value, CastFrom from) {
     if (const auto seen = tell(entry, Phase::forward, entry.label, slot(out).view, exact, input_finite))
       slot(out).finite = seen->all_finite;
   }
-  if (from == CastFrom::made) return keep(std::move(entry)), out;
+  if (from == CastFrom::made) {
+    keep(std::move(entry));
+    return out;
+  }
   slot(out).needs_grad = slot(id).needs_grad;  // under no_grad too: it may serve calls that want gradients
   entries_.push_back(std::move(entry));
   return out;
@@ -270,8 +288,10 @@ int Graph::cast(int id, Dtype to, const std::string& op, const std::string& laye
   if (!by_autocast || !keeps_cast(device(), source, to))
     return put_cast(std::move(entry), converted(slot(id).view, to), CastFrom::made);
   CastFrom from = CastFrom::cache;
-  Tensor kept = autocast_cast(device(), source, to,
-                              [&] { return from = CastFrom::made_for_cache, converted(slot(id).view, to); });
+  Tensor kept = autocast_cast(device(), source, to, [&] {
+    from = CastFrom::made_for_cache;
+    return converted(slot(id).view, to);
+  });
   int& known = casts_.try_emplace({id, to}, -1).first->second;
   if (known < 0 || slot(known).memory.data() != kept.data()) known = put_cast(std::move(entry), std::move(kept), from);
   return known;

@@ -36,7 +36,8 @@ void Graph::add_grad(int id, const Tensor& grad, std::optional<Seen> seen) {
   if (!s.needs_grad) return;
   s.grad_seen.reset();
   if (!s.grad.defined()) {
-    s.grad = grad, s.grad_seen = std::move(seen);
+    s.grad = grad;
+    s.grad_seen = std::move(seen);
     return;
   }
   // The first contribution may be shared with the tensor that it came from. Of two dtypes, where low ones are kept, the
@@ -75,7 +76,8 @@ void Graph::backward_cast(Entry& entry) {
 /// A cotangent in the shape of the call's output: a reshape may have left it in another.
 TensorView Graph::cotangent_view(const Entry& entry, const TensorView& cotangent) const {
   TensorView out = cotangent;
-  out.shape = slots_[at(entry.to)].view.shape, out.strides = slots_[at(entry.to)].view.strides;
+  out.shape = slots_[at(entry.to)].view.shape;
+  out.strides = slots_[at(entry.to)].view.strides;
   return out;
 }
 
@@ -100,7 +102,10 @@ std::vector<std::pair<std::string, Tensor>> Graph::run_backward(const Entry& ent
     kernel.tensors.emplace_back(gradient_name(name), gradients.back().second.view());
   }
   run(entry.op->kernel.backward, kernel);
-  if (entry.exact) wait(), entry.exact->set_cotangent(to_doubles(cotangent));
+  if (entry.exact) {
+    wait();
+    entry.exact->set_cotangent(to_doubles(cotangent));
+  }
   return gradients;
 }
 
@@ -155,7 +160,8 @@ models::Var Graph::norm(const std::vector<Var>& tensors, float factor) {
 void Graph::backward_norm(Entry& entry) {
   float dn = 0, n = 0;
   wait();
-  load_block(slot(entry.to).grad.view(), 0, 1, &dn), load_block(slot(entry.to).view, 0, 1, &n);
+  load_block(slot(entry.to).grad.view(), 0, 1, &dn);
+  load_block(slot(entry.to).view, 0, 1, &n);
   for (const int id : entry.parts) {
     Tensor out = Tensor::uninitialized(slot(id).view.dtype, slot(id).view.shape);
     float part[kBlock];
@@ -184,7 +190,8 @@ void Graph::backward_gradient(Entry& entry) {
     if (!slot(id).grad.defined()) continue;
     if (told) cotangents_finite &= grad_finite(id);
     TensorView g = slot(id).grad.view();  // which a reshape may have left in another shape
-    g.shape = slot(id).view.shape, g.strides = slot(id).view.strides;
+    g.shape = slot(id).view.shape;
+    g.strides = slot(id).view.strides;
     kernel.tensors.emplace_back("dgrad_" + name, g);
   }
   std::vector<std::pair<int, Tensor>> out;
@@ -224,7 +231,10 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
   require_kept("backward");
   const MemoryScope scope(options_.memory);
   scale_ = scale;
-  for (Slot& s : slots_) s.grad = {}, s.grad_seen.reset();
+  for (Slot& s : slots_) {
+    s.grad = {};
+    s.grad_seen.reset();
+  }
   for (const auto& [id, weight] : losses_to_take())
     if (slot(id).needs_grad) add_grad(id, seed_of(slot(id).view, seed_value * static_cast<float>(weight)));
   taken_from_ = losses_.size() - losses_to_take().size();
@@ -249,7 +259,10 @@ void Graph::backward(float seed_value, double scale, bool retain_graph) {
         case gradient: backward_gradient(*entry); break;
       }
     }
-    if (!retain_graph) entry->saved.clear(), entry->exact.reset();
+    if (!retain_graph) {
+      entry->saved.clear();
+      entry->exact.reset();
+    }
   }
   freed_ = !retain_graph;
   for (auto& [name, id] : parameter_slots_) {
@@ -298,7 +311,8 @@ void Graph::accumulate(std::vector<int>& cotangents, int id, int more) {
   Entry entry;
   entry.kind = Entry::Kind::add;
   entry.of_backward = true;
-  entry.from = sum, entry.other = more;
+  entry.from = sum;
+  entry.other = more;
   Tensor value = sum_of(slot(sum).view, slot(more).view);
   sum = entry.to = push(value, slot(sum).view.shape, slot(sum).needs_grad || slot(more).needs_grad);
   entries_.push_back(std::move(entry));
@@ -322,7 +336,9 @@ void Graph::record_backward(std::size_t index, std::vector<int>& cotangents) {
   switch (forward.kind) {
     case call: return record_call_backward(index, cotangents);
     case cast: {
-      entry.name = forward.name + "_backward", entry.layer = forward.layer, entry.label = "grad_" + forward.label;
+      entry.name = forward.name + "_backward";
+      entry.layer = forward.layer;
+      entry.label = "grad_" + forward.label;
       const int from = forward.from,
                 out = put_cast(std::move(entry), converted(slot(g).view, slot(from).view.dtype), CastFrom::made);
       return accumulate(cotangents, from, out);
@@ -351,7 +367,8 @@ void Graph::record_call_backward(std::size_t index, std::vector<int>& cotangents
   entry.kind = Entry::Kind::gradient;
   entry.of_backward = true;
   entry.forward = index;
-  entry.name = entries_[index].name + "_backward", entry.layer = entries_[index].layer;
+  entry.name = entries_[index].name + "_backward";
+  entry.layer = entries_[index].layer;
   entry.call.output_name = entries_[index].call.output_name;
   entry.cotangent = cotangents[at(entries_[index].to)];
   const Entry& forward = entries_[index];

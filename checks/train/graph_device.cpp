@@ -150,7 +150,8 @@ Tensor Graph::seed_of(const TensorView& loss, float value) const {
 void Graph::add_to_parameter(Parameter& parameter, const Tensor& grad) const {
   if (options_.stream == nullptr) return ParameterSet::add_grad(parameter, grad);
   TensorView more = grad.view();  // which a reshape may have left in another shape
-  more.shape = parameter.value.shape(), more.strides = row_major_strides(more.shape);
+  more.shape = parameter.value.shape();
+  more.strides = row_major_strides(more.shape);
   parameter.grad = parameter.grad.defined() ? sum_of(parameter.grad.view(), more) : converted(more, more.dtype);
 }
 

@@ -57,7 +57,9 @@ class Measured {
         plan_(plan),
         choice_(choice),
         parameters_(net.name, seed, plan.weights == Weights::fp32 ? Dtype::fp32 : *plan.autocast) {
-    choice_.weights = plan.weights, choice_.moments = plan.moments, choice_.fused |= plan.keep_gradients;
+    choice_.weights = plan.weights;
+    choice_.moments = plan.moments;
+    choice_.fused |= plan.keep_gradients;
     use.strategy = plan.name;
     const MemoryScope scope(&memory_);
     for (int batch = 0; batch < 2; ++batch) step(batch);
@@ -69,7 +71,8 @@ class Measured {
     parameters_.clear_grads();
     {
       GraphOptions options;
-      options.keep_low_precision_grads = plan_.keep_gradients, options.memory = &memory_;
+      options.keep_low_precision_grads = plan_.keep_gradients;
+      options.memory = &memory_;
       Graph graph(parameters_, recordings_, options);
       const Autocast region(graph.device(), autocast_in(plan_.autocast.value_or(Dtype::fp32)));
       net_.forward(graph, batch);
@@ -89,12 +92,14 @@ class Measured {
   }
 
   void count(const std::vector<Tensor>& low) {
-    use.live_after_update = memory_.live(), use.peak = memory_.peak();
+    use.live_after_update = memory_.live();
+    use.peak = memory_.peak();
     use.weights = use.masters = use.gradients = use.moments = 0;
     for (const Tensor& tensor : low) use.gradients += bytes_of(tensor);
     std::size_t index = 0;
     for (const Parameter& p : parameters_.all()) {
-      use.weights += bytes_of(p.value), use.gradients += bytes_of(p.grad);
+      use.weights += bytes_of(p.value);
+      use.gradients += bytes_of(p.grad);
       for (const auto& [key, tensor] : optimizer_->state(index))
         (key == "master_param" ? use.masters : use.moments) += bytes_of(tensor);
       ++index;

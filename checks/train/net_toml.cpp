@@ -82,7 +82,10 @@ const OpDef& read_op(const TomlFile& file, const TomlSection& section) {
   const Plugin& plugin = load_plugin(path.string());
   std::string list;
   for (const OpDef& op : plugin.ops) {
-    if (name ? op.signature.name == *name : plugin.ops.size() == 1) return use_op(op), op;
+    if (name ? op.signature.name == *name : plugin.ops.size() == 1) {
+      use_op(op);
+      return op;
+    }
     list += (list.empty() ? "" : ", ") + op.signature.name;
   }
   section.fail("op", "got " + (name ? "'" + *name + "'" : std::string("none")) + ", want one of " + list +
@@ -281,7 +284,8 @@ Var inputs(Tape& t, const Data& data, const std::string& name, std::int64_t batc
     for (std::int64_t row = 0; row < data.rows; ++row)
       for (std::int64_t i = 0; i < kTime; ++i) {
         const auto at = static_cast<std::size_t>(((batch * data.rows + row) * kTime + i) % (std::ssize(tokens) - 1));
-        x.push_back(static_cast<double>(tokens[at])), target.push_back(static_cast<double>(tokens[at + 1]));
+        x.push_back(static_cast<double>(tokens[at]));
+        target.push_back(static_cast<double>(tokens[at + 1]));
       }
     const std::int64_t count = std::ssize(x);
     return t.data({count}, std::move(x));

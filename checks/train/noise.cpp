@@ -9,7 +9,8 @@ namespace ampcheck::checks::train {
 
 void Noise::add(Phase phase, const Sizes& sizes) {
   const auto at = static_cast<std::size_t>(phase);
-  exact_[at] = std::max(exact_[at], sizes.exact.value_or(0)), fp64_[at] = std::max(fp64_[at], sizes.fp64.value_or(0));
+  exact_[at] = std::max(exact_[at], sizes.exact.value_or(0));
+  fp64_[at] = std::max(fp64_[at], sizes.fp64.value_or(0));
 }
 
 bool Noise::is(Phase phase, const Sizes& sizes) const {

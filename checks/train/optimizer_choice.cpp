@@ -16,7 +16,9 @@ template <class Options>
 Options common(const OptimizerChoice& choice) {
   Options out;
   out.count = true;
-  out.fused = choice.is_fused(), out.master_weights = choice.weights == Weights::master, out.moments = choice.moments;
+  out.fused = choice.is_fused();
+  out.master_weights = choice.weights == Weights::master;
+  out.moments = choice.moments;
   if (choice.lr >= 0) out.lr = choice.lr;
   if (choice.weight_decay >= 0) out.weight_decay = choice.weight_decay;
   return out;
@@ -62,7 +64,9 @@ OptimizerChoice OptimizerChoice::with_defaults() const {
 
 OptimizerChoice OptimizerChoice::in_fp64() const {
   OptimizerChoice out = *this;
-  out.fused = false, out.weights = Weights::fp32, out.moments.reset();
+  out.fused = false;
+  out.weights = Weights::fp32;
+  out.moments.reset();
   return out;
 }
 

@@ -32,7 +32,8 @@ void ParameterSet::share_values(const ParameterSet& other) {
   for (const Parameter& from : other.all_) {
     Parameter*& known = by_name_[from.name];
     if (known == nullptr) known = &all_.emplace_back();
-    known->name = from.name, known->value = from.value;
+    known->name = from.name;
+    known->value = from.value;
   }
 }
 

@@ -91,8 +91,10 @@ Sent sent_by(std::span<const TensorView> of_ranks, const ReduceOptions& options)
   std::vector<double> largest(out.least.size(), 0), sums(out.least.size(), 0);
   for (const TensorView& view : of_ranks) {
     const std::vector<double> values = to_doubles(view);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      largest[i] = std::max(largest[i], share * std::fabs(values[i])), sums[i] += share * std::fabs(values[i]);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      largest[i] = std::max(largest[i], share * std::fabs(values[i]));
+      sums[i] += share * std::fabs(values[i]);
+    }
   }
   for (std::size_t i = 0; i < sums.size(); ++i) {
     out.least[i] = std::min(std::fabs(out.least[i]), largest[i]);

@@ -56,7 +56,8 @@ void append(std::string& out, Quoted quoted) {
   out += '"';
   if (std::none_of(quoted.text.begin(), quoted.text.end(),
                    [](char c) { return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20; })) {
-    out.append(quoted.text), out += '"';
+    out.append(quoted.text);
+    out += '"';
     return;
   }
   for (const char c : quoted.text) {
@@ -85,9 +86,13 @@ void put(std::string& out, const Parts&... parts) {
 /// The statistics of one tensor by itself. The lowest exponent holds all subnormal numbers.
 void take_statistics(TraceRecord& r, const TensorStats& stats) {
   const FloatFormat& f = format(stats.dtype);
-  r.elements = stats.count, r.zero = stats.zeros, r.subnormal = stats.subnormals, r.inf = stats.infinities(),
+  r.elements = stats.count;
+  r.zero = stats.zeros;
+  r.subnormal = stats.subnormals;
+  r.inf = stats.infinities();
   r.nan = stats.nans;
-  r.amax = stats.amax_finite(), r.amin = stats.amin();
+  r.amax = stats.amax_finite();
+  r.amin = stats.amin();
   const auto count = [&](int field) {
     return field == 0 ? stats.subnormals : stats.exponents[static_cast<std::size_t>(field)];
   };
@@ -102,7 +107,10 @@ void take_statistics(TraceRecord& r, const TensorStats& stats) {
 void take_shadow(TraceRecord& r, const TensorView& got, const TensorView& exact, const ShadowStats* known) {
   if (exact.data == nullptr || exact.count() == 0) return;
   const ShadowStats s = known != nullptr ? *known : shadow_stats(got, exact);
-  r.subnormal_loss = s.subnormal_loss, r.saturated = s.saturated, r.bias = s.bias(), r.bias_z = s.bias_z();
+  r.subnormal_loss = s.subnormal_loss;
+  r.saturated = s.saturated;
+  r.bias = s.bias();
+  r.bias_z = s.bias_z();
   std::size_t last = 0;
   for (std::size_t i = 0; i < s.ulps.size(); ++i)
     if (s.ulps[i] > 0) last = i + 1;
@@ -115,31 +123,49 @@ void take_shadow(TraceRecord& r, const TensorView& got, const TensorView& exact,
 void take_range(TraceRecord& r, const GradientRange& range) {
   if (range.nonzero() == 0) return;
   const int first = range.first_exponent(), last = range.last_exponent();
-  r.range_least = range.amin(), r.range_most = range.amax(), r.range_exponents.first = first;
+  r.range_least = range.amin();
+  r.range_most = range.amax();
+  r.range_exponents.first = first;
   bool powers = false;
-  for (int e = first; e <= last; ++e)
-    r.range_exponents.counts.push_back(range.with_exponent(e)), powers |= range.powers_with_exponent(e) > 0;
+  for (int e = first; e <= last; ++e) {
+    r.range_exponents.counts.push_back(range.with_exponent(e));
+    powers |= range.powers_with_exponent(e) > 0;
+  }
   for (int e = first; powers && e <= last; ++e) r.range_powers.push_back(range.powers_with_exponent(e));
 }
 
 /// What the watch made of it.
 void take_tally(TraceRecord& r, const Tally& t) {
-  r.nonzero = t.nonzero, r.flushed = t.flushed, r.overflowed = t.overflowed, r.intended = t.intended,
+  r.nonzero = t.nonzero;
+  r.flushed = t.flushed;
+  r.overflowed = t.overflowed;
+  r.intended = t.intended;
   r.stagnant = t.stagnant;
   if (t.error2 > 0 || t.exact2 > 0 || t.nonzero > 0) r.local_error = t.local_error();
   if (t.carried2 > 0 || t.carried_error2 > 0) r.carried_error = t.carried_error();
   const Sizes sizes = t.sizes();
-  r.exact_rms = sizes.exact, r.fp64_rms = sizes.fp64;
-  if (t.loss_reach > 0) r.loss_error = t.loss_error, r.loss_reach = t.loss_reach;
+  r.exact_rms = sizes.exact;
+  r.fp64_rms = sizes.fp64;
+  if (t.loss_reach > 0) {
+    r.loss_error = t.loss_error;
+    r.loss_reach = t.loss_reach;
+  }
   if (t.norm_error2 > 0) r.norm_error = t.norm_error;
-  if (t.decisions > 0)
-    r.decisions = t.decisions, r.flipped = t.flipped, r.undecided = t.undecided, r.least_margin = t.least_margin,
-    r.margins = t.margins, r.radii = t.radii;
+  if (t.decisions > 0) {
+    r.decisions = t.decisions;
+    r.flipped = t.flipped;
+    r.undecided = t.undecided;
+    r.least_margin = t.least_margin;
+    r.margins = t.margins;
+    r.radii = t.radii;
+  }
 }
 
 void append_hex(std::string& out, std::string_view bytes) {
-  for (const char c : bytes)
-    out += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4], out += "0123456789abcdef"[c & 15];
+  for (const char c : bytes) {
+    out += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4];
+    out += "0123456789abcdef"[c & 15];
+  }
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
@@ -185,7 +211,10 @@ std::optional<Kept> cut_after_step(const std::string& path, int next) {
     if (step >= next) break;
     const bool tensor = line.find("\"seq\":") != std::string_view::npos;
     if (tensor) named = std::max(named, record_end(line));
-    if (!tensor && line.find("\"loss\":") != std::string_view::npos) keep = end + 1, kept = {last_head, named};
+    if (!tensor && line.find("\"loss\":") != std::string_view::npos) {
+      keep = end + 1;
+      kept = {last_head, named};
+    }
   }
   std::filesystem::resize_file(path, keep);
   return keep > 0 ? std::optional(kept) : std::nullopt;
@@ -277,8 +306,13 @@ void TraceWriter::tensor(const Event& e, const TensorKey& key, const Tally& t, F
   take_shadow(r, e.got, e.exact, e.shadow);
   take_tally(r, t);
   if (e.range != nullptr) take_range(r, *e.range);
-  if (e.cancelled >= 0) r.cancelled = e.cancelled, r.most_cancelled = e.most_cancelled;
-  r.copy_stagnant = e.copy_stagnant, r.second_moment_zero = e.second_moment_zero, r.epsilon_zero = e.epsilon_zero;
+  if (e.cancelled >= 0) {
+    r.cancelled = e.cancelled;
+    r.most_cancelled = e.most_cancelled;
+  }
+  r.copy_stagnant = e.copy_stagnant;
+  r.second_moment_zero = e.second_moment_zero;
+  r.epsilon_zero = e.epsilon_zero;
   std::string& out = pending_;
   if (seqs_) seqs_->try_emplace(key, seq_);
   put(out, "{\"step\":", e.step, ",\"seq\":", seq_++, ",\"phase\":\"", train::name(e.phase), "\",\"cast\":", e.cast,
@@ -339,7 +373,10 @@ void TraceWriter::release(bool written) {
   drop();
 }
 
-void TraceWriter::drop() { pending_.clear(), records_.clear(); }
+void TraceWriter::drop() {
+  pending_.clear();
+  records_.clear();
+}
 
 /// Records before the lines that name them: whenever a run dies, what a whole line names is there.
 void TraceWriter::write() {

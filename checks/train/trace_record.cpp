@@ -90,7 +90,10 @@ void append_record(std::string& out, const TraceRecord& record) {
   put(out, std::uint16_t{0});
   put(out, std::uint64_t{0});  // length and checksum, known below
   std::uint64_t mask = 0, bit = 1;
-  each_record_field(record, [&](const auto& field) { mask |= stands(field) ? bit : 0, bit <<= 1; });
+  each_record_field(record, [&](const auto& field) {
+    mask |= stands(field) ? bit : 0;
+    bit <<= 1;
+  });
   put(out, static_cast<std::int32_t>(record.step));
   put(out, static_cast<std::int32_t>(record.seq));
   put(out, mask);
@@ -116,7 +119,8 @@ TraceRecord read_record(std::string_view bytes) {
   if (record_checksum(bytes) != crc32(payload)) throw Error("a record that does not fit its checksum");
   Reader in(payload);
   TraceRecord out;
-  out.step = in.next<std::int32_t>(), out.seq = in.next<std::int32_t>();
+  out.step = in.next<std::int32_t>();
+  out.seq = in.next<std::int32_t>();
   std::uint64_t mask = in.next<std::uint64_t>();
   each_record_field(out, [&](auto& field) {
     if ((mask & 1) != 0) in.read(field);

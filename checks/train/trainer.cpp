@@ -130,7 +130,8 @@ void Trainer::prepare() {
   if (optimizer_ || sharded_) return;
   models::Recordings recordings;
   GraphOptions once;
-  once.stream = stream_.get(), once.autocast = options_.autocast;
+  once.stream = stream_.get();
+  once.autocast = options_.autocast;
   Graph graph(parameters_, recordings, once);
   {  // in the run's dtypes, which an op may not take
     const Autocast region(graph.device(), autocast_in(options_.dtype));
@@ -171,10 +172,17 @@ void Trainer::prepare() {
 
 void Trainer::resume_at(int step, int skips, std::vector<double> spreads, std::vector<double> differences,
                         std::vector<double> roundings, Verdict verdict) {
-  step_ = step, skips_ = skips, spreads_ = std::move(spreads), differences_ = std::move(differences),
-  roundings_ = std::move(roundings), verdict_ = std::move(verdict);
+  step_ = step;
+  skips_ = skips;
+  spreads_ = std::move(spreads);
+  differences_ = std::move(differences);
+  roundings_ = std::move(roundings);
+  verdict_ = std::move(verdict);
   if (schedule_) schedule_->resume_at(step - skips);  // as many updates as that
-  if (sharded_) sharded_->resume_at(step - skips), sharded_->gather_values();
+  if (sharded_) {
+    sharded_->resume_at(step - skips);
+    sharded_->gather_values();
+  }
 }
 
 bool Trainer::compares() const {
@@ -232,12 +240,19 @@ float Trainer::add_penalty(Graph& graph, float seed) {
 /// after the other.
 void Trainer::run_rank(Rank& rank, int number, float scale, bool told) {
   GraphOptions options;
-  if (told) options.observer = watch_.get(), options.fault = options_.fault;
-  options.step = step_, options.rank = number, options.stream = stream_.get(), options.autocast = options_.autocast,
+  if (told) {
+    options.observer = watch_.get();
+    options.fault = options_.fault;
+  }
+  options.step = step_;
+  options.rank = number;
+  options.stream = stream_.get();
+  options.autocast = options_.autocast;
   options.keep_low_precision_grads = options_.keep_low_precision_grads;
   const int micro_batches = options_.rule.accumulate, ranks = options_.rule.ranks;
   const float share = 1.0f / static_cast<float>(micro_batches);
-  rank.loss = 0, rank.grad_norm = 0;
+  rank.loss = 0;
+  rank.grad_norm = 0;
   ParameterSet& parameters = ranks > 1 ? rank.parameters : parameters_;
   parameters.clear_grads();
   for (int micro = 0; micro < micro_batches; ++micro) {
@@ -283,7 +298,10 @@ double Trainer::run_micro_batches(StepResult& result) {
     run(0, ranks);
   float loss = 0;
   double norm = 0;
-  for (const auto& rank : ranks_) loss += rank->loss, norm += rank->grad_norm;
+  for (const auto& rank : ranks_) {
+    loss += rank->loss;
+    norm += rank->grad_norm;
+  }
   if (options_.rule.grad_penalty > 0) result.grad_norm = norm / static_cast<double>(ranks);
   if (ranks == 1) return loss;
   reduce_gradients(scale);
@@ -315,13 +333,17 @@ void Trainer::reduce_gradients(float scale) {
       const std::vector<double> exact = exact_mean(of_ranks);
       event.exact = view_of(exact, mean.shape());
       std::optional<Sent> sent;
-      if (options_.reduce.compress)
-        sent = sent_by(of_ranks, options_.reduce), event.sent = sent->least, event.most_sent = sent->most;
+      if (options_.reduce.compress) {
+        sent = sent_by(of_ranks, options_.reduce);
+        event.sent = sent->least;
+        event.most_sent = sent->most;
+      }
       std::vector<double> carried;
-      if (!reference_.empty())
+      if (!reference_.empty()) {
         carried =
-            to_doubles(reference_.front()->gradient(*reference_.front()->parameters().find(parameter.name)).view()),
+            to_doubles(reference_.front()->gradient(*reference_.front()->parameters().find(parameter.name)).view());
         event.carried = carried;
+      }
       watch_->see(event);
     }
   }
@@ -352,8 +374,10 @@ void Trainer::tell(Phase phase, const std::vector<bool>& finite_before) {
     }
     if (moves) {
       const UpdateCounts counts = sharded_ ? sharded_->counts(at) : optimizer_->counts(at);
-      event.intended = counts.with_grad, event.stagnant = counts.with_grad_stagnant;
-      event.copy_stagnant = counts.copy_stagnant, event.second_moment_zero = counts.second_moment_zero,
+      event.intended = counts.with_grad;
+      event.stagnant = counts.with_grad_stagnant;
+      event.copy_stagnant = counts.copy_stagnant;
+      event.second_moment_zero = counts.second_moment_zero;
       event.epsilon_zero = counts.epsilon_zero;
     }
     watch_->see(event);

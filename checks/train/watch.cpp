@@ -33,11 +33,16 @@ void sum_squares(const double* x, double factor, const double* r, std::int64_t n
     const double scaled = x[i] * factor;
     const bool both = (std::fabs(scaled) <= kMax) & (std::fabs(r[i]) <= kMax);
     const double e = both ? scaled - r[i] : 0.0, v = both ? r[i] : 0.0;
-    errors[i] = e * e, values[i] = v * v;
+    errors[i] = e * e;
+    values[i] = v * v;
   }
   double error = error2, of = of2;
-  for (std::int64_t i = 0; i < n; ++i) error += errors[i], of += values[i];
-  error2 = error, of2 = of;
+  for (std::int64_t i = 0; i < n; ++i) {
+    error += errors[i];
+    of += values[i];
+  }
+  error2 = error;
+  of2 = of;
 }
 
 /// A block against its exact values; `sent`: as Event has it, or r.
@@ -52,7 +57,9 @@ void compare(const double* x, const double* r, const double* sent, std::int64_t 
                (std::fabs(sent[i]) < smallest ? 1 : 0);  // a zero for a larger value is an error, but no flush
     overflowed += finite & (got <= kMax ? 0 : 1);
   }
-  tally.nonzero += nonzero, tally.flushed += flushed, tally.overflowed += overflowed;
+  tally.nonzero += nonzero;
+  tally.flushed += flushed;
+  tally.overflowed += overflowed;
   sum_squares(x, 1, r, n, tally.error2, tally.exact2);
 }
 
@@ -77,7 +84,8 @@ void compare_decisions(const TensorView& got, std::span<const double> exact, Tal
     ++tally.decisions;
     tally.flipped += flips ? 1 : 0;
     tally.undecided += flips || margin <= 2 * radius ? 1 : 0;
-    tally.margins += margin, tally.radii += finite ? radius : 0;
+    tally.margins += margin;
+    tally.radii += finite ? radius : 0;
   }
 }
 
@@ -91,18 +99,31 @@ const char* name(FaultRole role) {
 }
 
 void Tally::add(const Tally& other) {
-  tensors += other.tensors, elements += other.elements, nonzero += other.nonzero, flushed += other.flushed,
-      overflowed += other.overflowed;
-  error2 += other.error2, exact2 += other.exact2, unscaled2 += other.unscaled2, carried_error2 += other.carried_error2,
-      carried2 += other.carried2;
-  intended += other.intended, stagnant += other.stagnant;
-  loss_error += other.loss_error, loss_error2 += other.loss_error2, loss_reach += other.loss_reach;
-  norm_error += other.norm_error, norm_error2 += other.norm_error2;
+  tensors += other.tensors;
+  elements += other.elements;
+  nonzero += other.nonzero;
+  flushed += other.flushed;
+  overflowed += other.overflowed;
+  error2 += other.error2;
+  exact2 += other.exact2;
+  unscaled2 += other.unscaled2;
+  carried_error2 += other.carried_error2;
+  carried2 += other.carried2;
+  intended += other.intended;
+  stagnant += other.stagnant;
+  loss_error += other.loss_error;
+  loss_error2 += other.loss_error2;
+  loss_reach += other.loss_reach;
+  norm_error += other.norm_error;
+  norm_error2 += other.norm_error2;
   least_margin = decisions == 0         ? other.least_margin
                  : other.decisions == 0 ? least_margin
                                         : std::min(least_margin, other.least_margin);
-  decisions += other.decisions, flipped += other.flipped, undecided += other.undecided, margins += other.margins,
-      radii += other.radii;
+  decisions += other.decisions;
+  flipped += other.flipped;
+  undecided += other.undecided;
+  margins += other.margins;
+  radii += other.radii;
 }
 
 double Tally::local_error() const { return relative(error2, exact2); }
@@ -145,11 +166,14 @@ void Watch::begin(int step, const models::StepRecord* carried, bool first_micro_
                   int batch) {
   step_ = step;
   carried_ = carried;
-  loss_weight_ = loss_weight, share_ = share;
+  loss_weight_ = loss_weight;
+  share_ = share;
   batch_ = batch;
   if (first_micro_batch) {
     for (auto& [key, place] : places_) place.of_step = {};
-    next_ = 0, errors_.clear(), step_lost_ = false;
+    next_ = 0;
+    errors_.clear();
+    step_lost_ = false;
   }
   pass_lost_ = false;
   logits_.clear();
@@ -243,7 +267,10 @@ Watch::Known& Watch::place_of(const Event& e) {
   }
   const auto [found, fresh] = places_.try_emplace(
       TensorKey{e.phase, e.cast, e.got.dtype, std::string(e.op), std::string(e.layer), std::string(e.tensor)});
-  if (fresh) found->second.key = &found->first, found->second.of_run = &of_run_[found->first];
+  if (fresh) {
+    found->second.key = &found->first;
+    found->second.of_run = &of_run_[found->first];
+  }
   order_.resize(next_++);  // from here on the order is learnt anew
   order_.push_back(&found->second);
   return found->second;
@@ -332,8 +359,11 @@ std::optional<ShadowStats> Watch::compare_cast(const Event& event, const Shadows
   }
   ShadowSums sums;
   std::optional<ShadowStats> out = shadow_stats(event.got, event.exact, with.noise, sums);
-  tally.nonzero = sums.above, tally.flushed = sums.flushed, tally.overflowed = sums.overflowed;
-  tally.error2 = sums.error2, tally.exact2 = sums.shadow2;
+  tally.nonzero = sums.above;
+  tally.flushed = sums.flushed;
+  tally.overflowed = sums.overflowed;
+  tally.error2 = sums.error2;
+  tally.exact2 = sums.shadow2;
   return out;
 }
 
@@ -347,7 +377,8 @@ void Watch::compare_exact(const Event& event, const Shadows& with, std::int64_t 
           format(event.got.dtype).min_subnormal(), tally);
   for (std::int64_t i = 0; with.loss_by != nullptr && i < n; ++i) {
     const double adjoint = (*with.loss_by)[static_cast<std::size_t>(at + i)];
-    tally.loss_error += (got[i] - r[i]) * adjoint, adjoint2 += adjoint * adjoint;
+    tally.loss_error += (got[i] - r[i]) * adjoint;
+    adjoint2 += adjoint * adjoint;
   }
   for (std::int64_t i = 0; with.norm_by != nullptr && i < n; ++i)
     tally.norm_error += (got[i] - r[i]) * (*with.norm_by)[static_cast<std::size_t>(at + i)];
@@ -381,7 +412,8 @@ void Watch::conclude(const Event& event, const Shadows& with, double adjoint2, T
     with.range->reach(event.most_sent * inverse);
     if (tally.overflowed > 0)
       with.range->reach(with.range->infinite_from() * inverse);  // at this scale it did, by its own rounding
-    pass_lost_ |= tally.flushed > 0, step_lost_ |= tally.flushed > 0;
+    pass_lost_ |= tally.flushed > 0;
+    step_lost_ |= tally.flushed > 0;
   }
   tally.unscaled2 = tally.exact2 * inverse * inverse;
   tally.loss_error = finite(tally.loss_error / loss_weight_);
@@ -391,7 +423,8 @@ void Watch::conclude(const Event& event, const Shadows& with, double adjoint2, T
   tally.loss_reach = std::sqrt(tally.error2 * adjoint2) / loss_weight_;
   if (!logits_.empty() && event.phase == Phase::forward && !event.cast && event.op == logits_ && !with.carried.empty())
     compare_decisions(event.got, with.carried, tally);
-  tally.intended = event.intended, tally.stagnant = event.stagnant;
+  tally.intended = event.intended;
+  tally.stagnant = event.stagnant;
 }
 
 Seen Watch::see(const Event& event) {
@@ -402,7 +435,8 @@ Seen Watch::see(const Event& event) {
   const FaultRole role = note_fault(event, key, finite);
   const Shadows with = shadows_of(event, place);
   Tally tally;
-  tally.tensors = 1, tally.elements = event.got.count();
+  tally.tensors = 1;
+  tally.elements = event.got.count();
   const std::optional<ShadowStats> shadow = compare_cast(event, with, tally);
   conclude(event, with, shadow ? 0 : compare_all(event, with, tally), tally);
   if (keeps_errors_ && event.has_exact() && event.phase <= Phase::all_reduce && !event.by_gradient)

@@ -176,7 +176,8 @@ void forward(const Call& call, const Style& style) {
       lse[first + index_of(query)] = style.twist == Twist::lse_in_bf16 ? bf16(value) : value;
     }
   });
-  call.out("o", o), call.out("lse", lse);
+  call.out("o", o);
+  call.out("lse", lse);
 }
 
 void backward(const Call& call, const Style& style) {
@@ -188,7 +189,9 @@ void backward(const Call& call, const Style& style) {
     differentiate(h, g, o, lse, style.twist == Twist::lse_of_first_head ? 0 : first, call.dtype("q"), out);
   });
   if (style.twist == Twist::gradients_swapped) std::swap(out.dq, out.dk);
-  call.out("dq", out.dq), call.out("dk", out.dk), call.out("dv", out.dv);
+  call.out("dq", out.dq);
+  call.out("dk", out.dk);
+  call.out("dv", out.dv);
 }
 
 Kernel attention(Style style) {

@@ -62,7 +62,10 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
     const std::int64_t a = i * stride - e.padding + k / kernel, b = j * stride - e.padding + k % kernel;
     if (style.twist == Twist::odd_window_lost && (b >= e.w / 2 * 2)) continue;
     if (a < 0 || a >= e.h || b < 0 || b >= e.w) {
-      if (style.twist == Twist::padding_is_zero && 0 > value) value = 0, best = -1;
+      if (style.twist == Twist::padding_is_zero && 0 > value) {
+        value = 0;
+        best = -1;
+      }
       continue;
     }
     const std::int64_t at = (plane * e.h + a) * e.w + b;
@@ -71,7 +74,10 @@ std::int64_t winner(const Values& x, const Extents& e, std::int64_t kernel, std:
     const bool wins =
         v > value || (last_of_equals && v == value) || (best < 0 && v == value) ||
         (v != v && style.twist != Twist::drops_nan && (value == value || style.twist == Twist::backwards_scan));
-    if (wins && !(value != value && v == v)) best = at, value = v;
+    if (wins && !(value != value && v == v)) {
+      best = at;
+      value = v;
+    }
   }
   return best;
 }

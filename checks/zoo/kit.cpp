@@ -275,9 +275,10 @@ void Call::out(const std::string& name, const Values& values) const {
       doubles[i] += before[i];
     else if (what == Io::alternate && launch_turn % 2 == 0 && i == doubles.size() / 2)
       doubles[i] = static_cast<double>(std::nextafter(values[i], HUGE_VALF));
-    else if (what == Io::wrap_16_bits && at > 0xffff)
-      doubles[i] = before[i], doubles[i & 0xffffu] = static_cast<double>(values[i]);
-    else if (what == Io::last_row_from_first && columns > 0 && at / columns == view.count() / columns - 1)
+    else if (what == Io::wrap_16_bits && at > 0xffff) {
+      doubles[i] = before[i];
+      doubles[i & 0xffffu] = static_cast<double>(values[i]);
+    } else if (what == Io::last_row_from_first && columns > 0 && at / columns == view.count() / columns - 1)
       doubles[i] = static_cast<double>(values[i % index_of(columns)]);
     else
       doubles[i] = stored(what, doubles[i], view.dtype, slip_.factor);

@@ -117,7 +117,10 @@ void forward(const KernelCall& call, Twist twist) {
   float shift = 0;
   for (std::size_t r = 0; r < x.size(); ++r) {
     const Row out = softmax_row(x[r], twist, twist == Twist::stale_maximum ? previous : nullptr);
-    if (!x[r].empty()) shift = *std::max_element(x[r].begin(), x[r].end()), previous = &shift;
+    if (!x[r].empty()) {
+      shift = *std::max_element(x[r].begin(), x[r].end());
+      previous = &shift;
+    }
     const bool nan_row = std::any_of(out.begin(), out.end(), [](float v) { return v != v; });
     if (twist == Twist::nan_rows_unwritten && nan_row) continue;
     store(out, static_cast<std::int64_t>(r), y, static_cast<std::int64_t>(out.size()));

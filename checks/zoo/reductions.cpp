@@ -98,7 +98,8 @@ Kernel mse(Style style) {
       dx[i] = style.twist == Twist::halves ? g * ((x[i] - target[i]) * factor) : g * factor * (x[i] - target[i]);
       dtarget[i] = style.twist == Twist::target_like_x ? dx[i] : -dx[i];
     }
-    call.out("dx", dx), call.out("dtarget", dtarget);
+    call.out("dx", dx);
+    call.out("dtarget", dtarget);
   };
   return kernel_of(forward, backward, style.slip);
 }

@@ -70,14 +70,19 @@ void add(std::vector<Specimen>& out, const char* op, std::vector<Defect> defects
     made.op.signature.summary = what;
     made.op.signature.precision.math = glibc_math();
     made.op.kernel = std::move(kernel);
-    made.what = what, made.dtypes = kAllTypes;
+    made.what = what;
+    made.dtypes = kAllTypes;
     return made;
   };
   for (Defect& d : defects) {
     Specimen made = specimen(d.name, d.what, std::move(d.kernel));
-    made.defect_class = d.defect_class, made.regime = d.regime, made.due = d.due, made.cause = d.cause;
+    made.defect_class = d.defect_class;
+    made.regime = d.regime;
+    made.due = d.due;
+    made.cause = d.cause;
     made.also = d.also == Verdict::rounding ? d.due : d.also;
-    made.dtypes = std::move(d.dtypes), made.equivalent = d.equivalent;
+    made.dtypes = std::move(d.dtypes);
+    made.equivalent = d.equivalent;
     out.push_back(std::move(made));
   }
   for (Variant& v : variants) out.push_back(specimen(v.name, v.what, std::move(v.kernel)));

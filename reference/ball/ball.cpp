@@ -69,8 +69,10 @@ Ball BallEvaluator::added_to(const Ball& part, std::span<const double> held) con
   const RuleContext c = context_of(Primitive::sum);
   Ball out;
   out.shape = part.shape;
-  out.v = make_channel(part.count()), out.r = make_channel(part.count());
-  out.flags = part.flags, out.replay = part.replay;
+  out.v = make_channel(part.count());
+  out.r = make_channel(part.count());
+  out.flags = part.flags;
+  out.replay = part.replay;
   for (std::int64_t i = 0; i < part.count(); ++i) {
     const double h = held[static_cast<std::size_t>(i)], v = part.v[i], r = part.r ? part.r[i] : 0.0, sum = v + h;
     const double terms = part.terms ? part.terms[i] : (v != 0 || r != 0 ? 1.0 : 0.0),
@@ -94,8 +96,10 @@ void BallEvaluator::mark_sharp() {
     const Node* node = &graph_.node(target.id);
     int id = target.id;
     while (node->primitive == Primitive::reshape || node->primitive == Primitive::own_adjoint ||
-           node->primitive == Primitive::stored)
-      id = node->args[0], node = &graph_.node(id);
+           node->primitive == Primitive::stored) {
+      id = node->args[0];
+      node = &graph_.node(id);
+    }
     sharp_[static_cast<std::size_t>(id)] = node->primitive == Primitive::mul;
   }
 }
@@ -125,7 +129,8 @@ void BallEvaluator::borrow(Expr leaf, std::span<const double> values, const Extr
   Ball ball;
   ball.shape = node.shape;
   ball.v = Channel(Channel(), const_cast<double*>(values.data()));  // nobody writes to a leaf
-  ball.range = range, ball.narrow = true;
+  ball.range = range;
+  ball.narrow = true;
   give(leaf, std::move(ball));
 }
 
@@ -173,7 +178,9 @@ namespace {
 void complete(Ball& ball, bool full) {
   const std::int64_t n = ball.count();
   if (full && !ball.replay) {
-    ball.replay = make_channel(n), ball.up = make_channel(n), ball.down = make_channel(n);
+    ball.replay = make_channel(n);
+    ball.up = make_channel(n);
+    ball.down = make_channel(n);
     std::copy_n(ball.v.get(), n, ball.replay.get());
     std::fill_n(ball.up.get(), n, 0.0);
     std::fill_n(ball.down.get(), n, 0.0);
@@ -227,14 +234,26 @@ void bound_chain(const Node& node, std::span<const Ball* const> args, Ball& out)
   const auto below = [](const Ball& b) { return std::min({b.chain_down, b.range.smallest, 1.0}); };
   const Ball& a = *args[0];
   switch (node.primitive) {
-    case Primitive::mul: out.chain_up = above(a) * above(*args[1]), out.chain_down = below(a) * below(*args[1]); break;
-    case Primitive::square: out.chain_up = above(a) * above(a), out.chain_down = below(a) * below(a); break;
-    case Primitive::div: out.chain_up = above(a) / below(*args[1]), out.chain_down = below(a) / above(*args[1]); break;
+    case Primitive::mul:
+      out.chain_up = above(a) * above(*args[1]);
+      out.chain_down = below(a) * below(*args[1]);
+      break;
+    case Primitive::square:
+      out.chain_up = above(a) * above(a);
+      out.chain_down = below(a) * below(a);
+      break;
+    case Primitive::div:
+      out.chain_up = above(a) / below(*args[1]);
+      out.chain_down = below(a) / above(*args[1]);
+      break;
     case Primitive::reshape:
     case Primitive::stored:
     case Primitive::own_adjoint:
     case Primitive::no_gradient:
-    case Primitive::take: out.chain_up = a.chain_up, out.chain_down = a.chain_down; break;
+    case Primitive::take:
+      out.chain_up = a.chain_up;
+      out.chain_down = a.chain_down;
+      break;
     default: break;
   }
 }
@@ -268,7 +287,11 @@ RuleContext BallEvaluator::context_of(Primitive primitive) const {
 
 RuleContext BallEvaluator::context_of(std::size_t id) const {
   RuleContext c = context_of(graph_.node(static_cast<int>(id)).primitive);
-  if (constant_[id]) c.u_sum = switches_.summation ? c.u : 0.0, c.sum_factor = 1, c.grid = true;
+  if (constant_[id]) {
+    c.u_sum = switches_.summation ? c.u : 0.0;
+    c.sum_factor = 1;
+    c.grid = true;
+  }
   return c;
 }
 
@@ -297,7 +320,10 @@ bool BallEvaluator::compute(std::size_t id, const Node& node, MapPart map, std::
     case Primitive::constant:
       out.v = make_channel(1);
       out.v[0] = node.value;
-      if (!representable(node.value)) out.r = make_channel(1), out.r[0] = c.u * std::fabs(node.value);
+      if (!representable(node.value)) {
+        out.r = make_channel(1);
+        out.r[0] = c.u * std::fabs(node.value);
+      }
       break;
     case Primitive::indicator: out = filled(node.shape, *node.map); break;
     case Primitive::sum: evaluate_sum(c, node, *in[0], full_, wants, out); break;
@@ -371,14 +397,21 @@ void BallEvaluator::adopt_moved(const BallEvaluator& other) {
     leaf[id] = leaf[static_cast<std::size_t>(node.args[0])];
     if (leaf[id] < 0 || fresh_[id] || !other.fresh_[id] || !other.balls_[id].v) continue;
     Ball out;
-    out.shape = node.shape, out.v = other.balls_[id].v;
+    out.shape = node.shape;
+    out.v = other.balls_[id].v;
     const Ball* const in = &balls_[static_cast<std::size_t>(leaf[id])];
-    if (finish(node, {&in, 1}, out)) balls_[id] = std::move(out), fresh_[id] = keep_[id] = 1;
+    if (finish(node, {&in, 1}, out)) {
+      balls_[id] = std::move(out);
+      fresh_[id] = keep_[id] = 1;
+    }
   }
 }
 
 void BallEvaluator::drop(std::size_t id) {
-  if (!keep_[id] && !given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+  if (!keep_[id] && !given_[id]) {
+    balls_[id] = Ball{};
+    fresh_[id] = 0;
+  }
 }
 
 void BallEvaluator::start_full() {

@@ -216,8 +216,10 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
                       add_rule(k, a, ra, -b, rb, v, r);
                     });
     case Primitive::neg:
-      return unary(c, n, in, out,
-                   [](const RuleContext&, double a, double ra, double& v, double& r) { v = -a, r = ra; });
+      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
+        v = -a;
+        r = ra;
+      });
     case Primitive::mul: return binary(c, n, in, out, mul_rule);
     case Primitive::square:
       return unary(c, n, in, out, [](const RuleContext& k, double a, double ra, double& v, double& r) {
@@ -246,8 +248,10 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
     case Primitive::rsqrt: return unary(c, n, in, out, rsqrt_rule);
     case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
     case Primitive::abs:
-      return unary(c, n, in, out,
-                   [](const RuleContext&, double a, double ra, double& v, double& r) { v = std::fabs(a), r = ra; });
+      return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
+        v = std::fabs(a);
+        r = ra;
+      });
     case Primitive::sign:
       return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {
         const bool crosses = ra > 0 && std::fabs(a) <= ra;
@@ -290,7 +294,10 @@ void least(const double* __restrict__ x, std::int64_t n, double* __restrict__ gr
   for (std::int64_t i = 0; i < n; ++i) grid[i] = x[i] < grid[i] ? x[i] : grid[i];
 }
 void count_exact(const double* __restrict__ v, std::int64_t n, double* __restrict__ terms, double* __restrict__ mass) {
-  for (std::int64_t i = 0; i < n; ++i) terms[i] += v[i] != 0 ? 1.0 : 0.0, mass[i] += std::fabs(v[i]);
+  for (std::int64_t i = 0; i < n; ++i) {
+    terms[i] += v[i] != 0 ? 1.0 : 0.0;
+    mass[i] += std::fabs(v[i]);
+  }
 }
 void count(const double* __restrict__ v, const double* __restrict__ r, std::int64_t n, double* __restrict__ terms,
            double* __restrict__ mass, double* __restrict__ base) {
@@ -316,7 +323,10 @@ void drop_inexact(const double* __restrict__ r, std::int64_t n, double* __restri
 /// Adds the terms of a block to running sums, element by element.
 void add_state(const SumsIn& x, std::int64_t n, const SumsOut& s) {
   if (x.terms != nullptr) {
-    add(x.terms, n, s.terms), add(x.mass, n, s.mass), add(x.base, n, s.base), least(x.grid, n, s.grid);
+    add(x.terms, n, s.terms);
+    add(x.mass, n, s.mass);
+    add(x.base, n, s.base);
+    least(x.grid, n, s.grid);
   } else if (x.r != nullptr) {
     count(x.v, x.r, n, s.terms, s.mass, s.base);
     least_bits(x.v, n, s.grid);
@@ -361,18 +371,24 @@ HWY_INLINE void sum_chains(const double* v, const double* r, std::int64_t n, Sum
       Doubles x, y{};
       std::memcpy(&x, v + i + k * kLanes, sizeof x);
       if (with_radii) std::memcpy(&y, r + i + k * kLanes, sizeof y);
-      a[k] += x, m[k] += (Doubles)((Masks)x & 0x7fffffffffffffffll);
+      a[k] += x;
+      m[k] += (Doubles)((Masks)x & 0x7fffffffffffffffll);
       if (with_radii) b[k] += y;
       t[k] += with_radii ? (x != 0) | (y != 0) : x != 0;
     }
   for (; i < n; ++i) {
     const double y = with_radii ? r[i] : 0.0;
-    a[0][0] += v[i], m[0][0] += std::fabs(v[i]), b[0][0] += y, t[0][0] -= v[i] != 0 || y != 0;
+    a[0][0] += v[i];
+    m[0][0] += std::fabs(v[i]);
+    b[0][0] += y;
+    t[0][0] -= v[i] != 0 || y != 0;
   }
   for (int k = 0; k < 8; ++k) {
     const int j = k / kLanes, lane = k % kLanes;
-    out.value += a[j][lane], out.mass += m[j][lane], out.base += b[j][lane],
-        out.terms += static_cast<double>(-t[j][lane]);
+    out.value += a[j][lane];
+    out.mass += m[j][lane];
+    out.base += b[j][lane];
+    out.terms += static_cast<double>(-t[j][lane]);
   }
   out.mass += out.base;
 }
@@ -392,8 +408,14 @@ HWY_INLINE void for_lanes(const double* x, std::int64_t n, See see) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) see(0, hn::LoadU(d, x + i)), see(1, hn::LoadU(d, x + i + lanes));
-  if (i + lanes <= n) see(0, hn::LoadU(d, x + i)), i += lanes;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    see(0, hn::LoadU(d, x + i));
+    see(1, hn::LoadU(d, x + i + lanes));
+  }
+  if (i + lanes <= n) {
+    see(0, hn::LoadU(d, x + i));
+    i += lanes;
+  }
   if (i == n) return;
   HWY_ALIGN double rest[HWY_MAX_BYTES / sizeof(double)];
   std::fill(std::copy(x + i, x + n, rest), rest + lanes, x[n - 1]);
@@ -413,7 +435,9 @@ HWY_INLINE Extremes seen_by(const double* x, std::int64_t n) {
 
 bool Measure(const double* v, const double* r, std::int64_t n, Extremes& out) {
   const Extremes seen = seen_by<Eyes>(v, n);
-  out.finite = seen.finite, out.largest = seen.largest, out.smallest = seen.smallest,
+  out.finite = seen.finite;
+  out.largest = seen.largest;
+  out.smallest = seen.smallest;
   out.zero = seen.zero;                               // the grid stays
   if (out.smallest == kInfinity) out.smallest = 1.0;  // none is neither zero nor infinite
   if (!out.finite)                                    // the largest may be infinite, and NaN is none

@@ -30,9 +30,12 @@ class ColumnGraph {
       return known = leaves_.back().second.id;
     }
     Node out = node;
-    out.adjoint = nullptr, out.shape = narrowed(node.shape);
-    if (node.primitive == Primitive::own_adjoint)
-      out.primitive = Primitive::reshape, out.args.resize(1);  // what else it takes is of its adjoint
+    out.adjoint = nullptr;
+    out.shape = narrowed(node.shape);
+    if (node.primitive == Primitive::own_adjoint) {
+      out.primitive = Primitive::reshape;
+      out.args.resize(1);  // what else it takes is of its adjoint
+    }
     if (!keeps_columns(out.primitive, node)) return -1;
     for (int& arg : out.args)
       if (arg = take(arg); arg < 0) return -1;

@@ -87,7 +87,10 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
       out.down[i] = down;
       const bool zero = out.v[i] == 0 && out.r[i] == 0;
       if (down < kMinNormal && !zero) out.r[i] += 2 * c.eta * up;
-      if (up > kMaxFinite) flags |= kLeftRange, unknown = true;  // some order of the factors overflows
+      if (up > kMaxFinite) {
+        flags |= kLeftRange;
+        unknown = true;  // some order of the factors overflows
+      }
     }
     if (finite_operands && !(std::fabs(out.v[i]) + out.r[i] <= kMaxFinite)) {
       flags |= kOverflowed;
@@ -99,8 +102,10 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
     // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be
     // zero.
     const BlockIn& last = in.back();
-    if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive))
-      flags |= kLeftRange, unknown = true;
+    if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive)) {
+      flags |= kLeftRange;
+      unknown = true;
+    }
     out.r[i] = settle(out.v[i], out.r[i]);
     out.f[i] = unknown ? std::numeric_limits<double>::quiet_NaN() : replay(primitive, x);
     out.flags[i] = flags;
@@ -191,7 +196,9 @@ void chain_sums(const RuleContext& context, Primitive primitive, std::int64_t at
       const auto channel = [&](const Channel& c, std::size_t room) {
         return stage(c, offset[k], stride[k], n, own.room[room]);
       };
-      from.terms = channel(x.terms, 0), from.mass = channel(x.mass, 1), from.base = channel(x.base, 2),
+      from.terms = channel(x.terms, 0);
+      from.mass = channel(x.mass, 1);
+      from.base = channel(x.base, 2);
       from.grid = channel(x.grid, 3);
     }
     add_terms(from, n, state);
@@ -233,7 +240,9 @@ void evaluate_elementwise(const RuleContext& context, const Node& node, std::spa
       BlockOut block{out.v.get() + at, out.r.get() + at, nullptr, nullptr, nullptr, nullptr};
       evaluate_block(context, node.primitive, n, In(in, args.size()), block);
       if (full) {
-        block.f = out.replay.get() + at, block.up = out.up.get() + at, block.down = out.down.get() + at;
+        block.f = out.replay.get() + at;
+        block.up = out.up.get() + at;
+        block.down = out.down.get() + at;
         block.flags = out.flags.get() + at;
         range_block(context, node.primitive, n, In(in, args.size()), block);
       }

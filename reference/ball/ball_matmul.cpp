@@ -182,7 +182,12 @@ bool uniform_matmul(const RuleContext& c, const Node& node, const Ball& a, const
   const double base = in * (1 + 0x1p-40) + own + depth * c.eta;
   const double terms = core.on() ? terms_of_cores(core.block, depth, depth) : depth;
   out.all.absolute = summation_radius(c, terms, mass, base, 0.0) * (1 + 0x1p-40);
-  if (wants_sum) out.all.chained = true, out.all.terms = terms, out.all.mass = mass, out.all.base = base;
+  if (wants_sum) {
+    out.all.chained = true;
+    out.all.terms = terms;
+    out.all.mass = mass;
+    out.all.base = base;
+  }
   return out.all.absolute < 0x1p100;
 }
 

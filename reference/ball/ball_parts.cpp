@@ -34,11 +34,17 @@ Ball gathered(const Ball& ball, const Shape& shape, Copy copy) {
 Ball part_of(const Ball& ball, const Shape& shape, std::int64_t first) {
   Ball part;
   part.shape = shape;
-  part.v = at(ball.v, first), part.r = at(ball.r, first);
-  part.terms = at(ball.terms, first), part.mass = at(ball.mass, first), part.base = at(ball.base, first),
+  part.v = at(ball.v, first);
+  part.r = at(ball.r, first);
+  part.terms = at(ball.terms, first);
+  part.mass = at(ball.mass, first);
+  part.base = at(ball.base, first);
   part.grid = at(ball.grid, first);
   part.all = ball.all;
-  part.range = ball.range, part.narrow = ball.narrow, part.chain_up = ball.chain_up, part.chain_down = ball.chain_down;
+  part.range = ball.range;
+  part.narrow = ball.narrow;
+  part.chain_up = ball.chain_up;
+  part.chain_down = ball.chain_down;
   return part;
 }
 
@@ -49,8 +55,12 @@ void put(const Ball& part, const Shape& shape, std::int64_t first, Ball& whole) 
     if (!to) to = make_channel(shape.count());
     std::copy_n(from.get(), part.count(), to.get() + first);
   };
-  copy(part.v, whole.v), copy(part.r, whole.r);
-  copy(part.terms, whole.terms), copy(part.mass, whole.mass), copy(part.base, whole.base), copy(part.grid, whole.grid);
+  copy(part.v, whole.v);
+  copy(part.r, whole.r);
+  copy(part.terms, whole.terms);
+  copy(part.mass, whole.mass);
+  copy(part.base, whole.base);
+  copy(part.grid, whole.grid);
   const bool start = first == 0;
   whole.narrow = part.narrow;
   whole.range.largest = start ? part.range.largest : std::max(whole.range.largest, part.range.largest);

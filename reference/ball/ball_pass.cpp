@@ -47,7 +47,8 @@ BallEvaluator::Pass::Pass(BallEvaluator& of, const std::vector<char>& needed, co
 }
 
 bool BallEvaluator::Pass::run(const std::vector<char>* rows, const RowElements* elements) {
-  all_rows_ = rows == nullptr, elements_ = elements;
+  all_rows_ = rows == nullptr;
+  elements_ = elements;
   tail_.assign(runs_.size(), elements != nullptr);
   if (elements != nullptr) mark_tail();
   for (const Expr& target : targets_) {  // known already
@@ -101,7 +102,8 @@ std::vector<BallEvaluator::Pass::Step> BallEvaluator::Pass::steps_of(int phase) 
   for (std::size_t id = 0; id < runs_.size(); ++id) {
     if (!runs_[id] || phase_[id] != phase || grain(id) == Grain::whole) continue;
     Step step;
-    step.id = id, step.node = without_adjoint(of_.graph_.node(static_cast<int>(id)));
+    step.id = id;
+    step.node = without_adjoint(of_.graph_.node(static_cast<int>(id)));
     step.rank = step.node.shape.rank;
     if (grain(id) == Grain::row) {
       step.width = step.node.shape.count() / of_.rows_.rows;
@@ -109,7 +111,8 @@ std::vector<BallEvaluator::Pass::Step> BallEvaluator::Pass::steps_of(int phase) 
       step.map = std::move(step.node.map);
       const std::int64_t source = step.map ? of_.graph_.node(step.node.args[0]).shape.count() / of_.rows_.rows : 0;
       const bool takes = step.node.primitive == Primitive::take;
-      step.listed = takes ? step.width : source, step.other = takes ? source : step.width;
+      step.listed = takes ? step.width : source;
+      step.other = takes ? source : step.width;
     }
     step.materialise = grain(id) == Grain::row && of_.keep_[id] && all_rows_;
     for (const int arg : args(id)) last_use[static_cast<std::size_t>(arg)] = steps.size();
@@ -133,7 +136,8 @@ bool BallEvaluator::Pass::run_rows(int phase, const std::vector<char>* rows) {
   if (steps.empty()) return true;
   const RowPlan& plan = of_.rows_;
   parts_.assign(runs_.size(), Ball{});
-  sums_.clear(), uniform_sums_.clear();
+  sums_.clear();
+  uniform_sums_.clear();
   const auto wanted = [&](std::int64_t row) { return rows == nullptr || (*rows)[static_cast<std::size_t>(row)] != 0; };
   const bool gathers = rows != nullptr && plan.lead == 1 &&
                        std::none_of(steps.begin(), steps.end(), [](const Step& s) { return s.map != nullptr; });
@@ -147,7 +151,8 @@ bool BallEvaluator::Pass::run_rows(int phase, const std::vector<char>* rows) {
         if (wanted(row + count)) listed_.push_back(row + count);
       taken = std::ssize(listed_);
     }
-    slices_.clear(), picks_.clear();
+    slices_.clear();
+    picks_.clear();
     if (elements_ != nullptr) picked_ = elements_of_rows(*elements_, listed_);
     for (std::size_t k = 0; k < steps.size();) {
       const std::size_t end = of_.radii_ == Radii::uniform ? run_group(steps, k, row, taken) : k;

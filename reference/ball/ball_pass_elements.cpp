@@ -28,7 +28,10 @@ const Ball* BallEvaluator::Pass::at_hand(std::size_t id, int rank) {
 }
 
 const BroadcastPlan& BallEvaluator::Pass::plan_of(std::size_t id, const Shape& shape) {
-  if (plans_.empty() || planned_ != count_) plans_.assign(runs_.size(), {}), planned_ = count_;
+  if (plans_.empty() || planned_ != count_) {
+    plans_.assign(runs_.size(), {});
+    planned_ = count_;
+  }
   if (plans_[id]) return *plans_[id];
   const Node& node = of_.graph_.node(static_cast<int>(id));
   std::array<Ball, 3> shapes;

@@ -47,13 +47,17 @@ const Ball* BallEvaluator::Pass::picked(int rank, std::size_t id, std::int64_t r
 
 MapPart BallEvaluator::Pass::cut(const Step& step, std::int64_t row) {
   MapPart part(step.map);
-  if (part.first != nullptr) part.first += row * step.listed, part.base = row * step.other;
+  if (part.first != nullptr) {
+    part.first += row * step.listed;
+    part.base = row * step.other;
+  }
   return part;
 }
 
 std::size_t BallEvaluator::Pass::run_group(std::vector<Step>& steps, std::size_t first, std::int64_t row,
                                            std::int64_t count) {
-  row_ = row, count_ = count;
+  row_ = row;
+  count_ = count;
   group_.clear();
   std::size_t end = first;
   while (end < steps.size() && add_to_group(steps[end], row, count)) ++end;
@@ -74,9 +78,12 @@ bool BallEvaluator::Pass::add_to_group(Step& step, std::int64_t row, std::int64_
   if (grain(step.id) == Grain::column) {
     auto& sums = uniform_sums_[step.id];
     if (!sums) sums = std::make_unique<UniformSums>(of_.graph_.node(static_cast<int>(step.id)).shape.count());
-    out.kind = RowStep::Kind::column, out.n = static_cast<std::size_t>(in[0]->count() / count);
+    out.kind = RowStep::Kind::column;
+    out.n = static_cast<std::size_t>(in[0]->count() / count);
     if (sums->value.size() != out.n) return false;
-    out.in[0].p = in[0]->v.get(), out.advance[0] = static_cast<std::int64_t>(out.n), out.out = sums->value.data(),
+    out.in[0].p = in[0]->v.get();
+    out.advance[0] = static_cast<std::int64_t>(out.n);
+    out.out = sums->value.data();
     out.mass = sums->mass.data();
     group_.push_back(out);
     return true;
@@ -87,19 +94,30 @@ bool BallEvaluator::Pass::add_to_group(Step& step, std::int64_t row, std::int64_
     const Axis axis = split(in[0]->shape, step.node.axis);
     if (axis.inner != 1 || axis.outer != count) return false;
     row_sums_[step.id] = std::make_unique<UniformSums>(count);
-    out.kind = RowStep::Kind::sum, out.n = static_cast<std::size_t>(axis.n);
-    out.in[0].p = in[0]->v.get(), out.advance[0] = axis.n, out.mass = row_sums_[step.id]->mass.data();
-    part = Ball{}, part.shape = step.node.shape, part.v = make_channel(count), out.out = part.v.get();
+    out.kind = RowStep::Kind::sum;
+    out.n = static_cast<std::size_t>(axis.n);
+    out.in[0].p = in[0]->v.get();
+    out.advance[0] = axis.n;
+    out.mass = row_sums_[step.id]->mass.data();
+    part = Ball{};
+    part.shape = step.node.shape;
+    part.v = make_channel(count);
+    out.out = part.v.get();
   } else if (moves_nothing(step.node.primitive)) {
     const Channel same = in[0]->v;
-    part = Ball{}, part.shape = step.node.shape, part.v = same;
+    part = Ball{};
+    part.shape = step.node.shape;
+    part.v = same;
   } else if (elementwise(step.node.primitive) || step.node.primitive == Primitive::less ||
              step.node.primitive == Primitive::less_equal || step.node.primitive == Primitive::equal) {
-    out.kind = seen_as_products(step.node) ? RowStep::Kind::products : RowStep::Kind::values,
+    out.kind = seen_as_products(step.node) ? RowStep::Kind::products : RowStep::Kind::values;
     out.n = static_cast<std::size_t>(step.width);
     for (std::size_t k = 0; k < n; ++k)
       if (!lies_by_rows(*in[k], has_rows(k), step.width, count, out.in[k], out.advance[k])) return false;
-    part = Ball{}, part.shape = step.node.shape, part.v = make_channel(part.count()), out.out = part.v.get();
+    part = Ball{};
+    part.shape = step.node.shape;
+    part.v = make_channel(part.count());
+    out.out = part.v.get();
   } else {
     return false;
   }
@@ -109,7 +127,8 @@ bool BallEvaluator::Pass::add_to_group(Step& step, std::int64_t row, std::int64_
 
 bool BallEvaluator::Pass::finish_step(Step& step, const RowStep& done, std::int64_t row, std::int64_t count) {
   if (done.kind == RowStep::Kind::moved) return run_step(step, row, count);
-  row_ = row, count_ = count;
+  row_ = row;
+  count_ = count;
   std::array<const Ball*, 3> in{};
   const std::size_t n = step.node.args.size();
   for (std::size_t k = 0; k < n; ++k)
@@ -165,7 +184,8 @@ void BallEvaluator::Pass::hand_over_elements(std::size_t id, std::int64_t width,
 
 bool BallEvaluator::Pass::run_step(Step& step, std::int64_t row, std::int64_t count) {
   const RowPlan& plan = of_.rows_;
-  row_ = row, count_ = count;
+  row_ = row;
+  count_ = count;
   std::array<const Ball*, 3> in{};
   const std::size_t n = std::min<std::size_t>(step.node.args.size(), 3);
   for (std::size_t k = 0; k < n; ++k) {

@@ -59,7 +59,10 @@ double BallEvaluator::radius_at(Expr target, std::int64_t at, const RadiusTest& 
 
 void BallEvaluator::forget() {
   for (std::size_t id = 0; id < balls_.size(); ++id)
-    if (!given_[id]) balls_[id] = Ball{}, fresh_[id] = 0;
+    if (!given_[id]) {
+      balls_[id] = Ball{};
+      fresh_[id] = 0;
+    }
 }
 
 bool BallEvaluator::takes_elements(const std::vector<Expr>& targets) const {

@@ -12,11 +12,15 @@ void allocate(Ball& ball, bool full, bool wants_sum) {
   ball.v = make_channel(n);
   ball.r = make_channel(n);
   if (wants_sum) {
-    ball.terms = make_channel(n), ball.mass = make_channel(n);
-    ball.base = make_channel(n), ball.grid = make_channel(n);
+    ball.terms = make_channel(n);
+    ball.mass = make_channel(n);
+    ball.base = make_channel(n);
+    ball.grid = make_channel(n);
   }
   if (full) {
-    ball.replay = make_channel(n), ball.up = make_channel(n), ball.down = make_channel(n);
+    ball.replay = make_channel(n);
+    ball.up = make_channel(n);
+    ball.down = make_channel(n);
     ball.flags =
         std::shared_ptr<std::uint8_t[]>(new std::uint8_t[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))]());
     std::fill_n(ball.up.get(), n, 0.0);
@@ -53,7 +57,12 @@ void store(const RuleContext& c, double value, double terms, double mass, double
            bool wants_sum, Ball& out) {
   out.v[at] = value;
   out.r[at] = settle(value, summation_radius(c, terms, mass, base, grid));
-  if (wants_sum) out.terms[at] = terms, out.mass[at] = mass, out.base[at] = base, out.grid[at] = grid;
+  if (wants_sum) {
+    out.terms[at] = terms;
+    out.mass[at] = mass;
+    out.base[at] = base;
+    out.grid[at] = grid;
+  }
 }
 
 }  // namespace
@@ -100,9 +109,18 @@ SumState sum_of_sums(const Ball& x, std::int64_t begin, std::int64_t end) {
   double value[kChains] = {}, terms[kChains] = {}, mass[kChains] = {}, base[kChains] = {};
   std::int64_t i = begin;
   for (; i + kChains <= end; i += kChains)
-    for (int k = 0; k < kChains; ++k)
-      value[k] += x.v[i + k], terms[k] += x.terms[i + k], mass[k] += x.mass[i + k], base[k] += x.base[i + k];
-  for (; i < end; ++i) value[0] += x.v[i], terms[0] += x.terms[i], mass[0] += x.mass[i], base[0] += x.base[i];
+    for (int k = 0; k < kChains; ++k) {
+      value[k] += x.v[i + k];
+      terms[k] += x.terms[i + k];
+      mass[k] += x.mass[i + k];
+      base[k] += x.base[i + k];
+    }
+  for (; i < end; ++i) {
+    value[0] += x.v[i];
+    terms[0] += x.terms[i];
+    mass[0] += x.mass[i];
+    base[0] += x.base[i];
+  }
   const auto all = [](const double* v) { return (v[0] + v[1]) + (v[2] + v[3]); };
   return {all(value), all(terms), all(mass), all(base)};
 }
@@ -182,12 +200,14 @@ void evaluate_put_add(const RuleContext& c, MapPart map, const Ball& x, bool ful
 bool max_of_run(const double* v, const double* r, std::int64_t n, double& most, double& low, double& high) {
   constexpr int kLanes = 16;
   double value[kLanes], below[kLanes], above[kLanes];
-  std::fill_n(value, kLanes, -kInfinity), std::fill_n(below, kLanes, -kInfinity),
-      std::fill_n(above, kLanes, -kInfinity);
+  std::fill_n(value, kLanes, -kInfinity);
+  std::fill_n(below, kLanes, -kInfinity);
+  std::fill_n(above, kLanes, -kInfinity);
   double odd[kLanes] = {};  // 0, or not a number
   const auto see = [&](int l, double x, double y) {
     const double down = x - y, up = x + y;
-    value[l] = x > value[l] ? x : value[l], below[l] = down > below[l] ? down : below[l],
+    value[l] = x > value[l] ? x : value[l];
+    below[l] = down > below[l] ? down : below[l];
     above[l] = up > above[l] ? up : above[l];
     odd[l] = down == down && up == up ? odd[l] : down - up;
   };
@@ -195,7 +215,8 @@ bool max_of_run(const double* v, const double* r, std::int64_t n, double& most, 
   for (; i + kLanes <= n; i += kLanes)
     for (int l = 0; l < kLanes; ++l) see(l, v[i + l], r != nullptr ? r[i + l] : 0.0);
   for (; i < n; ++i) see(0, v[i], r != nullptr ? r[i] : 0.0);
-  most = *std::max_element(value, value + kLanes), low = *std::max_element(below, below + kLanes),
+  most = *std::max_element(value, value + kLanes);
+  low = *std::max_element(below, below + kLanes);
   high = *std::max_element(above, above + kLanes);
   return std::all_of(odd, odd + kLanes, [](double x) { return x == x; });
 }
@@ -221,7 +242,8 @@ void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out) {
         const std::int64_t at = (o * a.n + i) * a.inner + k;
         const double value = x.v[at], r = x.r ? x.r[at] : 0.0;
         v = value > v || value != value ? value : v;
-        low = std::fmax(low, value - r), high = std::fmax(high, value + r);
+        low = std::fmax(low, value - r);
+        high = std::fmax(high, value + r);
         if (!full) continue;
         if (x.flags[at] & (kOverflowed | kLeftRange)) flags |= kLeftRange;
         const auto f = static_cast<float>(x.replay[at]);
@@ -230,7 +252,10 @@ void evaluate_max(const Node& node, const Ball& x, bool full, Ball& out) {
       const std::int64_t to = o * a.inner + k;
       out.v[to] = v;
       out.r[to] = settle(v, std::fmax(high - v, v - low));
-      if (full) out.replay[to] = replay, out.flags[to] = flags;
+      if (full) {
+        out.replay[to] = replay;
+        out.flags[to] = flags;
+      }
     }
 }
 
@@ -255,7 +280,10 @@ void evaluate_first_max(const Node& node, const Ball& x, bool full, Ball& out) {
         const bool open = candidates > 1 && may_be(i);
         out.v[at(i)] = open ? 0.5 : (i == best ? 1.0 : 0.0);
         out.r[at(i)] = open ? 0.5 : 0.0;
-        if (full) out.replay[at(i)] = out.v[at(i)], out.flags[at(i)] = x.flags[at(i)] & kLeftRange;
+        if (full) {
+          out.replay[at(i)] = out.v[at(i)];
+          out.flags[at(i)] = x.flags[at(i)] & kLeftRange;
+        }
       }
     }
 }
@@ -269,12 +297,15 @@ void evaluate_take(MapPart map, const Ball& x, bool full, Ball& out) {
     out.v[i] = none ? 0.0 : x.v[from];
     if (out.r) out.r[i] = none ? 0.0 : x.r[from];
     if (x.terms) {
-      out.terms[i] = none ? 0.0 : x.terms[from], out.mass[i] = none ? 0.0 : x.mass[from];
-      out.base[i] = none ? 0.0 : x.base[from], out.grid[i] = none ? kInfinity : x.grid[from];
+      out.terms[i] = none ? 0.0 : x.terms[from];
+      out.mass[i] = none ? 0.0 : x.mass[from];
+      out.base[i] = none ? 0.0 : x.base[from];
+      out.grid[i] = none ? kInfinity : x.grid[from];
     }
     if (full) {
       out.replay[i] = none ? 0.0 : x.replay[from];
-      out.up[i] = none ? 0.0 : x.up[from], out.down[i] = none ? 0.0 : x.down[from];
+      out.up[i] = none ? 0.0 : x.up[from];
+      out.down[i] = none ? 0.0 : x.down[from];
       out.flags[i] = none ? std::uint8_t{0} : x.flags[from];
     }
   }

@@ -119,12 +119,22 @@ UniformRadius radius_of_result(const RuleContext& c, Primitive primitive, std::s
   if (primitive == Primitive::neg) return in[0].all;
   const Bound own = bound(c, primitive, in, most, gap);
   UniformRadius out;
-  out.relative = own.relative * kSlack, out.absolute = own.absolute * kSlack;
+  out.relative = own.relative * kSlack;
+  out.absolute = own.absolute * kSlack;
   if (primitive != Primitive::add && primitive != Primitive::sub) return out;
   double terms = 0, mass = 0, base = 0;
-  for (const At& x : in) terms += x.terms(), mass += x.mass(), base += x.base();
+  for (const At& x : in) {
+    terms += x.terms();
+    mass += x.mass();
+    base += x.base();
+  }
   if (terms > 2) out.absolute = std::max(out.absolute, summation_radius(c, terms, mass * kSlack, base, 0.0) * kSlack);
-  if (wants) out.chained = true, out.terms = terms, out.mass = mass * kSlack, out.base = base * kSlack;
+  if (wants) {
+    out.chained = true;
+    out.terms = terms;
+    out.mass = mass * kSlack;
+    out.base = base * kSlack;
+  }
   return out;
 }
 
@@ -190,7 +200,8 @@ bool uniform_sum(const RuleContext& c, const Node& node, const Ball& x, bool wan
     if (a.inner == 1) {
       SumState state;
       sum_run(x.v.get() + o * a.n, nullptr, a.n, state);
-      sums.value[static_cast<std::size_t>(o)] = state.value, sums.mass[static_cast<std::size_t>(o)] = state.mass;
+      sums.value[static_cast<std::size_t>(o)] = state.value;
+      sums.mass[static_cast<std::size_t>(o)] = state.mass;
     } else {
       add_values(x.v.get() + o * a.n * a.inner, static_cast<std::size_t>(a.n), static_cast<std::size_t>(a.inner),
                  sums.value.data() + o * a.inner, sums.mass.data() + o * a.inner);
@@ -217,7 +228,9 @@ bool uniform_put_add(const RuleContext& c, MapPart map, const Ball& x, bool want
     const std::int64_t to = map[i];
     if (to < 0) continue;
     const auto j = static_cast<std::size_t>(to);
-    sums.value[j] += x.v[i], sums.mass[j] += std::fabs(x.v[i]), ++meet[j];
+    sums.value[j] += x.v[i];
+    sums.mass[j] += std::fabs(x.v[i]);
+    ++meet[j];
   }
   const double n = meet.empty() ? 0.0 : static_cast<double>(*std::max_element(meet.begin(), meet.end()));
   see_terms(x, sums);
@@ -255,7 +268,8 @@ bool uniform_stored(const FloatFormat& format, double eta_on, Ball& out) {
   const Bound own =
       with_own(format.unit_roundoff(), eta_on * format.min_subnormal(), {out.all.relative, out.all.absolute});
   out.all = {};
-  out.all.relative = own.relative * kSlack, out.all.absolute = own.absolute * kSlack;
+  out.all.relative = own.relative * kSlack;
+  out.all.absolute = own.absolute * kSlack;
   out.r = nullptr;
   return true;
 }
@@ -279,7 +293,8 @@ bool bound_elementwise(const RuleContext& c, const Node& node, std::span<const B
     if (!wants_smallest(node.primitive, k) || in[k]->count() <= kFewValues) continue;
     Extremes seen{kInfinity, 0, true, false};  // it may be a product, or look like one
     see_values(in[k]->v.get(), static_cast<std::size_t>(in[k]->count()), seen);
-    at[k].least = seen.smallest == kInfinity ? 1.0 : seen.smallest, at[k].zero = seen.zero;
+    at[k].least = seen.smallest == kInfinity ? 1.0 : seen.smallest;
+    at[k].zero = seen.zero;
   }
   out.all = radius_of_result(c, node.primitive, {at, in.size()}, out.range.largest, gap, wants);
   if (sharp && bounded(out.all.absolute)) {  // the absolute part of product(), element by element
@@ -354,7 +369,12 @@ bool store_uniform(const RuleContext& c, const UniformSums& s, double n, bool wa
       out.r[static_cast<std::ptrdiff_t>(k)] =
           summation_radius(c, n * s.terms, mass_at(s.mass[k]), base_at(s.mass[k]), s.grid) * kSlack;
   }
-  if (wants_sum) out.all.chained = true, out.all.terms = n * s.terms, out.all.mass = mass, out.all.base = base;
+  if (wants_sum) {
+    out.all.chained = true;
+    out.all.terms = n * s.terms;
+    out.all.mass = mass;
+    out.all.base = base;
+  }
   return bounded(out.all.absolute);
 }
 
@@ -395,7 +415,10 @@ bool BallEvaluator::compute_uniform(std::size_t id, const Node& node, MapPart ma
     case Primitive::stop_gradient:
       out = *in[0];
       out.shape = node.shape;
-      if (node.primitive == Primitive::stop_gradient) out.all = {}, out.r = nullptr;
+      if (node.primitive == Primitive::stop_gradient) {
+        out.all = {};
+        out.r = nullptr;
+      }
       found = true;
       if (const auto saved = arithmetic_.saved.find(node.name); node.primitive == Primitive::stored &&
                                                                 saved != arithmetic_.saved.end() &&

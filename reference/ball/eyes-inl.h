@@ -31,7 +31,8 @@ struct EyesFor {
   Lanes largest, smallest, nonzero, odd;
   HWY_INLINE EyesFor() {
     const D d;
-    largest = odd = hn::Zero(d), smallest = nonzero = hn::Set(d, kInfinity);
+    largest = odd = hn::Zero(d);
+    smallest = nonzero = hn::Set(d, kInfinity);
   }
   HWY_INLINE void see(Lanes v) {
     const D d;
@@ -44,7 +45,8 @@ struct EyesFor {
     if (!numbers) odd = hn::Or(odd, hn::Sub(v, v));
   }
   HWY_INLINE void join(const EyesFor& other) {
-    largest = hn::Max(largest, other.largest), smallest = hn::Min(smallest, other.smallest),
+    largest = hn::Max(largest, other.largest);
+    smallest = hn::Min(smallest, other.smallest);
     nonzero = hn::Min(nonzero, other.nonzero);
     odd = hn::Or(odd, other.odd);
   }
@@ -68,7 +70,8 @@ struct Eyes {
   hn::Vec<I> largest, smallest, nonzero;
   HWY_INLINE Eyes() {
     const I i;
-    largest = hn::Zero(i), smallest = nonzero = hn::Set(i, kMagnitude);
+    largest = hn::Zero(i);
+    smallest = nonzero = hn::Set(i, kMagnitude);
   }
   HWY_INLINE void see(Lanes v) {
     const I i;
@@ -79,7 +82,8 @@ struct Eyes {
     nonzero = hn::Min(nonzero, hn::And(hn::Sub(size, hn::Set(i, 1)), magnitude));  // zero wraps around to the largest
   }
   HWY_INLINE void join(const Eyes& other) {
-    largest = hn::Max(largest, other.largest), smallest = hn::Min(smallest, other.smallest),
+    largest = hn::Max(largest, other.largest);
+    smallest = hn::Min(smallest, other.smallest);
     nonzero = hn::Min(nonzero, other.nonzero);
   }
   HWY_INLINE void report(Extremes& out) const {

@@ -41,14 +41,17 @@ class LargePool {
     while (!waiting_.empty() && used_bytes_ + taken.bytes + waiting_bytes_ > most_used_) drop_oldest();
     if (taken.data == nullptr) taken.data = std::aligned_alloc(64, bytes);
     if (taken.data == nullptr) throw std::bad_alloc();
-    ++used_, used_bytes_ += taken.bytes;
+    ++used_;
+    used_bytes_ += taken.bytes;
     most_used_ = std::max(most_used_, used_bytes_);
     return taken;
   }
 
   void put(Buffer buffer) noexcept {
     const std::lock_guard lock(mutex_);
-    --used_, used_bytes_ -= buffer.bytes, waiting_bytes_ += buffer.bytes;
+    --used_;
+    used_bytes_ -= buffer.bytes;
+    waiting_bytes_ += buffer.bytes;
     waiting_.push_back(buffer);
   }
 

@@ -29,7 +29,8 @@ void run_row_steps(std::span<RowStep> steps, std::int64_t count) {
       } else if (step.kind == RowStep::Kind::sum) {
         SumState state;
         sum_run(in[0].p, nullptr, n, state);
-        step.out[row] = state.value, step.mass[row] = state.mass;
+        step.out[row] = state.value;
+        step.mass[row] = state.mass;
       } else if (step.kind == RowStep::Kind::products) {
         evaluate_products(step.primitive, step.n, in, step.out + row * n, step.seen);
       } else {

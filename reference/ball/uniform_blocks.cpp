@@ -58,15 +58,21 @@ void loop(std::size_t n, double* out, Extremes& seen, F f, Operands... in) {
   };
   const std::size_t lanes = hn::Lanes(d);
   std::size_t k = 0;
-  for (; k + 4 * lanes <= n; k += 4 * lanes)
-    step(k, eyes), step(k + lanes, second), step(k + 2 * lanes, third), step(k + 3 * lanes, fourth);
+  for (; k + 4 * lanes <= n; k += 4 * lanes) {
+    step(k, eyes);
+    step(k + lanes, second);
+    step(k + 2 * lanes, third);
+    step(k + 3 * lanes, fourth);
+  }
   for (; k + lanes <= n; k += lanes) step(k, eyes);
   if (k < n) {
     const Lanes v = f(in.last(k, n)...);
     put_last(v, out + k, n - k);
     eyes.see(v);
   }
-  second.join(third), eyes.join(fourth), eyes.join(second);
+  second.join(third);
+  eyes.join(fourth);
+  eyes.join(second);
   eyes.report(seen);
 }
 
@@ -196,12 +202,17 @@ void add_rows_of(const double* v, std::size_t n, double* sums, double* mass) {
     Lanes sum = hn::LoadU(d, sums + k), size = hn::LoadU(d, mass + k);
     for (std::size_t row = 0; row < kRows; ++row) {
       const Lanes x = hn::LoadU(d, v + row * n + k);
-      sum = hn::Add(sum, x), size = hn::Add(size, hn::Abs(x));
+      sum = hn::Add(sum, x);
+      size = hn::Add(size, hn::Abs(x));
     }
-    hn::StoreU(sum, d, sums + k), hn::StoreU(size, d, mass + k);
+    hn::StoreU(sum, d, sums + k);
+    hn::StoreU(size, d, mass + k);
   }
   for (; k < n; ++k)
-    for (std::size_t row = 0; row < kRows; ++row) sums[k] += v[row * n + k], mass[k] += std::fabs(v[row * n + k]);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      sums[k] += v[row * n + k];
+      mass[k] += std::fabs(v[row * n + k]);
+    }
 }
 
 void AddValues(const double* v, std::size_t rows, std::size_t n, double* sums, double* mass) {

@@ -254,7 +254,10 @@ FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>
                                    [&](const Recording& r) { return same_graph(*r.graph, *recording.graph); });
     if (const auto at = twin - recordings.begin(); twin != recordings.end() - 1) {
       FormAgreement same{form.name, kCarriedDigits, kCarriedDigits};
-      if (at > 0) same = out.forms[static_cast<std::size_t>(at) - 1], same.form = form.name;
+      if (at > 0) {
+        same = out.forms[static_cast<std::size_t>(at) - 1];
+        same.form = form.name;
+      }
       out.forms.push_back(same);
       continue;
     }
@@ -263,9 +266,10 @@ FormulaCertificate certify(const OpSignature& signature, const std::vector<Form>
     set_inputs(functional, recording, data);
     for (std::size_t k = 0; k < cotangents.size(); ++k)
       functional.set(recording.cotangents.at(gradient_name(recording.outputs[k].first)), cotangents[k]);
-    if (recordings.size() == 1)
-      outputs = values_of(functional, recording.outputs), gradients = values_of(functional, recording.gradients);
-    else
+    if (recordings.size() == 1) {
+      outputs = values_of(functional, recording.outputs);
+      gradients = values_of(functional, recording.gradients);
+    } else
       out.forms.push_back({form.name, agreement(outputs, values_of(functional, recording.outputs)),
                            agreement(gradients, values_of(functional, recording.gradients))});
     for (const auto& [gradient, node] : recording.gradients)
@@ -285,7 +289,10 @@ FormulaCertificate certify_second_order(const OpSignature& signature, const Form
   std::vector<Expr> leaves, directions;
   std::vector<std::string> names;
   std::vector<Values> values;
-  const auto add_leaf = [&](const std::string& name, Expr leaf) { leaves.push_back(leaf), names.push_back(name); };
+  const auto add_leaf = [&](const std::string& name, Expr leaf) {
+    leaves.push_back(leaf);
+    names.push_back(name);
+  };
   for (const TensorSpec& spec : signature.inputs)
     if (spec.has_gradient() && recording.inputs.contains(spec.name))
       add_leaf(spec.name, recording.inputs.at(spec.name));

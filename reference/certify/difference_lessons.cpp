@@ -123,8 +123,10 @@ DifferenceLesson lesson(const Recording& recording, const FloatFormat& format, c
   }
   DifferenceLesson out{.arithmetic = std::string(format.name), .best_error = std::numeric_limits<double>::infinity()};
   for (int e = kLargestStep; e >= kSmallestStep && points > 0; --e)
-    if (const double error = median(errors[e]); error < out.best_error)
-      out.best_error = error, out.best_step = std::ldexp(1.0, e);
+    if (const double error = median(errors[e]); error < out.best_error) {
+      out.best_error = error;
+      out.best_step = std::ldexp(1.0, e);
+    }
   out.error_at_1e_6 = median(naive);
   out.step_vanishes = 2 * vanished > points;
   return out;

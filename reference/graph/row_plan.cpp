@@ -45,7 +45,8 @@ Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
     bool any = false, fits = true;
     for (std::size_t k = 0; k < node.args.size(); ++k) {
       const bool by_rows = rows(k) && shape(k).rank == node.shape.rank && shape(k)[0] == node.shape[0];
-      any |= by_rows, fits &= by_rows || (!rows(k) && broadcasts(plan, shape(k), node.shape.rank));
+      any |= by_rows;
+      fits &= by_rows || (!rows(k) && broadcasts(plan, shape(k), node.shape.rank));
     }
     return any && fits && starts_with_rows(plan, node.shape) ? Grain::row : Grain::whole;
   }
@@ -129,7 +130,10 @@ RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed) {
     RowPlan plan;
     plan.lead = plan.lead_extents.rank = lead;
     plan.rows = 1;
-    for (int axis = 0; axis < lead; ++axis) plan.lead_extents[axis] = tensor[axis], plan.rows *= tensor[axis];
+    for (int axis = 0; axis < lead; ++axis) {
+      plan.lead_extents[axis] = tensor[axis];
+      plan.rows *= tensor[axis];
+    }
     if (plan.rows == 0) continue;
     plan.grain.assign(needed.size(), Grain::whole);
     plan.has_rows.assign(needed.size(), 0);
@@ -142,8 +146,10 @@ RowPlan plan_rows(const Graph& graph, const std::vector<char>& needed) {
       const bool alike =
           node.shape.rank == tensor.rank && std::equal(tensor.extent, tensor.extent + lead, node.shape.extent);
       plan.has_rows[id] = grain == Grain::row || alike;
-      if (grain == Grain::row)
-        largest = std::max(largest, node.shape.count() / plan.rows), by_rows += node.shape.count();
+      if (grain == Grain::row) {
+        largest = std::max(largest, node.shape.count() / plan.rows);
+        by_rows += node.shape.count();
+      }
       if (grain == Grain::column) by_rows += graph.node(node.args[0]).shape.count();
     }
     if (by_rows <= most) continue;

@@ -85,7 +85,10 @@ void FormulaChanges::take_change(int id, const Node& node) {
   Values ones = values(id), last = ones;
   double before = 0;
   for (std::size_t i = 0; i < ones.size(); ++i) {
-    if ((*node.map)[i] < 0) ones[i] = 1, last[i] = before;
+    if ((*node.map)[i] < 0) {
+      ones[i] = 1;
+      last[i] = before;
+    }
     before = last[i];
   }
   with(id, std::move(ones), "with ones for the zeros of the padding of " + text(node.args[0]));
@@ -104,8 +107,10 @@ void FormulaChanges::ties_change(int id, const Node& node) {
       if (first[static_cast<std::size_t>(k)] != 0) at = k;
     std::int64_t latest = at;
     for (std::int64_t k = begin; k < begin + a.n * a.inner; k += a.inner)
-      if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)])
-        all[static_cast<std::size_t>(k)] = 1, latest = k;
+      if (from[static_cast<std::size_t>(k)] == from[static_cast<std::size_t>(at)]) {
+        all[static_cast<std::size_t>(k)] = 1;
+        latest = k;
+      }
     last[static_cast<std::size_t>(latest)] = 1;
   }
   with(id, std::move(all), "with every one of equal maxima for the first: ties share all");

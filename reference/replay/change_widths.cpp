@@ -65,7 +65,8 @@ void FormulaChanges::whole_factors() {
     for (std::size_t i = 0; i < whole.size(); ++i) {
       const double f =
           by[static_cast<std::size_t>(operand_index(node.shape, factor.shape, static_cast<std::int64_t>(i)))];
-      without[i] /= f, twice[i] *= f;
+      without[i] /= f;
+      twice[i] *= f;
     }
     with(target_.id, std::move(without), fmt::format("without the factor {} of all of it", text(id)));
     with(target_.id, std::move(twice), fmt::format("with the factor {} of all of it once too often", text(id)));
@@ -99,8 +100,10 @@ void FormulaChanges::narrow_saved() {
   std::vector<int> saved;
   std::string names;
   for (std::size_t id = 0; id < needed_.size(); ++id)
-    if (needed_[id] && graph_.node(static_cast<int>(id)).primitive == Primitive::stored)
-      saved.push_back(static_cast<int>(id)), names += (names.empty() ? "" : " and ") + text(static_cast<int>(id));
+    if (needed_[id] && graph_.node(static_cast<int>(id)).primitive == Primitive::stored) {
+      saved.push_back(static_cast<int>(id));
+      names += (names.empty() ? "" : " and ") + text(static_cast<int>(id));
+    }
   if (saved.size() > 1) narrow_together(saved, "keeps " + names);
 }
 

@@ -22,7 +22,10 @@ FormulaChanges::FormulaChanges(const Graph& graph, const std::vector<std::pair<E
                                const NodeNames& names, std::int64_t most,
                                const std::function<bool(const Change&, const Values&)>& see, const std::string& only)
     : graph_(graph), target_(target), most_(most), left_(most), see_(see), only_(only), evaluator_(graph) {
-  for (const auto& [leaf, values] : leaves) evaluator_.set(leaf, values), given_.push_back(leaf.id);
+  for (const auto& [leaf, values] : leaves) {
+    evaluator_.set(leaf, values);
+    given_.push_back(leaf.id);
+  }
   evaluator_.value(target);
   for (const auto& [id, text] : names)
     for (int at = id;; at = graph.node(at).args[0]) {  // and what they are views of
@@ -46,7 +49,10 @@ void FormulaChanges::run() {
     if (needed_[id]) change(static_cast<int>(id));
   if (going_) shares_together();
   if (going_) whole_factors();
-  if (left_ < 0) going_ = true, left_ = most_;  // the other kind may still be small enough
+  if (left_ < 0) {
+    going_ = true;
+    left_ = most_;  // the other kind may still be small enough
+  }
   for (std::size_t id = needed_.size(); id-- > 0 && going_;)
     if (needed_[id]) narrow(static_cast<int>(id));
   if (going_) narrow_saved();
@@ -91,7 +97,10 @@ void FormulaChanges::change(int id) {
     case Primitive::mul:
       with(id, spread(node, 0), "without the factor " + arg(1));
       with(id, spread(node, 1), "without the factor " + arg(0));
-      for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) own_term(id, node, k), other_power(id, node, k);
+      for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+        own_term(id, node, k);
+        other_power(id, node, k);
+      }
       return;
     case Primitive::div: return quotient_change(id, node);
     case Primitive::log: return logarithm_change(id, node);
@@ -199,7 +208,10 @@ void FormulaChanges::root_change(int id, const Node& node) {
 void FormulaChanges::other_power(int id, const Node& node, std::size_t k) {
   Values over = spread(node, 1 - k), twice = over;
   const Values factor = spread(node, k);
-  for (std::size_t i = 0; i < over.size(); ++i) over[i] /= factor[i], twice[i] *= factor[i] * factor[i];
+  for (std::size_t i = 0; i < over.size(); ++i) {
+    over[i] /= factor[i];
+    twice[i] *= factor[i] * factor[i];
+  }
   with(id, std::move(over), fmt::format("divided by {0} for times {0}", text(node.args[k])));
   with(id, std::move(twice), fmt::format("with the factor {} twice", text(node.args[k])));
 }
@@ -232,8 +244,10 @@ void FormulaChanges::condition_change(int id, const Node& node) {
   const Values a = spread(node, 0), b = spread(node, 1);
   const bool strict = node.primitive == Primitive::less;
   Values other = a, turned = values(id);
-  for (std::size_t i = 0; i < other.size(); ++i)
-    other[i] = strict ? a[i] <= b[i] : a[i] < b[i], turned[i] = 1 - turned[i];
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    other[i] = strict ? a[i] <= b[i] : a[i] < b[i];
+    turned[i] = 1 - turned[i];
+  }
   with(id, std::move(other),
        fmt::format("with {} {} {}: another convention where they are equal, as at zero", text(node.args[0]),
                    strict ? "<=" : "<", text(node.args[1])));

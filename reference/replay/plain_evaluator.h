@@ -80,7 +80,10 @@ class PlainEvaluator {
     evaluate(static_cast<std::size_t>(target.id));
     if (others_.empty()) others_.resize(values_.size());
     std::vector<int> ids;
-    for (auto& [id, values] : others) ids.push_back(id), others_[static_cast<std::size_t>(id)] = std::move(values);
+    for (auto& [id, values] : others) {
+      ids.push_back(id);
+      others_[static_cast<std::size_t>(id)] = std::move(values);
+    }
     if (ids != changed_ids_ || target.id != changed_target_) plan_changed(std::move(ids), target.id);
     for (const int id : changed_ids_) changed_[static_cast<std::size_t>(id)] = 1;
     for (const std::size_t id : follow_) {
@@ -111,7 +114,8 @@ class PlainEvaluator {
   }
   /// Which nodes of the target's follow from those of these ids.
   void plan_changed(std::vector<int> ids, int target) {
-    changed_ids_ = std::move(ids), changed_target_ = target;
+    changed_ids_ = std::move(ids);
+    changed_target_ = target;
     follow_.clear();
     std::vector<char> stale(values_.size(), 0), needed = stale;
     for (const int id : changed_ids_) stale[static_cast<std::size_t>(id)] = 1;
@@ -204,7 +208,10 @@ class PlainEvaluator {
     if constexpr (std::is_same_v<Policy, Fp64Policy>) {
       const Values* args[3] = {};
       const Shape* shapes[3] = {};
-      for (std::size_t k = 0; k < node.args.size(); ++k) args[k] = &arg(node, k), shapes[k] = &arg_shape(node, k);
+      for (std::size_t k = 0; k < node.args.size(); ++k) {
+        args[k] = &arg(node, k);
+        shapes[k] = &arg_shape(node, k);
+      }
       return plain_elementwise(node, {args, node.args.size()}, {shapes, node.args.size()});
     }
     Values out(n, Policy::constant(0));
@@ -258,8 +265,10 @@ class PlainEvaluator {
                        by[2] = {last >= 0 ? stride[0][last] : 0, last >= 0 ? stride[second][last] : 0};
     for (std::int64_t first = 0; first < std::ssize(out); first += inner) {
       std::int64_t from[2] = {0, 0}, rest = first / inner;
-      for (int axis = last - 1; axis >= 0; rest /= node.shape[axis--])
-        from[0] += rest % node.shape[axis] * stride[0][axis], from[1] += rest % node.shape[axis] * stride[second][axis];
+      for (int axis = last - 1; axis >= 0; rest /= node.shape[axis--]) {
+        from[0] += rest % node.shape[axis] * stride[0][axis];
+        from[1] += rest % node.shape[axis] * stride[second][axis];
+      }
       const Real *const x = a.data() + from[0], *const y = b.data() + from[1];
       Real* const to = out.data() + first;
       for (std::int64_t k = 0; k < inner; ++k) to[k] = f(x[k * by[0]], y[k * by[1]]);
@@ -315,8 +324,10 @@ class PlainEvaluator {
         std::vector<Real> left(at(n)), right(at(n));
         for (std::size_t i = 0; i < out.size(); ++i) {
           const std::size_t first = i / at(inner) * at(n * inner) + i % at(inner);
-          for (std::size_t j = 0; j < left.size(); ++j)
-            left[j] = a[first + j * at(inner)], right[j] = b[first + j * at(inner)];
+          for (std::size_t j = 0; j < left.size(); ++j) {
+            left[j] = a[first + j * at(inner)];
+            right[j] = b[first + j * at(inner)];
+          }
           out[i] = policy_.sum_of_products(left, right);
         }
         return out;
@@ -390,7 +401,10 @@ class PlainEvaluator {
           for (std::int64_t p = 0; p < k; ++p) {
             const Real& x = a[at(batch * n * k + (node.transpose_a ? p * n + i : i * k + p))];
             const Real& y = b[at(batch * k * m + (node.transpose_b ? j * k + p : p * m + j))];
-            if constexpr (kFuses) left[at(p)] = x, right[at(p)] = y;
+            if constexpr (kFuses) {
+              left[at(p)] = x;
+              right[at(p)] = y;
+            }
             terms[at(p)] = policy_.round(x * y);
           }
           Real& to = out[at(batch * plane + i * m + j)];

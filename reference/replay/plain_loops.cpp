@@ -34,9 +34,10 @@ std::vector<Loop> loops_of(const Shape& shape, std::span<const Shape* const> ope
         if (outer.stride[k] != loop.stride[k] * loop.extent) return false;
       return true;
     };
-    if (!out.empty() && joins(out.back()))
-      loop.extent *= out.back().extent, out.back() = loop;
-    else
+    if (!out.empty() && joins(out.back())) {
+      loop.extent *= out.back().extent;
+      out.back() = loop;
+    } else
       out.push_back(loop);
   }
   if (out.empty()) out.emplace_back();
@@ -129,7 +130,10 @@ void tile_of_fours(std::int64_t k, const double* packed_a, const double* packed_
   for (std::int64_t p = 0; p < k; ++p, packed_a += kRows, packed_b += kColumns) {
     const Four left = reinterpret_cast<const Four&>(packed_b[0]), right = reinterpret_cast<const Four&>(packed_b[4]);
 #pragma GCC unroll 6
-    for (std::int64_t i = 0; i < kRows; ++i) low[i] += packed_a[i] * left, high[i] += packed_a[i] * right;
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      low[i] += packed_a[i] * left;
+      high[i] += packed_a[i] * right;
+    }
   }
 #pragma GCC unroll 6
   for (std::int64_t i = 0; i < kRows; ++i)

@@ -57,7 +57,10 @@ struct Number {
   /// The same number as one term.
   Number alone() const {
     Number out = *this;
-    out.base = radius(), out.mass = std::fabs(v) + out.base, out.terms = out.mass > 0, out.steps = 0;
+    out.base = radius();
+    out.mass = std::fabs(v) + out.base;
+    out.terms = out.mass > 0;
+    out.steps = 0;
     out.grid = out.base == 0 ? lowest_bit(v) : 0;
     return out;
   }
@@ -70,8 +73,13 @@ Number operator-(Number x) {
 }
 Number operator+(const Number& a, const Number& b) {
   Number out;
-  out.v = a.v + b.v, out.terms = a.terms + b.terms, out.steps = std::max(a.steps, b.steps);
-  out.mass = a.mass + b.mass, out.base = a.base + b.base, out.grid = std::min(a.grid, b.grid), out.up = a.up + b.up;
+  out.v = a.v + b.v;
+  out.terms = a.terms + b.terms;
+  out.steps = std::max(a.steps, b.steps);
+  out.mass = a.mass + b.mass;
+  out.base = a.base + b.base;
+  out.grid = std::min(a.grid, b.grid);
+  out.up = a.up + b.up;
   out.down = out.v == 0 ? 1.0 : std::min(1.0, std::fabs(out.v));
   return out;
 }
@@ -79,10 +87,14 @@ Number operator-(const Number& a, const Number& b) { return a + -b; }
 Number operator*(const Number& a, const Number& b) {
   if (a.terms > 1 && b.terms > 1) return a.alone() * b.alone();
   Number out;
-  out.v = a.v * b.v, out.terms = a.terms * b.terms, out.mass = a.mass * b.mass;
+  out.v = a.v * b.v;
+  out.terms = a.terms * b.terms;
+  out.mass = a.mass * b.mass;
   out.base = a.base * b.mass + a.mass * b.base + a.base * b.base;
   out.steps = a.steps + b.steps + (a.power_of_two() || b.power_of_two() ? 0 : 1);
-  out.grid = a.grid * b.grid, out.up = a.up * b.up, out.down = a.down * b.down;
+  out.grid = a.grid * b.grid;
+  out.up = a.up * b.up;
+  out.down = a.down * b.down;
   if (out.terms == 0)
     out.grid = kInfinity;
   else if (out.down < kMinNormal)
@@ -101,7 +113,9 @@ double known(double r) { return r == r ? r : kInfinity; }
 /// The result of a function that ends the sum, from its value and radius.
 Number fresh(const Number& of, double v, double r) {
   Number out(v);
-  out.base = known(r), out.grid = out.base == 0 ? out.grid : 0, out.mass = std::fabs(v) + out.base,
+  out.base = known(r);
+  out.grid = out.base == 0 ? out.grid : 0;
+  out.mass = std::fabs(v) + out.base;
   out.terms = out.mass > 0;
   if (of.up > kMaxFinite) out.up = kInfinity;
   return out;
@@ -118,7 +132,11 @@ struct RegroupedPolicy {
   using Real = Number;
   static Number constant(double v) {
     Number out(v);
-    if (!representable(v)) out.base = kUnit * std::fabs(v), out.mass += out.base, out.grid = 0;
+    if (!representable(v)) {
+      out.base = kUnit * std::fabs(v);
+      out.mass += out.base;
+      out.grid = 0;
+    }
     return out;
   }
   /// By a reciprocal: its factors count reciprocally.
@@ -126,7 +144,8 @@ struct RegroupedPolicy {
     const double r = b.radius(), size = std::fabs(b.v);
     Number by = fresh(b, 1 / b.v, size > r ? 1 / (size - r) - 1 / size : kInfinity);
     by.steps = b.power_of_two() ? 0 : 1;
-    by.up = b.up > kMaxFinite ? kInfinity : std::max(by.up, 1 / b.down), by.down = std::min(by.down, 1 / b.up);
+    by.up = b.up > kMaxFinite ? kInfinity : std::max(by.up, 1 / b.down);
+    by.down = std::min(by.down, 1 / b.up);
     if (by.steps > 0) by.grid = 0;
     return a * by;
   }
@@ -201,7 +220,8 @@ Regrouped regrouped(const Graph& graph, const std::vector<std::pair<Expr, std::v
   Regrouped out;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Number x = held.empty() ? all[i] : all[i] + Number(held[i]);
-    out.value.push_back(x.v), out.radius.push_back(known(x.radius()));
+    out.value.push_back(x.v);
+    out.radius.push_back(known(x.radius()));
     out.overflows.push_back(!(x.up <= kMaxFinite));
   }
   return out;

@@ -75,7 +75,8 @@ void weighted_sums(std::int64_t count, const std::string& what, See see) {
   std::vector<double> w = ones;
   w.front() = 0;
   see(w, "without the first term of the sum of " + what);
-  w = ones, w.back() = 2;
+  w = ones;
+  w.back() = 2;
   see(w, "with the last term of the sum of " + what + " twice");
   for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
     if (block >= count) break;
@@ -166,8 +167,10 @@ inline std::vector<double> transposed(const std::vector<double>& from, const Sha
 /// Which numbers leave the range of a shorter format.
 inline std::string lost(const std::vector<double>& whole, const std::vector<double>& rounded) {
   std::int64_t infinite = 0, zero = 0;
-  for (std::size_t i = 0; i < whole.size(); ++i)
-    infinite += std::isfinite(whole[i]) && std::isinf(rounded[i]), zero += whole[i] != 0 && rounded[i] == 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    infinite += std::isfinite(whole[i]) && std::isinf(rounded[i]);
+    zero += whole[i] != 0 && rounded[i] == 0;
+  }
   std::string out;
   if (infinite > 0) out += fmt::format(", in which {} of {} overflow", infinite, whole.size());
   if (zero > 0)

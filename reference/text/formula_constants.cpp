@@ -17,7 +17,10 @@ constexpr const char* kNamedConstants[] = {"1/sqrt(2)", "2/sqrt(pi)", "sqrt(2/pi
 
 /// Whether a fraction with a denominator that divides a power of ten is a double.
 bool is_double(std::int64_t above, std::int64_t below) {
-  while (below % 5 == 0 && above % 5 == 0) below /= 5, above /= 5;
+  while (below % 5 == 0 && above % 5 == 0) {
+    below /= 5;
+    above /= 5;
+  }
   return (below & (below - 1)) == 0 && above <= (std::int64_t{1} << 53);
 }
 
@@ -110,7 +113,10 @@ std::optional<std::pair<std::int64_t, std::int64_t>> decimal_fraction(const std:
       return std::nullopt;
     else
       digits *= 10;
-  while (scale % 10 == 0 && digits % 10 == 0 && digits != 0) scale /= 10, digits /= 10;
+  while (scale % 10 == 0 && digits % 10 == 0 && digits != 0) {
+    scale /= 10;
+    digits /= 10;
+  }
   return std::pair{digits, digits == 0 ? 1 : scale};
 }
 

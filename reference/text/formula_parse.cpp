@@ -75,10 +75,19 @@ class Lexer {
       return add(Token::Kind::name, std::string(text_.substr(start, at_ - start)), start);
     }
     if (is_digit(c) || (c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]))) return number();
-    if (c == ';') return ++at_, add(Token::Kind::end_of_statement, ";", start);
+    if (c == ';') {
+      ++at_;
+      add(Token::Kind::end_of_statement, "; return", start);
+    }
     for (const std::string_view symbol : {"<=", ">=", "=="})
-      if (text_.substr(at_, 2) == symbol) return at_ += 2, add(Token::Kind::symbol, std::string(symbol), start);
-    if (text_.substr(at_, 2) == "**") return at_ += 2, add(Token::Kind::symbol, "^", start);
+      if (text_.substr(at_, 2) == symbol) {
+        at_ += 2;
+        return add(Token::Kind::symbol, std::string(symbol), start);
+      }
+    if (text_.substr(at_, 2) == "**") {
+      at_ += 2;
+      return add(Token::Kind::symbol, "^", start);
+    }
     if (std::string_view("+-*/@^()<>=,").find(c) == std::string_view::npos)
       formula_.fail(start, "got " + shown(c) + ", want a name, a number or an operator");
     depth_ += c == '(' ? 1 : c == ')' ? -1 : 0;
@@ -96,7 +105,10 @@ class Lexer {
       while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
     };
     digits();
-    if (at_ < text_.size() && text_[at_] == '.') ++at_, digits();
+    if (at_ < text_.size() && text_[at_] == '.') {
+      ++at_;
+      digits();
+    }
     if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
       ++at_;
       if (at_ < text_.size() && (text_[at_] == '+' || text_[at_] == '-')) ++at_;
@@ -254,8 +266,10 @@ class Parser {
 
   int atom() {
     const Token token = peek();
-    if (token.kind == Token::Kind::number)
-      return ++at_, add({.kind = Kind::number, .text = token.text, .at = token.at});
+    if (token.kind == Token::Kind::number) {
+      ++at_;
+      return add({.kind = Kind::number, .text = token.text, .at = token.at});
+    }
     if (token.kind == Token::Kind::name && token.text != "with") {
       ++at_;
       return take("(") ? call(token) : add({.kind = Kind::name, .text = token.text, .at = token.at});

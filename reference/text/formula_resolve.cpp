@@ -107,7 +107,8 @@ class Resolver {
                     "got '" + cotangent + "' as a name and as the cotangent of '" + statement.target + "'");
     known_.insert({statement.target, cotangent});
     value(adjoint.value);
-    known_.erase(statement.target), known_.erase(cotangent);
+    known_.erase(statement.target);
+    known_.erase(cotangent);
   }
 
   [[noreturn]] void unknown_name(const FormulaTerm& term) const {

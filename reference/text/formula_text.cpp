@@ -33,10 +33,13 @@ FormulaScope scope_of(const FormulaCall& call, const std::shared_ptr<const Formu
 /// All that does not depend on a case.
 void prepare(FormulaSource& source) {
   const ParsedFormula& formula = source.formula;
-  for (const TensorSpec& spec : source.signature.inputs)
-    source.symbols.push_back(OpSignature::symbols(spec)), source.slot(spec.name);
+  for (const TensorSpec& spec : source.signature.inputs) {
+    source.symbols.push_back(OpSignature::symbols(spec));
+    source.slot(spec.name);
+  }
   for (const FormulaStatement& statement : formula.statements) {
-    source.slot(statement.target), source.slot("d" + statement.target);
+    source.slot(statement.target);
+    source.slot("d" + statement.target);
     for (const FormulaAdjoint& adjoint : statement.adjoints) source.slot(adjoint.of);
   }
   for (std::size_t i = 0; i < formula.terms.size(); ++i) {

@@ -102,12 +102,14 @@ AutocastSnapshot::AutocastSnapshot()
 
 AutocastPropagation::AutocastPropagation(const AutocastSnapshot& snapshot) {
   thread_state().states = snapshot.states_;
-  thread_state().nesting = snapshot.nesting_, thread_state().outermost = snapshot.outermost_;
+  thread_state().nesting = snapshot.nesting_;
+  thread_state().outermost = snapshot.outermost_;
 }
 
 AutocastPropagation::~AutocastPropagation() {
   thread_state().states = before_.states_;
-  thread_state().nesting = before_.nesting_, thread_state().outermost = before_.outermost_;
+  thread_state().nesting = before_.nesting_;
+  thread_state().outermost = before_.outermost_;
 }
 
 CastDecision decide_casts(CastPolicy policy, const AutocastState& state, std::span<const Dtype> inputs,

@@ -174,18 +174,23 @@ void BlockOptimizer::count_update(const Walk& w, std::int64_t at, const UpdateBl
   int with_grad = 0, with_grad_stagnant = 0, intended = 0, stagnant = 0, copy_stagnant = 0, second_moment_zero = 0;
   for (std::int64_t i = 0; i < block.n; ++i) {
     const std::int32_t same = now[i] == old[i] ? 1 : 0, moves = direction[i] != T(0) ? 1 : 0;
-    with_grad += had[i], with_grad_stagnant += had[i] & same;
-    intended += moves, stagnant += moves & same;
+    with_grad += had[i];
+    with_grad_stagnant += had[i] & same;
+    intended += moves;
+    stagnant += moves & same;
   }
-  counts.with_grad += with_grad, counts.with_grad_stagnant += with_grad_stagnant;
+  counts.with_grad += with_grad;
+  counts.with_grad_stagnant += with_grad_stagnant;
   for (std::int64_t i = 0; w.has_copy && i < block.n; ++i) {
     const auto k = static_cast<std::size_t>(i);
     copy_stagnant += (direction[i] != T(0) ? 1 : 0) & (copy_after[k] == buffers.copy_before[k] ? 1 : 0);
   }
   for (std::int64_t i = 0; v >= 0 && i < block.n; ++i)
     second_moment_zero += had[i] & (block.moment[v][i] == T(0) ? 1 : 0);
-  counts.intended += intended, counts.stagnant += stagnant, counts.copy_stagnant += copy_stagnant,
-      counts.second_moment_zero += second_moment_zero;
+  counts.intended += intended;
+  counts.stagnant += stagnant;
+  counts.copy_stagnant += copy_stagnant;
+  counts.second_moment_zero += second_moment_zero;
   if (w.epsilon_is_zero) counts.epsilon_zero += block.n;
 }
 
@@ -245,7 +250,9 @@ TensorUpdate BlockOptimizer::update_of(std::size_t i, bool first) {
   const Walk w = tensors_of(i);
   begin_parameter(counts_steps() ? static_cast<double>(*state(i)["step"].span<float>().data()) : 0.0, first);
   TensorUpdate out;
-  out.target = w.target, out.grad = w.grad, out.moments = w.moments;
+  out.target = w.target;
+  out.grad = w.grad;
+  out.moments = w.moments;
   if (w.has_copy) out.copy = w.copy;
   fill(out);
   return out;
@@ -253,11 +260,16 @@ TensorUpdate BlockOptimizer::update_of(std::size_t i, bool first) {
 
 void BlockOptimizer::run_at_once(std::span<const TensorUpdate> updates, std::span<const std::size_t> numbers) {
   UpdateRule all = *rule();
-  all.fused = common_.fused, all.count = common_.count, all.lr = lr();
+  all.fused = common_.fused;
+  all.count = common_.count;
+  all.lr = lr();
   if (common_.fused) all.grad_scale = grad_scale;
   std::vector<UpdateCounts> counts(updates.size());
   multi_tensor_(updates, all, counts);
-  for (std::size_t k = 0; k < numbers.size(); ++k) counts_.add(counts[k]), by_parameter_[numbers[k]].add(counts[k]);
+  for (std::size_t k = 0; k < numbers.size(); ++k) {
+    counts_.add(counts[k]);
+    by_parameter_[numbers[k]].add(counts[k]);
+  }
 }
 
 void BlockOptimizer::update_parameter(std::size_t i, bool first) {
@@ -274,7 +286,8 @@ void BlockOptimizer::update_parameter(std::size_t i, bool first) {
       walk<float>(w, begin, end, counts);
     if (!common_.count) return;
     const std::lock_guard lock(mutex);
-    counts_.add(counts), by_parameter_[i].add(counts);
+    counts_.add(counts);
+    by_parameter_[i].add(counts);
   });
 }
 
@@ -344,9 +357,10 @@ bool BlockOptimizer::update() {
     float* step = counts_steps() ? state(i)["step"].span<float>().data() : nullptr;
     if (step != nullptr) *step += 1.0f;
     if (!skip) {
-      if (at_once)
-        updates.push_back(update_of(i, first)), numbers.push_back(i);
-      else
+      if (at_once) {
+        updates.push_back(update_of(i, first));
+        numbers.push_back(i);
+      } else
         update_parameter(i, first);
     }
     if (step != nullptr && common_.fused && found_inf)

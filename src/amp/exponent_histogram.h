@@ -76,7 +76,8 @@ class FieldHistogram {
     int highest = 0, lowest = static_cast<int>(kField);
     for (std::int64_t i = 0; i < n; ++i) {
       const auto field = static_cast<int>((x[i] >> kFraction) & kField);
-      highest = std::max(highest, field), lowest = field == 0 ? lowest : std::min(lowest, field);
+      highest = std::max(highest, field);
+      lowest = field == 0 ? lowest : std::min(lowest, field);
     }
     return highest - lowest + 1;
   }
@@ -104,8 +105,10 @@ class FieldHistogram {
     for (int first = lowest + 1; first <= highest; first += 16) {
       std::int64_t of[16];
       count_sixteen(fields, whole, first, of);
-      for (int v = 0; v < std::min(16, static_cast<int>(kField) + 1 - first); ++v)
-        counts_[static_cast<std::size_t>(first + v)] += of[v], found += of[v];
+      for (int v = 0; v < std::min(16, static_cast<int>(kField) + 1 - first); ++v) {
+        counts_[static_cast<std::size_t>(first + v)] += of[v];
+        found += of[v];
+      }
     }
     counts_[0] += n - found;
   }
@@ -167,7 +170,8 @@ class PairHistogram {
       std::int64_t second = 0;
       for (std::size_t a = 0; a <= kField; ++a) {
         const std::int64_t pairs = std::int64_t{even[a]} + odd[a];
-        first[a] += pairs, second += pairs;
+        first[a] += pairs;
+        second += pairs;
       }
       single_[b] += second;
     }

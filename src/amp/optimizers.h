@@ -184,7 +184,8 @@ class Adam : public BlockOptimizer {
   int second_moment() const override { return 1; }
   std::optional<UpdateRule> rule() const override;
   void fill(TensorUpdate& update) const override {
-    update.step_size = step_size_, update.correction = bias_correction2_sqrt_;
+    update.step_size = step_size_;
+    update.correction = bias_correction2_sqrt_;
   }
 
  private:

@@ -189,8 +189,11 @@ void count_close(const Block& b, std::int64_t n, ShadowStats& stats) {
   stats.square_sum_low += low;
   stats.square_sum_high += stats.square_sum_low < low ? 1 : 0;
   stats.judged += n;
-  stats.exact += exact, stats.toward_zero += toward, stats.away_from_zero += away;
-  stats.ulps[0] += n - exact - over_half, stats.ulps[1] += over_half;
+  stats.exact += exact;
+  stats.toward_zero += toward;
+  stats.away_from_zero += away;
+  stats.ulps[0] += n - exact - over_half;
+  stats.ulps[1] += over_half;
 }
 
 /// n elements from row-major index `at` on, as doubles.
@@ -227,7 +230,11 @@ using SumSquares = SquareSums(const float* x, const float* r, const std::int32_t
 
 SquareSums total(const double (&error2)[kLanes], const double (&shadow2)[kLanes], const double (&units2)[kLanes]) {
   SquareSums sums{};
-  for (int k = 0; k < kLanes; ++k) sums.error2 += error2[k], sums.shadow2 += shadow2[k], sums.units2 += units2[k];
+  for (int k = 0; k < kLanes; ++k) {
+    sums.error2 += error2[k];
+    sums.shadow2 += shadow2[k];
+    sums.units2 += units2[k];
+  }
   return sums;
 }
 
@@ -240,13 +247,16 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
       const __m128 shadow = _mm_loadu_ps(r + i + 4 * k);
       const __m256d e = _mm256_cvtps_pd(_mm_sub_ps(_mm_loadu_ps(x + i + 4 * k), shadow)), v = _mm256_cvtps_pd(shadow);
       const __m256d u = _mm256_cvtepi32_pd(_mm_loadu_si128(reinterpret_cast<const __m128i*>(units + i + 4 * k)));
-      error2[k] = _mm256_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm256_fmadd_pd(v, v, shadow2[k]),
+      error2[k] = _mm256_fmadd_pd(e, e, error2[k]);
+      shadow2[k] = _mm256_fmadd_pd(v, v, shadow2[k]);
       units2[k] = _mm256_fmadd_pd(u, u, units2[k]);
     }
   double of_error[kLanes], of_shadow[kLanes], of_units[kLanes];
-  for (int k = 0; k < 4; ++k)
-    _mm256_storeu_pd(of_error + 4 * k, error2[k]), _mm256_storeu_pd(of_shadow + 4 * k, shadow2[k]),
-        _mm256_storeu_pd(of_units + 4 * k, units2[k]);
+  for (int k = 0; k < 4; ++k) {
+    _mm256_storeu_pd(of_error + 4 * k, error2[k]);
+    _mm256_storeu_pd(of_shadow + 4 * k, shadow2[k]);
+    _mm256_storeu_pd(of_units + 4 * k, units2[k]);
+  }
   return total(of_error, of_shadow, of_units);
 }
 #else
@@ -255,7 +265,9 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
   for (std::int64_t i = 0; i < n; i += kLanes)
     for (int k = 0; k < kLanes; ++k) {
       const double e = x[i + k] - r[i + k], v = r[i + k], u = units[i + k];
-      error2[k] += e * e, shadow2[k] += v * v, units2[k] += u * u;
+      error2[k] += e * e;
+      shadow2[k] += v * v;
+      units2[k] += u * u;
     }
   return total(error2, shadow2, units2);
 }
@@ -280,13 +292,17 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
     const std::int32_t own = ar >> 23, field = own < limits.lowest ? limits.lowest : own;
     const float e = (x[i] - r[i]) * std::bit_cast<float>((limits.per_ulp - field) << 23);
     const std::int32_t more = ax > ar ? ax : ar, less = ax > ar ? ar : ax, a = bits(e);
-    largest = more > largest ? more : largest, smallest = less < smallest ? less : smallest,
+    largest = more > largest ? more : largest;
+    smallest = less < smallest ? less : smallest;
     furthest = a > furthest ? a : furthest;
     const std::uint32_t shifted =
         std::bit_cast<std::uint32_t>(e * static_cast<float>(kUnits) + kShift) - std::bit_cast<std::uint32_t>(kShift);
     units[i] = static_cast<std::int32_t>(shifted);
-    errors += shifted, over_half += a > bits(0.5f) ? 1 : 0;
-    toward += ax < ar ? 1 : 0, away += ax > ar ? 1 : 0, above += ar > noise ? 1 : 0;
+    errors += shifted;
+    over_half += a > bits(0.5f) ? 1 : 0;
+    toward += ax < ar ? 1 : 0;
+    away += ax > ar ? 1 : 0;
+    above += ar > noise ? 1 : 0;
   }
   const bool special = largest > bits(limits.max_finite) || furthest > bits(1.0f),
              small = smallest < bits(limits.min_normal);
@@ -300,7 +316,9 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
     const float ax = std::fabs(x[i]), ar = std::fabs(r[i]);
     const std::int32_t x_zero = ax == 0.0f ? 1 : 0, r_zero = ar == 0.0f ? 1 : 0,
                        r_normal = ar >= limits.min_normal ? 1 : 0;
-    zeros += r_zero, flushed += x_zero & (1 - r_zero), became += 1 - r_normal - r_zero;
+    zeros += r_zero;
+    flushed += x_zero & (1 - r_zero);
+    became += 1 - r_normal - r_zero;
     loss += (ax < limits.min_normal ? 1 : 0) & (1 - x_zero) & r_normal;
     vanished += (ar > limits.noise ? 1 : 0) & x_zero & (ar < limits.min_subnormal ? 1 : 0);
   }
@@ -309,22 +327,32 @@ SquareSums sum_squares(const float* x, const float* r, const std::int32_t* units
   if (whole < n) {
     float rest_x[kLanes] = {}, rest_r[kLanes] = {};
     std::int32_t rest_units[kLanes] = {};
-    std::copy(x + whole, x + n, rest_x), std::copy(r + whole, r + n, rest_r),
-        std::copy(units + whole, units + n, rest_units);
+    std::copy(x + whole, x + n, rest_x);
+    std::copy(r + whole, r + n, rest_r);
+    std::copy(units + whole, units + n, rest_units);
     const SquareSums rest = sum(rest_x, rest_r, rest_units, kLanes);
-    squares.error2 += rest.error2, squares.shadow2 += rest.shadow2, squares.units2 += rest.units2;
+    squares.error2 += rest.error2;
+    squares.shadow2 += rest.shadow2;
+    squares.units2 += rest.units2;
   }
-  sums.error2 += squares.error2, sums.shadow2 += squares.shadow2;
-  sums.above += above, sums.flushed += vanished;
-  stats.shadow_not_zero += n - zeros, stats.flushed += flushed, stats.subnormal_loss += loss,
-      stats.became_subnormal += became;
+  sums.error2 += squares.error2;
+  sums.shadow2 += squares.shadow2;
+  sums.above += above;
+  sums.flushed += vanished;
+  stats.shadow_not_zero += n - zeros;
+  stats.flushed += flushed;
+  stats.subnormal_loss += loss;
+  stats.became_subnormal += became;
   const auto low = static_cast<std::uint64_t>(squares.units2);  // of 17 bits each: exact
   stats.error_sum += static_cast<std::int32_t>(errors);
   stats.square_sum_low += low;
   stats.square_sum_high += stats.square_sum_low < low ? 1 : 0;
   stats.judged += n;
-  stats.exact += exact, stats.toward_zero += toward, stats.away_from_zero += away;
-  stats.ulps[0] += n - exact - over_half, stats.ulps[1] += over_half;
+  stats.exact += exact;
+  stats.toward_zero += toward;
+  stats.away_from_zero += away;
+  stats.ulps[0] += n - exact - over_half;
+  stats.ulps[1] += over_half;
   return true;
 }
 
@@ -347,13 +375,16 @@ __attribute__((target(AMPCHECK_WIDE))) SquareSums sum_squares_wide(const float* 
                     v = _mm512_maskz_cvtps_pd(kAll, shadow);
       const __m512d u =
           _mm512_maskz_cvtepi32_pd(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(units + i + 8 * k)));
-      error2[k] = _mm512_fmadd_pd(e, e, error2[k]), shadow2[k] = _mm512_fmadd_pd(v, v, shadow2[k]),
+      error2[k] = _mm512_fmadd_pd(e, e, error2[k]);
+      shadow2[k] = _mm512_fmadd_pd(v, v, shadow2[k]);
       units2[k] = _mm512_fmadd_pd(u, u, units2[k]);
     }
   double of_error[kLanes], of_shadow[kLanes], of_units[kLanes];
-  for (int k = 0; k < 2; ++k)
-    _mm512_storeu_pd(of_error + 8 * k, error2[k]), _mm512_storeu_pd(of_shadow + 8 * k, shadow2[k]),
-        _mm512_storeu_pd(of_units + 8 * k, units2[k]);
+  for (int k = 0; k < 2; ++k) {
+    _mm512_storeu_pd(of_error + 8 * k, error2[k]);
+    _mm512_storeu_pd(of_shadow + 8 * k, shadow2[k]);
+    _mm512_storeu_pd(of_units + 8 * k, units2[k]);
+  }
   return total(of_error, of_shadow, of_units);
 }
 __attribute__((target(AMPCHECK_WIDE))) bool add_close_wide(const float* x, const float* r, std::int64_t n,
@@ -382,7 +413,10 @@ void add_sums(const Block& b, std::int64_t n, double noise, double smallest, Sha
     sums.above += above ? 1 : 0;
     sums.flushed += above && ax == 0 && ar < smallest ? 1 : 0;  // a zero for a larger value is an error, but no flush
     sums.overflowed += finite && !kept ? 1 : 0;
-    if (finite && kept) sums.error2 += e * e, sums.shadow2 += b.shadow[i] * b.shadow[i];
+    if (finite && kept) {
+      sums.error2 += e * e;
+      sums.shadow2 += b.shadow[i] * b.shadow[i];
+    }
   }
 }
 
@@ -491,8 +525,11 @@ ShadowStats shadow_stats(const TensorView& x, const TensorView& shadow, double n
   ShadowStats all;
   for (const auto& [stats, own] : of) {
     all.merge(stats);
-    sums.error2 += own.error2, sums.shadow2 += own.shadow2, sums.above += own.above, sums.flushed += own.flushed,
-        sums.overflowed += own.overflowed;
+    sums.error2 += own.error2;
+    sums.shadow2 += own.shadow2;
+    sums.above += own.above;
+    sums.flushed += own.flushed;
+    sums.overflowed += own.overflowed;
   }
   return all;
 }

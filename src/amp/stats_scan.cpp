@@ -113,7 +113,8 @@ void CountBits(std::int64_t vectors, const BitAt& bit, std::int64_t* counts) {
           p256 = one;
   const auto ripple = [](ByteVec& plane, ByteVec& more) {
     const ByteVec carries = hn::And(plane, more);
-    plane = hn::Xor(plane, more), more = carries;
+    plane = hn::Xor(plane, more);
+    more = carries;
   };
   const auto four_of = [&](std::int64_t at) {
     const ByteVec first = CarrySave(one, bit(at), bit(at + 1)), second = CarrySave(one, bit(at + 2), bit(at + 3));
@@ -126,7 +127,11 @@ void CountBits(std::int64_t vectors, const BitAt& bit, std::int64_t* counts) {
   for (std::int64_t i = 0; i < vectors; i += 16) {
     const ByteVec first = eight_of(i), second = eight_of(i + 8);
     ByteVec more = CarrySave(eight, first, second);
-    ripple(p16, more), ripple(p32, more), ripple(p64, more), ripple(p128, more), ripple(p256, more);
+    ripple(p16, more);
+    ripple(p32, more);
+    ripple(p64, more);
+    ripple(p128, more);
+    ripple(p256, more);
   }
   for (int b = 0; b < 8; ++b) {
     const ByteVec mask = hn::Set(d, static_cast<std::uint8_t>(1 << b));

@@ -214,19 +214,25 @@ std::optional<TensorStats> widened_stats(const TensorStats& stats, const TensorV
   if (stats.nans > 0 || (fp16 && stats.subnormals * kRare > stats.count)) return std::nullopt;
   const FloatFormat& f = format(stats.dtype);
   TensorStats out(Dtype::fp32);
-  out.count = stats.count, out.zeros = stats.zeros, out.negatives = stats.negatives;
-  out.positive_infinities = stats.positive_infinities, out.negative_infinities = stats.negative_infinities;
+  out.count = stats.count;
+  out.zeros = stats.zeros;
+  out.negatives = stats.negatives;
+  out.positive_infinities = stats.positive_infinities;
+  out.negative_infinities = stats.negative_infinities;
   const auto widened = [&](std::uint64_t code) { return encode_scalar(kFp32, decode_scalar(f, code)); };
-  out.largest_code = widened(stats.largest_code), out.largest_finite_code = widened(stats.largest_finite_code);
+  out.largest_code = widened(stats.largest_code);
+  out.largest_finite_code = widened(stats.largest_finite_code);
   if (stats.smallest_code <= f.max_code()) out.smallest_code = widened(stats.smallest_code);
   if (fp16) {
     const auto shift = static_cast<std::size_t>(kFp32.bias - f.bias);
-    out.exponents.front() = stats.zeros, out.exponents.back() = stats.exponents.back();
+    out.exponents.front() = stats.zeros;
+    out.exponents.back() = stats.exponents.back();
     for (std::size_t field = 1; field + 1 < stats.exponents.size(); ++field)
       out.exponents[field + shift] = stats.exponents[field];
     if (stats.subnormals > 0) count_subnormals(source.as<const std::uint16_t>(), stats.count, out.exponents);
   } else {
-    out.exponents = stats.exponents, out.subnormals = stats.subnormals;
+    out.exponents = stats.exponents;
+    out.subnormals = stats.subnormals;
   }
   out.normals = out.count - out.zeros - out.subnormals - out.infinities();
   return out;

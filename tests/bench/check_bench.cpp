@@ -25,7 +25,12 @@ void check_against_plain(benchmark::State& state, const std::string& op_name, st
   PlainOp tensors(64, 1024);
   set_simd_target(target);
   const Pair best = interleaved(
-      state, 10, [&] { plain(tensors), benchmark::DoNotOptimize(tensors.dx.data()), benchmark::ClobberMemory(); },
+      state, 10,
+      [&] {
+        plain(tensors);
+        benchmark::DoNotOptimize(tensors.dx.data());
+        benchmark::ClobberMemory();
+      },
       [&] {
         const CaseResult result = checks::run_case(op, call, options);
         if (result.verdict != Verdict::rounding)

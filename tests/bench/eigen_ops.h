@@ -63,7 +63,8 @@ inline void plain_layer_norm(PlainOp& t) {
     t.kept.row(i) *= t.scale(i);
     t.y.row(i) = t.kept.row(i) * t.weight + t.bias;
   }
-  t.dweight.setZero(), t.dbias.setZero();
+  t.dweight.setZero();
+  t.dbias.setZero();
   for (Eigen::Index i = 0; i < t.x.rows(); ++i) {
     t.dweight += t.g.row(i) * t.kept.row(i);
     t.dbias += t.g.row(i);

@@ -79,7 +79,8 @@ double seconds_of(const Work& work) {
 
 Pair interleaved(benchmark::State& state, int per_turn, const Work& baseline, const Work& subject) {
   Pair best{1e30, 1e30};
-  baseline(), subject();  // pages and pools
+  baseline();
+  subject();  // pages and pools
   for (auto _ : state) {
     for (int k = 0; k < per_turn; ++k) best.baseline = std::min(best.baseline, seconds_of(baseline));
     const double t = seconds_of(subject);

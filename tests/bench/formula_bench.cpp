@@ -57,7 +57,8 @@ void recording(benchmark::State& state) {
   };
   const Pair best = interleaved(
       state, 1, [&] { record(code); }, [&] { record(text); });
-  state.counters["code_us"] = best.baseline * 1e4, state.counters["text_us"] = best.subject * 1e4,
+  state.counters["code_us"] = best.baseline * 1e4;
+  state.counters["text_us"] = best.subject * 1e4;
   state.counters["ratio"] = best.subject / best.baseline;
 }
 

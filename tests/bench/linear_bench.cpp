@@ -28,8 +28,15 @@ void kernel_against_eigen(benchmark::State& state, Dtype dtype) {
   call.attributes = &attributes;
   call.tensors = {{"x", kx.view()}, {"weight", kw.view()}, {"y", ky.view()}};
   const Pair best = interleaved(
-      state, 1, [&] { y.noalias() = x * w.transpose(), benchmark::ClobberMemory(); },
-      [&] { op.kernel.forward(call), benchmark::ClobberMemory(); });
+      state, 1,
+      [&] {
+        y.noalias() = x * w.transpose();
+        benchmark::ClobberMemory();
+      },
+      [&] {
+        op.kernel.forward(call);
+        benchmark::ClobberMemory();
+      });
   const double speed = best.baseline / best.subject;
   state.counters["ratio"] = speed;
   record_figure(std::string("speed of linear ") + name(dtype) + " 1024^3 / Eigen float product", Goal::at_least, 0.8,

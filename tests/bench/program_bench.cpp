@@ -49,7 +49,8 @@ Process run_program(const std::vector<std::string>& arguments) {
   const pid_t child = vfork();
   if (child == 0) {
     const int null = open("/dev/null", O_WRONLY);
-    dup2(null, 1), dup2(null, 2);
+    dup2(null, 1);
+    dup2(null, 2);
     execv(argv[0], argv.data());
     _exit(127);
   }

@@ -83,7 +83,8 @@ Costs costs_of(benchmark::State& state, const std::string& model, bool local, bo
   begin();
   const TrainOptions plain = options_of(model, Dtype::fp16);
   TrainOptions watched = plain;
-  watched.watched = recorded, watched.shadows.local = local;
+  watched.watched = recorded;
+  watched.shadows.local = local;
   TrainOptions unlooked = watched;
   unlooked.sampling.from = 1 << 30;
   constexpr int kRenew =
@@ -93,8 +94,12 @@ Costs costs_of(benchmark::State& state, const std::string& model, bool local, bo
   Costs out;
   for (auto _ : state) {
     if (turn++ % kRenew == 0) {
-      alone.emplace(plain), full.emplace(watched, recorded), skipped.emplace(unlooked, recorded);
-      alone->step(), full->step(), skipped->step();
+      alone.emplace(plain);
+      full.emplace(watched, recorded);
+      skipped.emplace(unlooked, recorded);
+      alone->step();
+      full->step();
+      skipped->step();
     }
     out.alone = std::min(out.alone, seconds_of([&] { alone->step(); }));
     out.skipped = std::min(out.skipped, seconds_of([&] { skipped->step(); }));
@@ -105,8 +110,10 @@ Costs costs_of(benchmark::State& state, const std::string& model, bool local, bo
     state.SetIterationTime(t);
   }
   set_threads(0);
-  state.counters["alone_ms"] = out.alone * 1e3, state.counters["skipped_ms"] = out.skipped * 1e3,
-  state.counters["checkpoint_ms"] = out.checkpoint * 1e3, state.counters["full_ms"] = out.full * 1e3;
+  state.counters["alone_ms"] = out.alone * 1e3;
+  state.counters["skipped_ms"] = out.skipped * 1e3;
+  state.counters["checkpoint_ms"] = out.checkpoint * 1e3;
+  state.counters["full_ms"] = out.full * 1e3;
   return out;
 }
 
@@ -178,7 +185,8 @@ void eigen_figure() {
   add_figure("train/eigen", 25, [](benchmark::State& state) {
     begin();
     std::vector<double> x(kBatch * kWidth), y(kBatch * kWidth);
-    Random(1, "x").normals(0, x), Random(1, "y").normals(0, y);
+    Random(1, "x").normals(0, x);
+    Random(1, "y").normals(0, y);
     TrainOptions options = options_of("tutorial", Dtype::fp32);
     options.own_net = Net{
         "tutorial", 1e-3, 0, [=](checks::models::Tape& t, std::int64_t) {

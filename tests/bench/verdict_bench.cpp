@@ -23,7 +23,8 @@ namespace {
 CaseResult checked(const std::string& name) {
   const checks::OpDef& op = *checks::find_op(op_of(name));
   checks::RunOptions options;
-  options.brief = true, options.jobs = 1;
+  options.brief = true;
+  options.jobs = 1;
   const std::vector<checks::Case> cases{{&op, parse_call(name, op.signature)}};
   std::vector<CaseResult> results{checks::run_one(cases.front(), {}, options)};
   checks::shrink_failures(cases, options, results);
@@ -33,7 +34,8 @@ CaseResult checked(const std::string& name) {
 /// What `ampcheck check OP` does with the op's default cases; how many of them failed.
 std::size_t failed_of(const checks::OpDef& op) {
   checks::RunOptions options;
-  options.brief = true, options.jobs = 1;
+  options.brief = true;
+  options.jobs = 1;
   std::vector<checks::Case> cases;
   for (const Dtype storage : op.signature.precision.storage)
     for (OpCall& call : checks::cases_of(op.signature, storage, checks::CaseSet::standard, 1))

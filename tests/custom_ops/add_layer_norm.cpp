@@ -47,7 +47,8 @@ void forward(const Call& call) {
       moments.add(sum);
     }
     const float scale = 1.0f / std::sqrt(moments.m2 / static_cast<float>(moments.count) + eps);
-    mean(row, 0) = moments.mean, inv_std(row, 0) = scale;
+    mean(row, 0) = moments.mean;
+    inv_std(row, 0) = scale;
     for (std::int64_t i = 0; i < x.extent(1); ++i) {
       const float normal = (float(x(row, i)) + float(residual(row, i)) - moments.mean) * scale;
       y(row, i) = T(normal * float(weight(i)) + float(bias(i)));
@@ -83,12 +84,14 @@ void backward_rows(const Call& call, Version version) {
       sum += g;
       dot += g * saved.normal(row, i);
     }
-    sum /= static_cast<float>(n), dot /= static_cast<float>(n);
+    sum /= static_cast<float>(n);
+    dot /= static_cast<float>(n);
     for (std::int64_t i = 0; i < n; ++i) {
       const float g = float(dy(row, i)) * float(weight(i));
       float out = saved.inv_std(row, 0) * (g - sum - saved.normal(row, i) * dot);
       if (version != Version::drops_skip_gradient) out += float(dh(row, i));
-      dx(row, i) = T(out), dresidual(row, i) = T(out);
+      dx(row, i) = T(out);
+      dresidual(row, i) = T(out);
     }
   }
 }
@@ -110,7 +113,8 @@ void backward_columns(const Call& call) {
       weight_total = Accumulator(float(weight_total) + float(weight_sum));
       bias_total = Accumulator(float(bias_total) + float(bias_sum));
     }
-    dweight(i) = T(float(weight_total)), dbias(i) = T(float(bias_total));
+    dweight(i) = T(float(weight_total));
+    dbias(i) = T(float(bias_total));
   }
 }
 
@@ -120,8 +124,10 @@ void describe(Op& op, Version version) {
   op.input("residual", "N D");
   op.input("weight", "D").weight();
   op.input("bias", "D").bias();
-  op.output("y"), op.output("h");
-  op.saved("mean"), op.saved("inv_std");
+  op.output("y");
+  op.output("h");
+  op.saved("mean");
+  op.saved("inv_std");
   op.attribute("eps", 1e-5, {1e-12, 1e-3});
   op.dim("N", 5, 64, 2);
   op.dim("D", 7, 129, 1025).least(1);

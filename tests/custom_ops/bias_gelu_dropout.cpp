@@ -54,7 +54,8 @@ void backward(const Call& call, Version version) {
       const float h = float(x(i, j)) + (bias ? float(bias(j)) : 0.0f);
       const float kept = version == Version::forgets_mask ? 1.0f : float(mask(i, j));
       const float g = float(dy(i, j)) * scale * kept * gelu_slope(h, version);
-      dx(i, j) = T(g), total[j] += g;
+      dx(i, j) = T(g);
+      total[j] += g;
     }
   for (std::int64_t j = 0; dbias && j < x.extent(1); ++j) dbias(j) = T(total[j]);
 }

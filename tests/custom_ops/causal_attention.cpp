@@ -164,7 +164,9 @@ struct Formula {
 
 void describe(Op& op, Version version) {
   op.summary("o = softmax(q k^T / sqrt(E)) v over the keys up to each query");
-  op.input("q", "H T E"), op.input("k", "H T E"), op.input("v", "H T E");
+  op.input("q", "H T E");
+  op.input("k", "H T E");
+  op.input("v", "H T E");
   op.output("o");
   op.saved("lse");
   op.dim("H", 2, 3, 1);

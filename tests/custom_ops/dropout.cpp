@@ -19,7 +19,9 @@ enum class Twist {
 /// A draw from a counter, as kernels make them anew in the backward instead of keeping a mask.
 bool drawn(std::uint32_t i, float p) {
   std::uint32_t h = (i + 0x9e3779b9u) * 0x85ebca6bu;
-  h ^= h >> 13, h *= 0xc2b2ae35u, h ^= h >> 16;
+  h ^= h >> 13;
+  h *= 0xc2b2ae35u;
+  h ^= h >> 16;
   return float(h >> 8) * 0x1p-24f >= p;
 }
 

@@ -76,7 +76,10 @@ static int32_t backward(const ac_call* call) {
   const int64_t groups = (int64_t)call->attributes[1].value, width = dx->dl.shape[1];
   const int64_t size = version == WHOLE_ROW_DOT ? width : width / groups;
   float* total = call->host->alloc(call->host->context, (size_t)width * sizeof(float), sizeof(float));
-  if (total == NULL) return call->host->set_error(call->host->context, "no memory for the gradient of weight"), 1;
+  if (total == NULL) {
+    call->host->set_error(call->host->context, "no memory for the gradient of weight");
+    return 1;
+  }
   for (int64_t i = 0; i < width; ++i) total[i] = 0;
   for (int64_t row = 0; row < dx->dl.shape[0]; ++row)
     for (int64_t first = 0; first < width; first += size) {

@@ -14,7 +14,8 @@ enum Fault { kNone, kSign, kTail };
 void describe(Op& op) {
   op.input("x", "N D");
   op.output("y").dims("N D");
-  op.dim("N", 5, 64, 2), op.dim("D", 7, 129, 1025);
+  op.dim("N", 5, 64, 2);
+  op.dim("D", 7, 129, 1025);
   op.rows("N", {"y", "dx"});
   op.forward([]<class T>(Type<T>, const Call& call) {
     auto x = call.view<const T>("x");
@@ -49,9 +50,11 @@ void softmax_backward(Op& op, Fault fault) {
 
 /// y = x^2 relu(w), w along the columns: curved in x, with kinks in w, and a gradient of w that is a sum.
 void gated_square(Op& op, float factor) {
-  op.input("x", "N D"), op.input("w", "D");
+  op.input("x", "N D");
+  op.input("w", "D");
   op.output("y").dims("N D");
-  op.dim("N", 5, 64, 2), op.dim("D", 7, 129, 1025);
+  op.dim("N", 5, 64, 2);
+  op.dim("D", 7, 129, 1025);
   op.rows("N", {"y", "dx"});
   op.forward([]<class T>(Type<T>, const Call& call) {
     auto x = call.view<const T>("x"), w = call.view<const T>("w");
@@ -84,7 +87,10 @@ void softmax_tangent(Op& op, bool wrong) {
       float most = -INFINITY, sum = 0, dot = 0;
       for (int j = 0; j < columns; ++j) most = std::fmax(most, float(x(i, j)));
       for (int j = 0; j < columns; ++j) sum += y[j] = std::exp(float(x(i, j)) - most);
-      for (int j = 0; j < columns; ++j) y[j] /= sum, dot += float(u(i, j)) * (wrong ? 1 / float(columns) : y[j]);
+      for (int j = 0; j < columns; ++j) {
+        y[j] /= sum;
+        dot += float(u(i, j)) * (wrong ? 1 / float(columns) : y[j]);
+      }
       for (int j = 0; j < columns; ++j) v(i, j) = T(y[j] * (float(u(i, j)) - dot));
     }
   });
@@ -105,13 +111,40 @@ void gated_square_tangent(Op& op, float sign) {
 
 }  // namespace
 
-AMPCHECK_OP(plain_softmax, op) { describe(op), softmax_backward(op, kNone); }
-AMPCHECK_OP(plain_softmax_sign, op) { describe(op), softmax_backward(op, kSign); }
-AMPCHECK_OP(plain_softmax_drops_tail, op) { describe(op), softmax_backward(op, kTail); }
+AMPCHECK_OP(plain_softmax, op) {
+  describe(op);
+  softmax_backward(op, kNone);
+}
+AMPCHECK_OP(plain_softmax_sign, op) {
+  describe(op);
+  softmax_backward(op, kSign);
+}
+AMPCHECK_OP(plain_softmax_drops_tail, op) {
+  describe(op);
+  softmax_backward(op, kTail);
+}
 AMPCHECK_OP(gated_square, op) { gated_square(op, 2); }
 AMPCHECK_OP(gated_square_forgets_two, op) { gated_square(op, 1); }
-AMPCHECK_OP(plain_softmax_tangent, op) { describe(op), softmax_backward(op, kNone), softmax_tangent(op, false); }
-AMPCHECK_OP(plain_softmax_tangent_of_mean, op) { describe(op), softmax_backward(op, kNone), softmax_tangent(op, true); }
-AMPCHECK_OP(plain_softmax_sign_tangent, op) { describe(op), softmax_backward(op, kSign), softmax_tangent(op, false); }
-AMPCHECK_OP(gated_square_tangent, op) { gated_square(op, 2), gated_square_tangent(op, 1); }
-AMPCHECK_OP(gated_square_tangent_negated, op) { gated_square(op, 2), gated_square_tangent(op, -1); }
+AMPCHECK_OP(plain_softmax_tangent, op) {
+  describe(op);
+  softmax_backward(op, kNone);
+  softmax_tangent(op, false);
+}
+AMPCHECK_OP(plain_softmax_tangent_of_mean, op) {
+  describe(op);
+  softmax_backward(op, kNone);
+  softmax_tangent(op, true);
+}
+AMPCHECK_OP(plain_softmax_sign_tangent, op) {
+  describe(op);
+  softmax_backward(op, kSign);
+  softmax_tangent(op, false);
+}
+AMPCHECK_OP(gated_square_tangent, op) {
+  gated_square(op, 2);
+  gated_square_tangent(op, 1);
+}
+AMPCHECK_OP(gated_square_tangent_negated, op) {
+  gated_square(op, 2);
+  gated_square_tangent(op, -1);
+}

@@ -75,7 +75,9 @@ void describe_lerp(Op& op, bool exchanged) {
     const auto da = call.view<T>("da"), db = call.view<T>("db"), dt = call.view<T>("dt");
     for (std::int64_t i = 0; i < dy.size(); ++i) {
       const float g = float(dy[i]), part = float(t[i]) * g;
-      da[i] = T(g - part), db[i] = T(part), dt[i] = T(g * (float(b[i]) - float(a[i])));
+      da[i] = T(g - part);
+      db[i] = T(part);
+      dt[i] = T(g * (float(b[i]) - float(a[i])));
     }
   });
 }

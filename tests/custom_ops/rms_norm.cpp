@@ -1,10 +1,13 @@
 #include <ampcheck/op.h>  // SPDX-License-Identifier: Apache-2.0
 using namespace ampcheck::op;
 AMPCHECK_OP(my_rms_norm, op) {
-  op.input("x", "N D"), op.input("weight", "D").weight();
-  op.output("y"), op.saved("inv_rms");
+  op.input("x", "N D");
+  op.input("weight", "D").weight();
+  op.output("y");
+  op.saved("inv_rms");
   op.attribute("eps", 1e-6, {1e-3});
-  op.dim("N", 5, 64, 2), op.dim("D", 7, 129, 1025).least(1);
+  op.dim("N", 5, 64, 2);
+  op.dim("D", 7, 129, 1025).least(1);
   op.formula([](Expr x, Expr weight, Expr eps) {
     Expr inv_rms = stored("inv_rms", rsqrt(mean(x * x, -1) + eps)), n = x * inv_rms;
     return with_adjoint(n, {x}, [=](Expr g) { return inv_rms * (g - n * mean(g * n, -1)); }) * weight;

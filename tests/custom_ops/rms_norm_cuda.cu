@@ -139,10 +139,13 @@ void backward(Type<T>, const Call& call, Summed) {
 template <int kWarpsSummed>
 void describe(Op& op) {
   using Summed = std::integral_constant<int, kWarpsSummed>;
-  op.input("x", "N D"), op.input("weight", "D").weight();
-  op.output("y"), op.saved("inv_rms");
+  op.input("x", "N D");
+  op.input("weight", "D").weight();
+  op.output("y");
+  op.saved("inv_rms");
   op.attribute("eps", 1e-6, {1e-3});
-  op.dim("N", 5, 64, 2), op.dim("D", 7, 129, 1025).least(1);
+  op.dim("N", 5, 64, 2);
+  op.dim("D", 7, 129, 1025).least(1);
   op.devices(AC_ON_CPU | AC_ON_CUDA);
   op.formula([](Expr x, Expr weight, Expr eps) {
     Expr inv_rms = stored("inv_rms", rsqrt(mean(x * x, -1) + eps)), n = x * inv_rms;

@@ -139,11 +139,17 @@ void cube_backward(const float* x, const float* dy, float* dx, int64_t count) {
   for (int64_t i = 0; i < count; ++i) dx[i] = 3 * (x[i] * x[i]) * dy[i];
 }
 void cube_double_backward(const float* x, const float* dy, const float* dgrad_x, float* dx, float* ddy, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) dx[i] = 6 * x[i] * dy[i] * dgrad_x[i], ddy[i] = 3 * (x[i] * x[i]) * dgrad_x[i];
+  for (int64_t i = 0; i < count; ++i) {
+    dx[i] = 6 * x[i] * dy[i] * dgrad_x[i];
+    ddy[i] = 3 * (x[i] * x[i]) * dgrad_x[i];
+  }
 }
 void cube_double_backward_by_3(const float* x, const float* dy, const float* dgrad_x, float* dx, float* ddy,
                                int64_t count) {
-  for (int64_t i = 0; i < count; ++i) dx[i] = 3 * x[i] * dy[i] * dgrad_x[i], ddy[i] = 3 * (x[i] * x[i]) * dgrad_x[i];
+  for (int64_t i = 0; i < count; ++i) {
+    dx[i] = 3 * x[i] * dy[i] * dgrad_x[i];
+    ddy[i] = 3 * (x[i] * x[i]) * dgrad_x[i];
+  }
 }
 
 /* Rows of a table by indices in 32 bits, times a byte; and one that counts its index down. */

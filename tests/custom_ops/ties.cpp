@@ -37,12 +37,8 @@ void describe_larger(Op& op, float of_a, float of_b) {
     const auto da = call.view<T>("da"), db = call.view<T>("db");
     for (std::int64_t i = 0; i < a.size(); ++i) {
       const float x = a[i], z = b[i], g = dy[i];
-      da[i] = T(x == z            ? of_a * g
-                : x > z || x != x ? g
-                                  : 0.0f),
-      db[i] = T(x == z            ? of_b * g
-                : x > z || x != x ? 0.0f
-                                  : g);
+      da[i] = T(x == z ? of_a * g : x > z || x != x ? g : 0.0f);
+      db[i] = T(x == z ? of_b * g : x > z || x != x ? 0.0f : g);
     }
   });
 }
@@ -69,7 +65,9 @@ void describe_median(Op& op) {
       const float middle = median(a[i], b[i], c[i]), g = dy[i];
       const bool is_a = float(a[i]) == middle, is_b = float(b[i]) == middle, is_c = float(c[i]) == middle;
       const float share = g / static_cast<float>(std::max(1, is_a + is_b + is_c));
-      da[i] = T(is_a ? share : 0.0f), db[i] = T(is_b ? share : 0.0f), dc[i] = T(is_c ? share : 0.0f);
+      da[i] = T(is_a ? share : 0.0f);
+      db[i] = T(is_b ? share : 0.0f);
+      dc[i] = T(is_c ? share : 0.0f);
     }
   });
 }

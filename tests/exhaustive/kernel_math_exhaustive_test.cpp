@@ -26,7 +26,10 @@ SweepResult sweep_all(const MathFunction& f) {
         SweepResult& sum = parts[w];
         sum.compared += r.compared;
         sum.failures += r.failures;
-        if (r.max_ulp > sum.max_ulp) sum.max_ulp = r.max_ulp, sum.worst = r.worst;
+        if (r.max_ulp > sum.max_ulp) {
+          sum.max_ulp = r.max_ulp;
+          sum.worst = r.worst;
+        }
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -34,7 +37,10 @@ SweepResult sweep_all(const MathFunction& f) {
   for (const SweepResult& part : parts) {
     all.compared += part.compared;
     all.failures += part.failures;
-    if (part.max_ulp > all.max_ulp) all.max_ulp = part.max_ulp, all.worst = part.worst;
+    if (part.max_ulp > all.max_ulp) {
+      all.max_ulp = part.max_ulp;
+      all.worst = part.worst;
+    }
   }
   return all;
 }

@@ -47,54 +47,78 @@ class Description {
   const T* list(std::deque<std::vector<T>>& lists, std::int32_t& count, int most, Fill fill) {
     const int n = from_.take<std::uint8_t>() % (most + 1);
     auto& out = lists.emplace_back(static_cast<std::size_t>(n));
-    for (T& item : out) item = T{}, item.struct_size = size<T>(), fill(item);
+    for (T& item : out) {
+      item = T{};
+      item.struct_size = size<T>();
+      fill(item);
+    }
     count = some(31) ? -from_.take<std::uint8_t>() : n;
     return n == 0 && some(3) ? nullptr : out.data();
   }
 
   void fill(ac_op& op) {
     op.flags = static_cast<std::uint32_t>(number());
-    op.name = text(), op.summary = text();
+    op.name = text();
+    op.summary = text();
     op.devices = static_cast<std::uint32_t>(number());
     op.dims = list<ac_dim>(dims_, op.dim_count, 3, [this](ac_dim& dim) {
-      dim.multiple_of = number(), dim.symbol = text();
+      dim.multiple_of = number();
+      dim.symbol = text();
       for (std::int64_t& sample : dim.samples)
         sample = some(15) ? from_.take<std::int64_t>() : from_.take<std::uint8_t>() % 12;
-      dim.least = some(7) ? from_.take<std::int64_t>() : 0, dim.most = some(7) ? from_.take<std::int64_t>() : 0;
+      dim.least = some(7) ? from_.take<std::int64_t>() : 0;
+      dim.most = some(7) ? from_.take<std::int64_t>() : 0;
     });
     op.inputs = list<ac_input>(inputs_, op.input_count, 3, [this](ac_input& input) {
-      input.flags = static_cast<std::uint32_t>(number()), input.name = text(), input.dims = text();
-      input.role = number(), input.type = number(), input.domain = number();
+      input.flags = static_cast<std::uint32_t>(number());
+      input.name = text();
+      input.dims = text();
+      input.role = number();
+      input.type = number();
+      input.domain = number();
       input.index_dim = some(3) ? text() : nullptr;
     });
     const auto output = [this](ac_output& out) {
-      out.flags = static_cast<std::uint32_t>(number()), out.name = text(), out.type = number(),
+      out.flags = static_cast<std::uint32_t>(number());
+      out.name = text();
+      out.type = number();
       out.in_place = some(3) ? text() : nullptr;
     };
     op.outputs = list<ac_output>(outputs_, op.output_count, 2, output);
     op.saved = list<ac_output>(outputs_, op.saved_count, 2, output);
     op.attributes = list<ac_attribute>(attributes_, op.attribute_count, 2, [this](ac_attribute& attribute) {
-      attribute.name = text(), attribute.default_value = from_.take<double>();
+      attribute.name = text();
+      attribute.default_value = from_.take<double>();
       attribute.other_count = from_.take<std::uint8_t>() % 3;
       values_.push_back({from_.take<double>(), from_.take<double>()});
       attribute.other_values = values_.back().data();
     });
     op.forms = list<ac_form>(forms_, op.form_count, 2, [this](ac_form& form) {
-      form.flags = static_cast<std::uint32_t>(number()), form.name = text(), form.formula = text();
+      form.flags = static_cast<std::uint32_t>(number());
+      form.name = text();
+      form.formula = text();
     });
     if (some(1)) {
       ac_contract& contract = contracts_.emplace_back();
       contract = {};
       contract.struct_size = size<ac_contract>();
       storage_.push_back({number(), number(), number()});
-      contract.storage_count = from_.take<std::uint8_t>() % 4, contract.storage = storage_.back().data();
-      contract.compute = number(), contract.accumulate = number(), contract.summation_depth = number(),
-      contract.flushes_subnormals = number(), contract.atomics = number();
-      contract.largest_input = number(), contract.smallest_scale = number(), contract.largest_scale = number();
+      contract.storage_count = from_.take<std::uint8_t>() % 4;
+      contract.storage = storage_.back().data();
+      contract.compute = number();
+      contract.accumulate = number();
+      contract.summation_depth = number();
+      contract.flushes_subnormals = number();
+      contract.atomics = number();
+      contract.largest_input = number();
+      contract.smallest_scale = number();
+      contract.largest_scale = number();
       if (some(1)) {
         ac_math& math = maths_.emplace_back();
         math = {};
-        math.struct_size = size<ac_math>(), math.cuda = number(), math.exp = from_.take<double>(),
+        math.struct_size = size<ac_math>();
+        math.cuda = number();
+        math.exp = from_.take<double>();
         math.rsqrt = from_.take<double>();
         contract.math = &math;
       }
@@ -105,10 +129,13 @@ class Description {
     op.backward = some(3) ? nullptr : no_kernel;
     op.jvp = some(3) ? no_kernel : nullptr;
     op.kinks = list<ac_kink>(kinks_, op.kink_count, 2, [this](ac_kink& kink) {
-      kink.input = text(), kink.at = from_.take<double>(), kink.convention = text();
+      kink.input = text();
+      kink.at = from_.take<double>();
+      kink.convention = text();
     });
     op.extensions = list<ac_extension>(extensions_, op.extension_count, 2, [this](ac_extension& extension) {
-      extension.flags = static_cast<std::uint32_t>(number()), extension.name = text();
+      extension.flags = static_cast<std::uint32_t>(number());
+      extension.name = text();
     });
   }
 

@@ -23,7 +23,10 @@ int deep(int n) {
   return sink == 1 ? 0 : deep(n + 1) + frame[n % 4096];
 }
 
-std::int32_t segfault(float*, std::int64_t) { return *nowhere = 1, 0; }
+std::int32_t segfault(float*, std::int64_t) {
+  *nowhere = 1;
+  return 0;
+}
 std::int32_t aborts(float*, std::int64_t) { std::abort(); }
 std::int32_t exits(float*, std::int64_t) { std::exit(0); }
 std::int32_t loops(float*, std::int64_t) {
@@ -44,8 +47,15 @@ std::int32_t closes_descriptors(float*, std::int64_t) {
   for (int fd = 0; fd < 64; ++fd) close(fd);
   return 0;
 }
-std::int32_t prints(float*, std::int64_t) { return std::printf("<script>\x1b[31mhello\n"), std::fflush(stdout), 0; }
-std::int32_t forks(float*, std::int64_t) { return fork(), 0; }
+std::int32_t prints(float*, std::int64_t) {
+  std::printf("<script>\x1b[31mhello\n");
+  std::fflush(stdout);
+  return 0;
+}
+std::int32_t forks(float*, std::int64_t) {
+  fork();
+  return 0;
+}
 std::int32_t leaves_a_child(float*, std::int64_t) {
   if (fork() == 0) {
     sleep(100);
@@ -54,8 +64,14 @@ std::int32_t leaves_a_child(float*, std::int64_t) {
   std::abort();
 }
 std::int32_t throws(float*, std::int64_t) { throw 42; }
-std::int32_t writes_after(float* y, std::int64_t n) { return y[n] = 1, 0; }
-std::int32_t writes_before(float* y, std::int64_t) { return y[-1] = 1, 0; }
+std::int32_t writes_after(float* y, std::int64_t n) {
+  y[n] = 1;
+  return 0;
+}
+std::int32_t writes_before(float* y, std::int64_t) {
+  y[-1] = 1;
+  return 0;
+}
 std::int32_t returns_garbage(float*, std::int64_t) { return -123456789; }
 std::int32_t floods(float*, std::int64_t) {
   for (;;) std::printf("all work and no play makes a dull kernel\n");
@@ -130,10 +146,20 @@ const ac_plugin* ampcheck_plugin_v1(void) {
   static ac_op ops[std::size(deeds)];
   for (std::size_t i = 0; i < std::size(deeds); ++i) {
     ops[i] = {};
-    ops[i].struct_size = sizeof(ac_op), ops[i].name = names[i], ops[i].user = &deeds[i], ops[i].contract = &contract;
-    ops[i].inputs = inputs, ops[i].input_count = 1, ops[i].outputs = outputs, ops[i].output_count = 1,
-    ops[i].dims = dims, ops[i].dim_count = 2;
-    ops[i].forms = forms, ops[i].form_count = 1, ops[i].forward = forward, ops[i].backward = backward;
+    ops[i].struct_size = sizeof(ac_op);
+    ops[i].name = names[i];
+    ops[i].user = &deeds[i];
+    ops[i].contract = &contract;
+    ops[i].inputs = inputs;
+    ops[i].input_count = 1;
+    ops[i].outputs = outputs;
+    ops[i].output_count = 1;
+    ops[i].dims = dims;
+    ops[i].dim_count = 2;
+    ops[i].forms = forms;
+    ops[i].form_count = 1;
+    ops[i].forward = forward;
+    ops[i].backward = backward;
   }
   static const ac_plugin plugin = {
       sizeof(ac_plugin), AMPCHECK_OP_ABI, "hostile", nullptr, static_cast<std::int32_t>(std::size(deeds)), 0, ops};

@@ -44,7 +44,8 @@ TEST(CudaCublas, ProductsLieInTheirIntervals) {
     for (const Dims& dims : {Dims{{"N", 64}, {"K", 4096}, {"M", 64}}, Dims{{"N", 256}, {"K", 1024}, {"M", 128}}})
       for (const char* range : {"normal", "positive"}) {
         OpCall call = default_call(op.signature, storage);
-        call.dims = dims, call.range = range;
+        call.dims = dims;
+        call.range = range;
         calls.push_back(call);
       }
     for (const OpCall& call : calls) {

@@ -43,7 +43,8 @@ TEST(TensorCoreModel, ExplainsEveryCaptureOfHopperAndANarrowerOneDoesNot) {
 
 std::uint32_t dot_of(Input input, Output output, std::vector<std::uint32_t> a, std::vector<std::uint32_t> b,
                      Floor floor) {
-  a.resize(static_cast<std::size_t>(extent(input)), 0), b.resize(a.size(), 0);
+  a.resize(static_cast<std::size_t>(extent(input)), 0);
+  b.resize(a.size(), 0);
   return instruction_dot(input, output, Unit::mma, a, b, 0, {.floor = floor});
 }
 

@@ -109,7 +109,8 @@ TEST(MultiTensor, WhatUnscaleRefusesIsRefusedAlike) {
   EXPECT_ANY_THROW(kernels::unscale_at_once(stream, std::vector<TensorView>{whole.view()}, 2, found));
   const auto every_other = [](const Tensor& table) {
     TensorView out = table.view();
-    out.shape = {32}, out.strides = {2};
+    out.shape = {32};
+    out.strides = {2};
     return out;
   };
   const Tensor ours = tensor_of("grad", Dtype::fp16, 64), theirs = tensor_of("grad", Dtype::fp16, 64);
@@ -157,12 +158,15 @@ void check_optimizer(Stream& stream, const Options& options, Dtype dtype, const 
       [&](std::span<const TensorUpdate> tensors, const UpdateRule& rule, std::span<UpdateCounts> counts) {
         kernels::update_at_once(stream, tensors, rule, counts);
       });
-  ours.reset_counts(), theirs.reset_counts();
+  ours.reset_counts();
+  theirs.reset_counts();
   const MemoryScope scope(&stream);  // of the state
   for (int step = 0; step < 4; ++step) {
     for (BlockOptimizer* optimizer : {static_cast<BlockOptimizer*>(&ours), static_cast<BlockOptimizer*>(&theirs)}) {
-      if (options.fused)
-        optimizer->grad_scale = step % 2 == 0 ? 1.0f : 8.0f, optimizer->found_inf = step == 2 ? 1.0f : 0.0f;
+      if (options.fused) {
+        optimizer->grad_scale = step % 2 == 0 ? 1.0f : 8.0f;
+        optimizer->found_inf = step == 2 ? 1.0f : 0.0f;
+      }
       optimizer->set_lr(step == 3 ? 0.05 : 0.01);
     }
     ours.step();
@@ -195,7 +199,10 @@ void check_adam(Stream& stream, const std::string& what, bool nan_is_nan) {
   for (const bool amsgrad : {false, true})
     for (const double decay : {0.0, 0.1}) {
       Options options;
-      options.count = true, options.amsgrad = amsgrad, options.weight_decay = decay, options.maximize = decay != 0;
+      options.count = true;
+      options.amsgrad = amsgrad;
+      options.weight_decay = decay;
+      options.maximize = decay != 0;
       check_optimizer<Adam>(stream, options, Dtype::fp32, what + " reference", nan_is_nan);
       options.beta1 = 0.4;  // the other end of the interpolation
       check_optimizer<Adam>(stream, options, Dtype::fp32, what + " reference, beta1 0.4", nan_is_nan);
@@ -208,7 +215,8 @@ void check_adam(Stream& stream, const std::string& what, bool nan_is_nan) {
         check_optimizer<Adam>(stream, options, dtype, what + " masters " + name(dtype), nan_is_nan);
         options.moments = Dtype::bf16;
         check_optimizer<Adam>(stream, options, dtype, what + " bf16 moments " + name(dtype), nan_is_nan);
-        options.master_weights = false, options.moments.reset();
+        options.master_weights = false;
+        options.moments.reset();
       }
     }
 }
@@ -219,8 +227,12 @@ void check_sgd(Stream& stream, bool nan_is_nan) {
       for (const bool nesterov : {false, true}) {
         if (nesterov && momentum == 0) continue;
         SgdOptions options;
-        options.count = true, options.fused = fused, options.momentum = momentum, options.nesterov = nesterov,
-        options.dampening = nesterov ? 0 : 0.1, options.weight_decay = momentum / 9;
+        options.count = true;
+        options.fused = fused;
+        options.momentum = momentum;
+        options.nesterov = nesterov;
+        options.dampening = nesterov ? 0 : 0.1;
+        options.weight_decay = momentum / 9;
         check_optimizer<Sgd>(stream, options, Dtype::fp32, "sgd", nan_is_nan);
       }
 }
@@ -266,7 +278,11 @@ TEST(MultiTensor, AnotherRuleIsSeen) {
   });
   const MemoryScope scope(&stream);
   std::int64_t apart = 0;
-  for (int step = 0; step < 3; ++step) ours.step(), theirs.step(), stream.wait();
+  for (int step = 0; step < 3; ++step) {
+    ours.step();
+    theirs.step();
+    stream.wait();
+  }
   for (std::size_t i = 0; i < host.all.size(); ++i) apart += differing(host.all[i].value, device.all[i].value);
   EXPECT_GT(apart, 0);
 }

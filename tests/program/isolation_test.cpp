@@ -218,9 +218,15 @@ TEST(Isolation, WorkersReduceValues) {
 
 TEST(Wire, KeepsEveryBit) {
   CaseResult in;
-  in.name = "op(x=fp32[2],seed=1)", in.op = "op", in.plugin = "./a b.so", in.dtype = "bf16",
-  in.verdict = Verdict::structural, in.code = Code::ac402, in.note = "a \"note\"\n";
-  in.seconds = 0.1, in.values = "x[0,1] = 1, the rest 0";
+  in.name = "op(x=fp32[2],seed=1)";
+  in.op = "op";
+  in.plugin = "./a b.so";
+  in.dtype = "bf16";
+  in.verdict = Verdict::structural;
+  in.code = Code::ac402;
+  in.note = "a \"note\"\n";
+  in.seconds = 0.1;
+  in.values = "x[0,1] = 1, the rest 0";
   CheckResult check{.id = {.kind = CheckId::Kind::backward, .tensor = "dx", .probe = 2, .at_saved = true},
                     .verdict = Verdict::bug,
                     .code = Code::ac101,

@@ -33,7 +33,8 @@ Report hostile_report(std::size_t failing) {
     check.dtype = Dtype::bf16;
     check.verdict = Verdict::bug;
     check.code = Code::ac101;
-    check.compared = 6, check.failed = 4;
+    check.compared = 6;
+    check.failed = 4;
     check.max_ratio = HUGE_VAL;
     check.cause = "<a> & \"b\" ]]> \x01\xff\xed\xa0\x80 \xc3\xa9";
     check.note = "a\nb";
@@ -79,7 +80,10 @@ TEST(ConsoleReport, ShowsEachFailingOpAndCountsTheRest) {
   // The first op has twelve kinds of failure: the last one is shown all the same.
   Report many = hostile_report(13);
   for (std::size_t i = 0; i < many.cases.size(); ++i)
-    if (i < 12) many.cases[i].op = "op0", many.cases[i].code = code_texts()[i].code;
+    if (i < 12) {
+      many.cases[i].op = "op0";
+      many.cases[i].code = code_texts()[i].code;
+    }
   EXPECT_EQ(shown_failures(many), 10u);
   EXPECT_NE(console_report(many, {}, {}).find("AC101  op12"), std::string::npos);
   EXPECT_NE(console_report(many, {}, {}).find("and 3 more failing cases"), std::string::npos);
@@ -118,7 +122,10 @@ TEST(JunitReport, IsXmlWithUniqueNamesAndTrueCounts) {
   for (const auto& [tag, suite] : suites)
     if (tag == "testsuite")
       for (const auto& [inner, item] : suite)
-        if (inner == "testcase") ++count, names.insert(item.get<std::string>("<xmlattr>.name"));
+        if (inner == "testcase") {
+          ++count;
+          names.insert(item.get<std::string>("<xmlattr>.name"));
+        }
   EXPECT_EQ(count, 5u);
   EXPECT_EQ(names.size(), count);
   EXPECT_NE(tree.get<std::string>("testsuites.testsuite.testcase.failure").find("<a> & \"b\" ]]>"), std::string::npos);

@@ -34,7 +34,8 @@ class TraceFiles : public ::testing::Test {
   void record(const std::string& arguments) {
     const ProgramResult run = ampcheck("train --record " + path_ + " " + arguments);
     EXPECT_LE(run.exit_code, 1) << run.err;
-    index_ = read_text(path_), statistics_ = read_text(path_ + ".bin");
+    index_ = read_text(path_);
+    statistics_ = read_text(path_ + ".bin");
   }
   void small_run() { record("--model tutorial --width 4 --batch 4 --steps 4"); }
   TemporaryFolder folder_;
@@ -75,7 +76,10 @@ TEST_F(TraceFiles, ARunThatDiesAtAnyByteLeavesItsWholeSteps) {
     at += line.size() + 1;
     const json j = json::parse(line);
     if (j.contains("at")) named = std::max(named, j["at"][0].get<std::size_t>() + j["at"][1].get<std::size_t>());
-    if (j.contains("loss")) parts.emplace_back(parts.back().first, named), parts.emplace_back(at, named);
+    if (j.contains("loss")) {
+      parts.emplace_back(parts.back().first, named);
+      parts.emplace_back(at, named);
+    }
   }
   EXPECT_EQ(parts.back(), std::pair(index_.size(), statistics_.size()));
   int seen = 0;
@@ -229,7 +233,9 @@ std::string earlier_line(const json& line, const TraceRecord& r) {
             {"intended", r.intended},
             {"stagnant", r.stagnant}});
   j["exponents"] = {r.exponents.first, r.exponents.counts};
-  j["local_error"] = maybe(r.local_error), j["carried_error"] = maybe(r.carried_error), j["bias"] = maybe(r.bias),
+  j["local_error"] = maybe(r.local_error);
+  j["carried_error"] = maybe(r.carried_error);
+  j["bias"] = maybe(r.bias);
   j["bias_z"] = maybe(r.bias_z);
   const std::pair<const char*, std::optional<double>> values[] = {{"exact_rms", r.exact_rms},
                                                                   {"fp64_rms", r.fp64_rms},
@@ -341,7 +347,9 @@ TEST(TraceRecords, ComeBackAsTheyWere) {
     else
       field = static_cast<T>(next);
   });
-  r.nonzero = checks::train::kMostElements, r.bias_z = INFINITY, r.cancelled = NAN;
+  r.nonzero = checks::train::kMostElements;
+  r.bias_z = INFINITY;
+  r.cancelled = NAN;
   std::string bytes = "before";
   checks::train::append_record(bytes, r);
   const std::string record = bytes.substr(6);

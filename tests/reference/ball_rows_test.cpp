@@ -40,7 +40,8 @@ int compare_parts(CaseReference& streamed, CaseReference& whole, std::size_t for
   const bool by_rows =
       streamed.stream(form, pass, names, [&](std::size_t which, std::int64_t first, const reference::Ball& part) {
         const reference::Ball& want = whole.ball(form, pass, names[which]);
-        ++parts, covered[which] += part.count();
+        ++parts;
+        covered[which] += part.count();
         EXPECT_TRUE(same(part.v.get(), want.v.get() + first, part.count()))
             << where << " value of " << names[which] << " from " << first;
         for (std::int64_t i = 0; i < part.count(); ++i) {
@@ -87,7 +88,8 @@ TEST(BallRows, StreamsHaveTheBitsOfTheWholeInEveryFormOfEveryOp) {
         const std::string where = call.str(op.signature) + " form " + op.forms[form].name;
         int parts = compare_parts(a, b, form, Pass::forward, outputs_of(a, form), where + " forward");
         for (const int probe : {0, 1, 2}) {
-          a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
+          a.set_cotangents(cotangents_of(a, probe));
+          b.set_cotangents(cotangents_of(b, probe));
           parts += compare_parts(a, b, form, Pass::backward, gradients_of(a, form),
                                  where + " probe " + std::to_string(probe));
         }
@@ -111,7 +113,8 @@ TEST(BallRows, ExtentsThatAgreeByChanceAreNoRows) {
       CaseReference a(op, call, inputs_of(op, call)), b(op, call, inputs_of(op, call));
       const std::string where = std::string(name) + " form " + op.forms[form].name;
       parts += compare_parts(a, b, form, Pass::forward, outputs_of(a, form), where);
-      a.set_cotangents(cotangents_of(a, 1)), b.set_cotangents(cotangents_of(b, 1));
+      a.set_cotangents(cotangents_of(a, 1));
+      b.set_cotangents(cotangents_of(b, 1));
       parts += compare_parts(a, b, form, Pass::backward, gradients_of(a, form), where);
     }
     EXPECT_GT(parts, 4) << name << " does not go by rows: nothing was compared";
@@ -144,9 +147,11 @@ TEST(BallRows, OnlyTheRowsAskedFor) {
     rows[0] = rows[33] = rows[34] = 1;
     compare_rows(Pass::forward, "y", rows);
     for (const int probe : {0, 1, 2}) {
-      a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
+      a.set_cotangents(cotangents_of(a, probe));
+      b.set_cotangents(cotangents_of(b, probe));
       compare_rows(Pass::backward, "dx", rows);
-      rows[static_cast<std::size_t>(20 + probe)] = rows[static_cast<std::size_t>(34 + probe)] = 1, rows[0] = 0;
+      rows[static_cast<std::size_t>(20 + probe)] = rows[static_cast<std::size_t>(34 + probe)] = 1;
+      rows[0] = 0;
     }
   }
 }
@@ -160,7 +165,8 @@ reference::RowElements some_elements(int which, std::vector<char>& rows) {
       elements[static_cast<std::int64_t>(row)].push_back(at);
     rows[row] = 1;
   }
-  elements[63] = {0, 511}, rows[63] = 1;
+  elements[63] = {0, 511};
+  rows[63] = 1;
   return elements;
 }
 
@@ -191,7 +197,8 @@ TEST(BallRows, OnlyTheElementsAskedFor) {
       };
       compare(Pass::forward, op.signature.outputs.front().name, 0);
       for (const int probe : {0, 1, 2}) {
-        a.set_cotangents(cotangents_of(a, probe)), b.set_cotangents(cotangents_of(b, probe));
+        a.set_cotangents(cotangents_of(a, probe));
+        b.set_cotangents(cotangents_of(b, probe));
         compare(Pass::backward, gradient_name(op.signature.inputs.front().name), probe);
       }
     }
@@ -275,7 +282,8 @@ TEST(Measure, SeesExtremesAndWhatIsNotFinite) {
     for (const double odd : {1.0, kInf, -kInf, kNan, 0.0}) {
       reference::Ball ball;
       ball.shape = Shape{n};
-      ball.v = reference::make_channel(n), ball.r = reference::make_channel(n);
+      ball.v = reference::make_channel(n);
+      ball.r = reference::make_channel(n);
       double largest = 0, smallest = kInf;
       bool finite = true;
       for (std::int64_t i = 0; i < n; ++i) {

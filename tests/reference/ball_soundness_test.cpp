@@ -89,7 +89,10 @@ void compare_replays(const Graph& graph, const std::vector<Leaf>& leaves, const 
     targets.push_back({const_cast<Graph*>(&graph), static_cast<int>(id)});
   BallEvaluator balls(graph, {}, targets);
   std::vector<std::pair<Expr, Values>> given;
-  for (const Leaf& leaf : leaves) balls.set(leaf.node, leaf.values), given.emplace_back(leaf.node, leaf.values);
+  for (const Leaf& leaf : leaves) {
+    balls.set(leaf.node, leaf.values);
+    given.emplace_back(leaf.node, leaf.values);
+  }
   balls.run(targets);
   for (const SumOrder order : {SumOrder::sequential, SumOrder::lanes32, SumOrder::pairwise, SumOrder::reversed}) {
     const auto values = replay(graph, given, targets, {order});

@@ -78,7 +78,10 @@ TEST(BallR2, SumInAnyOrder) {
   // Inner axis and outer axis follow the same rule.
   const Expr m = g.input("m", {100, 2});
   Values both(200);
-  for (std::size_t i = 0; i < 100; ++i) both[2 * i] = v[i], both[2 * i + 1] = v[i];
+  for (std::size_t i = 0; i < 100; ++i) {
+    both[2 * i] = v[i];
+    both[2 * i + 1] = v[i];
+  }
   expect_close(evaluate(sum(m, 0), {{m, both}}).r[1], gamma(49) * total(v));
 }
 
@@ -132,7 +135,10 @@ TEST(BallR3, MatmulThenScatterIsOneSum) {
   const Values av = full_mantissas(4, "a"), bv = full_mantissas(8, "b");
   Values pv(8), qv(8);
   for (std::size_t k = 0; k < 4; ++k)
-    for (std::size_t j = 0; j < 2; ++j) pv[2 * k + j] = av[k], qv[2 * k + j] = bv[2 * k + j];
+    for (std::size_t j = 0; j < 2; ++j) {
+      pv[2 * k + j] = av[k];
+      qv[2 * k + j] = bv[2 * k + j];
+    }
   const double nested = evaluate(put_add(matmul(a, b), {0, 0}, {1}), {{a, av}, {b, bv}}).r[0];
   const double flat = evaluate(matmul(p, q), {{p, pv}, {q, qv}}).r[0];
   expect_close(nested, flat);

@@ -89,9 +89,13 @@ TEST(Changes, AFactorOfAllOfItIsMissed) {
   std::vector<double> without, inside;
   for (std::size_t i = 0; i < 6; ++i) {
     double dot = 0, squares = 0;
-    for (std::size_t k = i / 3 * 3; k < i / 3 * 3 + 3; ++k) dot += vg[k] * vx[k] / 3, squares += vx[k] * vx[k];
+    for (std::size_t k = i / 3 * 3; k < i / 3 * 3 + 3; ++k) {
+      dot += vg[k] * vx[k] / 3;
+      squares += vx[k] * vx[k];
+    }
     const double rv = 1 / std::sqrt(squares / 3 + 1e-5);
-    without.push_back(vg[i] - vx[i] * rv * rv * dot), inside.push_back(vx[i] / std::sqrt((squares + 1e-5) / 3));
+    without.push_back(vg[i] - vx[i] * rv * rv * dot);
+    inside.push_back(vx[i] / std::sqrt((squares + 1e-5) / 3));
   }
   EXPECT_EQ(that_give(graph, leaves, target, without), std::vector<std::string>{"without the factor r of all of it"});
   EXPECT_EQ(that_give(graph, {{x, vx}}, x * r, inside),
@@ -110,8 +114,10 @@ TEST(Changes, SavedTensorsAreNarrowedTogether) {
     return v;
   };
   std::vector<double> both, first;
-  for (const double v : vx)
-    both.push_back(bf16(std::exp(v)) + bf16(std::exp(v) * v)), first.push_back(bf16(std::exp(v)) * (1 + v));
+  for (const double v : vx) {
+    both.push_back(bf16(std::exp(v)) + bf16(std::exp(v) * v));
+    first.push_back(bf16(std::exp(v)) * (1 + v));
+  }
   EXPECT_EQ(that_give(graph, {{x, vx}}, target, both), std::vector<std::string>{"keeps a and b in bf16"});
   const std::vector<std::string> of_first = that_give(graph, {{x, vx}}, target, first);
   EXPECT_TRUE(std::find(of_first.begin(), of_first.end(), "keeps a and b in bf16") == of_first.end());

@@ -158,8 +158,10 @@ class Evaluated {
       for (const std::string& symbol : OpSignature::symbols(spec)) shape[shape.rank++] = dims.at(symbol);
       if (!integers.contains(spec.name))
         inputs.shapes[spec.name] = shape;
-      else
-        inputs.integers[spec.name] = integers.at(spec.name), inputs.integer_shapes[spec.name] = shape;
+      else {
+        inputs.integers[spec.name] = integers.at(spec.name);
+        inputs.integer_shapes[spec.name] = shape;
+      }
     }
     return record(signature, form_from_text(signature, "text", text), default_call(signature, Dtype::fp32).attributes,
                   inputs);
@@ -218,7 +220,8 @@ TEST(FormulaText, MovesElements) {
 
 TEST(FormulaText, IndicesGatherAndScatter) {
   OpSignature table = signature_of({{"table", "B A"}, {"index", "C"}});
-  table.inputs[1].role = Role::index, table.inputs[1].type = TypeRule::i64;
+  table.inputs[1].role = Role::index;
+  table.inputs[1].type = TypeRule::i64;
   const std::map<std::string, std::vector<std::int64_t>> at = {{"index", {2, 0, -1, 2}}};
   EXPECT_EQ(Evaluated(table, "y = gather(table, index)", at)[0], (Values{5, 6, 1, 2, 0, 0, 5, 6}));
   EXPECT_EQ(Evaluated(table, "y = scatter_add(gather(table, index), index, B)", at)[0], (Values{1, 2, 0, 0, 10, 12}));
@@ -230,7 +233,8 @@ TEST(FormulaText, IndicesGatherAndScatter) {
 TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
   OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}, {"image", "A A B B"}});
   op.inputs[1].optional = true;
-  op.inputs[2].role = Role::index, op.inputs[2].type = TypeRule::i64;
+  op.inputs[2].role = Role::index;
+  op.inputs[2].type = TypeRule::i64;
   op.saved = {{"name", TypeRule::fp32}};
   const std::map<std::string, const char*> kArguments = {{"maximum", "x, w"},
                                                          {"minimum", "x, w"},
@@ -409,7 +413,8 @@ TEST(FormulaText, ListsAreBoundedTogether) {
 TEST(FormulaText, GarbageIsRefusedAndNothingElse) {
   OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}});
   op.inputs[1].optional = true;
-  op.inputs[2].role = Role::index, op.inputs[2].type = TypeRule::i64;
+  op.inputs[2].role = Role::index;
+  op.inputs[2].type = TypeRule::i64;
   const std::vector<std::string> words = {"x",
                                           "w",
                                           "index",

@@ -39,7 +39,10 @@ constexpr std::size_t kTerms = 64;
 TEST(Regrouped, AFactorMayStandBeforeOrBehindItsSum) {
   const Values x = normals("x", kTerms), s = normals("s", 1);
   float inside = 0, outside = 0;
-  for (const double v : x) inside += static_cast<float>(s[0]) * static_cast<float>(v), outside += static_cast<float>(v);
+  for (const double v : x) {
+    inside += static_cast<float>(s[0]) * static_cast<float>(v);
+    outside += static_cast<float>(v);
+  }
   outside *= static_cast<float>(s[0]);
   double mass = 0;
   for (const double v : x) mass += std::fabs(s[0] * v);

@@ -21,7 +21,9 @@ void PrintTo(const Curve& one, std::ostream* out) { *out << one.model << ' ' << 
 
 TrainOptions options_of(const Curve& curve, std::uint64_t seed, bool local) {
   TrainOptions options;
-  options.net.model = curve.model, options.net.width = 128, options.net.seed = options.seed = seed;
+  options.net.model = curve.model;
+  options.net.width = 128;
+  options.net.seed = options.seed = seed;
   if (options.net.model == "tutorial") options.net.batch = 32;
   options.net.data = tests::in_source("/tests/data");
   options.dtype = curve.dtype;
@@ -115,7 +117,8 @@ TEST(TrainingSoak, TutorialAtItsOwnSize) {
   keep_freed_memory();
   for (const std::int64_t batch : {100, 128, 256, 513}) {
     TrainOptions options;
-    options.net.model = "tutorial", options.net.batch = batch;
+    options.net.model = "tutorial";
+    options.net.batch = batch;
     options.scaler.init_scale = 1024;
     Trainer trainer(options);
     trainer.prepare();

@@ -38,7 +38,9 @@ TEST(Zoo, CorrectKernelsAreRunInSixtyThousandCasesAndMore) {
 
 TEST_P(CorrectKernels, AreNotConvicted) {
   AuditOptions options;
-  options.seeds = zoo_seeds(soak_seeds()), options.first_seed = 1000, options.gates = false;
+  options.seeds = zoo_seeds(soak_seeds());
+  options.first_seed = 1000;
+  options.gates = false;
   for (const Specimen& specimen : specimens())
     if (specimen.correct() && specimen.name().starts_with(GetParam().signature.name + "."))
       options.patterns.push_back(specimen.name());

@@ -136,12 +136,19 @@ TEST(ApiCall, AnUnknownNameIsToldWithThoseThatAreThere) {
   const ac_tensor *inputs[] = {&x, nullptr}, *cotangents[] = {&dy}, *gradients[] = {&dx, nullptr};
   const ac_attribute_value eps = {sizeof(ac_attribute_value), 0, "eps", 0.5};
   ac_call raw = {};
-  raw.struct_size = sizeof raw, raw.input_count = 2, raw.output_count = 1, raw.attribute_count = 1;
-  raw.inputs = inputs, raw.cotangents = cotangents, raw.gradients = gradients, raw.attributes = &eps;
+  raw.struct_size = sizeof raw;
+  raw.input_count = 2;
+  raw.output_count = 1;
+  raw.attribute_count = 1;
+  raw.inputs = inputs;
+  raw.cotangents = cotangents;
+  raw.gradients = gradients;
+  raw.attributes = &eps;
   const op::Call call(&raw);
   const auto error = [](auto work) {
     try {
-      return work(), std::string("no error");
+      work();
+      return std::string("no error");
     } catch (const std::runtime_error& thrown) {
       return std::string(thrown.what());
     }

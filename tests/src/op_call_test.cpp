@@ -44,7 +44,10 @@ TEST(OpCall, PrintsOnlyWhatIsNotDefault) {
   call.absent = {"bias"};
   call.attributes.set("eps", 1e-3);
   call.attributes.set("reduction", std::string("sum"));
-  call.range = "near_max.weights", call.cotangent = "one_hot", call.layout = "padded:dx", call.seed = 42;
+  call.range = "near_max.weights";
+  call.cotangent = "one_hot";
+  call.layout = "padded:dx";
+  call.seed = 42;
   EXPECT_EQ(call.str(s),
             "norm_like(x=bf16[5,7],weight=fp32,bias=none,eps=0.001,reduction=sum,range=near_max.weights,"
             "cotangent=one_hot,layout=padded:dx,seed=42)");
@@ -57,7 +60,8 @@ TEST(OpCall, RoundTrips) {
       for (const bool fp32 : {false, true})
         for (const double eps : {1e-5, 0.0, 0.1, 1.0 / 3, 5e-324, 1e300}) {
           OpCall call = default_call(s, storage);
-          call.dims["N"] = 0, call.dims["D"] = std::int64_t{1} << 40;
+          call.dims["N"] = 0;
+          call.dims["D"] = std::int64_t{1} << 40;
           call.attributes.set("eps", eps);
           call.seed = std::numeric_limits<std::uint64_t>::max();
           if (absent) call.absent = {"weight"};

@@ -314,7 +314,8 @@ TEST(Npz, NoChangedByteChangesAnArray) {
 TEST(Npz, RefusesABomb) {
   std::string bomb = zip_of({{"x.npy", npy_bytes(Tensor(Dtype::u8, {4096}))}}, ZIP_CM_DEFLATE);
   std::string size, large;
-  put(size, std::uint32_t{4096 + 128}), put(large, std::uint32_t{1} << 31);
+  put(size, std::uint32_t{4096 + 128});
+  put(large, std::uint32_t{1} << 31);
   for (std::size_t at; (at = bomb.find(size)) != std::string::npos;) bomb.replace(at, 4, large);  // in both headers
   EXPECT_NE(message([&] { parse_npz(bomb, "file"); }).find("more than 1073741824 bytes unpacked in a file of"),
             std::string::npos);
@@ -330,7 +331,8 @@ TEST(Npz, RefusesABomb) {
 TEST(Npy, ReadsEveryVersionOrderAndType) {
   const auto npy = [](int version, const std::string& header, const std::string& data) {
     std::string out("\x93NUMPY", 6);
-    out += static_cast<char>(version), out += '\0';
+    out += static_cast<char>(version);
+    out += '\0';
     if (version == 1)
       put(out, static_cast<std::uint16_t>(header.size()));
     else

@@ -53,7 +53,9 @@ TEST(Random, NumbersStayInRangeAndHaveTheirMoments) {
     const std::uint64_t b = random.below(i, 7);
     ASSERT_LT(b, 7u);
     values.insert(b);
-    uniform += u / kCount, mean += g / kCount, square += g * g / kCount;
+    uniform += u / kCount;
+    mean += g / kCount;
+    square += g * g / kCount;
     most = std::max(most, std::fabs(g));
   }
   EXPECT_EQ(values.size(), 7u);

@@ -71,7 +71,8 @@ inline void compare_bits(const OpDef& op, Device there, const OpDef& reference, 
       const auto found = got.find(name);
       const std::int64_t count = tensor->view().count();
       const std::int64_t apart = found == got.end() ? count : differing(*tensor, *found->second);
-      ++out.tensors, out.elements += count;
+      ++out.tensors;
+      out.elements += count;
       if (apart != 0 || found == got.end()) out.differ[call.str(op.signature) + " " + name] = apart;
     }
   }

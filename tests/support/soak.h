@@ -34,8 +34,10 @@ inline void expect_no_finding(const OpDef& op, Dtype storage) {
         const CaseResult result = run_case(op, call, {});
         ++cases;
         for (const CheckResult& check : result.checks)
-          if (check.name().starts_with("forward ") || check.name().starts_with("backward "))
-            ++tensors, elements += check.compared;
+          if (check.name().starts_with("forward ") || check.name().starts_with("backward ")) {
+            ++tensors;
+            elements += check.compared;
+          }
         if (!convicts(result.verdict)) continue;
         const std::lock_guard lock(mutex);
         if (++alarms <= 10) ADD_FAILURE() << name(result.verdict) << " " << result.code << " " << result.name;

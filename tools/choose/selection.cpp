@@ -230,8 +230,10 @@ void require_symbols(const CaseOptions& options, const std::vector<std::string>&
     for (const OpDef* op : meant_ops(options, word)) {
       generated = true;
       for (const DimSpec& dim : op->signature.dims)
-        if (std::find(known.begin(), known.end(), dim.symbol) == known.end())
-          known.push_back(dim.symbol), list += (list.empty() ? "" : ", ") + dim.symbol;
+        if (std::find(known.begin(), known.end(), dim.symbol) == known.end()) {
+          known.push_back(dim.symbol);
+          list += (list.empty() ? "" : ", ") + dim.symbol;
+        }
     }
   for (const auto& [symbol, extent] : options.shapes.extents)
     if (generated && std::find(known.begin(), known.end(), symbol) == known.end())

@@ -222,7 +222,10 @@ ExitCode audit_command(const AuditOptions& options) {
   if (options.words.empty() || options.words.front() != "zoo")
     throw UsageError("[audit] got '" + (options.words.empty() ? "" : options.words.front()) + "', want zoo or gate");
   checks::zoo::AuditOptions run;
-  run.set = options.set, run.seeds = options.seeds, run.first_seed = options.first_seed, run.dtypes = options.dtypes,
+  run.set = options.set;
+  run.seeds = options.seeds;
+  run.first_seed = options.first_seed;
+  run.dtypes = options.dtypes;
   run.jobs = options.jobs;
   run.patterns.assign(options.words.begin() + 1, options.words.end());
   ProgressLine progress;

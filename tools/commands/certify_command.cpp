@@ -201,7 +201,10 @@ ExitCode certify_command(const CertifyOptions& options) {
     ++done;
   }
   guard.finish();
-  if (guard.interrupted()) stopped(), end_by_signal();
+  if (guard.interrupted()) {
+    stopped();
+    end_by_signal();
+  }
   if (options.json) write_stdout(json(false));
   return all_hold ? ExitCode::passed : ExitCode::findings;
 }

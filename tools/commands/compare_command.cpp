@@ -45,11 +45,14 @@ Verdicts verdicts_of(const CompareOptions& options, const std::string& library, 
     cases.back().call.op = op.signature.name;  // the builds may be named apart
   }
   checks::RunOptions run;
-  run.device = options.device, run.jobs = options.jobs, run.relations = options.relations,
+  run.device = options.device;
+  run.jobs = options.jobs;
+  run.relations = options.relations;
   run.run = isolated_run(worker_setup({&op}, options, options.inputs));
   out.report = checks::run_cases(cases, run);
   for (const CaseResult& result : out.report.cases) {
-    out.convicted += convicts(result.verdict), out.skipped += result.verdict == Verdict::skipped;
+    out.convicted += convicts(result.verdict);
+    out.skipped += result.verdict == Verdict::skipped;
     if (convicts(result.verdict)) ++out.found[fmt::format("{} {}", name(result.verdict), name(result.code))];
     out.stays.push_back(result.verdict != Verdict::crash && result.verdict != Verdict::timeout &&
                         result.verdict != Verdict::skipped &&
@@ -91,7 +94,8 @@ Pair compared(const CompareOptions& options, const checks::OpDef& a, const check
   if (!difference.empty())
     throw UsageError("[compare] got builds of " + names_of(a, b) + " that differ in " + difference +
                      ", want the same signature");
-  require_certified(a), require_certified(b);
+  require_certified(a);
+  require_certified(b);
   Pair out{&a, &b, {verdicts_of(options, a.plugin, a, calls), verdicts_of(options, b.plugin, b, calls)}, {}};
   std::vector<OpCall> both;
   for (std::size_t i = 0; i < calls.size(); ++i)
@@ -99,7 +103,9 @@ Pair compared(const CompareOptions& options, const checks::OpDef& a, const check
         out.verdicts[1].stays[i])
       both.push_back(calls[i]);
   checks::RunOptions run;
-  run.device = options.device, run.jobs = 1, run.relations = false;
+  run.device = options.device;
+  run.jobs = 1;
+  run.relations = false;
   out.compared = checks::compare_builds(a, b, both, run);
   return out;
 }
@@ -177,7 +183,8 @@ Json json_of(const Pair& pair) {
                               {"first", t.first}});
   const int nearer = pair.compared.nearer();
   out["nearer"] = pair.compared.tensors.empty() || nearer < 0 ? "" : kBuild[nearer];
-  out["forward"] = time_json(pair.compared.forward), out["backward"] = time_json(pair.compared.backward);
+  out["forward"] = time_json(pair.compared.forward);
+  out["backward"] = time_json(pair.compared.backward);
   return out;
 }
 

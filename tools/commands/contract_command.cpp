@@ -113,16 +113,25 @@ std::string paste_lines(const ContractReading& r) {
   const PrecisionContract& c = r.best;
   std::string toml = fmt::format("[contract]\n    accumulate = \"{}\"\n", name(c.accumulate));
   std::string cpp = fmt::format("op.accumulate({})", door_name(c.accumulate));
-  if (c.flushes_subnormals) toml += "    flushes_subnormals = true\n", cpp += ".flushes_subnormals()";
-  if (c.atomics) toml += "    atomics = true\n", cpp += ".atomics()";
-  if (r.functions_explain() && c.math.name == "CUDA")
-    toml += "    math = \"cuda\"\n", cpp += ";\n    op.math().cuda = 1";
+  if (c.flushes_subnormals) {
+    toml += "    flushes_subnormals = true\n";
+    cpp += ".flushes_subnormals()";
+  }
+  if (c.atomics) {
+    toml += "    atomics = true\n";
+    cpp += ".atomics()";
+  }
+  if (r.functions_explain() && c.math.name == "CUDA") {
+    toml += "    math = \"cuda\"\n";
+    cpp += ";\n    op.math().cuda = 1";
+  }
   if (c.math.name.ends_with(" ulp")) {
     std::string ulps;
     const std::string number = c.math.name.substr(0, c.math.name.find(' '));
-    for (const std::string& function : r.used)
-      ulps += fmt::format("{}{} = {}", ulps.empty() ? "" : ", ", function, number),
-          cpp += fmt::format(";\n    op.math().{} = {}", function, number);
+    for (const std::string& function : r.used) {
+      ulps += fmt::format("{}{} = {}", ulps.empty() ? "" : ", ", function, number);
+      cpp += fmt::format(";\n    op.math().{} = {}", function, number);
+    }
     toml += fmt::format("    math = {{ {} }}  # or what your functions' documentation says\n", ulps);
   }
   return fmt::format(

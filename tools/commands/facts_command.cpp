@@ -26,7 +26,10 @@ std::string wrapped(const std::string& first, const std::string& text) {
   while (start < text.size()) {
     const std::size_t end = std::min(text.find(' ', start), text.size());
     const std::string word = text.substr(start, end - start);
-    if (line.size() + word.size() + 1 > kColumns) out += line + "\n", line = std::string(first.size(), ' ');
+    if (line.size() + word.size() + 1 > kColumns) {
+      out += line + "\n";
+      line = std::string(first.size(), ' ');
+    }
     line += (line.size() == first.size() ? "" : " ") + word;
     start = end + 1;
   }

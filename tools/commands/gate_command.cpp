@@ -59,7 +59,9 @@ GateRule rule_of_flags(const GateOptions& flags, Dtype dtype) {
       if (const std::string wanted = wanted_of(kind, *limit); !wanted.empty())
         throw UsageError(fmt::format("[--{}] got {}, want {}", checks::gate_kinds()[static_cast<std::size_t>(kind)],
                                      *limit, wanted));
-      rule.kind = kind, rule.limit = *limit, ++given;
+      rule.kind = kind;
+      rule.limit = *limit;
+      ++given;
     }
   const bool close = flags.atol || flags.rtol;
   if (given > 1 || (given == 1 && close && !flags.matched))
@@ -68,7 +70,8 @@ GateRule rule_of_flags(const GateOptions& flags, Dtype dtype) {
         "--nmse, --cosine, --factor");
   if (given == 0 && !close) return checks::torch_default(dtype);
   if (flags.matched && !close) throw UsageError("[--matched] got no --atol and no --rtol, want what it counts");
-  rule.atol = flags.atol.value_or(0), rule.rtol = flags.rtol.value_or(0);
+  rule.atol = flags.atol.value_or(0);
+  rule.rtol = flags.rtol.value_or(0);
   return rule;
 }
 
@@ -83,7 +86,8 @@ GateRule rule_of_section(const TomlFile& file, const TomlEntry& entry) {
     section.fail("rule", "got no limit, want the number that '" + *section.text("rule") + "' asks for");
   if (close && !section.number("atol") && !section.number("rtol"))
     section.fail("", "got neither atol nor rtol, want one of them at least");
-  rule.atol = section.number("atol").value_or(0), rule.rtol = section.number("rtol").value_or(0),
+  rule.atol = section.number("atol").value_or(0);
+  rule.rtol = section.number("rtol").value_or(0);
   rule.limit = section.number("limit").value_or(0);
   for (const auto& [key, value] :
        {std::pair("atol", rule.atol), std::pair("rtol", rule.rtol), std::pair("limit", rule.limit)})
@@ -254,7 +258,10 @@ std::string times_text(double value) {
 /// What the intervals are, beside the rule.
 std::string own_bound(const GateAudit& audit) {
   double ulps = 0, widest = 0;
-  for (const GatedTensor& t : audit.tensors) ulps = std::max(ulps, t.widest_ulp), widest = std::max(widest, t.widest);
+  for (const GatedTensor& t : audit.tensors) {
+    ulps = std::max(ulps, t.widest_ulp);
+    widest = std::max(widest, t.widest);
+  }
   std::string out = fmt::format(
       "The intervals of this op at these shapes are at most {} ulp wide; a right answer is at most {} from the "
       "reference",

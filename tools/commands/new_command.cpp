@@ -59,7 +59,7 @@ const Door& door_of(const std::string& name) {
   static const std::vector<Door> kDoors = {
       {"cpp",
        {{"my_op.cpp", "op.cpp"}},
-       {"ampcheck_op.h", "expr.h", "op.h", "storage_types.h"},
+       {"ampcheck_op.h", "call.h", "expr.h", "op.h", "storage_types.h"},
        "CXX",
        "cpp",
        "$<TARGET_FILE:my_op>",

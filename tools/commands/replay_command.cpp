@@ -59,7 +59,8 @@ std::vector<std::string> save_file(const std::string& path, const checks::Dump& 
   for (const checks::Dump::Entry& entry : dump.entries) {
     Tensor tensor(entry.dtype, entry.shape);
     from_doubles(entry.values, tensor.view());
-    tensors.push_back({entry.name, std::move(tensor)}), names.push_back(entry.name);
+    tensors.push_back({entry.name, std::move(tensor)});
+    names.push_back(entry.name);
   }
   write_file(path, path.ends_with(".npz") ? npz_bytes(tensors) : safetensors_bytes(tensors));
   return names;

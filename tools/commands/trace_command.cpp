@@ -106,7 +106,8 @@ std::string beyond_text(const std::vector<ParameterShares>& gradients) {
     for (const auto& share : p.shares) {
       if (p.noise || share.beyond <= 1) continue;
       auto& [most, names] = by_tensor[share.tensor];
-      most = std::max(most, share.beyond), names += (names.empty() ? "" : ", ") + p.parameter;
+      most = std::max(most, share.beyond);
+      names += (names.empty() ? "" : ", ") + p.parameter;
     }
   std::string out;
   for (const auto& [tensor, what] : by_tensor)
@@ -218,7 +219,8 @@ std::string backward_dtypes_text(const Trace& trace) {
   int tensors = 0;
   for (const TracedTensor& t : trace.tensors) {
     if (t.step != trace.tensors.front().step || t.phase != "backward") continue;
-    ++tensors, ++written[name(t.dtype)];
+    ++tensors;
+    ++written[name(t.dtype)];
     if (t.cast) ++casts[t.from + " to " + name(t.dtype)];
   }
   if (casts.empty()) return "";

@@ -92,7 +92,8 @@ void measure_adam(kernels::Stream& stream, Measured& out) {
   std::vector<Parameter*> pointers;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].name = std::to_string(i);
-    parameters[i].value = values[i], parameters[i].grad = grads[i];
+    parameters[i].value = values[i];
+    parameters[i].grad = grads[i];
     pointers.push_back(&parameters[i]);
   }
   AdamOptions options;

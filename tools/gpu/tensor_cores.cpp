@@ -103,7 +103,10 @@ Json random_bits() {
     const auto k = static_cast<std::size_t>(extent(v.input));
     for (std::size_t i = 0; i < kCount; ++i) {
       v.c.push_back(next(v.output == Output::fp16 ? 16 : 32));
-      for (std::size_t j = 0; j < k; ++j) v.a.push_back(next(instruction.bits)), v.b.push_back(next(instruction.bits));
+      for (std::size_t j = 0; j < k; ++j) {
+        v.a.push_back(next(instruction.bits));
+        v.b.push_back(next(instruction.bits));
+      }
     }
     const std::vector<std::uint32_t> got = run(v, instruction.unit);
     std::size_t differ[2] = {}, first = kCount;
@@ -124,8 +127,10 @@ Json random_bits() {
                   {"differ_unclamped", differ[1]}};
     if (first < kCount) {
       entry["first"] = {{"c", hex(v.c[first])}, {"got", hex(got[first])}, {"a", Json::array()}, {"b", Json::array()}};
-      for (std::size_t j = 0; j < k; ++j)
-        entry["first"]["a"].push_back(hex(v.a[first * k + j])), entry["first"]["b"].push_back(hex(v.b[first * k + j]));
+      for (std::size_t j = 0; j < k; ++j) {
+        entry["first"]["a"].push_back(hex(v.a[first * k + j]));
+        entry["first"]["b"].push_back(hex(v.b[first * k + j]));
+      }
     }
     out.push_back(std::move(entry));
   }
@@ -152,8 +157,12 @@ std::uint32_t code_of(Input input, double value) {
 std::uint32_t one(Input input, Output output, Unit unit, const std::vector<Pair>& pairs, double c = 0) {
   Vectors v{.input = input, .output = output};
   for (const Pair& pair : pairs)
-    for (int i = 0; i < pair.count; ++i) v.a.push_back(code_of(input, pair.a)), v.b.push_back(code_of(input, pair.b));
-  v.a.resize(static_cast<std::size_t>(extent(input)), 0), v.b.resize(v.a.size(), 0);
+    for (int i = 0; i < pair.count; ++i) {
+      v.a.push_back(code_of(input, pair.a));
+      v.b.push_back(code_of(input, pair.b));
+    }
+  v.a.resize(static_cast<std::size_t>(extent(input)), 0);
+  v.b.resize(v.a.size(), 0);
   const auto as_float = static_cast<float>(c);
   v.c = {output == Output::fp16 ? fp16_of(as_float) : std::bit_cast<std::uint32_t>(as_float)};
   return run(v, unit).front();
@@ -197,7 +206,8 @@ Json integers(bool& right) {
       v.c.push_back(bits(sum));
       for (int k = 0; k < extent(v.input); ++k) {
         const int a = next(), b = next();
-        v.a.push_back(code_of(v.input, a)), v.b.push_back(code_of(v.input, b));
+        v.a.push_back(code_of(v.input, a));
+        v.b.push_back(code_of(v.input, b));
         sum += a * b;
       }
       want.push_back(bits(sum));

@@ -54,7 +54,8 @@ Totals totals_of(const Report& report) {
     totals.elements += result.elements();
     totals.blind += result.blind();
     totals.unusual += result.unusual();
-    totals.unjudged += result.unjudged(), totals.sampled += result.unjudged() > 0;
+    totals.unjudged += result.unjudged();
+    totals.sampled += result.unjudged() > 0;
   }
   return totals;
 }

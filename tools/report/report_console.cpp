@@ -40,8 +40,10 @@ struct OpRow {
     blind += result.blind();
     convicted += convicts(result.verdict);
     sampled |= result.unjudged() > 0;
-    for (const CheckResult& check : result.checks)
-      max_ratio = std::max(max_ratio, check.max_ratio), visible = std::max(visible, check.visible);
+    for (const CheckResult& check : result.checks) {
+      max_ratio = std::max(max_ratio, check.max_ratio);
+      visible = std::max(visible, check.visible);
+    }
     // RANGE and EMPTY cases are no news.
     if (convicts(result.verdict)) ++found[fmt::format("{} {}", name(result.verdict), name(result.code))];
   }
@@ -249,7 +251,10 @@ std::vector<bool> shown_of(const std::vector<FailureGroup>& groups) {
     if (ops.size() < kMostFailingOps && ops.insert(groups[i].first->op).second) shown[i] = true;
   std::size_t count = ops.size();
   for (std::size_t i = 0; i < groups.size() && count < kMostFailures; ++i)
-    if (!shown[i]) shown[i] = true, ++count;
+    if (!shown[i]) {
+      shown[i] = true;
+      ++count;
+    }
   return shown;
 }
 

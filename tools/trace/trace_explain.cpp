@@ -102,7 +102,10 @@ std::string fields_for_script() {
                                          : f.type == RecordType::value  ? 'x'
                                          : f.type == RecordType::counts ? 'c'
                                                                         : 'h');
-    if (line.size() + word.size() > 110) out += line + " \" \\\n      \"", line.clear();
+    if (line.size() + word.size() > 110) {
+      out += line + " \" \\\n      \"";
+      line.clear();
+    }
     line += (line.empty() ? "" : " ") + word;
   }
   return out + line;
@@ -155,7 +158,8 @@ Examples examples() {
   TrainOptions options;
   options.net = {.model = "tutorial", .batch = 4, .width = 4};
   options.shadows = {.local = true, .carried = true};
-  options.watched = true, options.gradient_errors = 1;
+  options.watched = true;
+  options.gradient_errors = 1;
   Trainer trainer(options);
   trainer.prepare();
   TraceWriter trace(trainer, 1);
@@ -174,7 +178,8 @@ Examples examples() {
       const std::string record = j.contains("record") ? bytes_of_hex(j.at("record").get<std::string>()) : "";
       const std::size_t has = j.size() + record.size();
       if (!j.contains(first_word_of(kind)) || has <= fields[i]) continue;
-      fields[i] = has, out.lines[i] = record.empty() ? line : line_with_place(j, record);
+      fields[i] = has;
+      out.lines[i] = record.empty() ? line : line_with_place(j, record);
       if (!record.empty()) out.record = record_json(read_record(record));
     }
   }

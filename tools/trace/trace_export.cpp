@@ -215,7 +215,8 @@ Json casts_json(const CastNotes& casts) {
 
 void StepFlushes::add(const TracedTensor& t) {
   if (!checks::train::is_gradient(t.phase_number()) || t.dtype == Dtype::fp32 || t.noise) return;
-  nonzero += t.nonzero, flushed += t.flushed;
+  nonzero += t.nonzero;
+  flushed += t.flushed;
   if (t.flushed > 0 && (worst == nullptr || t.flushed_share() > worst->flushed_share())) worst = &t;
 }
 

@@ -217,8 +217,10 @@ std::set<int> steps_looked_at(const Trace& trace) {
 void finish(std::vector<LossShare>& shares, std::size_t steps, std::ptrdiff_t first) {
   double all = 0;
   for (const LossShare& share : shares) all += share.moves;
-  for (LossShare& share : shares)
-    share.share = all > 0 ? share.moves / all : 0, share.moves = std::sqrt(share.moves / static_cast<double>(steps));
+  for (LossShare& share : shares) {
+    share.share = all > 0 ? share.moves / all : 0;
+    share.moves = std::sqrt(share.moves / static_cast<double>(steps));
+  }
   std::stable_sort(shares.begin() + first, shares.end(),
                    [](const LossShare& a, const LossShare& b) { return a.share > b.share; });
 }
@@ -256,8 +258,10 @@ std::vector<ParameterShares> gradient_shares(const Trace& trace) {
     if (fresh) out.emplace_back().parameter = g.parameter;
     ParameterShares& own =
         *std::find_if(out.begin(), out.end(), [&](const ParameterShares& p) { return p.parameter == g.parameter; });
-    own.error += g.error * g.error, own.size += g.size * g.size;
-    errors[g.parameter] += g.error, own.explained += g.apart;
+    own.error += g.error * g.error;
+    own.size += g.size * g.size;
+    errors[g.parameter] += g.error;
+    own.explained += g.apart;
     auto& of = sums[g.parameter];
     if (g.apart != 0) of[""].moves += g.apart * g.apart;
     for (const TracedGradient::Part& part : g.parts) {
@@ -270,7 +274,9 @@ std::vector<ParameterShares> gradient_shares(const Trace& trace) {
   }
   for (ParameterShares& p : out) {
     const auto n = static_cast<double>(steps[p.parameter]);
-    p.error = std::sqrt(p.error / n), p.size = std::sqrt(p.size / n), largest = std::max(largest, p.size);
+    p.error = std::sqrt(p.error / n);
+    p.size = std::sqrt(p.size / n);
+    largest = std::max(largest, p.size);
     p.explained = errors[p.parameter] > 0 ? p.explained / errors[p.parameter] : 0;
     double all = 0;
     for (const auto& [tensor, share] : sums[p.parameter]) all += share.moves;

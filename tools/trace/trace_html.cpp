@@ -56,10 +56,16 @@ std::string plot(const std::vector<Line>& lines, const std::function<std::string
   std::size_t n = 1;
   for (const Line& line : lines)
     for (const double v : line.values)
-      if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+      if (std::isfinite(v)) {
+        low = std::min(low, v);
+        high = std::max(high, v);
+      }
   for (const Line& line : lines) n = std::max(n, line.values.size());
   if (low > high) return "<p>No finite value.</p>";
-  if (low == high) low -= 2, high += 2;
+  if (low == high) {
+    low -= 2;
+    high += 2;
+  }
   const auto x = [&](std::size_t i) {
     return kLeft +
            (kWidth - kLeft - 10) * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(n - 1, 1));
@@ -208,8 +214,9 @@ std::string loss_section(const Trace& trace) {
   std::vector<std::size_t> skips;
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const TracedStep& s = trace.steps[i];
-    low.values.push_back(s.loss), fp64.values.push_back(s.fp64_loss.value_or(NAN)),
-        scale.values.push_back(std::log2(s.scale));
+    low.values.push_back(s.loss);
+    fp64.values.push_back(s.fp64_loss.value_or(NAN));
+    scale.values.push_back(std::log2(s.scale));
     if (!s.stepped) skips.push_back(i);
     const auto of = windows.by_step.find(s.step);  // of a step not looked at: the last one that was
     const bool held = of == windows.by_step.end() && i > 0, some = of != windows.by_step.end() && !of->second.none();

@@ -70,54 +70,101 @@ Dtype dtype_of(const Json& j) {
 /// The statistics in a line of ampcheck.trace/1.
 TraceRecord record_of_line(const Json& j) {
   TraceRecord r;
-  r.elements = count(j.at("elements")), r.zero = count(j.at("zero")), r.subnormal = count(j.at("subnormal")),
-  r.inf = count(j.at("inf")), r.nan = count(j.at("nan"));
-  r.amax = number(j.at("amax")), r.amin = number(j.at("amin"));
+  r.elements = count(j.at("elements"));
+  r.zero = count(j.at("zero"));
+  r.subnormal = count(j.at("subnormal"));
+  r.inf = count(j.at("inf"));
+  r.nan = count(j.at("nan"));
+  r.amax = number(j.at("amax"));
+  r.amin = number(j.at("amin"));
   r.exponents = histogram_of(j.at("exponents").at(0), j.at("exponents").at(1));
-  r.nonzero = count(j.at("nonzero")), r.flushed = count(j.at("flushed")), r.overflowed = count(j.at("overflowed")),
-  r.intended = count(j.at("intended")), r.stagnant = count(j.at("stagnant"));
-  r.subnormal_loss = count(j.at("subnormal_loss")), r.saturated = count(j.at("saturated"));
-  r.bias = maybe(j.at("bias")), r.bias_z = maybe(j.at("bias_z"));
+  r.nonzero = count(j.at("nonzero"));
+  r.flushed = count(j.at("flushed"));
+  r.overflowed = count(j.at("overflowed"));
+  r.intended = count(j.at("intended"));
+  r.stagnant = count(j.at("stagnant"));
+  r.subnormal_loss = count(j.at("subnormal_loss"));
+  r.saturated = count(j.at("saturated"));
+  r.bias = maybe(j.at("bias"));
+  r.bias_z = maybe(j.at("bias_z"));
   r.ulps = counts_of(j.at("ulps"));
-  r.local_error = maybe(j.at("local_error")), r.carried_error = maybe(j.at("carried_error"));
-  r.loss_error = maybe(j, "loss_error"), r.norm_error = maybe(j, "norm_error");
+  r.local_error = maybe(j.at("local_error"));
+  r.carried_error = maybe(j.at("carried_error"));
+  r.loss_error = maybe(j, "loss_error");
+  r.norm_error = maybe(j, "norm_error");
   if (j.contains("range")) {
     const Json& range = j.at("range");
-    r.range_least = number(range.at(0)), r.range_most = number(range.at(1));
+    r.range_least = number(range.at(0));
+    r.range_most = number(range.at(1));
     r.range_exponents = histogram_of(range.at(2), range.at(3));
     if (range.size() > 4) r.range_powers = counts_of(range.at(4));
   }
-  r.exact_rms = maybe(j, "exact_rms"), r.fp64_rms = maybe(j, "fp64_rms");
-  if (j.contains("cancelled"))
-    r.cancelled = number(j.at("cancelled").at(0)), r.most_cancelled = number(j.at("cancelled").at(1));
-  r.copy_stagnant = count(j, "copy_stagnant"), r.second_moment_zero = count(j, "second_moment_zero"),
+  r.exact_rms = maybe(j, "exact_rms");
+  r.fp64_rms = maybe(j, "fp64_rms");
+  if (j.contains("cancelled")) {
+    r.cancelled = number(j.at("cancelled").at(0));
+    r.most_cancelled = number(j.at("cancelled").at(1));
+  }
+  r.copy_stagnant = count(j, "copy_stagnant");
+  r.second_moment_zero = count(j, "second_moment_zero");
   r.epsilon_zero = count(j, "epsilon_zero");
   if (j.contains("decisions")) {
     const Json& d = j.at("decisions");
-    r.decisions = count(d.at(0)), r.flipped = count(d.at(1)), r.undecided = count(d.at(2)),
-    r.least_margin = number(d.at(3)), r.margins = number(d.at(4)), r.radii = number(d.at(5));
+    r.decisions = count(d.at(0));
+    r.flipped = count(d.at(1));
+    r.undecided = count(d.at(2));
+    r.least_margin = number(d.at(3));
+    r.margins = number(d.at(4));
+    r.radii = number(d.at(5));
   }
   return r;
 }
 
 void take_record(TracedTensor& t, TraceRecord&& r) {
-  t.elements = r.elements, t.zero = r.zero, t.subnormal = r.subnormal, t.inf = r.inf, t.nan = r.nan, t.amax = r.amax,
+  t.elements = r.elements;
+  t.zero = r.zero;
+  t.subnormal = r.subnormal;
+  t.inf = r.inf;
+  t.nan = r.nan;
+  t.amax = r.amax;
   t.amin = r.amin;
-  t.first_exponent = r.exponents.first, t.exponents = std::move(r.exponents.counts);
-  t.nonzero = r.nonzero, t.flushed = r.flushed, t.overflowed = r.overflowed, t.intended = r.intended,
+  t.first_exponent = r.exponents.first;
+  t.exponents = std::move(r.exponents.counts);
+  t.nonzero = r.nonzero;
+  t.flushed = r.flushed;
+  t.overflowed = r.overflowed;
+  t.intended = r.intended;
   t.stagnant = r.stagnant;
-  t.subnormal_loss = r.subnormal_loss, t.saturated = r.saturated, t.bias = r.bias, t.bias_z = r.bias_z,
+  t.subnormal_loss = r.subnormal_loss;
+  t.saturated = r.saturated;
+  t.bias = r.bias;
+  t.bias_z = r.bias_z;
   t.ulps = std::move(r.ulps);
-  t.local_error = r.local_error, t.carried_error = r.carried_error, t.sizes = {r.exact_rms, r.fp64_rms};
-  if (r.loss_error) t.loss_error = r.loss_error, t.loss_error2 = *r.loss_error * *r.loss_error;
-  if (r.norm_error) t.norm_error = r.norm_error, t.norm_error2 = *r.norm_error * *r.norm_error;
+  t.local_error = r.local_error;
+  t.carried_error = r.carried_error;
+  t.sizes = {r.exact_rms, r.fp64_rms};
+  if (r.loss_error) {
+    t.loss_error = r.loss_error;
+    t.loss_error2 = *r.loss_error * *r.loss_error;
+  }
+  if (r.norm_error) {
+    t.norm_error = r.norm_error;
+    t.norm_error2 = *r.norm_error * *r.norm_error;
+  }
   if (!r.range_exponents.counts.empty())
     t.range = TracedTensor::Range{r.range_least, r.range_most, r.range_exponents.first,
                                   std::move(r.range_exponents.counts), std::move(r.range_powers)};
-  t.cancelled = r.cancelled, t.most_cancelled = r.most_cancelled;
-  t.copy_stagnant = r.copy_stagnant, t.second_moment_zero = r.second_moment_zero, t.epsilon_zero = r.epsilon_zero;
-  t.decisions = r.decisions, t.flipped = r.flipped, t.undecided = r.undecided, t.least_margin = r.least_margin,
-  t.margins = r.margins, t.radii = r.radii;
+  t.cancelled = r.cancelled;
+  t.most_cancelled = r.most_cancelled;
+  t.copy_stagnant = r.copy_stagnant;
+  t.second_moment_zero = r.second_moment_zero;
+  t.epsilon_zero = r.epsilon_zero;
+  t.decisions = r.decisions;
+  t.flipped = r.flipped;
+  t.undecided = r.undecided;
+  t.least_margin = r.least_margin;
+  t.margins = r.margins;
+  t.radii = r.radii;
 }
 
 /// What lies in a step's records and is not there.
@@ -154,9 +201,15 @@ class Reader {
 
 TracedTensor Reader::tensor(const Json& j) {
   TracedTensor t;
-  t.step = small(j.at("step")), t.seq = small(j.at("seq")), t.source = small(j.at("source"), -1),
+  t.step = small(j.at("step"));
+  t.seq = small(j.at("seq"));
+  t.source = small(j.at("source"), -1);
   t.rank = j.contains("rank") ? small(j.at("rank")) : 0;
-  t.phase = j.at("phase"), t.op = j.at("op"), t.layer = j.at("layer"), t.tensor = j.at("tensor"), t.role = j.at("role"),
+  t.phase = j.at("phase");
+  t.op = j.at("op");
+  t.layer = j.at("layer");
+  t.tensor = j.at("tensor");
+  t.role = j.at("role");
   t.from = j.at("from");
   t.phase_number();  // there is one of that name
   t.cast = j.at("cast");
@@ -196,12 +249,19 @@ void Reader::find_record(TracedTensor& t, const Json& at) {
 TracedStep step_of(const Json& j) {
   TracedStep s;
   s.step = small(j.at("step"));
-  s.loss = number(j.at("loss")), s.scale = number(j.at("scale")), s.scale_after = number(j.at("scale_after")),
+  s.loss = number(j.at("loss"));
+  s.scale = number(j.at("scale"));
+  s.scale_after = number(j.at("scale_after"));
   s.stagnant_share = number(j.at("stagnant_share"));
-  s.fp64_loss = maybe(j.at("fp64_loss")), s.spread = maybe(j.at("spread"));
-  if (j.contains("apart")) s.apart = maybe(j.at("apart")), s.rounding = maybe(j.at("rounding"));
+  s.fp64_loss = maybe(j.at("fp64_loss"));
+  s.spread = maybe(j.at("spread"));
+  if (j.contains("apart")) {
+    s.apart = maybe(j.at("apart"));
+    s.rounding = maybe(j.at("rounding"));
+  }
   s.loss_drift = maybe(j, "loss_drift");
-  s.found_inf = j.at("found_inf"), s.stepped = j.at("stepped"),
+  s.found_inf = j.at("found_inf");
+  s.stepped = j.at("stepped");
   s.tracker = j.contains("tracker") ? small(j.at("tracker")) : 0;
   return s;
 }
@@ -209,8 +269,11 @@ TracedStep step_of(const Json& j) {
 /// Its parts are tensors of the same step, which has not ended.
 TracedGradient Reader::gradient(const Json& j) const {
   TracedGradient g;
-  g.step = small(j.at("step")), g.parameter = j.at("parameter");
-  g.error = number(j.at("error")), g.size = number(j.at("size")), g.apart = number(j.at("apart"));
+  g.step = small(j.at("step"));
+  g.parameter = j.at("parameter");
+  g.error = number(j.at("error"));
+  g.size = number(j.at("size"));
+  g.apart = number(j.at("apart"));
   for (const Json& part : j.at("parts")) {
     const int seq = small(part.at(0));
     const std::size_t at = tensors_ + static_cast<std::size_t>(seq);
@@ -223,13 +286,16 @@ TracedGradient Reader::gradient(const Json& j) const {
 void Reader::run(const Json& j) {
   if (j.at("schema") != "ampcheck.trace/2" && j.at("schema") != "ampcheck.trace/1")
     throw Error("schema " + j.at("schema").dump());
-  trace_.model = j.at("model"), trace_.dtype = name(dtype_of(j)), trace_.scaler = j.at("scaler");
+  trace_.model = j.at("model");
+  trace_.dtype = name(dtype_of(j));
+  trace_.scaler = j.at("scaler");
   trace_.autocast =
       j.value("autocast", trace_.dtype == "fp32" ? "none" : "cuda");  // traces that do not say it are of that list
   trace_.autocast_tables = j.value("autocast_tables", kAutocastTablesVersion);
-  trace_.seed = static_cast<std::uint64_t>(whole(j.at("seed"), std::numeric_limits<std::int64_t>::min())),
+  trace_.seed = static_cast<std::uint64_t>(whole(j.at("seed"), std::numeric_limits<std::int64_t>::min()));
   trace_.steps_wanted = small(j.at("steps"));
-  trace_.local = j.at("local"), trace_.carried = j.at("carried");
+  trace_.local = j.at("local");
+  trace_.carried = j.at("carried");
 }
 
 void Reader::take_line(const Json& j) {
@@ -244,7 +310,8 @@ void Reader::take_line(const Json& j) {
     const TracedStep step = step_of(j);
     if (trace_.steps.empty() || step.step > trace_.steps.back().step)
       trace_.steps.push_back(step);  // else one before a fault, which is known
-    tensors_ = trace_.tensors.size(), gradients_ = trace_.gradients.size();
+    tensors_ = trace_.tensors.size();
+    gradients_ = trace_.gradients.size();
   } else {
     run(j);
   }
@@ -260,12 +327,15 @@ void Reader::leave_out() {
   Trace::Missing missing{.path = beside, .from = std::numeric_limits<std::int64_t>::max()};
   for (const Lost& lost : lost_) {
     steps.insert(lost.step);
-    missing.from = std::min(missing.from, lost.offset), missing.cut_off &= lost.cut_off;
+    missing.from = std::min(missing.from, lost.offset);
+    missing.cut_off &= lost.cut_off;
   }
   if (found_ == 0 && !missing.cut_off)
     throw Error("[trace] got '" + beside + "', in which none of the records is that '" + path_ +
                 "' names, want the file that was written with it");
-  missing.first_step = *steps.begin(), missing.last_step = *steps.rbegin(), missing.steps = std::ssize(steps);
+  missing.first_step = *steps.begin();
+  missing.last_step = *steps.rbegin();
+  missing.steps = std::ssize(steps);
   missing.tensors = std::erase_if(trace_.tensors, [&](const TracedTensor& t) { return steps.contains(t.step); });
   std::erase_if(trace_.gradients, [&](const TracedGradient& g) { return steps.contains(g.step); });
   trace_.missing = missing;
@@ -287,8 +357,14 @@ void mark_noise(Trace& trace) {
     Squares& s = all.try_emplace(t.name(), Squares{t.phase_number()}).first->second;
     const auto n = static_cast<double>(t.elements);
     s.elements += n;
-    if (t.sizes.exact) s.exact += *t.sizes.exact * *t.sizes.exact * n, s.has_exact = true;
-    if (t.sizes.fp64) s.fp64 += *t.sizes.fp64 * *t.sizes.fp64 * n, s.has_fp64 = true;
+    if (t.sizes.exact) {
+      s.exact += *t.sizes.exact * *t.sizes.exact * n;
+      s.has_exact = true;
+    }
+    if (t.sizes.fp64) {
+      s.fp64 += *t.sizes.fp64 * *t.sizes.fp64 * n;
+      s.has_fp64 = true;
+    }
   }
   checks::train::Noise noise;
   for (const auto& [name, s] : all) noise.add(s.phase, s.sizes());
@@ -324,8 +400,8 @@ Trace Reader::read() {
     trace_.steps_wanted =
         std::max(trace_.steps_wanted,
                  trace_.steps.back().step + 1);  // earlier versions kept the first line of a run that went on
-  trace_.tensors.resize(tensors_),
-      trace_.gradients.resize(gradients_);  // what was written after the last whole step belongs to none
+  trace_.tensors.resize(tensors_);
+  trace_.gradients.resize(gradients_);  // what was written after the last whole step belongs to none
   std::erase_if(lost_, [&](const Lost& lost) { return lost.tensor >= tensors_; });
   if (!lost_.empty()) leave_out();
   std::stable_sort(trace_.tensors.begin(), trace_.tensors.end(),

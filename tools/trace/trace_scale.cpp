@@ -71,7 +71,10 @@ ScaleWindows scale_windows(const Trace& trace) {
     ScaleWindows::OfTensor t{name, exact.contains(name), {}, {}, -1};
     for (const auto& [step, scales] : of.by_step) {
       t.run.narrow(scales);
-      if (t.narrowest_step < 0 || width(scales) < width(t.narrowest)) t.narrowest = scales, t.narrowest_step = step;
+      if (t.narrowest_step < 0 || width(scales) < width(t.narrowest)) {
+        t.narrowest = scales;
+        t.narrowest_step = step;
+      }
     }
     ordered.emplace_back(of.order, std::move(t));
   }

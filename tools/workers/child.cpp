@@ -107,7 +107,8 @@ std::optional<ExitCode> run_in_child(const std::vector<const checks::OpDef*>& op
   const pid_t child = start(high);
   close(high);
   running = child;  // whoever is asked to end, the child ends first
-  std::signal(SIGINT, pass_on), std::signal(SIGTERM, pass_on);
+  std::signal(SIGINT, pass_on);
+  std::signal(SIGTERM, pass_on);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

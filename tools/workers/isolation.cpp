@@ -41,7 +41,10 @@ class Descriptor {
   Descriptor() = default;
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept { return std::swap(fd_, other.fd_), *this; }
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
@@ -77,10 +80,18 @@ std::string inputs_text(const OpCall& call, const WorkerSetup& setup) {
 CaseResult broken_case(const checks::OpDef& op, const OpCall& call, const WorkerSetup& setup, Code code,
                        const std::string& cause, double seconds) {
   CaseResult out;
-  out.name = call.str(op.signature), out.op = op.signature.name, out.plugin = op.plugin, out.dtype = name(call.storage);
-  out.verdict = text_of(code).verdict, out.code = code, out.seconds = seconds;
+  out.name = call.str(op.signature);
+  out.op = op.signature.name;
+  out.plugin = op.plugin;
+  out.dtype = name(call.storage);
+  out.verdict = text_of(code).verdict;
+  out.code = code;
+  out.seconds = seconds;
   CheckResult check;
-  check.find(code), check.compared = check.failed = 1, check.cause = cause, check.note = inputs_text(call, setup);
+  check.find(code);
+  check.compared = check.failed = 1;
+  check.cause = cause;
+  check.note = inputs_text(call, setup);
   out.checks.push_back(std::move(check));
   return out;
 }
@@ -116,7 +127,8 @@ class WorkerPool::Worker {
     posix_spawn_file_actions_adddup2(&actions, in, kRequests);
     posix_spawn_file_actions_adddup2(&actions, out, kReplies);
     sigset_t none, all;
-    sigemptyset(&none), sigfillset(&all);
+    sigemptyset(&none);
+    sigfillset(&all);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
@@ -128,10 +140,12 @@ class WorkerPool::Worker {
     const int failed = posix_spawn(&pid_, setup.program.c_str(), &actions, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
-    close(in), close(out);
+    close(in);
+    close(out);
     if (failed != 0)
       throw EnvironmentError("[worker] '" + setup.program + "' cannot be started: " + std::strerror(failed));
-    requests_ = std::move(request_write), replies_ = std::move(reply_read);
+    requests_ = std::move(request_write);
+    replies_ = std::move(reply_read);
     fcntl(replies_.get(), F_SETFL, O_NONBLOCK);
   }
 
@@ -154,11 +168,22 @@ class WorkerPool::Worker {
       pollfd at = {replies_.get(), POLLIN, 0};
       poll(&at, 1, 100);  // in slices: a fork of the kernel's may hold the pipe open
       if (read_some(reply)) return Answer::reply;
-      if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) return reap(), Answer::died;
-      if (!told && Clock::now() - start > kSlow)
-        write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n"), told = true;
-      if (cancel != nullptr && cancel->load()) return end(SIGTERM), Answer::cancelled;
-      if (Clock::now() > deadline) return end(SIGTERM), Answer::timeout;
+      if (closed_ || waitpid(pid_, &status_, WNOHANG) == pid_) {
+        reap();
+        return Answer::died;
+      }
+      if (!told && Clock::now() - start > kSlow) {
+        write_stderr("ampcheck: SLOW: '" + case_name + "' is running\n");
+        told = true;
+      }
+      if (cancel != nullptr && cancel->load()) {
+        end(SIGTERM);
+        return Answer::cancelled;
+      }
+      if (Clock::now() > deadline) {
+        end(SIGTERM);
+        return Answer::timeout;
+      }
     }
   }
 
@@ -202,13 +227,22 @@ class WorkerPool::Worker {
     for (;;) {
       const ssize_t got = read(replies_.get(), buffer, sizeof buffer);
       if (got < 0) return false;
-      if (got == 0) return closed_ = true, false;
+      if (got == 0) {
+        closed_ = true;
+        return false;
+      }
       reply.append(buffer, static_cast<std::size_t>(got));
       std::uint64_t size = 0;
       if (reply.size() < sizeof size) continue;
       std::memcpy(&size, reply.data(), sizeof size);
-      if (size > kMostReply || reply.size() > size + sizeof size) return closed_ = true, false;
-      if (reply.size() == size + sizeof size) return reply.erase(0, sizeof size), true;
+      if (size > kMostReply || reply.size() > size + sizeof size) {
+        closed_ = true;
+        return false;
+      }
+      if (reply.size() == size + sizeof size) {
+        reply.erase(0, sizeof size);
+        return true;
+      }
     }
   }
 
@@ -231,9 +265,10 @@ class WorkerPool::Worker {
   void end(int signal) {
     if (pid_ <= 0) return;
     kill(-pid_, signal);
-    if (signal != SIGKILL && !wait_until(Clock::now() + kMercy))
-      kill(-pid_, SIGKILL), waitpid(pid_, &status_, 0);
-    else if (signal == SIGKILL)
+    if (signal != SIGKILL && !wait_until(Clock::now() + kMercy)) {
+      kill(-pid_, SIGKILL);
+      waitpid(pid_, &status_, 0);
+    } else if (signal == SIGKILL)
       waitpid(pid_, &status_, 0);
     kill(-pid_, SIGKILL);  // its children
     pid_ = 0;
@@ -254,7 +289,8 @@ struct WorkerPool::State {
 };
 
 WorkerPool::WorkerPool(const WorkerSetup& setup, const std::atomic<bool>* cancel) : state_(std::make_unique<State>()) {
-  state_->setup = setup, state_->cancel = cancel;
+  state_->setup = setup;
+  state_->cancel = cancel;
 }
 WorkerPool::~WorkerPool() = default;
 
@@ -300,7 +336,8 @@ CaseResult WorkerPool::run(const checks::OpDef& op, const OpCall& call, const ch
       if (result.name != case_name) throw Error("[worker] got the result of another case");
       if (const std::string text = worker->printed(); !text.empty()) {
         CheckResult printed;
-        printed.id.kind = CheckId::Kind::printed, printed.note = "the kernel printed: " + text;
+        printed.id.kind = CheckId::Kind::printed;
+        printed.note = "the kernel printed: " + text;
         result.checks.push_back(std::move(printed));
       }
       give(std::move(worker));

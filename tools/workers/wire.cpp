@@ -25,7 +25,10 @@ class Writer {
   void put(std::uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof value); }
   void put(std::int64_t value) { put(static_cast<std::uint64_t>(value)); }
   void put(double value) { put(std::bit_cast<std::uint64_t>(value)); }
-  void put(const std::string& text) { put(std::uint64_t{text.size()}), out_ += text; }
+  void put(const std::string& text) {
+    put(std::uint64_t{text.size()});
+    out_ += text;
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -101,48 +104,89 @@ class Reader {
 void put(Writer& w, const Element& e) {
   w.put(std::uint64_t{e.index.size()});
   for (const std::int64_t i : e.index) w.put(i);
-  w.put(e.got), w.put(e.want), w.put(e.got_bits), w.put(e.want_bits), w.put(e.ulp), w.put(e.low), w.put(e.high),
-      w.put(e.interval_from);
+  w.put(e.got);
+  w.put(e.want);
+  w.put(e.got_bits);
+  w.put(e.want_bits);
+  w.put(e.ulp);
+  w.put(e.low);
+  w.put(e.high);
+  w.put(e.interval_from);
 }
 
 void get(Reader& r, Element& e) {
   e.index.resize(r.count(8));
   for (std::int64_t& i : e.index) r.get(i);
-  r.get(e.got), r.get(e.want), r.get(e.got_bits), r.get(e.want_bits), r.get(e.ulp), r.get(e.low), r.get(e.high),
-      r.get(e.interval_from);
+  r.get(e.got);
+  r.get(e.want);
+  r.get(e.got_bits);
+  r.get(e.want_bits);
+  r.get(e.ulp);
+  r.get(e.low);
+  r.get(e.high);
+  r.get(e.interval_from);
 }
 
 void put(Writer& w, const CheckId& id) {
-  w.put(static_cast<std::uint64_t>(id.kind)), w.put(id.tensor), w.put(id.dim), w.put(std::int64_t{id.probe});
-  w.put(std::uint64_t{id.at_saved}), w.put(std::uint64_t{id.loss_scale.has_value()});
+  w.put(static_cast<std::uint64_t>(id.kind));
+  w.put(id.tensor);
+  w.put(id.dim);
+  w.put(std::int64_t{id.probe});
+  w.put(std::uint64_t{id.at_saved});
+  w.put(std::uint64_t{id.loss_scale.has_value()});
   w.put(std::int64_t{id.loss_scale.value_or(0)});
 }
 
 void get(Reader& r, CheckId& id) {
-  r.get(id.kind), r.get(id.tensor), r.get(id.dim), r.get(id.probe), r.get(id.at_saved);
+  r.get(id.kind);
+  r.get(id.tensor);
+  r.get(id.dim);
+  r.get(id.probe);
+  r.get(id.at_saved);
   bool scaled = false;
   int scale = 0;
-  r.get(scaled), r.get(scale);
+  r.get(scaled);
+  r.get(scale);
   if (scaled) id.loss_scale = scale;
 }
 
 void put(Writer& w, const CheckResult& c) {
-  put(w, c.id), w.put(static_cast<std::uint64_t>(c.verdict)), w.put(std::string(name(c.code))),
-      w.put(std::string(name(c.dtype)));
-  w.put(c.compared), w.put(c.blind), w.put(c.unusual), w.put(c.range), w.put(c.failed), w.put(c.max_ratio);
+  put(w, c.id);
+  w.put(static_cast<std::uint64_t>(c.verdict));
+  w.put(std::string(name(c.code)));
+  w.put(std::string(name(c.dtype)));
+  w.put(c.compared);
+  w.put(c.blind);
+  w.put(c.unusual);
+  w.put(c.range);
+  w.put(c.failed);
+  w.put(c.max_ratio);
   w.put(std::uint64_t{c.worst.size()});
   for (const Element& e : c.worst) put(w, e);
-  w.put(c.visible), w.put(c.cause), w.put(c.note), w.put(std::uint64_t{c.power.size()});
+  w.put(c.visible);
+  w.put(c.cause);
+  w.put(c.note);
+  w.put(std::uint64_t{c.power.size()});
   for (const double share : c.power) w.put(share);
   w.put(c.unjudged);
 }
 
 void get(Reader& r, CheckResult& c) {
-  get(r, c.id), r.get(c.verdict), r.get(c.code), r.get(c.dtype);
-  r.get(c.compared), r.get(c.blind), r.get(c.unusual), r.get(c.range), r.get(c.failed), r.get(c.max_ratio);
+  get(r, c.id);
+  r.get(c.verdict);
+  r.get(c.code);
+  r.get(c.dtype);
+  r.get(c.compared);
+  r.get(c.blind);
+  r.get(c.unusual);
+  r.get(c.range);
+  r.get(c.failed);
+  r.get(c.max_ratio);
   c.worst.resize(r.count(9 * 8));
   for (Element& e : c.worst) get(r, e);
-  r.get(c.visible), r.get(c.cause), r.get(c.note);
+  r.get(c.visible);
+  r.get(c.cause);
+  r.get(c.note);
   c.power.resize(r.count(8));
   for (double& share : c.power) r.get(share);
   r.get(c.unjudged);
@@ -152,22 +196,35 @@ void get(Reader& r, CheckResult& c) {
 
 std::string wire_text(const CaseResult& result) {
   Writer w;
-  w.put(result.name), w.put(result.op), w.put(result.plugin), w.put(result.dtype),
-      w.put(static_cast<std::uint64_t>(result.verdict));
-  w.put(std::string(name(result.code))), w.put(result.note), w.put(std::uint64_t{result.checks.size()});
+  w.put(result.name);
+  w.put(result.op);
+  w.put(result.plugin);
+  w.put(result.dtype);
+  w.put(static_cast<std::uint64_t>(result.verdict));
+  w.put(std::string(name(result.code)));
+  w.put(result.note);
+  w.put(std::uint64_t{result.checks.size()});
   for (const CheckResult& check : result.checks) put(w, check);
-  w.put(result.seconds), w.put(result.values);
+  w.put(result.seconds);
+  w.put(result.values);
   return w.take();
 }
 
 CaseResult from_wire(std::string_view text) {
   Reader r(text);
   CaseResult out;
-  r.get(out.name), r.get(out.op), r.get(out.plugin), r.get(out.dtype), r.get(out.verdict), r.get(out.code),
-      r.get(out.note);
+  r.get(out.name);
+  r.get(out.op);
+  r.get(out.plugin);
+  r.get(out.dtype);
+  r.get(out.verdict);
+  r.get(out.code);
+  r.get(out.note);
   out.checks.resize(r.count(22 * 8));
   for (CheckResult& check : out.checks) get(r, check);
-  r.get(out.seconds), r.get(out.values), r.end();
+  r.get(out.seconds);
+  r.get(out.values);
+  r.end();
   return out;
 }
 

@@ -45,7 +45,10 @@ bool read_line(std::string& line) {
     if (got < 0 && errno == EINTR && !cancel.load()) continue;
     if (got <= 0) return false;
     line.append(buffer, static_cast<std::size_t>(got));
-    if (line.back() == '\n') return line.pop_back(), true;
+    if (line.back() == '\n') {
+      line.pop_back();
+      return true;
+    }
   }
 }
 

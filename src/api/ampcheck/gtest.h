@@ -110,7 +110,8 @@ inline Output run(const std::vector<std::string>& words) {
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  result.out = out.text(), result.err = err.text();
+  result.out = out.text();
+  result.err = err.text();
   return result;
 }
 
@@ -132,7 +133,10 @@ class Cases {
     std::vector<std::string> words = {program(), "list", library_, "--cases"};
     words.insert(words.end(), arguments_.begin(), arguments_.end());
     const Output list = run(words);
-    if (list.code != 0) return std::fprintf(stderr, "%s\n", list.err.c_str()), false;
+    if (list.code != 0) {
+      std::fprintf(stderr, "%s\n", list.err.c_str());
+      return false;
+    }
     std::istringstream lines(list.out);
     for (std::string name; std::getline(lines, name);) add_test(name);
     ::testing::AddGlobalTestEnvironment(new Judging(*this));
@@ -214,7 +218,8 @@ class Cases {
     TemporaryFile lines;
     std::vector<std::string> words = {program(), "check", library_};
     words.insert(words.end(), names.begin(), names.end());
-    words.push_back("-o"), words.push_back("lines:" + lines.path());
+    words.push_back("-o");
+    words.push_back("lines:" + lines.path());
     const Output ran = run(words);
     errors_ += ran.err;
     std::istringstream in(lines.text());
@@ -223,9 +228,10 @@ class Cases {
       for (std::size_t i = 0; i < line.size(); ++i) {
         if (line[i] == '\t')
           fields.emplace_back();
-        else if (line[i] == '\\' && i + 1 < line.size())
-          ++i, fields.back() += line[i] == 'n' ? '\n' : line[i] == 't' ? '\t' : line[i];
-        else
+        else if (line[i] == '\\' && i + 1 < line.size()) {
+          ++i;
+          fields.back() += line[i] == 'n' ? '\n' : line[i] == 't' ? '\t' : line[i];
+        } else
           fields.back() += line[i];
       }
       if (fields.size() == 5) results_[fields[3]] = {fields[0], fields[4]};

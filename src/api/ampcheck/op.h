@@ -29,181 +29,12 @@
 #include <new>
 #include <type_traits>
 
-#include "ampcheck/ampcheck_op.h"
+#include "ampcheck/call.h"
 #include "ampcheck/expr.h"
 #include "ampcheck/storage_types.h"
 
 namespace ampcheck {
 namespace op __attribute__((visibility("hidden"))) {
-
-  /// Which dtype a C++ type has, as `value`; specialise it for types of your own.
-  template <class T>
-  struct DtypeOf;
-  /// double.
-  template <>
-  struct DtypeOf<double> : std::integral_constant<int, AC_FP64> {};
-  /// float.
-  template <>
-  struct DtypeOf<float> : std::integral_constant<int, AC_FP32> {};
-  /// Half.
-  template <>
-  struct DtypeOf<Half> : std::integral_constant<int, AC_FP16> {};
-  /// BFloat16.
-  template <>
-  struct DtypeOf<BFloat16> : std::integral_constant<int, AC_BF16> {};
-  /// Float8E4M3.
-  template <>
-  struct DtypeOf<Float8E4M3> : std::integral_constant<int, AC_E4M3FN> {};
-  /// Float8E5M2.
-  template <>
-  struct DtypeOf<Float8E5M2> : std::integral_constant<int, AC_E5M2> {};
-  /// std::int32_t.
-  template <>
-  struct DtypeOf<std::int32_t> : std::integral_constant<int, AC_I32> {};
-  /// std::int64_t.
-  template <>
-  struct DtypeOf<std::int64_t> : std::integral_constant<int, AC_I64> {};
-  /// std::uint8_t.
-  template <>
-  struct DtypeOf<std::uint8_t> : std::integral_constant<int, AC_U8> {};
-
-  // ---- What a kernel sees. ----
-
-  /// A borrowed tensor; false if it is absent. Strides in elements.
-  template <class T>
-  class View {
-   public:
-    View() = default;  ///< Absent.
-    /// Of a tensor whose elements are T.
-    explicit View(const ac_tensor& tensor) : dl_(&tensor.dl), data_(static_cast<T*>(tensor.dl.data)) {
-      for (int i = rank() - 1; i >= 0; --i) {
-        dense_ = dense_ && (extent(i) == 1 || stride(i) == size_);
-        size_ *= extent(i);
-      }
-    }
-
-    explicit operator bool() const { return dl_ != nullptr; }           ///< Whether it is there.
-    T* data() const { return data_; }                                   ///< The first element.
-    int rank() const { return dl_->ndim; }                              ///< Number of axes.
-    std::int64_t extent(int axis) const { return dl_->shape[axis]; }    ///< Of axis 0 to rank() - 1.
-    std::int64_t stride(int axis) const { return dl_->strides[axis]; }  ///< In elements.
-    std::int64_t size() const { return size_; }                         ///< Number of elements.
-    /// Extent of the last axis; 1 without axes.
-    std::int64_t columns() const { return rank() == 0 ? 1 : extent(rank() - 1); }
-    /// Number of rows along the last axis.
-    std::int64_t rows() const {
-      std::int64_t count = 1;
-      for (int i = 0; i + 1 < rank(); ++i) count *= extent(i);
-      return count;
-    }
-    /// By row-major index, through the strides.
-    T& operator[](std::int64_t index) const {
-      if (dense_) return data_[index];
-      std::int64_t at = 0;
-      for (int i = rank() - 1; i >= 0; --i) at += index % extent(i) * stride(i), index /= extent(i);
-      return data_[at];
-    }
-    /// By one index an axis.
-    template <class... I>
-    T& operator()(I... index) const {
-      int axis = 0;
-      std::int64_t at = 0;
-      ((at += static_cast<std::int64_t>(index) * stride(axis++)), ...);
-      return data_[at];
-    }
-
-   private:
-    const ac_dltensor* dl_ = nullptr;
-    T* data_ = nullptr;
-    std::int64_t size_ = 1;
-    bool dense_ = true;
-  };
-
-  /// One call of a kernel: its tensors and attributes.
-  class Call {
-   public:
-    /// Of the C interface.
-    explicit Call(const ac_call* call) : call_(call) {}
-
-    /// A tensor of this call: input, output, saved, cotangent ("dy" of output y), gradient ("dx" of input x), in
-    /// forward mode "x.tangent" and "y.tangent", in a double backward "dgrad_x" and "ddy". Throws if it is absent or of
-    /// another dtype.
-    template <class T>
-    View<T> view(const std::string& name) const {
-      if (View<T> found = find<T>(name)) return found;
-      throw std::runtime_error(detail::joined({"no tensor '", name, "' in this call, which has ", names()}));
-    }
-    /// The same; false if it is absent (an optional input, a gradient that nobody wants).
-    template <class T>
-    View<T> find(const std::string& name) const {
-      const ac_tensor* tensor = find(name);
-      if (tensor == nullptr) return {};
-      if (tensor->dtype != DtypeOf<std::remove_const_t<T>>::value)
-        throw std::runtime_error(detail::joined({"tensor '", name, "' has another dtype than the view"}));
-      return View<T>(*tensor);
-    }
-    /// The value of an attribute. Throws for a name that the op has not.
-    double number(const std::string& attribute) const {
-      for (std::int32_t i = 0; i < call_->attribute_count; ++i)
-        if (attribute == call_->attributes[i].name) return call_->attributes[i].value;
-      std::string known;
-      for (std::int32_t i = 0; i < call_->attribute_count; ++i)
-        known.append(i == 0 ? "" : ", ").append(call_->attributes[i].name);
-      throw std::runtime_error(
-          detail::joined({"no attribute '", attribute, "', the op has ", known.empty() ? "none" : known}));
-    }
-    int storage() const { return call_->storage; }  ///< Storage dtype of the case: AC_FP32, ...
-    void* stream() const { return call_->stream; }  ///< cudaStream_t; null on the CPU, and for the default stream.
-    /// Zeroed host memory for `count` elements until the call returns. Throws std::bad_alloc.
-    template <class T>
-    T* scratch(std::int64_t count) const {
-      void* memory = call_->host->alloc(call_->host->context, static_cast<std::size_t>(count) * sizeof(T), alignof(T));
-      if (memory == nullptr) throw std::bad_alloc();
-      std::memset(memory, 0, static_cast<std::size_t>(count) * sizeof(T));
-      return static_cast<T*>(memory);
-    }
-    /// A line on standard error.
-    void log(const std::string& message) const { call_->host->log(call_->host->context, AC_LOG_INFO, message.c_str()); }
-    /// Whether the result is no longer wanted: then return soon.
-    bool should_cancel() const { return call_->host->should_cancel(call_->host->context) != 0; }
-    const ac_call& raw() const { return *call_; }  ///< The call of the C interface.
-
-   private:
-    /// Calls take(tensor) for every tensor that is there, until it returns true.
-    template <class F>
-    void each(F take) const {
-      bool done = false;
-      const auto in = [&](const ac_tensor* const* list, std::int32_t count) {
-        for (std::int32_t i = 0; list != nullptr && i < count && !done; ++i)
-          if (list[i] != nullptr) done = take(*list[i]);
-      };
-      const ac_call& c = *call_;
-      in(c.inputs, c.input_count), in(c.outputs, c.output_count), in(c.saved, c.saved_count),
-          in(c.cotangents, c.output_count), in(c.gradients, c.input_count);
-      in(c.tangents, c.input_count), in(c.output_tangents, c.output_count);
-      if (c.struct_size < offsetof(ac_call, cotangent_gradients) + sizeof c.cotangent_gradients)
-        return;  // a host that knows of none
-      in(c.gradient_cotangents, c.input_count), in(c.cotangent_gradients, c.output_count);
-    }
-    const ac_tensor* find(const std::string& name) const {
-      const ac_tensor* found = nullptr;
-      each([&](const ac_tensor& tensor) { return name == tensor.name && (found = &tensor) != nullptr; });
-      return found;
-    }
-    std::string names() const {
-      std::string out;
-      each([&](const ac_tensor& tensor) { return out.append(out.empty() ? "" : ", ").append(tensor.name), false; });
-      return out;
-    }
-
-    const ac_call* call_;
-  };
-
-  /// The first argument of a kernel that is written once for every storage type.
-  template <class T>
-  struct Type {
-    using type = T;  ///< The type.
-  };
 
   // ---- What an op is. ----
 
@@ -215,33 +46,39 @@ namespace op __attribute__((visibility("hidden"))) {
    public:
     explicit Input(ac_input& at) : at_(at) {}  ///< Of Op::input().
     /// May be absent; the kernel then finds a null view.
-    Input& optional() { return at_.flags |= AC_OPTIONAL, *this; }
+    Input& optional() { return set(at_.flags, at_.flags | AC_OPTIONAL); }
     /// Has no gradient.
-    Input& no_gradient() { return at_.flags |= AC_NO_GRADIENT, *this; }
+    Input& no_gradient() { return set(at_.flags, at_.flags | AC_NO_GRADIENT); }
     /// A weight: drawn around 1.
-    Input& weight() { return at_.role = AC_WEIGHT, *this; }
+    Input& weight() { return set(at_.role, AC_WEIGHT); }
     /// A bias: drawn around 0.
-    Input& bias() { return at_.role = AC_BIAS, *this; }
+    Input& bias() { return set(at_.role, AC_BIAS); }
     /// May also be fp32 beside 16-bit data.
-    Input& parameter() { return at_.type = AC_TYPE_PARAMETER, *this; }
+    Input& parameter() { return set(at_.type, AC_TYPE_PARAMETER); }
     /// 0 or 1, one byte.
-    Input& mask() { return at_.role = AC_MASK, at_.type = AC_TYPE_U8, *this; }
+    Input& mask() { return set(at_.role, AC_MASK).set(at_.type, AC_TYPE_U8); }
     /// Whole numbers from 0 to 255, one byte, from which the formula takes a zero point and makes values.
-    Input& quantized() { return at_.role = AC_QUANTIZED, at_.type = AC_TYPE_U8, *this; }
+    Input& quantized() { return set(at_.role, AC_QUANTIZED).set(at_.type, AC_TYPE_U8); }
     /// Row numbers of another tensor, int64, from 0 to below the extent of that symbol.
-    Input& index(const char* dim) { return at_.role = AC_INDEX, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
+    Input& index(const char* dim) { return set(at_.role, AC_INDEX).set(at_.type, AC_TYPE_I64).set(at_.index_dim, dim); }
     /// Classes, int64, from 0 to below the extent of that symbol.
-    Input& target(const char* dim) { return at_.role = AC_TARGET, at_.type = AC_TYPE_I64, at_.index_dim = dim, *this; }
+    Input& target(const char* dim) { return index(dim).set(at_.role, AC_TARGET); }
     /// What it means: AC_DATA, AC_PROBABILITY, ...
-    Input& role(int role) { return at_.role = role, *this; }
+    Input& role(int role) { return set(at_.role, role); }
     /// Its dtype in a case: AC_TYPE_STORAGE, AC_TYPE_FP32, ...
-    Input& type(int type) { return at_.type = type, *this; }
+    Input& type(int type) { return set(at_.type, type); }
     /// Above 0 alone.
-    Input& positive() { return at_.domain = AC_POSITIVE, *this; }
+    Input& positive() { return set(at_.domain, AC_POSITIVE); }
     /// Between 0 and 1 alone.
-    Input& unit_interval() { return at_.domain = AC_UNIT_INTERVAL, *this; }
+    Input& unit_interval() { return set(at_.domain, AC_UNIT_INTERVAL); }
 
    private:
+    template <class T, class V>
+    Input& set(T& field, V value) {
+      field = static_cast<T>(std::move(value));
+      return *this;
+    }
+
     ac_input& at_;
   };
 
@@ -250,13 +87,19 @@ namespace op __attribute__((visibility("hidden"))) {
    public:
     explicit Output(ac_output& at) : at_(at) {}  ///< Of Op::output() and Op::saved().
     /// Its dtype in a case: AC_TYPE_STORAGE (an output's default), AC_TYPE_FP32 (a saved tensor's), ...
-    Output& type(int type) { return at_.type = type, *this; }
+    Output& type(int type) { return set(at_.type, type); }
     /// The kernel overwrites that input with it.
-    Output& in_place(const char* input) { return at_.in_place = input, *this; }
+    Output& in_place(const char* input) { return set(at_.in_place, input); }
     /// Its symbols; needed where the op has no formula.
-    Output& dims(const char* dims) { return at_.dims = dims, *this; }
+    Output& dims(const char* dims) { return set(at_.dims, dims); }
 
    private:
+    template <class T, class V>
+    Output& set(T& field, V value) {
+      field = static_cast<T>(std::move(value));
+      return *this;
+    }
+
     ac_output& at_;
   };
 
@@ -264,11 +107,17 @@ namespace op __attribute__((visibility("hidden"))) {
   class Dim {
    public:
     explicit Dim(ac_dim& at) : at_(at) {}                           ///< Of Op::dim().
-    Dim& multiple_of(int n) { return at_.multiple_of = n, *this; }  ///< Multiples of n alone.
-    Dim& least(std::int64_t n) { return at_.least = n, *this; }     ///< n and more.
-    Dim& most(std::int64_t n) { return at_.most = n, *this; }       ///< n and less.
+    Dim& multiple_of(int n) { return set(at_.multiple_of, n); }  ///< Multiples of n alone.
+    Dim& least(std::int64_t n) { return set(at_.least, n); }     ///< n and more.
+    Dim& most(std::int64_t n) { return set(at_.most, n); }       ///< n and less.
 
    private:
+    template <class T, class V>
+    Dim& set(T& field, V value) {
+      field = static_cast<T>(std::move(value));
+      return *this;
+    }
+
     ac_dim& at_;
   };
 
@@ -277,19 +126,24 @@ namespace op __attribute__((visibility("hidden"))) {
    public:
     /// Made by AMPCHECK_OP.
     explicit Op(const char* name) {
-      op_.struct_size = sizeof op_, op_.name = name, op_.user = this;
-      contract_.struct_size = sizeof contract_, math_.struct_size = sizeof math_;
+      op_.struct_size = sizeof op_;
+      op_.name = name;
+      op_.user = this;
+      contract_.struct_size = sizeof contract_;
+      math_.struct_size = sizeof math_;
     }
     Op(const Op&) = delete;
     Op& operator=(const Op&) = delete;
 
     /// One line, for lists.
-    Op& summary(const char* text) { return op_.summary = text, *this; }
+    Op& summary(const char* text) { return set(op_.summary, text); }
     /// dims: one symbol a dimension, "N D"; "" is a scalar. Its gradient is "d" and its name.
     Input input(const char* name, const char* dims) {
-      inputs_.push_back({});
-      inputs_.back().struct_size = sizeof(ac_input), inputs_.back().name = name, inputs_.back().dims = dims;
-      return Input(inputs_.back());
+      ac_input& added = inputs_.emplace_back();
+      added.struct_size = sizeof added;
+      added.name = name;
+      added.dims = dims;
+      return Input(added);
     }
     /// Its shape follows from the formula.
     Output output(const char* name) { return added(outputs_, name, AC_TYPE_STORAGE); }
@@ -310,13 +164,13 @@ namespace op __attribute__((visibility("hidden"))) {
     /// Row i of these outputs and gradients depends on row i of the inputs alone; rows lie along the leading axes: "N",
     /// "B H".
     Op& rows(const char* symbols, std::vector<std::string> of) {
-      return op_.row_dim = symbols, rows_ = std::move(of), *this;
+      return set(op_.row_dim, symbols).set(rows_, std::move(of));
     }
     /// The bits of these rows depend neither on how many rows there are nor on where a row stands: their sums have one
     /// order.
-    Op& batch_invariant() { return op_.flags |= AC_OP_BATCH_INVARIANT, *this; }
+    Op& batch_invariant() { return set(op_.flags, op_.flags | AC_OP_BATCH_INVARIANT); }
     /// These outputs or gradients are added to what their buffers hold.
-    Op& accumulates(std::vector<std::string> of) { return accumulates_ = std::move(of), *this; }
+    Op& accumulates(std::vector<std::string> of) { return set(accumulates_, std::move(of)); }
 
     /// The mathematics of the op: a lambda over Expr, or text.
     template <class F>
@@ -340,39 +194,41 @@ namespace op __attribute__((visibility("hidden"))) {
     /// float, Half or BFloat16, or one of those named here, forward<Float8E4M3, Float8E5M2>(kernel).
     template <class... Types, class F>
     Op& forward(F kernel) {
-      return op_.forward = &run_forward, forward_ = by_storage<Types...>(std::move(kernel)), *this;
+      return set(op_.forward, &run_forward).set(forward_, by_storage<Types...>(std::move(kernel)));
     }
     /// The same for the backward: reads inputs, saved tensors and "dy" of each output, writes "dx" of each input that
     /// has a gradient.
     template <class... Types, class F>
     Op& backward(F kernel) {
-      return op_.backward = &run_backward, backward_ = by_storage<Types...>(std::move(kernel)), *this;
+      return set(op_.backward, &run_backward).set(backward_, by_storage<Types...>(std::move(kernel)));
     }
 
     /// Forward mode: reads "x.tangent" of each input that has a gradient, writes "y.tangent" of each output.
     template <class... Types, class F>
     Op& jvp(F kernel) {
-      return op_.jvp = &run_jvp, jvp_ = by_storage<Types...>(std::move(kernel)), *this;
+      return set(op_.jvp, &run_jvp).set(jvp_, by_storage<Types...>(std::move(kernel)));
     }
 
     /// The backward of the backward, checked as an op "<name>_backward": reads inputs, saved, "dy" of each output and
     /// "dgrad_x" of each gradient, writes "dx" of each input that has a gradient and "ddy" of each cotangent.
     template <class... Types, class F>
     Op& double_backward(F kernel) {
-      second_ = {sizeof second_, 0, &run_double_backward}, double_backward_ = by_storage<Types...>(std::move(kernel));
+      second_ = {sizeof second_, 0, &run_double_backward};
+      double_backward_ = by_storage<Types...>(std::move(kernel));
       return extension(AC_DOUBLE_BACKWARD, &second_);
     }
 
     /// A value at which the op has no derivative, where data is drawn; the formula's gradient there is the convention,
     /// `words` its name.
     Op& kink(const char* input, double at, const char* words = nullptr) {
-      return kinks_.push_back({sizeof(ac_kink), 0, input, at, words}), *this;
+      kinks_.push_back({sizeof(ac_kink), 0, input, at, words});
+      return *this;
     }
     /// What a later version or another tool knows of: "vendor.what/1".
     Op& extension(const char* name, const void* data, bool required = false) {
-      return extensions_.push_back(
-                 {sizeof(ac_extension), required ? static_cast<std::uint32_t>(AC_EXTENSION_REQUIRED) : 0u, name, data}),
-             *this;
+      const auto flags = required ? static_cast<std::uint32_t>(AC_EXTENSION_REQUIRED) : 0u;
+      extensions_.push_back({sizeof(ac_extension), flags, name, data});
+      return *this;
     }
 
     /// @name What the kernel promises
@@ -382,59 +238,72 @@ namespace op __attribute__((visibility("hidden"))) {
 
     /// Types that an op may store in: AC_FP32, AC_FP16, AC_BF16, AC_E4M3FN, AC_E5M2 (these two: see forward). A result
     /// beyond the range of e4m3fn, which has no infinity, may be NaN or its largest number.
-    Op& storage(std::vector<std::int32_t> types) { return storage_ = std::move(types), *this; }
+    Op& storage(std::vector<std::int32_t> types) { return set(storage_, std::move(types)); }
     /// What sums are kept in: AC_FP32 (default), AC_FP16, AC_BF16, or tensor cores,
     /// AC_TENSOR_CORE_H100 and so on, AC_TENSOR_CORE_ANY (see ampcheck_op.h). With a type each partial sum may be
     /// rounded to it, so that a sum of n terms may be off by n - 1 roundings, 2^-24, 2^-11 or 2^-8, of the sum of the
     /// terms' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
-    Op& accumulate(int accumulator) { return contract_.accumulate = accumulator, *this; }
+    Op& accumulate(int accumulator) { return set(contract_.accumulate, accumulator); }
     /// The largest number of roundings that a term of a sum passes, for sums in a fixed tree: ceil(log2(n)) of a
     /// pairwise one. 0 (default): any order, one less than the number of terms.
-    Op& summation_depth(int roundings) { return contract_.summation_depth = roundings, *this; }
+    Op& summation_depth(int roundings) { return set(contract_.summation_depth, roundings); }
     /// Subnormal numbers may become zero on their way into and out of fp32 arithmetic (-ftz=true, FTZ and DAZ).
-    Op& flushes_subnormals() { return contract_.flushes_subnormals = 1, *this; }
+    Op& flushes_subnormals() { return set(contract_.flushes_subnormals, 1); }
     /// Results may differ from call to call, as sums by atomic additions do, each within its interval. Without this
     /// word a second call with the same tensors must give the same bits.
-    Op& atomics() { return contract_.atomics = 1, *this; }
+    Op& atomics() { return set(contract_.atomics, 1); }
     /// No number is lost on the way (AC203) at finite inputs up to this magnitude.
-    Op& largest_input(double size) { return contract_.largest_input = size, *this; }
+    Op& largest_input(double size) { return set(contract_.largest_input, size); }
     /// No number is lost on the way (AC203) at loss scales from `smallest` to `largest`, powers of two.
     Op& loss_scales(double smallest, double largest) {
-      return contract_.smallest_scale = smallest, contract_.largest_scale = largest, *this;
+      return set(contract_.smallest_scale, smallest).set(contract_.largest_scale, largest);
     }
     /// Largest errors of the kernel's functions, in ulps of fp32, to be set: `op.math().exp = 2`, `op.math().cuda = 1`.
     /// What stays 0 is what glibc documents ("Known Maximum Errors in Math Functions"), or CUDA (C++ Programming Guide,
     /// "Mathematical Functions"): see ac_math.
-    ac_math& math() { return contract_.math = &math_, math_; }
+    ac_math& math() {
+      contract_.math = &math_;
+      return math_;
+    }
     /// The kernel takes tensors of any strides, 0 among them; without this word all tensors are dense and row-major.
-    Op& strided() { return op_.flags |= AC_OP_STRIDED, *this; }
+    Op& strided() { return set(op_.flags, op_.flags | AC_OP_STRIDED); }
     /// The kernel is not re-entrant: calls come one at a time. Without this word several threads call it.
-    Op& serial() { return op_.flags |= AC_OP_SERIAL, *this; }
+    Op& serial() { return set(op_.flags, op_.flags | AC_OP_SERIAL); }
     /// Where its kernels run: AC_ON_CPU (default), AC_ON_CUDA, or both added up. Tensors lie in that device's memory.
-    Op& devices(std::uint32_t devices) { return op_.devices = devices, *this; }
+    Op& devices(std::uint32_t devices) { return set(op_.devices, devices); }
 
     /// @}
 
     /// The description, once everything was said. Throws std::exception on what can be seen here.
     const ac_op& finish() {
-      mark(rows_, AC_ROW_INDEPENDENT, "rows"), mark(accumulates_, AC_ACCUMULATES, "accumulates");
-      for (std::size_t i = 0; i < forms_.size(); ++i)
-        formulas_.push_back(texts_[i](*this)), forms_[i].formula = formulas_.back().c_str();
+      mark(rows_, AC_ROW_INDEPENDENT, "rows");
+      mark(accumulates_, AC_ACCUMULATES, "accumulates");
+      for (std::size_t i = 0; i < forms_.size(); ++i) {
+        formulas_.push_back(texts_[i](*this));
+        forms_[i].formula = formulas_.back().c_str();
+      }
       // The C structures want arrays.
-      op_.inputs = array(input_array_, inputs_, op_.input_count),
-      op_.outputs = array(output_array_, outputs_, op_.output_count);
-      op_.saved = array(saved_array_, saved_, op_.saved_count), op_.dims = array(dim_array_, dims_, op_.dim_count);
-      op_.attributes = attributes_.data(), op_.attribute_count = static_cast<std::int32_t>(attributes_.size());
-      op_.forms = forms_.data(), op_.form_count = static_cast<std::int32_t>(forms_.size());
-      contract_.storage = storage_.data(), contract_.storage_count = static_cast<std::int32_t>(storage_.size());
+      give(op_.inputs, op_.input_count, input_array_ = {inputs_.begin(), inputs_.end()});
+      give(op_.outputs, op_.output_count, output_array_ = {outputs_.begin(), outputs_.end()});
+      give(op_.saved, op_.saved_count, saved_array_ = {saved_.begin(), saved_.end()});
+      give(op_.dims, op_.dim_count, dim_array_ = {dims_.begin(), dims_.end()});
+      give(op_.attributes, op_.attribute_count, attributes_);
+      give(op_.forms, op_.form_count, forms_);
+      give(contract_.storage, contract_.storage_count, storage_);
+      give(op_.kinks, op_.kink_count, kinks_);
+      give(op_.extensions, op_.extension_count, extensions_);
       op_.contract = &contract_;
-      op_.kinks = kinks_.data(), op_.kink_count = static_cast<std::int32_t>(kinks_.size());
-      op_.extensions = extensions_.data(), op_.extension_count = static_cast<std::int32_t>(extensions_.size());
       return op_;
     }
 
    private:
     using KernelFn = std::function<void(const Call&)>;
+
+    template <class T, class V>
+    Op& set(T& field, V value) {
+      field = static_cast<T>(std::move(value));
+      return *this;
+    }
 
     template <class... Types, class F>
     static KernelFn by_storage(F kernel) {
@@ -453,7 +322,8 @@ namespace op __attribute__((visibility("hidden"))) {
     static std::int32_t guarded(const KernelFn& kernel, const ac_call* call) {
       const char* unknown = "threw something that is no std::exception";
       try {
-        return kernel(Call(call)), 0;
+        kernel(Call(call));
+        return 0;
       } catch (const std::exception& error) {
         call->host->set_error(call->host->context, error.what());
       } catch (...) {
@@ -474,9 +344,11 @@ namespace op __attribute__((visibility("hidden"))) {
     static std::int32_t run_jvp(const ac_call* call) { return guarded(static_cast<const Op*>(call->user)->jvp_, call); }
 
     static Output added(std::deque<ac_output>& list, const char* name, int type) {
-      list.push_back({});
-      list.back().struct_size = sizeof(ac_output), list.back().name = name, list.back().type = type;
-      return Output(list.back());
+      ac_output& out = list.emplace_back();
+      out.struct_size = sizeof out;
+      out.name = name;
+      out.type = type;
+      return Output(out);
     }
 
     template <class List>
@@ -488,22 +360,23 @@ namespace op __attribute__((visibility("hidden"))) {
 
     void mark(const std::vector<std::string>& list, std::uint32_t flag, const char* what) {
       for (const std::string& wanted : list) {
-        bool found = false;
+        std::uint32_t* flags = nullptr;
         for (ac_output& output : outputs_)
-          if (wanted == output.name) output.flags |= flag, found = true;
+          if (wanted == output.name) flags = &output.flags;
         for (ac_input& input : inputs_)
-          if (wanted == detail::joined({"d", input.name})) input.flags |= flag, found = true;
-        if (!found)
+          if (wanted == detail::joined({"d", input.name})) flags = &input.flags;
+        if (flags != nullptr)
+          *flags |= flag;
+        else
           throw std::invalid_argument(
               detail::joined({what, " names '", wanted, "', want an output or the gradient of an input"}));
       }
     }
 
     template <class T>
-    static const T* array(std::vector<T>& out, const std::deque<T>& list, std::int32_t& count) {
-      out.assign(list.begin(), list.end());
-      count = static_cast<std::int32_t>(out.size());
-      return out.data();
+    static void give(const T*& to, std::int32_t& count, const std::vector<T>& list) {
+      to = list.data();
+      count = static_cast<std::int32_t>(list.size());
     }
 
     ac_op op_ = {};
@@ -538,7 +411,10 @@ namespace op __attribute__((visibility("hidden"))) {
     static std::vector<Registered> list;
     return list;
   }
-  inline bool add(const char* name, void (*describe)(Op&)) { return registered().push_back({name, describe}), true; }
+  inline bool add(const char* name, void (*describe)(Op&)) {
+    registered().push_back({name, describe});
+    return true;
+  }
 
   struct Description {
     ac_plugin plugin = {};
@@ -550,7 +426,8 @@ namespace op __attribute__((visibility("hidden"))) {
   inline const ac_plugin* description() {
     static Description* const made = [] {
       auto* out = new Description;  // lives as long as the library
-      out->plugin.struct_size = sizeof(ac_plugin), out->plugin.abi = AMPCHECK_OP_ABI;
+      out->plugin.struct_size = sizeof(ac_plugin);
+      out->plugin.abi = AMPCHECK_OP_ABI;
       for (const Registered& entry : registered()) try {
           entry.describe(out->ops.emplace_back(entry.name));
           out->array.push_back(out->ops.back().finish());
@@ -559,7 +436,8 @@ namespace op __attribute__((visibility("hidden"))) {
           out->plugin.error = out->error.c_str();
           break;
         }
-      out->plugin.ops = out->array.data(), out->plugin.op_count = static_cast<std::int32_t>(out->array.size());
+      out->plugin.ops = out->array.data();
+      out->plugin.op_count = static_cast<std::int32_t>(out->array.size());
       return out;
     }();
     return &made->plugin;

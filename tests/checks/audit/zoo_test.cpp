@@ -47,7 +47,9 @@ TEST(Zoo, SpecimensAreWholeAndNamedOnce) {
 
 AuditOptions sample(std::vector<std::string> patterns) {
   AuditOptions out;
-  out.set = CaseSet::quick, out.patterns = std::move(patterns), out.dtypes = {Dtype::bf16};
+  out.set = CaseSet::quick;
+  out.patterns = std::move(patterns);
+  out.dtypes = {Dtype::bf16};
   return out;
 }
 
@@ -99,9 +101,14 @@ Trial trial_of(const char* specimen, bool found, bool right_class, bool right_ca
   Trial out;
   for (const Specimen& s : specimens())
     if (s.name() == specimen) out.specimen = &s;
-  out.cases = 10, out.convicted = found, out.right_class = right_class, out.exact_class = right_class,
+  out.cases = 10;
+  out.convicted = found;
+  out.right_class = right_class;
+  out.exact_class = right_class;
   out.right_cause = right_cause;
-  out.gate_cases = 3, out.gate_rejections.assign(usual_gates().size(), 0), out.gate_rejections[1] = 2;
+  out.gate_cases = 3;
+  out.gate_rejections.assign(usual_gates().size(), 0);
+  out.gate_rejections[1] = 2;
   return out;
 }
 

@@ -24,7 +24,8 @@ kernels::KernelFn flushing(kernels::KernelFn kernel) {
 
 OpDef flushing_op(const char* name, bool declared) {
   OpDef op = *find_op(name);
-  op.kernel.forward = flushing(op.kernel.forward), op.kernel.backward = flushing(op.kernel.backward);
+  op.kernel.forward = flushing(op.kernel.forward);
+  op.kernel.backward = flushing(op.kernel.backward);
   op.signature.precision.flushes_subnormals = declared;
   return op;
 }
@@ -39,7 +40,8 @@ TEST(Flushing, IsRightWhereTheContractSaysSo) {
       for (const char* range : {"normal", "subnormal", "scale-20", "loguniform30"})
         for (const char* cotangent : {"mixed", "near_subnormal", "small"}) {
           OpCall call = default_call(op.signature, storage);
-          call.range = range, call.cotangent = cotangent;
+          call.range = range;
+          call.cotangent = cotangent;
           const CaseResult result = run_case(op, call, {});
           EXPECT_FALSE(convicts(result.verdict)) << result.name << " " << result.code;
         }
@@ -51,7 +53,8 @@ TEST(Flushing, IsNamedWhereItDoesNot) {
   for (const char* name : kOps) {
     const OpDef op = flushing_op(name, false);
     OpCall call = default_call(op.signature, Dtype::fp32);
-    call.range = "subnormal", call.cotangent = "near_subnormal";
+    call.range = "subnormal";
+    call.cotangent = "near_subnormal";
     const CaseResult result = run_case(op, call, {});
     if (!convicts(result.verdict)) continue;
     EXPECT_TRUE(result.code == Code::ac303 || result.verdict == Verdict::structural)

@@ -19,7 +19,8 @@ Ball ball(const std::vector<double>& v, const std::vector<double>& r, const std:
           const std::vector<double>& replay = {}) {
   Ball out;
   out.shape = {static_cast<std::int64_t>(v.size())};
-  out.v = reference::make_channel(out.count()), out.r = reference::make_channel(out.count());
+  out.v = reference::make_channel(out.count());
+  out.r = reference::make_channel(out.count());
   std::copy(v.begin(), v.end(), out.v.get());
   std::copy(r.begin(), r.end(), out.r.get());
   reference::measure(out);
@@ -179,7 +180,8 @@ TEST(Comparison, BlocksSayWhatElementsSay) {
   for (const std::size_t n : {0u, 1u, 1023u, 1024u, 1025u, 5000u}) {
     std::vector<double> v(n), r(n), got(n);
     for (std::size_t i = 0; i < n; ++i) {
-      v[i] = random.normal(i), r[i] = random.below(2 * i, 3) == 0 ? 0.0 : 0.01 * random.uniform(i);
+      v[i] = random.normal(i);
+      r[i] = random.below(2 * i, 3) == 0 ? 0.0 : 0.01 * random.uniform(i);
       got[i] = random.below(7 * i + 1, 50) == 0 ? kNan : v[i] + 0.02 * (random.uniform(3 * i) - 0.5);
     }
     round_values(kBf16, RoundingMode{}, got, got);
@@ -297,8 +299,10 @@ TEST(Judgement, AnOverflowThatRoundingDecidesIsOpen) {
   const Expr target = exp(x * y - z) * w;
   const auto open_at = [&](double shift) {
     reference::BallEvaluator balls(g, {}, {target});
-    balls.set(x, Values{300.3125}), balls.set(y, Values{300.0078125}),
-        balls.set(z, Values{300.3125 * 300.0078125 - 88.7228394 + shift}), balls.set(w, Values{0});
+    balls.set(x, Values{300.3125});
+    balls.set(y, Values{300.0078125});
+    balls.set(z, Values{300.3125 * 300.0078125 - 88.7228394 + shift});
+    balls.set(w, Values{0});
     balls.run({target});
     return (balls.result(target).flags[0] & reference::kLeftRange) != 0 &&
            !std::isfinite(balls.result(target).replay[0]);
@@ -326,7 +330,9 @@ Codes codes_of(std::vector<double> values, Dtype dtype, double absolute) {
   out.codes.resize(values.size());
   encode(format(dtype), {}, values, out.codes.data());
   out.ball = ball(values, std::vector<double>(values.size(), 0));
-  out.ball.r = nullptr, out.ball.all.relative = 0x1p-20, out.ball.all.absolute = absolute;
+  out.ball.r = nullptr;
+  out.ball.all.relative = 0x1p-20;
+  out.ball.all.absolute = absolute;
   out.values = std::move(values);
   return out;
 }
@@ -345,7 +351,10 @@ TEST(SettledCodes, EveryWidthSeesEveryWrongCodeAndSettlesTheRightOnes) {
             values[i] = (random.uniform(i) + 0.5) * (i % 3 == 0 ? -1 : 1) *
                         std::ldexp(1.0, static_cast<int>(random.below(i, 20)) - 10);
           Codes at = codes_of(values, dtype, 0x1p-20);
-          if (own_radii) at.ball.r = reference::make_channel(at.ball.count()), std::fill_n(at.ball.r.get(), n, 0x1p-20);
+          if (own_radii) {
+            at.ball.r = reference::make_channel(at.ball.count());
+            std::fill_n(at.ball.r.get(), n, 0x1p-20);
+          }
           EXPECT_TRUE(at.settled(dtype)) << target << " " << n;
           for (std::size_t i = 0; i < n; ++i)
             for (const int wrong : {1, -1, 0x8000}) {
@@ -353,11 +362,11 @@ TEST(SettledCodes, EveryWidthSeesEveryWrongCodeAndSettlesTheRightOnes) {
               off.codes[i] = static_cast<std::uint16_t>(off.codes[i] + wrong);
               EXPECT_FALSE(off.settled(dtype)) << target << " " << n << " at " << i << " by " << wrong;
               Codes near_zero = at;  // it might be blind
-              if (own_radii)
-                near_zero.ball.r = reference::make_channel(at.ball.count()),
-                std::fill_n(near_zero.ball.r.get(), n, 0.0),
+              if (own_radii) {
+                near_zero.ball.r = reference::make_channel(at.ball.count());
+                std::fill_n(near_zero.ball.r.get(), n, 0.0);
                 near_zero.ball.r[static_cast<std::ptrdiff_t>(i)] = std::fabs(values[i]);
-              else
+              } else
                 near_zero.ball.all.absolute = std::fabs(values[i]);
               EXPECT_FALSE(near_zero.settled(dtype)) << target << " " << n << " at " << i;
             }
@@ -430,7 +439,8 @@ TEST(SettledCodes, LeaveOpenWhatTheTestOfValuesDoes) {
         std::vector<std::int64_t> want;
         unsettled(got, at.ball, 0, dtype, want);
         EXPECT_EQ(at.open(dtype), want) << target << " " << round;
-        all += values.size(), left += want.size();
+        all += values.size();
+        left += want.size();
       }
   set_simd_target("");
   EXPECT_GT(left, all / 20);

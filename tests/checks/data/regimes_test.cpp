@@ -20,7 +20,10 @@ namespace {
 
 TensorSpec tensor(const char* name, const char* dims, Role role = Role::data, TypeRule type = TypeRule::storage) {
   TensorSpec spec;
-  spec.name = name, spec.dims = dims, spec.role = role, spec.type = type;
+  spec.name = name;
+  spec.dims = dims;
+  spec.role = role;
+  spec.type = type;
   return spec;
 }
 
@@ -192,8 +195,10 @@ TEST(Cases, CoverWhatTheSignatureOffers) {
 TEST(Cases, AllRunsEveryRegimeThatTheFormatHolds) {
   std::set<std::string> ranges, cotangents, tables;
   for (const OpSignature& s : {norm_like(), lookup_like()})
-    for (const OpCall& call : cases_of(s, Dtype::fp32, CaseSet::all, 1))
-      ranges.insert(call.range), cotangents.insert(call.cotangent);
+    for (const OpCall& call : cases_of(s, Dtype::fp32, CaseSet::all, 1)) {
+      ranges.insert(call.range);
+      cotangents.insert(call.cotangent);
+    }
   for (const RegimeText& regime : data_regimes()) EXPECT_TRUE(ranges.contains(regime.name)) << regime.name;
   for (const RegimeText& regime : cotangent_regimes()) EXPECT_TRUE(cotangents.contains(regime.name)) << regime.name;
   for (const auto* table : {&data_regimes(), &cotangent_regimes(), &layouts()}) {
@@ -289,7 +294,8 @@ TEST(Values, RegimesDoWhatTheirNamesSay) {
         EXPECT_EQ(at(repeated, r, c), at(repeated, r, c - 1));
       }
       EXPECT_EQ(at(constant, r, c), at(constant, r, 0));
-      low = std::min(low, at(nearly, r, c)), high = std::max(high, at(nearly, r, c));
+      low = std::min(low, at(nearly, r, c));
+      high = std::max(high, at(nearly, r, c));
       if (std::fabs(at(spikes, r, c)) >= 4) ++large[at(spikes, r, c)];
     }
     EXPECT_LE(high - low, 0x1p-21);
@@ -400,7 +406,8 @@ TEST(Cotangents, RepresentableAndAsNamed) {
       double sum = 0, magnitude = 0;
       for (std::int64_t c = 0; c < columns; ++c) {
         const double v = g[static_cast<std::size_t>(row * columns + c)];
-        sum += v, magnitude += std::fabs(v);
+        sum += v;
+        magnitude += std::fabs(v);
       }
       EXPECT_EQ(sum, 0) << columns;
       EXPECT_EQ(magnitude == 0, columns == 1);
@@ -425,8 +432,10 @@ TEST(Cotangents, RepresentableAndAsNamed) {
 TEST(Cotangents, FullMantissasAreFull) {
   for (const char* name : {"normal", "positive", "negative", "row_constant", "last_column"}) {
     int filled = 0, all = 0;
-    for (const double v : cotangent(name, {40, 3}, Dtype::fp32))
-      all += v != 0, filled += v * 0x1p16 != std::floor(v * 0x1p16);
+    for (const double v : cotangent(name, {40, 3}, Dtype::fp32)) {
+      all += v != 0;
+      filled += v * 0x1p16 != std::floor(v * 0x1p16);
+    }
     EXPECT_GT(all, 0) << name;
     EXPECT_GT(10 * filled, 9 * all)
         << name;  // multiples of 2^-16, as the generator's own numbers are, add up exactly in fp32
@@ -483,8 +492,11 @@ TEST(Cotangents, LargeProbesOfOneRegimeAreItsNumbersElsewhereWithOtherSigns) {
     // are below 5/sqrt(16448).
     for (const std::int64_t apart : {0, 1, 2, 256, 257, 258}) {
       double both = 0, one = 0, other = 0;
-      for (std::size_t i = 0; i + static_cast<std::size_t>(apart) < a.size(); ++i)
-        both += a[i] * b[i + static_cast<std::size_t>(apart)], one += a[i] * a[i], other += b[i] * b[i];
+      for (std::size_t i = 0; i + static_cast<std::size_t>(apart) < a.size(); ++i) {
+        both += a[i] * b[i + static_cast<std::size_t>(apart)];
+        one += a[i] * a[i];
+        other += b[i] * b[i];
+      }
       EXPECT_LT(std::fabs(both), 5 / std::sqrt(16448.0) * std::sqrt(one * other)) << later << " apart " << apart;
     }
   }

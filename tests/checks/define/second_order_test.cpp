@@ -120,7 +120,8 @@ TEST(SecondOrder, ReferenceOfANormIsTheSlopeOfItsGradient) {
     for (std::int64_t i = 0; i < by.count(); ++i) {
       NamedValues up = at.reference.inputs(), down = up;
       const double h = 0x1p-14;  // its square, 4e-9, is the error of the difference relative to the third derivative
-      up.at(name)[static_cast<std::size_t>(i)] += h, down.at(name)[static_cast<std::size_t>(i)] -= h;
+      up.at(name)[static_cast<std::size_t>(i)] += h;
+      down.at(name)[static_cast<std::size_t>(i)] -= h;
       EXPECT_NEAR(by.v[i], (sum_at(up) - sum_at(down)) / (2 * h), 1e-5 * (1 + std::fabs(by.v[i]))) << name << " " << i;
     }
   }

@@ -60,8 +60,10 @@ Seen judge_quick(const OpDef& op) {
       if (!convicts(result.verdict)) continue;
       if (!seen.convicted++) seen.first = result.name + " " + ampcheck::name(result.code);
       for (const CheckResult& check : result.checks)
-        if (convicts(check.verdict))
-          seen.codes.insert(ampcheck::name(check.code)), seen.first += " [" + check.name() + ": " + check.cause + "]";
+        if (convicts(check.verdict)) {
+          seen.codes.insert(ampcheck::name(check.code));
+          seen.first += " [" + check.name() + ": " + check.cause + "]";
+        }
     }
   return seen;
 }

@@ -57,7 +57,10 @@ TEST_P(CustomOp, IsJudgedAsWhatItIs) {
     std::string usual;
     int most = 0;
     for (const auto& [code, cases] : seen)
-      if (!code.empty() && cases > most) usual = code, most = cases;
+      if (!code.empty() && cases > most) {
+        usual = code;
+        most = cases;
+      }
     EXPECT_TRUE(due.empty() ? usual.empty() : usual.starts_with(due)) << usual << ", want " << due << ", seed " << seed;
     EXPECT_TRUE(contains(causes, GetParam().cause)) << "want '" << GetParam().cause << "' in\n"
                                                     << causes.substr(0, 2000);

@@ -94,7 +94,10 @@ TEST(Launchers, BrokenOnesAreConvicted) {
     std::string usual;
     int most = 0;
     for (const auto& [seen, cases] : codes(made.op, CaseSet::standard, {Dtype::bf16}, 1))
-      if (!seen.empty() && cases > most) usual = seen, most = cases;
+      if (!seen.empty() && cases > most) {
+        usual = seen;
+        most = cases;
+      }
     EXPECT_EQ(usual, code) << symbol;
   }
 }
@@ -330,7 +333,8 @@ TEST(Launchers, MangledFilesAreReadOrRefused) {
       }
     }
     try {
-      op_of_toml(text, "my_op.toml"), ++read;
+      op_of_toml(text, "my_op.toml");
+      ++read;
     } catch (const PluginError& error) {
       ++refused;
       EXPECT_TRUE(contains(error.what(), "[my_op.toml:")) << error.what();
@@ -351,7 +355,10 @@ struct SmallCall {
   ArgumentNames names;
 
   SmallCall() {
-    call.storage = AC_BF16, call.inputs = inputs, call.attributes = &eps, call.stream = &call;
+    call.storage = AC_BF16;
+    call.inputs = inputs;
+    call.attributes = &eps;
+    call.stream = &call;
     names.tensors = {{"x", {TensorSlot::List::inputs, 0}}, {"bias", {TensorSlot::List::inputs, 1}}};
     names.dims = {{"N", {{{TensorSlot::List::inputs, 1}, 0}, {{TensorSlot::List::inputs, 0}, 0}}}};
     names.attributes = {{"eps", 0}};

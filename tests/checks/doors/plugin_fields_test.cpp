@@ -35,7 +35,10 @@ std::pair<std::set<std::string>, std::set<std::string>> findings(const OpDef& op
   for (const Dtype storage : op.signature.precision.storage)
     for (const OpCall& call : cases_of(op.signature, storage, set, 1))
       for (const CheckResult& check : run_case(op, call, {}).checks)
-        if (convicts(check.verdict)) out.first.insert(ampcheck::name(check.code)), out.second.insert(check.name());
+        if (convicts(check.verdict)) {
+          out.first.insert(ampcheck::name(check.code));
+          out.second.insert(check.name());
+        }
   return out;
 }
 
@@ -52,8 +55,10 @@ void rms_jvp(const op::Call& call, Tangent how) {
   const std::int64_t columns = x.extent(1);
   for (std::int64_t i = 0; i < x.extent(0); ++i) {
     float square = 0, cross = 0;
-    for (std::int64_t j = 0; j < columns; ++j)
-      square += float(x(i, j)) * float(x(i, j)), cross += float(x(i, j)) * float(tx(i, j));
+    for (std::int64_t j = 0; j < columns; ++j) {
+      square += float(x(i, j)) * float(x(i, j));
+      cross += float(x(i, j)) * float(tx(i, j));
+    }
     const float inv = 1 / std::sqrt(square / float(columns) + float(call.number("eps")));
     const float mean = cross / float(how == Tangent::wrong_mean ? columns + 1 : columns);
     for (std::int64_t j = 0; j < columns; ++j) {
@@ -67,9 +72,12 @@ void rms_jvp(const op::Call& call, Tangent how) {
 }
 
 void describe_rms(op::Op& op, Tangent how) {
-  op.input("x", "N D"), op.input("w", "D").weight(), op.output("y");
+  op.input("x", "N D");
+  op.input("w", "D").weight();
+  op.output("y");
   op.attribute("eps", 1e-6);
-  op.dim("N", 5, 9, 2), op.dim("D", 7, 33, 64).least(1);
+  op.dim("N", 5, 9, 2);
+  op.dim("D", 7, 33, 64).least(1);
   op.formula("n = x * rsqrt(mean(x^2, -1) + eps); y = n * w");
   op.forward([]<class T>(op::Type<T>, const op::Call& call) {
     const auto x = call.view<const T>("x"), w = call.view<const T>("w");
@@ -142,12 +150,15 @@ TEST(ForwardMode, OfTheReferenceIsTheTransposeOfItsGradients) {
     CaseReference reference(made, call, inputs);
     const Shape shape = reference.recording().output("y").shape();
     cotangents["dy"] = cotangent_values(call, "y", shape, Dtype::fp32, 0);
-    reference.set_tangents(tangents), reference.set_cotangents(cotangents);
+    reference.set_tangents(tangents);
+    reference.set_cotangents(cotangents);
     for (const std::size_t form : {0u, 1u}) {
       double left = 0, right = 0, size = 0;
       const auto dot = [&](const Interval& of, const std::vector<double>& with, double& sum) {
-        for (std::size_t i = 0; i < with.size(); ++i)
-          sum += of.value[i] * with[i], size += std::fabs(of.value[i] * with[i]);
+        for (std::size_t i = 0; i < with.size(); ++i) {
+          sum += of.value[i] * with[i];
+          size += std::fabs(of.value[i] * with[i]);
+        }
       };
       dot(reference.interval(form, Pass::jvp, "y.tangent", Dtype::fp32), cotangents.at("dy"), left);
       dot(reference.interval(form, Pass::backward, "dx", Dtype::fp32), tangents.at("x.tangent"), right);
@@ -159,9 +170,12 @@ TEST(ForwardMode, OfTheReferenceIsTheTransposeOfItsGradients) {
 
 TEST(ForwardMode, WantsGradients) {
   op::Op op("plain");
-  op.input("x", "N").no_gradient(), op.output("y").dims("N"), op.dim("N", 2, 3, 4);
+  op.input("x", "N").no_gradient();
+  op.output("y").dims("N");
+  op.dim("N", 2, 3, 4);
   const auto nothing = [](const op::Call&) {};
-  op.forward(nothing), op.jvp(nothing);
+  op.forward(nothing);
+  op.jvp(nothing);
   EXPECT_NE(refusal(op.finish()).find("jvp, got one for an op without gradients"), std::string::npos)
       << refusal(op.finish());
 }
@@ -182,8 +196,10 @@ TEST(ForwardMode, IsAbsentFromOlderDescriptions) {
 
 /// min(x, 2.5), whose gradient at 2.5 is 0 by the formula; `through`: the kernel passes it on there.
 void describe_clamp(op::Op& op, bool through, bool declared) {
-  op.input("x", "N D"), op.output("y");
-  op.dim("N", 5, 9, 2), op.dim("D", 7, 33, 64);
+  op.input("x", "N D");
+  op.output("y");
+  op.dim("N", 5, 9, 2);
+  op.dim("D", 7, 33, 64);
   op.storage({AC_FP32});
   op.formula("y = where(x < 2.5, x, 2.5)");
   op.forward([](const op::Call& call) {
@@ -221,8 +237,12 @@ TEST(Kinks, ThatAreNoneAreRefused) {
   };
   EXPECT_NE(refused("w", 1).find("kink 1] input, got 'w'"), std::string::npos) << refused("w", 1);
   op::Op plain("plain");
-  plain.input("x", "N"), plain.output("y").dims("N"), plain.dim("N", 2, 3, 4), plain.kink("x", 0);
-  plain.forward([](const op::Call&) {}), plain.backward([](const op::Call&) {});
+  plain.input("x", "N");
+  plain.output("y").dims("N");
+  plain.dim("N", 2, 3, 4);
+  plain.kink("x", 0);
+  plain.forward([](const op::Call&) {});
+  plain.backward([](const op::Call&) {});
   EXPECT_NE(refusal(plain.finish()).find("kinks, got some for an op without a form"), std::string::npos);
   EXPECT_NE(refused("x", std::nan("")).find("at, got"), std::string::npos) << refused("x", std::nan(""));
 }
@@ -232,8 +252,10 @@ TEST(Kinks, ThatAreNoneAreRefused) {
 
 /// y = 3 x; the backward goes by dy 2^100, or straight on.
 void describe_triple(op::Op& op, bool detour) {
-  op.input("x", "N D"), op.output("y");
-  op.dim("N", 5, 9, 2), op.dim("D", 7, 33, 64);
+  op.input("x", "N D");
+  op.output("y");
+  op.dim("N", 5, 9, 2);
+  op.dim("D", 7, 33, 64);
   op.storage({AC_BF16});
   op.formula("y = 3 * x");
   op.forward([](const op::Call& call) {
@@ -252,7 +274,8 @@ void describe_triple(op::Op& op, bool detour) {
 TEST(Range, APromiseIsHeldTo) {
   for (const bool detour : {false, true}) {
     op::Op plain("triple"), promised("triple");
-    describe_triple(plain, detour), describe_triple(promised, detour);
+    describe_triple(plain, detour);
+    describe_triple(promised, detour);
     promised.loss_scales(0x1p-20, 0x1p60);
     const OpDef made = read(promised.finish());
     const OpCall call = parse_call("triple(x=bf16[5,7],seed=1)", made.signature);
@@ -296,14 +319,20 @@ TEST(Range, ThatIsNoneIsRefused) {
 
 /// y = s x, s = x^2, which is saved; dx = 3 s dy. `factor`: of x dy dgrad_x in the double backward, 6 is right.
 void describe_cube(op::Op& op, float factor) {
-  op.input("x", "N D"), op.output("y"), op.saved("s");
-  op.dim("N", 5, 9, 2), op.dim("D", 7, 33, 64);
+  op.input("x", "N D");
+  op.output("y");
+  op.saved("s");
+  op.dim("N", 5, 9, 2);
+  op.dim("D", 7, 33, 64);
   op.formula("s = stored(s, x * x); y = s * x");
   op.forward([]<class T>(op::Type<T>, const op::Call& call) {
     const auto x = call.view<const T>("x");
     const auto y = call.view<T>("y");
     const auto s = call.view<float>("s");
-    for (std::int64_t i = 0; i < x.size(); ++i) s[i] = float(x[i]) * float(x[i]), y[i] = T(s[i] * float(x[i]));
+    for (std::int64_t i = 0; i < x.size(); ++i) {
+      s[i] = float(x[i]) * float(x[i]);
+      y[i] = T(s[i] * float(x[i]));
+    }
   });
   op.backward([]<class T>(op::Type<T>, const op::Call& call) {
     const auto s = call.view<const float>("s");
@@ -315,8 +344,10 @@ void describe_cube(op::Op& op, float factor) {
     const auto s = call.view<const float>("s");
     const auto x = call.view<const T>("x"), dy = call.view<const T>("dy"), c = call.view<const T>("dgrad_x");
     const auto dx = call.view<T>("dx"), ddy = call.view<T>("ddy");
-    for (std::int64_t i = 0; i < s.size(); ++i)
-      dx[i] = T(factor * (float(x[i]) * float(dy[i]) * float(c[i]))), ddy[i] = T(3 * (s[i] * float(c[i])));
+    for (std::int64_t i = 0; i < s.size(); ++i) {
+      dx[i] = T(factor * (float(x[i]) * float(dy[i]) * float(c[i])));
+      ddy[i] = T(3 * (s[i] * float(c[i])));
+    }
   });
 }
 
@@ -364,7 +395,8 @@ TEST(DoubleBackward, WantsWhatItCanBeJudgedBy) {
 
 TEST(DoubleBackward, AnOlderHostGivesNoneOfItsTensors) {
   ac_call call = {};
-  call.struct_size = offsetof(ac_call, gradient_cotangents), call.input_count = 1;
+  call.struct_size = offsetof(ac_call, gradient_cotangents);
+  call.input_count = 1;
   call.gradient_cotangents =
       reinterpret_cast<const ac_tensor* const*>(std::uintptr_t{8});  // what lies behind an older call is not its own
   EXPECT_FALSE(op::Call(&call).find<const float>("dgrad_x"));

@@ -72,22 +72,55 @@ struct Description {
   Description() {
     for (ac_input& input : inputs) input.struct_size = sizeof input;
     for (ac_form& form : forms) form.struct_size = sizeof form;
-    for (ac_dim& dim : dims) dim.struct_size = sizeof dim, dim.samples[0] = 5, dim.samples[1] = 7, dim.samples[2] = 2;
-    inputs[0].name = "x", inputs[0].dims = "N D", inputs[0].flags = AC_ROW_INDEPENDENT;
-    inputs[1].name = "offset", inputs[1].dims = "N D", inputs[1].flags = AC_OPTIONAL;
-    outputs[0].struct_size = saved[0].struct_size = sizeof(ac_output), outputs[0].name = "y", saved[0].name = "kept";
-    attributes[0].struct_size = sizeof(ac_attribute), attributes[0].name = "scale", attributes[0].default_value = 2;
-    attributes[0].other_values = others.data(), attributes[0].other_count = 1;
-    dims[0].symbol = "N", dims[1].symbol = "D";
-    forms[0].name = "affine", forms[0].formula = "s = scale * x; y = given(offset, s + offset, s)";
+    for (ac_dim& dim : dims) {
+      dim.struct_size = sizeof dim;
+      dim.samples[0] = 5;
+      dim.samples[1] = 7;
+      dim.samples[2] = 2;
+    }
+    inputs[0].name = "x";
+    inputs[0].dims = "N D";
+    inputs[0].flags = AC_ROW_INDEPENDENT;
+    inputs[1].name = "offset";
+    inputs[1].dims = "N D";
+    inputs[1].flags = AC_OPTIONAL;
+    outputs[0].struct_size = saved[0].struct_size = sizeof(ac_output);
+    outputs[0].name = "y";
+    saved[0].name = "kept";
+    attributes[0].struct_size = sizeof(ac_attribute);
+    attributes[0].name = "scale";
+    attributes[0].default_value = 2;
+    attributes[0].other_values = others.data();
+    attributes[0].other_count = 1;
+    dims[0].symbol = "N";
+    dims[1].symbol = "D";
+    forms[0].name = "affine";
+    forms[0].formula = "s = scale * x; y = given(offset, s + offset, s)";
     forms[1].formula = "y = given(offset, offset + x * scale, x * scale)";
-    contract.struct_size = sizeof contract, contract.storage = storage.data(), contract.storage_count = 1,
+    contract.struct_size = sizeof contract;
+    contract.storage = storage.data();
+    contract.storage_count = 1;
     math.struct_size = sizeof math;
-    op.struct_size = sizeof op, op.name = "affine", op.row_dim = "N", op.contract = &contract;
-    op.inputs = inputs.data(), op.input_count = 2, op.outputs = outputs.data(), op.output_count = 1;
-    op.attributes = attributes.data(), op.attribute_count = 1, op.dims = dims.data(), op.dim_count = 2;
-    op.forms = forms.data(), op.form_count = 2, op.forward = forward, op.backward = backward;
-    plugin.struct_size = sizeof plugin, plugin.abi = AMPCHECK_OP_ABI, plugin.ops = &op, plugin.op_count = 1;
+    op.struct_size = sizeof op;
+    op.name = "affine";
+    op.row_dim = "N";
+    op.contract = &contract;
+    op.inputs = inputs.data();
+    op.input_count = 2;
+    op.outputs = outputs.data();
+    op.output_count = 1;
+    op.attributes = attributes.data();
+    op.attribute_count = 1;
+    op.dims = dims.data();
+    op.dim_count = 2;
+    op.forms = forms.data();
+    op.form_count = 2;
+    op.forward = forward;
+    op.backward = backward;
+    plugin.struct_size = sizeof plugin;
+    plugin.abi = AMPCHECK_OP_ABI;
+    plugin.ops = &op;
+    plugin.op_count = 1;
   }
   Description(const Description&) = delete;
   Description& operator=(const Description&) = delete;
@@ -163,20 +196,34 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
       {"multiple_of, least and most, got -1", [](D& d) { d.dims[0].multiple_of = -1; }},
       {"row_dim, got 'K', want one of the dims", [](D& d) { d.op.row_dim = "K"; }},
       {"batch_invariant, got it beside atomics",
-       [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.contract.atomics = 1; }},
+       [](D& d) {
+         d.op.flags |= AC_OP_BATCH_INVARIANT;
+         d.contract.atomics = 1;
+       }},
       {"batch_invariant, got it without rows",
-       [](D& d) { d.op.flags |= AC_OP_BATCH_INVARIANT, d.inputs[0].flags = 0; }},
+       [](D& d) {
+         d.op.flags |= AC_OP_BATCH_INVARIANT;
+         d.inputs[0].flags = 0;
+       }},
       {"row_dim, got none", [](D& d) { d.op.row_dim = nullptr; }},
       {"other_values, got count 1 and a null pointer", [](D& d) { d.attributes[0].other_values = nullptr; }},
       {"default_value, got a number that is not finite", [](D& d) { d.attributes[0].default_value = NAN; }},
       {"contract] storage, got 1, want AC_FP32", [](D& d) { d.storage[0] = AC_FP64; }},
       {"contract] compute, got 1, want AC_FP32", [](D& d) { d.contract.compute = AC_FP64; }},
       {"contract] summation_depth, got -3", [](D& d) { d.contract.summation_depth = -3; }},
-      {"contract, math] ulps, got 0.25", [](D& d) { d.contract.math = &d.math, d.math.exp = 0.25; }},
+      {"contract, math] ulps, got 0.25",
+       [](D& d) {
+         d.contract.math = &d.math;
+         d.math.exp = 0.25;
+       }},
       {"output 1] dims, got none, want its symbols", [](D& d) { d.op.form_count = 0; }},
       {"output 1] dims, got 'Q', want one of the dims N, D", [](D& d) { d.outputs[0].dims = "Q"; }},
       {"dims, got 'D N', want those of 'x', which it overwrites",
-       [](D& d) { d.op.form_count = 0, d.outputs[0].dims = "D N", d.outputs[0].in_place = "x"; }},
+       [](D& d) {
+         d.op.form_count = 0;
+         d.outputs[0].dims = "D N";
+         d.outputs[0].in_place = "x";
+       }},
       {"form 'affine'] formula, got a null pointer", [](D& d) { d.forms[0].formula = nullptr; }},
       {"form 'affine'] [formula] line 1, column 5: got unknown name 'z'", [](D& d) { d.forms[0].formula = "y = z"; }},
       {"form 'affine'] [formula] line 1, column 7: got the optional input 'offset'",
@@ -186,9 +233,16 @@ TEST(Plugin, EveryWrongFieldIsToldWithItsPlace) {
          d.forms[0].formula = "y = x + transpose(x)";
          d.dims[0].samples[0] = d.dims[1].samples[0] = 4;
        }},
-      {"got no stored(kept, ...)", [](D& d) { d.op.saved = d.saved.data(), d.op.saved_count = 1; }},
+      {"got no stored(kept, ...)",
+       [](D& d) {
+         d.op.saved = d.saved.data();
+         d.op.saved_count = 1;
+       }},
       {"shape of 'y', got [5,1], want that of 'x'",
-       [](D& d) { d.outputs[0].in_place = "x", d.forms[0].formula = "y = sum(x, 1)"; }},
+       [](D& d) {
+         d.outputs[0].in_place = "x";
+         d.forms[0].formula = "y = sum(x, 1)";
+       }},
   };
   for (const auto& [part, spoil] : kWrong) {
     Description description;
@@ -240,7 +294,8 @@ TEST(Plugin, AFormThatIsOtherMathematicsJudgesNothing) {
   };
   for (const auto& [first, second, part] : kWrong) {
     Description description;
-    description.forms[0].formula = first, description.forms[1].formula = second;
+    description.forms[0].formula = first;
+    description.forms[1].formula = second;
     if (second == nullptr) description.op.form_count = 1;
     try {
       tools::require_certified(description.read()[0]);
@@ -252,7 +307,8 @@ TEST(Plugin, AFormThatIsOtherMathematicsJudgesNothing) {
   const Description right;
   EXPECT_NO_THROW(tools::require_certified(right.read()[0]));
   Description flat;  // nothing to differentiate
-  flat.inputs[0].flags = AC_NO_GRADIENT, flat.inputs[1].flags |= AC_NO_GRADIENT;
+  flat.inputs[0].flags = AC_NO_GRADIENT;
+  flat.inputs[1].flags |= AC_NO_GRADIENT;
   EXPECT_NO_THROW(tools::require_certified(flat.read()[0]));
 }
 
@@ -269,15 +325,20 @@ TEST(Plugin, FieldsOfALaterVersionAreSkipped) {
     std::uint64_t fresh;
   } inputs[2] = {};
   Description description;
-  for (std::size_t i = 0; i < 2; ++i)
-    inputs[i] = {description.inputs[i], ~std::uint64_t{0}}, inputs[i].known.struct_size = sizeof(LaterInput);
+  for (std::size_t i = 0; i < 2; ++i) {
+    inputs[i] = {description.inputs[i], ~std::uint64_t{0}};
+    inputs[i].known.struct_size = sizeof(LaterInput);
+  }
   description.op.inputs = &inputs[0].known;
   EXPECT_EQ(description.read()[0].signature.inputs[1].name, "offset");
 }
 
 TEST(Plugin, AKernelThatReportsOrThrowsIsACrashOfItsCase) {
   const ac_kernel kBad[] = {
-      [](const ac_call* call) -> std::int32_t { return call->host->set_error(call->host->context, "out of\nluck"), 7; },
+      [](const ac_call* call) -> std::int32_t {
+        call->host->set_error(call->host->context, "out of\nluck");
+        return 7;
+      },
       [](const ac_call*) -> std::int32_t { throw 42; },
       [](const ac_call*) -> std::int32_t { throw std::runtime_error("thrown"); },
   };

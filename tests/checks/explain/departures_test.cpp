@@ -177,8 +177,10 @@ TEST(Departures, ArePrecisionContractsAndBugsAreNot) {
     const std::map<std::string, int> codes = codes_of(p.op, p.storage, p.only, words);
     int others = 0;
     std::string listed;
-    for (const auto& [code, count] : codes)
-      others += code == p.code ? 0 : count, listed += code + ": " + std::to_string(count) + " ";
+    for (const auto& [code, count] : codes) {
+      others += code == p.code ? 0 : count;
+      listed += code + ": " + std::to_string(count) + " ";
+    }
     const auto due = codes.find(p.code);
     EXPECT_TRUE(due != codes.end() && due->second > others) << p.what << ": " << listed << words;
     EXPECT_TRUE(contains(words, p.words)) << p.what << ": " << words;

@@ -103,7 +103,10 @@ TEST(ErrorFieldCause, AnErrorOfOneOuterProductIsNamed) {
       of_matmul(kWide, [](const Values& x, const Values& w, Values y, std::size_t k, std::size_t m) {
         for (std::size_t i = 0; i < y.size(); ++i) {
           double a = 0, b = 0;
-          for (std::size_t j = 0; j < k; ++j) a += x[i / m * k + j], b += w[i % m * k + j];
+          for (std::size_t j = 0; j < k; ++j) {
+            a += x[i / m * k + j];
+            b += w[i % m * k + j];
+          }
           y[i] = a * b;
         }
         return y;

@@ -112,14 +112,19 @@ TEST(Causes, AreNotSaidOfOtherFaults) {
 /// nothing is said.
 TEST(Causes, OddsAreThoseOfTheContractThatTheNumbersFollow) {
   Interval declared;
-  declared.dtype = Dtype::fp32, declared.shape = Shape{64};
+  declared.dtype = Dtype::fp32;
+  declared.shape = Shape{64};
   std::vector<double> exact, coarse;
-  for (Numbers* const n : {&declared.value, &declared.radius, &declared.low, &declared.high})
-    n->channel = reference::make_channel(64), n->count = 64;
+  for (Numbers* const n : {&declared.value, &declared.radius, &declared.low, &declared.high}) {
+    n->channel = reference::make_channel(64);
+    n->count = 64;
+  }
   for (std::size_t i = 0; i < 64; ++i) {
     const double v = 1 + 0x1p-6 * static_cast<double>(i);
-    declared.value[i] = v, declared.radius[i] = 0x1p-23 * v;
-    exact.push_back(v), coarse.push_back(v * (1 + (i % 2 == 0 ? 0x1p-9 : -0x1p-9)));
+    declared.value[i] = v;
+    declared.radius[i] = 0x1p-23 * v;
+    exact.push_back(v);
+    coarse.push_back(v * (1 + (i % 2 == 0 ? 0x1p-9 : -0x1p-9)));
   }
   const auto in_bf16 = [&](std::size_t i) { return Expected{declared.value[i], 0x1p-9 * declared.value[i]}; };
   const auto as_declared = [&](std::size_t i) { return Expected{declared.value[i], declared.radius[i]}; };

@@ -57,11 +57,13 @@ Seen seen_of(const OpDef& op, CaseSet set, Dtype storage, std::uint64_t seed, st
     for (const auto& [symbol, extent] : call.dims) elements *= extent;
     if (call.range != "normal" || elements > static_cast<std::int64_t>(most_elements)) continue;
     const CaseResult result = run_case(op, call, {});
-    ++out.cases, out.convicted += convicts(result.verdict);
+    ++out.cases;
+    out.convicted += convicts(result.verdict);
     if (convicts(result.verdict)) ++out.codes[ampcheck::name(result.code)];
     for (const CheckResult& check : result.checks) {
       if (!check.name().starts_with("backward ")) continue;
-      out.compared += check.compared, out.blind += check.blind;
+      out.compared += check.compared;
+      out.blind += check.blind;
       if (check.visible > 0) out.visible.push_back(check.visible);
     }
   }
@@ -84,7 +86,8 @@ TEST_P(RightBlackBox, IsNotFlaggedIn200Seeds) {
       const Seen seen = seen_of(op, CaseSet::quick, storage, seed, seed % 100 == 1 ? 1 << 14 : 64);
       EXPECT_EQ(seen.convicted, 0) << name(storage) << " seed " << seed << " "
                                    << (seen.codes.empty() ? "" : seen.codes.begin()->first);
-      all.compared += seen.compared, all.blind += seen.blind;
+      all.compared += seen.compared;
+      all.blind += seen.blind;
       all.visible.insert(all.visible.end(), seen.visible.begin(), seen.visible.end());
     }
     EXPECT_GT(all.compared, static_cast<std::int64_t>(5 * kSeeds));
@@ -137,7 +140,8 @@ TEST(BlackBox, ForwardModeIsHeldAgainstTheBackward) {
           {"plain_softmax_sign_tangent", "the backward is wrong", "forward mode is wrong"}}) {
       std::int64_t found = 0, named = 0;
       for (const CheckResult& check : products(broken.op, storage)) {
-        found += check.code == Code::ac106, named += contains(check.cause, broken.wrong);
+        found += check.code == Code::ac106;
+        named += contains(check.cause, broken.wrong);
         EXPECT_FALSE(contains(check.cause, broken.right)) << broken.op << " " << name(storage) << " " << check.cause;
       }
       EXPECT_GT(found, 0) << broken.op << " " << name(storage);

@@ -64,7 +64,8 @@ OpDef coarse_norm(const char* name, double factor, double shift) {
       if (shift != 0) mean += sign * shift * 0x1p-24 / inv;
       for (std::size_t i = 0; i < n; ++i)
         y[row + i] = (x[row + i] - mean) * inv * (weight.empty() ? 1 : weight[i]) + (bias.empty() ? 0 : bias[i]);
-      means.push_back(mean), invs.push_back(inv);
+      means.push_back(mean);
+      invs.push_back(inv);
     }
     from_doubles(y, call.at("y"));
     if (centred) from_doubles(means, call.at("mean"));
@@ -162,8 +163,10 @@ TEST(Correlation, OutsideTheIntervalIsLeftToTheJudge) {
 TEST(Correlation, NoneOfRightKernels) {
   int tested = 0, ops = 0;
   const std::vector<const OpDef*> right = right_ops();
-  for (std::size_t i = 0; i < right.size(); i += testing::kSanitized ? 5 : 1)
-    ++ops, tested += expect_no_correlation(*right[i], 1);
+  for (std::size_t i = 0; i < right.size(); i += testing::kSanitized ? 5 : 1) {
+    ++ops;
+    tested += expect_no_correlation(*right[i], 1);
+  }
   EXPECT_GT(tested, ops / 2);
 }
 

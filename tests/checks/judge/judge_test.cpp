@@ -23,7 +23,8 @@ double headroom(const OpDef& op, const std::string& name) {
 /// What is used of the first form's interval alone; more than 1 where it does not admit all.
 double headroom_of_first_form(const OpDef& op, const std::string& name) {
   OpDef first_only = op;
-  first_only.forms.resize(1), first_only.tried_first = 0;
+  first_only.forms.resize(1);
+  first_only.tried_first = 0;
   double most = 0;
   for (const CheckResult& check : run_case(first_only, parse_call(name, op.signature), {}).checks)
     most = std::max(most, check.max_ratio);

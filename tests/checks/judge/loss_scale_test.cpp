@@ -31,7 +31,8 @@ OpDef scaled(double a, double b) {
       from_doubles(values, call.at(to));
     };
   };
-  op.kernel.forward = times("x", "y"), op.kernel.backward = times("dy", "dx");
+  op.kernel.forward = times("x", "y");
+  op.kernel.backward = times("dy", "dx");
   return op;
 }
 
@@ -102,7 +103,10 @@ TEST(LossScale, KernelsLoseNumbersOutsideAlone) {
       const LaunchTensors tensors = run.backward_tensors(run.reference.inputs(), forward, cotangents, 0);
       std::pair<int, int> out{0, 0};
       const auto count = [&](const TensorView& view) {
-        for (const double v : to_doubles(view)) out.first += std::isinf(v), out.second += v == 0;
+        for (const double v : to_doubles(view)) {
+          out.first += std::isinf(v);
+          out.second += v == 0;
+        }
       };
       for (const auto& [key, values] : cotangents) count(tensors.read.at(key).view());
       const LaunchResult backward = run.run_backward(tensors);

@@ -188,7 +188,8 @@ TEST(Relations, RowsAloneKeepTheirBitsWhereThatIsPromised) {
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       OpDef op = op_named(name);
       OpCall call = call_of(op, "normal", Dtype::fp32);
-      call.dims = {{"N", 12}, {"D", 67}}, call.seed = seed;
+      call.dims = {{"N", 12}, {"D", 67}};
+      call.seed = seed;
       const bool right = std::string(why).empty();
       RunOptions values;
       values.relations = false;
@@ -256,7 +257,8 @@ TEST(Relations, ShowTheElementsThatBreakThem) {
     std::int64_t shown = 0;
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       OpCall call = call_of(op, "normal", Dtype::fp32);
-      call.dims = {{"N", 5}, {"D", 257}}, call.seed = seed;
+      call.dims = {{"N", 5}, {"D", 257}};
+      call.seed = seed;
       const CaseResult result = run_case(op, call, {});
       const CheckResult* const check = check_named(result, broken.check);
       if (check == nullptr || check->failed == 0) continue;
@@ -292,7 +294,8 @@ TEST(Relations, HomogeneityIsTheSameOnCodesAndOnNumbers) {
       for (const std::uint64_t seed : {1u, 2u}) {
         const OpDef& op = op_named(name);
         OpCall call = call_of(op, "normal", dtype);
-        call.dims = {{"N", 64}, {"D", 1024}}, call.seed = seed;
+        call.dims = {{"N", 64}, {"D", 1024}};
+        call.seed = seed;
         if (dtype == Dtype::fp16)
           call.cotangent = "powers";  // a quarter of full mantissas comes near its smallest normal number
         const CaseResult codes = run_case(op, call, {});

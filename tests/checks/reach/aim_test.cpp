@@ -77,7 +77,10 @@ TEST(AimedRange, DataLiesBetweenAndAtBothEnds) {
       for (const double v : x) {
         EXPECT_GE(v, low - std::fabs(low) * step);
         EXPECT_LE(v, high + std::fabs(high) * step);
-        at_low += v == low, at_high += v == high, below += v < low, small += std::fabs(v) < 1;
+        at_low += v == low;
+        at_high += v == high;
+        below += v < low;
+        small += std::fabs(v) < 1;
       }
       EXPECT_GT(at_low, 0) << low;
       EXPECT_GT(at_high, 0) << high;

@@ -52,7 +52,8 @@ Report run_counting(const std::vector<Case>& cases, RunOptions options, int& mos
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     --now;
     CaseResult out;
-    out.name = call.str(op.signature), out.op = op.signature.name;
+    out.name = call.str(op.signature);
+    out.op = op.signature.name;
     return out;
   };
   Report report = run_cases(cases, options);
@@ -66,7 +67,8 @@ TEST(Memory, CasesThatDoNotFitTogetherRunAfterEachOther) {
   const std::int64_t one = need(large + "1)");
   int most = 0;
   RunOptions options;
-  options.jobs = 4, options.memory = one + one / 2;
+  options.jobs = 4;
+  options.memory = one + one / 2;
   EXPECT_EQ(run_counting(cases, options, most).refused, 0);
   EXPECT_EQ(most, 1);
   options.memory = 4 * one;

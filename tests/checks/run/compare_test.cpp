@@ -117,7 +117,8 @@ TEST(CompareBuilds, TheProgramSaysWhichIsWrong) {
     text.replace(text.find("./rms_norm_launchers.so"), 23, kFolder + "rms_norm_launchers.so");
     std::ofstream(folder.path() + "/" + name) << text;
   };
-  write("a.toml", text_with("", "")), write("b.toml", text_with("rms_norm_backward_", "rms_norm_forgets_norm_"));
+  write("a.toml", text_with("", ""));
+  write("b.toml", text_with("rms_norm_backward_", "rms_norm_forgets_norm_"));
   write("other.toml", text_with("eps", "epsilon"));
   const std::string in = "cd " + folder.path() + " && $AMPCHECK compare ",
                     limits = " --regimes quick --shapes first --dtype fp32";
@@ -125,7 +126,8 @@ TEST(CompareBuilds, TheProgramSaysWhichIsWrong) {
   EXPECT_EQ(wrong.exit_code, 1) << wrong.err;
   for (const char* words : {"A a.toml", ": right", "B b.toml: 0 of", "BUG AC101 in", "A is nearer to the reference"})
     EXPECT_TRUE(contains(wrong.out, words)) << words << "\n" << wrong.out;
-  write("named.toml", text_with("\"launched_rms_norm\"", "\"other_rms_norm\"")), write("named_other.toml", [&] {
+  write("named.toml", text_with("\"launched_rms_norm\"", "\"other_rms_norm\""));
+  write("named_other.toml", [&] {
     std::string text = text_with("\"launched_rms_norm\"", "\"other_rms_norm\"");
     for (std::size_t at = text.find("eps"); at != std::string::npos; at = text.find("eps", at + 7))
       text.replace(at, 3, "epsilon");

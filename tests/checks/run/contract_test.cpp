@@ -255,7 +255,8 @@ TEST(Contract, FindsWhatNoAccumulatorExplains) {
     OpDef op = dot(false);
     op.forms = {
         {"dot", [](reference::FormulaCall& c) { c.output("y", reference::matmul(c["x"], c["w"], false, true)); }}};
-    op.signature.inputs[1].dims = "M D", op.signature.dims.push_back({"M", {3, 8, 1}});
+    op.signature.inputs[1].dims = "M D";
+    op.signature.dims.push_back({"M", {3, 8, 1}});
     op.kernel.forward = [mode = mode](const kernels::KernelCall& call) {
       std::vector<double> x = to_doubles(call.at("x")), w = to_doubles(call.at("w")), y = to_doubles(call.at("y"));
       for (std::vector<double>* const v : {&x, &w}) round_values(kTf32, {.rounding = mode}, *v, *v);
@@ -278,8 +279,10 @@ TEST(Contract, FindsWhatNoAccumulatorExplains) {
       std::vector<double> dx(n * d), dw(m * d);
       for (std::size_t i = 0; i < n; ++i)
         for (std::size_t j = 0; j < m; ++j)
-          for (std::size_t k = 0; k < d; ++k)
-            dx[i * d + k] += g[i * m + j] * w[j * d + k], dw[j * d + k] += g[i * m + j] * x[i * d + k];
+          for (std::size_t k = 0; k < d; ++k) {
+            dx[i * d + k] += g[i * m + j] * w[j * d + k];
+            dw[j * d + k] += g[i * m + j] * x[i * d + k];
+          }
       if (const auto* to = call.find("dx"); to != nullptr) from_doubles(dx, *to);
       if (const auto* to = call.find("dw"); to != nullptr) from_doubles(dw, *to);
     };

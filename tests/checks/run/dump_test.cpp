@@ -109,7 +109,8 @@ TEST(Dump, ASumInBf16IsConvictedUnlessItIsDeclared) {
 
 TEST(Dump, WithoutGradientsOnlyTheForwardIsJudgedAndItSaysSo) {
   TensorFile dump = rms_norm();
-  remove(dump, "dx"), remove(dump, "dweight");
+  remove(dump, "dx");
+  remove(dump, "dweight");
   const DumpResult found = judged(dump);
   EXPECT_EQ(found.result.checks.size(), 1u);
   EXPECT_TRUE(contains(notes(found), "only the forward is judged: the dump has no gradient 'dx', 'dweight'"))

@@ -36,7 +36,10 @@ OpDef spoiled(const std::string& name, std::function<void(const kernels::KernelC
               std::function<void(const kernels::KernelCall&)> backward = nullptr) {
   OpDef op = op_named(name);
   const auto then = [](kernels::KernelFn first, std::function<void(const kernels::KernelCall&)> fault) {
-    return [=](const kernels::KernelCall& call) { first(call), fault(call); };
+    return [=](const kernels::KernelCall& call) {
+      first(call);
+      fault(call);
+    };
   };
   if (forward) op.kernel.forward = then(op.kernel.forward, forward);
   if (backward) op.kernel.backward = then(op.kernel.backward, backward);
@@ -80,8 +83,10 @@ TEST(Sampled, AFaultInEveryRowIsFoundAtItsOwnIndex) {
   EXPECT_GT(check.failed, 400);
   ASSERT_FALSE(check.worst.empty());
   std::int64_t largest = 0;
-  for (const Element& element : check.worst)
-    EXPECT_EQ(element.index.at(1), 32), largest = std::max(largest, element.index.at(0));
+  for (const Element& element : check.worst) {
+    EXPECT_EQ(element.index.at(1), 32);
+    largest = std::max(largest, element.index.at(0));
+  }
   EXPECT_LT(largest, 20000);
 }
 

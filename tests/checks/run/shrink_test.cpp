@@ -23,12 +23,15 @@ using testing::contains;
 CaseResult outcome(const OpDef& op, const OpCall& call, bool fails, Code code = Code::ac101,
                    const CheckId& check = {.kind = CheckId::Kind::backward, .tensor = "dx", .probe = 0}) {
   CaseResult out;
-  out.name = call.str(op.signature), out.op = op.signature.name, out.dtype = name(call.storage);
+  out.name = call.str(op.signature);
+  out.op = op.signature.name;
+  out.dtype = name(call.storage);
   CheckResult result;
   result.id = check;
   if (fails) {
     result.find(code);
-    out.code = code, out.verdict = result.verdict;
+    out.code = code;
+    out.verdict = result.verdict;
   }
   out.checks.push_back(result);
   return out;
@@ -49,7 +52,8 @@ TEST(Shrink, FindsTheSmallestShape) {
   const CaseResult first = outcome(softmax(), large(), true);
   int runs = 0;
   const auto wide = [&](const OpDef& op, const OpCall& call) {
-    return ++runs, outcome(op, call, call.dims.at("D") >= 13);
+    ++runs;
+    return outcome(op, call, call.dims.at("D") >= 13);
   };
   EXPECT_EQ(smallest(wide, first), "softmax(x=bf16[1,13],range=zeros,cotangent=ones,seed=7)");
   EXPECT_LE(runs, 30);
@@ -90,7 +94,8 @@ TEST(Shrink, KeepsToTheSameFailure) {
 TEST(Shrink, StopsAfterSomeRuns) {
   int runs = 0;
   const auto never = [&](const OpDef& op, const OpCall& call) {
-    return ++runs, outcome(op, call, call.dims.at("D") >= 100 && call.dims.at("N") >= 50);
+    ++runs;
+    return outcome(op, call, call.dims.at("D") >= 100 && call.dims.at("N") >= 50);
   };
   shrink(softmax(), large(), outcome(softmax(), large(), true), never, 5);
   EXPECT_EQ(runs, 5);
@@ -130,7 +135,8 @@ OpDef square_but(const char* where,
       from_doubles(out, call.at(to));
     };
   };
-  op.kernel.forward = kernel("y"), op.kernel.backward = kernel("dx");
+  op.kernel.forward = kernel("y");
+  op.kernel.backward = kernel("dx");
   return op;
 }
 
@@ -211,14 +217,17 @@ TEST(Shrink, AContractThatExplainsMostOfACaseExplainsThoseLikeIt) {
       CaseResult out = outcome(of, call, true, how.explain ? Code::ac301 : Code::ac101);
       for (std::size_t k = 0; k < 7; ++k) {
         CheckResult check = out.checks.front();
-        check.id.tensor = "d" + std::to_string(k), check.failed = 1;
-        if (k < unexplained)
-          check.code = Code::ac101, check.verdict = Verdict::bug;
-        else if (how.explain)
+        check.id.tensor = "d" + std::to_string(k);
+        check.failed = 1;
+        if (k < unexplained) {
+          check.code = Code::ac101;
+          check.verdict = Verdict::bug;
+        } else if (how.explain)
           check.cause = "accumulates in bf16";
         out.checks.push_back(check);
       }
-      out.checks.front().failed = 1, out.checks.front().cause = how.explain ? "accumulates in bf16" : "";
+      out.checks.front().failed = 1;
+      out.checks.front().cause = how.explain ? "accumulates in bf16" : "";
       return out;
     };
     return run_cases(cases, options);

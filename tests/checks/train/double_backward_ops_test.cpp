@@ -78,9 +78,10 @@ std::map<std::string, std::size_t> outside_of(const SecondCase& c, Dtype dtype, 
   op.kernel.forward(forward);
   const std::string dy = gradient_name(output.name);
   put(tensors, dy, dtype, out_shape, true);
-  for (const TensorSpec& spec : op.signature.inputs)
-    put(tensors, "dgrad_" + spec.name, call.dtype(spec), call.shape(spec), true),
-        put(written, gradient_name(spec.name), call.dtype(spec), call.shape(spec), false);
+  for (const TensorSpec& spec : op.signature.inputs) {
+    put(tensors, "dgrad_" + spec.name, call.dtype(spec), call.shape(spec), true);
+    put(written, gradient_name(spec.name), call.dtype(spec), call.shape(spec), false);
+  }
   put(written, gradient_name(dy), dtype, out_shape, false);
   kernels::KernelCall kernel{.tensors = {}, .attributes = &call.attributes};
   std::vector<reference::Expr> targets;

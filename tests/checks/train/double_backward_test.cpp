@@ -114,7 +114,8 @@ class FormulaTape final : public Tape {
         continue;
       }
       const std::vector<double>& values = values_.at(nodes_[static_cast<std::size_t>(id)].id);
-      formula.integers_[input] = {values.begin(), values.end()}, formula.integer_shapes_[input] = shape({id});
+      formula.integers_[input] = {values.begin(), values.end()};
+      formula.integer_shapes_[input] = shape({id});
     }
     op.forms.front().formula(formula);
     return push(formula.outputs_.front().second);
@@ -176,9 +177,13 @@ Bounds bounds_of(const Net& net, ParameterSet& parameters, double penalty) {
   for (const auto& [name, id] : tape.trained) {
     const reference::Ball& ball = balls.result(targets[k++]);
     auto& [values, radii] = out.of[name];
-    for (std::int64_t i = 0; i < ball.count(); ++i) values.push_back(ball.v[i]), radii.push_back(radius(ball, i));
+    for (std::int64_t i = 0; i < ball.count(); ++i) {
+      values.push_back(ball.v[i]);
+      radii.push_back(radius(ball, i));
+    }
   }
-  out.norm = balls.result(norm).v[0], out.norm_radius = radius(balls.result(norm), 0);
+  out.norm = balls.result(norm).v[0];
+  out.norm_radius = radius(balls.result(norm), 0);
   return out;
 }
 
@@ -251,9 +256,11 @@ TEST(DoubleBackward, TheFp64PenaltyIsTheSlopeOfTheNorm) {
     double slope = 0, sum = 0, length2 = 0;
     for (const auto& [name, g] : plain.gradients()) {
       direction[name] = normals(name.c_str(), g.size(), 1);
-      for (std::size_t i = 0; i < g.size(); ++i)
-        length2 += std::pow(direction[name][i], 2), slope += (with.at(name)[i] - g[i]) * direction[name][i],
-            sum += std::fabs((with.at(name)[i] - g[i]) * direction[name][i]);
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        length2 += std::pow(direction[name][i], 2);
+        slope += (with.at(name)[i] - g[i]) * direction[name][i];
+        sum += std::fabs((with.at(name)[i] - g[i]) * direction[name][i]);
+      }
     }
     // One Richardson step leaves the fourth power of the way gone and u/h of the norm; no relu is as near to its kink.
     const double h = 0x1p-17, coarse = (norm_at(h, direction) - norm_at(-h, direction)) / (2 * h),
@@ -304,7 +311,9 @@ TEST(DoubleBackward, AWrongOneIsNamedByTheTrace) {
   for (const bool wrong : {false, true}) {
     TrainOptions options;
     options.own_net = every_op_net(Kind::values);
-    options.dtype = Dtype::fp32, options.scaler.enabled = false, options.rule.grad_penalty = 1;
+    options.dtype = Dtype::fp32;
+    options.scaler.enabled = false;
+    options.rule.grad_penalty = 1;
     options.shadows = {.local = true, .carried = true};
     if (wrong)
       options.fault = [](const Event& e) {
@@ -370,13 +379,24 @@ TEST(DoubleBackward, WrongUseNamesTheWayOut) {
     return "";
   };
   const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  const std::string twice = message([](Graph& g) { g.backward(1, 1), g.backward(1, 1); });
+  const std::string twice = message([](Graph& g) {
+    g.backward(1, 1);
+    g.backward(1, 1);
+  });
   EXPECT_TRUE(contains(twice, "[graph] backward, got a graph that an earlier backward() freed") &&
               contains(twice, "retain_graph=true"))
       << twice;
-  EXPECT_TRUE(contains(message([](Graph& g) { g.backward(1, 1), g.gradients(g.parameter_vars(), 1, 1); }),
+  EXPECT_TRUE(contains(message([](Graph& g) {
+                         g.backward(1, 1);
+                         g.gradients(g.parameter_vars(), 1, 1);
+                       }),
                        "retain_graph=true"));
-  EXPECT_EQ(message([](Graph& g) { g.backward(1, 1, true), g.backward(1, 1, true), g.backward(1, 1); }), "");
+  EXPECT_EQ(message([](Graph& g) {
+              g.backward(1, 1, true);
+              g.backward(1, 1, true);
+              g.backward(1, 1);
+            }),
+            "");
   EXPECT_TRUE(contains(message([](Graph& g) {
                          g.add_loss(g.norm(g.gradients(g.parameter_vars(), 1, 1), 1), 1);
                          g.gradients(g.parameter_vars(), 1, 1);
@@ -401,8 +421,11 @@ TEST(DoubleBackward, WrongUseNamesTheWayOut) {
 TEST(DoubleBackward, EveryNetTakesAPenalty) {
   for (const char* model : {"mlp", "conv", "transformer"}) {
     TrainOptions options;
-    options.net.model = model, options.net.data = models::find_data("");
-    options.dtype = Dtype::fp32, options.scaler.enabled = false, options.rule.grad_penalty = 0.1;
+    options.net.model = model;
+    options.net.data = models::find_data("");
+    options.dtype = Dtype::fp32;
+    options.scaler.enabled = false;
+    options.rule.grad_penalty = 0.1;
     options.shadows = {.local = true, .carried = true};
     Trainer trainer(options);
     const StepResult first = trainer.step();
@@ -475,8 +498,10 @@ void play_penalty(const tests::Golden& training) {
       for (Parameter& p : trainer.parameters().all()) {
         const auto compare = [&](const std::vector<double>& a, const std::vector<double>& b, const char* what) {
           double error = 0, size = 0;
-          for (std::size_t k = 0; k < a.size(); ++k)
-            error = std::max(error, std::fabs(a[k] - b[k])), size = std::max(size, std::fabs(b[k]));
+          for (std::size_t k = 0; k < a.size(); ++k) {
+            error = std::max(error, std::fabs(a[k] - b[k]));
+            size = std::max(size, std::fabs(b[k]));
+          }
           EXPECT_LE(error, size * close) << what << " " << p.name;
         };
         compare(to_doubles(p.value.view()), to_doubles(tests::tensor_of(want.at("params").at(p.name)).view()), "value");

@@ -167,7 +167,8 @@ TEST(Facts, AreJson) {
 TEST(Memory, TheAccountIsWhatWasAllocated) {
   for (const char* model : {"mlp", "conv", "transformer"}) {
     NetOptions options;
-    options.model = model, options.data = kData;
+    options.model = model;
+    options.data = kData;
     for (const char* optimizer : {"sgd", "adam"})
       for (const MemoryUse& use : memory_of(make_net(options), {.name = optimizer}, Dtype::bf16, 1).strategies) {
         EXPECT_EQ(use.live_after_forward, use.weights + use.masters + use.moments + use.activations)

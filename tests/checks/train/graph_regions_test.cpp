@@ -319,7 +319,8 @@ TEST(GraphRegions, ACastSaysWhatItsSourceHolds) {
       }
       EXPECT_EQ(e.largest_exact.value_or(largest), largest) << e.tensor;
       EXPECT_EQ(e.inputs_finite, finite) << e.tensor;
-      measured += e.largest_exact.has_value(), wild += !finite;
+      measured += e.largest_exact.has_value();
+      wild += !finite;
       return {all_finite(e.got)};
     }
     int casts = 0, measured = 0, wild = 0;
@@ -364,7 +365,10 @@ TEST(GraphRegions, StatisticsOfAGradientGoWithItsNumbers) {
 /// What a watch derives for a cast is what the cast's own numbers give.
 TEST(GraphRegions, StatisticsOfAWidenedGradientAreItsOwn) {
   TrainOptions options;
-  options.net.model = "tutorial", options.net.width = 96, options.dtype = Dtype::fp16, options.watched = true;
+  options.net.model = "tutorial";
+  options.net.width = 96;
+  options.dtype = Dtype::fp16;
+  options.watched = true;
   Trainer trainer(options);
   trainer.prepare();
   int derived = 0, seen = 0;

@@ -38,10 +38,15 @@ Shares shares_of(Trainer& trainer, int steps) {
   for (const auto& [key, t] : trainer.watch()->of_step())
     if (key.phase == Phase::backward) largest = std::max(largest, t.carried2);
   for (const auto& [key, t] : trainer.watch()->of_step()) {
-    out.sum += t.loss_error, squares += t.loss_error2, reach += t.loss_reach;
+    out.sum += t.loss_error;
+    squares += t.loss_error2;
+    reach += t.loss_reach;
     if (key.phase == Phase::backward && !key.cast && t.carried2 > 0x1p-40 * largest)
       cotangents = std::max(cotangents, t.carried_error());
-    if (t.loss_error2 > most) most = t.loss_error2, out.largest = key.str();
+    if (t.loss_error2 > most) {
+      most = t.loss_error2;
+      out.largest = key.str();
+    }
   }
   out.sum += last.loss_drift.value();
   out.observed = last.loss - *last.fp64_loss;
@@ -98,7 +103,8 @@ TEST(LossShares, AnOpOfTooFewBitsHasTheLargest) {
     };
     Trainer trainer(scaled);
     const Shares s = shares_of(trainer, 1);
-    sums[halvings] = s.sum, rests[halvings] = s.sum - s.observed;
+    sums[halvings] = s.sum;
+    rests[halvings] = s.sum - s.observed;
   }
   EXPECT_NEAR(sums[0] / sums[1], 2, 1e-3);
   EXPECT_NEAR(rests[0] / rests[1], 4, 1) << "the first order leaves out the second";
@@ -117,7 +123,10 @@ TEST(LossShares, OfTheGradientsNormAddUpToo) {
     double most = 0, low = 0, fp64 = 0;
     for (const auto& [key, t] : trainer.watch()->of_step()) {
       out.sum += t.norm_error;
-      if (t.norm_error2 > most) most = t.norm_error2, out.largest = key.str();
+      if (t.norm_error2 > most) {
+        most = t.norm_error2;
+        out.largest = key.str();
+      }
     }
     for (const double n : result.norms) low += n * n;
     for (const Parameter& p : trainer.reference().front()->parameters().all())
@@ -149,7 +158,9 @@ TEST(LossShares, OfTheGradientsNormAddUpToo) {
   }
   // Powers of two as scale and loss weight change no bit but the exponents, and cancel.
   TrainOptions scaled = options_of(Dtype::fp32), plain = options_of(Dtype::fp32);
-  scaled.scaler.enabled = true, scaled.scaler.init_scale = 1024, scaled.rule.loss_weight = 0.5;
+  scaled.scaler.enabled = true;
+  scaled.scaler.init_scale = 1024;
+  scaled.rule.loss_weight = 0.5;
   const double want = norm_of(plain).sum;
   EXPECT_NEAR(norm_of(scaled).sum, want, 1e-9 * std::fabs(want));
 }
@@ -209,7 +220,8 @@ TEST(GradientErrors, AnOpOfTooFewBitsIsInTheGradientsBehindItAlone) {
   for (const bool wrong : {true, false})
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
       TrainOptions options = options_of(dtype);
-      options.scaler.enabled = dtype == Dtype::fp16, options.scaler.init_scale = 1024;
+      options.scaler.enabled = dtype == Dtype::fp16;
+      options.scaler.init_scale = 1024;
       if (wrong)
         options.fault = [](const Event& e) {
           if (e.op != "linear_2" || e.tensor != "dx" || e.phase != Phase::backward || e.cast) return;
@@ -245,8 +257,11 @@ TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
       if ((e.op == "linear_1" && e.phase == Phase::forward) || (e.op == "linear_3" && e.tensor == "dx"))
         for (std::int64_t i = 0; i < e.got.count(); ++i) e.got.as<float>()[i] *= 1 + 0x1p-7f;
     };
-    options.rule.ranks = ranks ? 3 : 1, options.rule.accumulate = ranks ? 2 : 3, options.rule.loss_weight = 0.5;
-    options.scaler.enabled = true, options.scaler.init_scale = 512;
+    options.rule.ranks = ranks ? 3 : 1;
+    options.rule.accumulate = ranks ? 2 : 3;
+    options.rule.loss_weight = 0.5;
+    options.scaler.enabled = true;
+    options.scaler.init_scale = 512;
     if (ranks) options.reduce.compress = Dtype::bf16;
     options.net.batch = 16;
     if (way == 2) options.rule.clip_norm = 1e-3;
@@ -256,7 +271,10 @@ TEST(GradientErrors, OfRanksAndMicroBatchesAddUpToo) {
     for (const GradientError& e : errors) {
       double sum = e.apart;
       bool reduced = false;
-      for (const GradientPart& part : e.parts) sum += part.moves, reduced |= part.from.phase == Phase::all_reduce;
+      for (const GradientPart& part : e.parts) {
+        sum += part.moves;
+        reduced |= part.from.phase == Phase::all_reduce;
+      }
       EXPECT_NEAR(sum, e.error, 0.1 * e.error) << e.parameter;
       EXPECT_EQ(reduced, ranks);
       EXPECT_NE(e.apart, 0);
@@ -272,8 +290,10 @@ TEST(GradientErrors, RightRunsNameNothing) {
       if (model == std::string("transformer") && dtype != Dtype::fp16)
         continue;  // which has the smallest range, and takes its time
       TrainOptions options = options_of(dtype);
-      options.net.model = model, options.sampling.from = 1;
-      options.scaler.enabled = dtype == Dtype::fp16, options.scaler.init_scale = 1024;
+      options.net.model = model;
+      options.sampling.from = 1;
+      options.scaler.enabled = dtype == Dtype::fp16;
+      options.scaler.init_scale = 1024;
       const std::vector<GradientError> errors = gradient_errors_of(options, 2);
       double largest = 0;
       for (const GradientError& e : errors) largest = std::max(largest, e.size);

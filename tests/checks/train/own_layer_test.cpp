@@ -152,7 +152,10 @@ TEST_F(OwnLayer, WhatIsUnderNoGradStaysAsItWas) {
   EXPECT_TRUE(run["left_at"].is_null()) << "the fp64 run stands still there too";
   bool first = false, last = false;
   for (const tools::TracedTensor& t : tools::read_trace(folder_.path() + "/frozen.trace").tensors)
-    if (t.phase == "optimizer") first |= t.op == "first.weight", last |= t.op == "last.weight";
+    if (t.phase == "optimizer") {
+      first |= t.op == "first.weight";
+      last |= t.op == "last.weight";
+    }
   EXPECT_FALSE(first) << "no update, not even weight decay";
   EXPECT_TRUE(last);
 }
@@ -201,10 +204,11 @@ TEST_F(OwnLayer, MastersMoveWhereLowWeightsStand) {
   const auto stood = [&](const std::string& weights) {
     json run = result("--model mlp --dtype bf16 --steps 8 --lr 0.001 --weights " + weights);
     std::int64_t with_grad = 0, stagnant = 0, copies = 0;
-    for (const json& s : run["steps"])
-      with_grad += s["updates"]["with_grad"].get<std::int64_t>(),
-          stagnant += s["updates"]["with_grad_stagnant"].get<std::int64_t>(),
-          copies += s["updates"]["copy_stagnant"].get<std::int64_t>();
+    for (const json& s : run["steps"]) {
+      with_grad += s["updates"]["with_grad"].get<std::int64_t>();
+      stagnant += s["updates"]["with_grad_stagnant"].get<std::int64_t>();
+      copies += s["updates"]["copy_stagnant"].get<std::int64_t>();
+    }
     return std::pair{static_cast<double>(stagnant) / static_cast<double>(with_grad),
                      static_cast<double>(copies) / static_cast<double>(with_grad)};
   };

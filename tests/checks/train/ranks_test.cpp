@@ -109,7 +109,8 @@ TrainOptions options_of(Dtype dtype, int ranks, int accumulate) {
   options.net.batch = 16;
   options.dtype = dtype;
   options.scaler.enabled = dtype == Dtype::fp16;
-  options.rule.ranks = ranks, options.rule.accumulate = accumulate;
+  options.rule.ranks = ranks;
+  options.rule.accumulate = accumulate;
   return options;
 }
 
@@ -137,7 +138,8 @@ constexpr Low kLow[] = {{Dtype::fp16, Weights::master, false}, {Dtype::bf16, Wei
 
 TrainOptions options_of(const Low& low, int ranks, int accumulate) {
   TrainOptions options = options_of(low.dtype, ranks, accumulate);
-  options.rule.optimizer.weights = low.weights, options.rule.optimizer.fused = true,
+  options.rule.optimizer.weights = low.weights;
+  options.rule.optimizer.fused = true;
   options.keep_low_precision_grads = low.keep;
   options.scaler.init_scale = 0x1p12;  // far from both ends of fp16
   return options;
@@ -154,21 +156,27 @@ struct Step {
 
   Step(TrainOptions options, double by) {
     // A scale without a scaler: the fused update writes back what it divided.
-    options.scaler.enabled = false, options.rule.loss_weight = options.dtype == Dtype::fp16 ? 0x1p12 : 1;
+    options.scaler.enabled = false;
+    options.rule.loss_weight = options.dtype == Dtype::fp16 ? 0x1p12 : 1;
     options.fault = [this, by](const Event& e) {
       if (e.phase != Phase::backward || e.cast || (e.tensor != "dweight" && e.tensor != "dbias")) return;
       std::vector<double> values = to_doubles(e.got);
       const std::string parameter = std::string(e.layer) + "." + std::string(e.tensor.substr(1));
-      exact[parameter].resize(values.size()), sizes[parameter].resize(values.size());
-      for (std::size_t i = 0; i < values.size(); ++i)
-        exact[parameter][i] += values[i], sizes[parameter][i] += std::fabs(values[i]);
+      exact[parameter].resize(values.size());
+      sizes[parameter].resize(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        exact[parameter][i] += values[i];
+        sizes[parameter][i] += std::fabs(values[i]);
+      }
       for (double& v : values) v /= by;
       if (by != 1) from_doubles(values, e.got);
     };
     Trainer trainer(options);
     trainer.step();
-    for (const Parameter& p : trainer.parameters().all())
-      got[p.name] = to_doubles(p.grad.view()), dtype = p.grad.dtype();
+    for (const Parameter& p : trainer.parameters().all()) {
+      got[p.name] = to_doubles(p.grad.view());
+      dtype = p.grad.dtype();
+    }
   }
 };
 
@@ -256,7 +264,9 @@ TEST(Ranks, InSixteenBitsGiveTheMeanWithinItsRoundings) {
 /// What the division flushes in 16 bits is named, as a hook's is.
 TEST(Ranks, WhatSixteenBitsLoseBetweenRanksIsNamed) {
   TrainOptions options = options_of(kLow[2], 4, 1);
-  options.scaler.enabled = false, options.rule.loss_weight = 0x1p-9, options.shadows.local = true;
+  options.scaler.enabled = false;
+  options.rule.loss_weight = 0x1p-9;
+  options.shadows.local = true;
   Trainer trainer(options);
   const std::vector<StepResult> steps = {trainer.step()};
   std::size_t between = 0;
@@ -267,7 +277,9 @@ TEST(Ranks, WhatSixteenBitsLoseBetweenRanksIsNamed) {
 
 TEST(Ranks, InSixteenBitsGoOnFromACheckpoint) {
   TrainOptions options = options_of(kLow[0], 3, 2);
-  options.rule.optimizer.name = "adam", options.rule.optimizer.lr = 0.003, options.rule.clip_norm = 0.5;
+  options.rule.optimizer.name = "adam";
+  options.rule.optimizer.lr = 0.003;
+  options.rule.clip_norm = 0.5;
   Trainer first(options), again(options);
   for (int i = 0; i < 3; ++i) first.step();
   resume(again, checkpoint_bytes(first), "checkpoint");
@@ -336,7 +348,9 @@ TEST(Ranks, ShardedAreTheSameBits) {
                         Case{"adam", Dtype::bf16, 3, Order::tree, Dtype::bf16, "cosine:8"},
                         Case{"rmsprop", Dtype::fp16, 4, Order::ring, Dtype::fp16, "step:2"}}) {
     TrainOptions options = options_of(c.dtype, c.ranks, 1);
-    options.rule.optimizer.name = c.optimizer, options.rule.schedule = c.schedule, options.reduce.order = c.order,
+    options.rule.optimizer.name = c.optimizer;
+    options.rule.schedule = c.schedule;
+    options.reduce.order = c.order;
     options.reduce.compress = c.wire;
     options.scaler.init_scale = 0x1p24;  // some steps are skipped
     std::vector<StepResult> whole, parts;
@@ -453,7 +467,9 @@ TEST(Ranks, ShardedInSixteenBitsSkipTogether) {
 /// Clipped: unscaled in fp32 first, by one norm of all shards; and on from a checkpoint with the masters of each rank.
 TEST(Ranks, ShardedInSixteenBitsAreClippedAndResumedAsOne) {
   TrainOptions options = options_of(kLow[0], 3, 1);
-  options.rule.optimizer.name = "adam", options.rule.optimizer.lr = 0.003, options.rule.clip_norm = 0.25,
+  options.rule.optimizer.name = "adam";
+  options.rule.optimizer.lr = 0.003;
+  options.rule.clip_norm = 0.25;
   options.sharding.on = true;
   Trainer first(options), again(options);
   for (int i = 0; i < 3; ++i) first.step();
@@ -509,7 +525,9 @@ TEST(Ranks, ShardedSkipTogether) {
 /// Clipping needs one norm of all shards; a checkpoint has each rank's own.
 TEST(Ranks, ShardedAreClippedAndResumedAsOne) {
   TrainOptions options = options_of(Dtype::bf16, 3, 1);
-  options.rule.optimizer.name = "adam", options.rule.clip_norm = 0.25, options.sharding.on = true;
+  options.rule.optimizer.name = "adam";
+  options.rule.clip_norm = 0.25;
+  options.sharding.on = true;
   Trainer first(options);
   for (int i = 0; i < 3; ++i) first.step();
   const std::string saved = checkpoint_bytes(first);

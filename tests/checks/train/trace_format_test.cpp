@@ -101,7 +101,10 @@ std::string trace_of_a_lost_number() {
   *static_cast<std::uint16_t*>(got.data()) = 1;
   const std::vector<double> exact = {1};
   Event e;
-  e.op = "relu_1", e.tensor = "y", e.got = got.view(), e.exact = view_of(exact, {1});
+  e.op = "relu_1";
+  e.tensor = "y";
+  e.got = got.view();
+  e.exact = view_of(exact, {1});
   trace.tensor(e, {Phase::forward, false, Dtype::fp16, "relu_1", "", "y"}, {}, FaultRole::none,
                TensorStats(Dtype::fp16));
   return std::string(trace.text());
@@ -171,7 +174,8 @@ TEST(TraceFormat, EveryFieldThatIsWrittenIsDescribedAndNoOther) {
   json line = format["lines"][1]["example"];
   line["novelty"] = 1;
   EXPECT_EQ(differences(format, line.dump() + "\n", seen), "tensor has novelty; ");
-  line.erase("novelty"), line.erase("scale");
+  line.erase("novelty");
+  line.erase("scale");
   EXPECT_EQ(differences(format, line.dump() + "\n", seen), "no scale; ");
 }
 
@@ -197,7 +201,7 @@ TEST(TraceFormat, TheReaderInTheTextReadsAWholeAndATornTrace) {
     std::string values;
     for (const auto& t : trace.tensors) {
       elements += t.elements;
-      exponents = std::accumulate(t.exponents.begin(), t.exponents.end(), exponents),
+      exponents = std::accumulate(t.exponents.begin(), t.exponents.end(), exponents);
       ulps = std::accumulate(t.ulps.begin(), t.ulps.end(), ulps);
       for (const double v : {t.amax, t.local_error.value_or(0), t.bias.value_or(0), t.range ? t.range->amin : 0})
         values += fmt::format("{}{:.17g}", values.empty() ? "" : " ", v);

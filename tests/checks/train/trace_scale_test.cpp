@@ -36,8 +36,10 @@ TEST(GradientRange, PartsAndCountsReadBackAreTheWhole) {
     parts.merge(part);
   }
   std::vector<std::int64_t> counts, powers;
-  for (int e = whole.first_exponent(); e <= whole.last_exponent(); ++e)
-    counts.push_back(whole.with_exponent(e)), powers.push_back(whole.powers_with_exponent(e));
+  for (int e = whole.first_exponent(); e <= whole.last_exponent(); ++e) {
+    counts.push_back(whole.with_exponent(e));
+    powers.push_back(whole.powers_with_exponent(e));
+  }
   back.add_counts(whole.amin(), whole.amax(), whole.first_exponent(), counts, powers);
   for (const GradientRange* r : {&parts, &back}) {
     EXPECT_EQ(r->nonzero(), 300);
@@ -54,10 +56,12 @@ TEST(GradientRange, PartsAndCountsReadBackAreTheWhole) {
 TEST(GradientRange, ASkippedStepBoundsWhatIsAdvised) {
   checks::train::KnownOverflow known;
   for (const double scale : {0.0, HUGE_VAL, -1.0, std::nan("")}) known.add(0, scale, 1, true, false);  // no scales
-  known.add(0, 16, HUGE_VAL, true, false);                             // the loss itself
-  known.add(0, 16, 1, true, true), known.add(0, 16, 1, false, false);  // stepped; skipped for another reason
+  known.add(0, 16, HUGE_VAL, true, false);  // the loss itself
+  known.add(0, 16, 1, true, true);
+  known.add(0, 16, 1, false, false);  // stepped; skipped for another reason
   EXPECT_EQ(known.exponent, checks::train::kMostScale + 1);
-  known.add(6, 768, 1, true, false), known.add(7, 1024, 1, true, false);
+  known.add(6, 768, 1, true, false);
+  known.add(7, 1024, 1, true, false);
   EXPECT_EQ(known.exponent, 10) << "512 may be right";
   EXPECT_EQ(known.where, "step 7");
   GradientRange range;
@@ -124,8 +128,10 @@ TEST_F(TraceScale, TheWindowOfARunIsTrainsAndThatOfItsStepsAndTensors) {
       if (!t["low"].is_null()) low = std::max(low, t["low"].get<int>());
       high = std::min(high, t["high"].get<int>());
     }
-    for (const json& s : of["steps"])
-      step_low = std::max(step_low, s["low"].get<int>()), step_high = std::min(step_high, s["high"].get<int>());
+    for (const json& s : of["steps"]) {
+      step_low = std::max(step_low, s["low"].get<int>());
+      step_high = std::min(step_high, s["high"].get<int>());
+    }
     EXPECT_EQ(low, step_low) << arguments;
     EXPECT_EQ(high, step_high) << arguments;
     EXPECT_EQ(of["steps"].size(), r.train["steps"].size());
@@ -170,7 +176,10 @@ TEST_F(TraceScale, AnExactPowerOfTwoIsReadBackAsOne) {
     GradientRange range;
     range.add_part(std::vector<double>{least, 0.3}, 1, 0);
     Event e;
-    e.phase = Phase::backward, e.op = "linear_1", e.tensor = "dx", e.range = &range;
+    e.phase = Phase::backward;
+    e.op = "linear_1";
+    e.tensor = "dx";
+    e.range = &range;
     trace.tensor(e, {Phase::backward, false, Dtype::fp16, "linear_1", "", "dx"}, {}, FaultRole::none,
                  TensorStats(Dtype::fp16));
     trace.step({});
@@ -190,8 +199,10 @@ TEST_F(TraceScale, RunsAtTheEndsOfTheWindowLoseNothingAndBeyondThemDo) {
     const Run r = run(common + "--scaler torch --init-scale " + std::to_string(std::ldexp(1.0, k)));
     std::int64_t flushed = 0, overflowed = 0;
     for (const json& t : r.trace["tensors"])
-      if (t["phase"] == "backward" && t["dtype"] == "fp16")
-        flushed += t["flushed"].get<std::int64_t>(), overflowed += t["overflowed"].get<std::int64_t>();
+      if (t["phase"] == "backward" && t["dtype"] == "fp16") {
+        flushed += t["flushed"].get<std::int64_t>();
+        overflowed += t["overflowed"].get<std::int64_t>();
+      }
     return std::pair(flushed > 0, overflowed > 0);
   };
   const Run r = run(common + "--scaler none");
@@ -229,7 +240,8 @@ TEST_F(TraceScale, NoScaleAtWhichTheRunLostSomethingIsAdvised) {
       const std::string what = std::string(arguments) + " step " + std::to_string(t.step) + " " + t.name();
       EXPECT_EQ(t.range->amin > 0, t.flushed > 0 || t.nonzero > 0);
       if (t.flushed > 0) {
-        ++lost, between_ranks += t.phase == "all_reduce";
+        ++lost;
+        between_ranks += t.phase == "all_reduce";
         EXPECT_GT(windows.by_line[i].low.value(), k) << what;
         EXPECT_TRUE(windows.run.low > windows.run.high || windows.run.low > k) << what;
       }
@@ -278,7 +290,10 @@ TEST_F(TraceScale, WhatHasNoShadowIsMarked) {
   EXPECT_EQ(of["run"], r.train["loss_scale"]);
   int high = 24;
   bool kept = false;
-  for (const json& t : of["tensors"]) kept |= !t["exact"].get<bool>(), high = std::min(high, t["high"].get<int>());
+  for (const json& t : of["tensors"]) {
+    kept |= !t["exact"].get<bool>();
+    high = std::min(high, t["high"].get<int>());
+  }
   EXPECT_TRUE(kept);
   for (const json& s : of["steps"]) EXPECT_GE(s["high"], high);
   EXPECT_LT(high, of["run"]["lossless_high"]) << "dweight has no exact values, and overflows first";

@@ -29,7 +29,10 @@ TEST_F(TraceFile, HoldsEveryTensorOfEveryStepInOrder) {
   std::set<std::string> phases;
   int step = 0, seq = -1;
   for (const auto& t : trace.tensors) {
-    if (t.step != step) step = t.step, seq = -1;
+    if (t.step != step) {
+      step = t.step;
+      seq = -1;
+    }
     EXPECT_EQ(t.seq, ++seq);
     phases.insert(t.phase);
     std::int64_t counted = t.zero + t.inf + t.nan;
@@ -358,7 +361,8 @@ TEST_F(TraceFile, ALearningRateScheduleWaitsWhileStepsAreSkippedAndGoesOnAfterAC
   int updates = 0, skipped = 0;
   for (const json& step : whole["steps"]) {
     EXPECT_EQ(step["lr"].get<double>(), std::ldexp(0.4, -(updates / 2))) << step;
-    updates += step["stepped"].get<bool>() ? 1 : 0, skipped += step["stepped"].get<bool>() ? 0 : 1;
+    updates += step["stepped"].get<bool>() ? 1 : 0;
+    skipped += step["stepped"].get<bool>() ? 0 : 1;
   }
   EXPECT_GT(skipped, 1) << "the scale must come down first";
   EXPECT_GT(updates, 4);
@@ -386,7 +390,8 @@ TEST_F(TraceFile, AStepThatComesOutDifferentTheSecondTimeIsToldApart) {
     TrainOptions options;
     options.net.data = tests::in_source("/tests/data");
     options.scaler.enabled = false;
-    options.watched = true, options.sampling.every = 50;
+    options.watched = true;
+    options.sampling.every = 50;
     options.fault = [&](const Event& e) {
       if (e.step == 2 && !e.cast && e.op == "relu_1" && e.phase == Phase::forward && (++calls == 1 || !once))
         static_cast<std::uint16_t*>(e.got.data)[5] = 0x7e00;

@@ -38,7 +38,8 @@ class TraceWorst : public ::testing::Test {
   void record(const std::string& arguments) {
     const ProgramResult trained = ampcheck("train --record " + path_ + " " + arguments);
     EXPECT_LE(trained.exit_code, 1) << trained.err;
-    train_ = trained.out, text_ = ampcheck("trace " + path_ + " -o html:" + folder_.path() + "/page.html").out,
+    train_ = trained.out;
+    text_ = ampcheck("trace " + path_ + " -o html:" + folder_.path() + "/page.html").out;
     page_ = read_text(folder_.path() + "/page.html");
     summary_ = json::parse(ampcheck("trace --json " + path_).out);
   }
@@ -79,8 +80,11 @@ TEST_F(TraceWorst, WhatVanishesOnEveryRankIsFlushedThoughTheMeanWouldNot) {
     record(std::string("--ranks 64 --batch 4 --compress fp16 --dtype fp32 --loss-weight 1e-3 --steps 1 --seed ") +
            seed);
     for (const auto& t : tools::read_trace(path_).tensors)
-      if (t.phase == "all_reduce")
-        zero += t.zero - (t.elements - t.nonzero), flushed += t.flushed, nonzero += t.nonzero;
+      if (t.phase == "all_reduce") {
+        zero += t.zero - (t.elements - t.nonzero);
+        flushed += t.flushed;
+        nonzero += t.nonzero;
+      }
   }
   EXPECT_GT(flushed, nonzero / 50);
   EXPECT_GE(zero, flushed);
@@ -107,7 +111,8 @@ TEST_F(TraceWorst, ATensorThatIsZeroByASymmetryIsNeverFirst) {
     for (const json& t : summary_["tensors"]) {
       const bool zero =
           contains(t["name"].get<std::string>(), ".k) ") && contains(t["tensor"].get<std::string>(), "bias");
-      noise += t["noise"].get<bool>(), flushed += t["noise"].get<bool>() && t["flushed"] > 0;
+      noise += t["noise"].get<bool>();
+      flushed += t["noise"].get<bool>() && t["flushed"] > 0;
       if (zero && t["dtype"] == "fp16" && t["nonzero"] > 0) {
         EXPECT_TRUE(t["noise"].get<bool>()) << t["name"];
       }

@@ -28,9 +28,10 @@ std::unique_ptr<kernels::Stream> fake() { return std::make_unique<tests::FakeStr
 TrainOptions options_of(const std::string& model, Dtype dtype, const std::string& optimizer = "sgd") {
   TrainOptions out;
   out.net.model = model;
-  if (model == "tutorial")
-    out.net.width = 96, out.net.batch = 32;
-  else
+  if (model == "tutorial") {
+    out.net.width = 96;
+    out.net.batch = 32;
+  } else
     out.net.data = models::find_data("");
   if (model != "tutorial") out.net.batch = 8;
   out.dtype = dtype;
@@ -53,7 +54,8 @@ struct Outcome {
 };
 
 Outcome outcome_of(TrainOptions options, const StreamMaker& stream, int steps = 3) {
-  options.stream = stream, options.norms = true;
+  options.stream = stream;
+  options.norms = true;
   Trainer trainer(options);
   Outcome out;
   for (int i = 0; i < steps; ++i) {
@@ -98,19 +100,26 @@ TEST(TrainDevice, EveryWayOfAStepIsSound) {
   TrainOptions o = options_of("mlp", Dtype::fp16);
   o.rule.accumulate = 3;
   compare(o, "accumulation");
-  o = options_of("mlp", Dtype::fp16), o.rule.clip_norm = 0.1;
+  o = options_of("mlp", Dtype::fp16);
+  o.rule.clip_norm = 0.1;
   compare(o, "clipping by norm");
-  o = options_of("mlp", Dtype::fp16), o.rule.clip_value = 0.001;
+  o = options_of("mlp", Dtype::fp16);
+  o.rule.clip_value = 0.001;
   compare(o, "clipping by value");
-  o = options_of("mlp", Dtype::fp16), o.scaler.init_scale = 0x1p30;  // skipped steps
+  o = options_of("mlp", Dtype::fp16);
+  o.scaler.init_scale = 0x1p30;  // skipped steps
   compare(o, "skips");
   for (const char* model : {"mlp", "conv", "tutorial"}) {
-    o = options_of(model, Dtype::fp16), o.rule.grad_penalty = 0.1;
+    o = options_of(model, Dtype::fp16);
+    o.rule.grad_penalty = 0.1;
     compare(o, "penalty");
   }
   for (const char* model : {"mlp", "transformer"}) {
-    o = options_of(model, Dtype::fp16), o.shadows.local = true, o.shadows.carried = std::string(model) == "mlp",
-    o.watched = true, o.gradient_errors = 1;
+    o = options_of(model, Dtype::fp16);
+    o.shadows.local = true;
+    o.shadows.carried = std::string(model) == "mlp";
+    o.watched = true;
+    o.gradient_errors = 1;
     compare(o, "watched");
   }
 }
@@ -120,9 +129,11 @@ TEST(TrainDevice, TheTraceIsThatOfTheHost) {
   std::vector<std::map<TensorKey, Tally>> seen;
   for (const StreamMaker& stream : {StreamMaker(), StreamMaker(fake)}) {
     TrainOptions options = options_of("mlp", Dtype::fp16);
-    options.shadows.local = true, options.stream = stream;
+    options.shadows.local = true;
+    options.stream = stream;
     Trainer trainer(options);
-    trainer.step(), trainer.step();
+    trainer.step();
+    trainer.step();
     seen.push_back(trainer.watch()->of_run());
   }
   ASSERT_EQ(seen[0].size(), seen[1].size());
@@ -137,7 +148,8 @@ TEST(TrainDevice, ACheckpointGoesOnWithTheSameBits) {
   TrainOptions options = options_of("mlp", Dtype::fp16, "adamw");
   options.stream = fake;
   Trainer whole(options), half(options), rest(options);
-  half.step(), half.step();
+  half.step();
+  half.step();
   resume(rest, checkpoint_bytes(half), "test");
   StepResult a, b;
   for (int i = 0; i < 4; ++i) a = whole.step();
@@ -149,7 +161,8 @@ TEST(TrainDevice, ACheckpointGoesOnWithTheSameBits) {
 
 TEST(TrainDevice, RanksAreRefused) {
   TrainOptions options = options_of("mlp", Dtype::fp16);
-  options.stream = fake, options.rule.ranks = 2;
+  options.stream = fake;
+  options.rule.ranks = 2;
   EXPECT_THROW(Trainer trainer(options), Error);
 }
 
@@ -200,7 +213,8 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
   Graph graph(parameters, recordings, options);
   std::optional<Autocast> region(std::in_place, graph.device(), autocast_in(dtype));
   std::vector<double> x(64 * 48), y(64 * 16);
-  Random(3, "x").normals(0, x), Random(3, "y").normals(0, y);
+  Random(3, "x").normals(0, x);
+  Random(3, "y").normals(0, y);
   models::Var h = graph.data({64, 48}, x);
   std::vector<double> rounded_x = x;
   for (double& v : rounded_x) v = static_cast<double>(static_cast<float>(v));
@@ -226,7 +240,8 @@ Products products_of(Dtype dtype, const StreamMaker& make, const std::string& sp
     CaseReference reference(op, linear, inputs, Device::cuda);
     const Comparison comparison = checks::compare(to_doubles(out.seen.at(std::string(call) + " y").view()),
                                                   reference.interval(0, Pass::forward, "y", dtype));
-    out.judged += static_cast<int>(comparison.compared), out.outside += std::ssize(comparison.outside);
+    out.judged += static_cast<int>(comparison.compared);
+    out.outside += std::ssize(comparison.outside);
   }
   return out;
 }

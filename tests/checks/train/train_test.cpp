@@ -55,7 +55,9 @@ TEST(Train, GradientsThatAreNotFiniteAreFoundWithAndWithoutNorms) {
     for (const double clip : {0.0, 1.0})
       for (const bool norms : {false, true}) {
         TrainOptions options = options_of(small_net(weight), Dtype::fp16, 0);
-        options.shadows = {}, options.norms = norms, options.rule.clip_value = clip;
+        options.shadows = {};
+        options.norms = norms;
+        options.rule.clip_value = clip;
         Trainer trainer(options);
         const StepResult result = trainer.step();
         EXPECT_EQ(result.found_inf, weight > 1) << weight << " clip " << clip << " norms " << norms;
@@ -70,7 +72,9 @@ TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
   } cases[] = {{"mlp", 0}, {"conv", 0}, {"conv", 11}, {"transformer", 0}, {"transformer", 6}};
   for (const auto& [model, batch] : cases) {
     NetOptions options;
-    options.model = model, options.batch = batch, options.data = kData;
+    options.model = model;
+    options.batch = batch;
+    options.data = kData;
     const Net net = make_net(options);
     ParameterSet parameters(net.name, 1);
     models::Recordings recordings;
@@ -92,8 +96,10 @@ TEST(Train, GradientsOfTheKernelsAreThoseOfTheFormulas) {
       ASSERT_TRUE(p.grad.defined()) << model << " " << p.name;
       const std::vector<double> got = to_doubles(p.grad.view()), &want = gradients.at(p.name);
       double error = 0, norm = 0;
-      for (std::size_t i = 0; i < got.size(); ++i)
-        error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        norm += want[i] * want[i];
+      }
       // Some hundreds of roundings of fp32, u = 6e-8, of random signs; a bias before a softmax has no gradient but
       // them.
       EXPECT_LE(std::sqrt(error), 1e-5 * std::sqrt(norm) + 1e-6 * largest) << model << " " << p.name;
@@ -317,13 +323,17 @@ TEST(Training, TutorialNetTakesEveryBatch) {
   for (const std::int64_t batch : {100, 128, 256, 513})
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16, Dtype::fp32}) {
       TrainOptions options;
-      options.net.model = "tutorial", options.net.width = 24, options.net.batch = batch;
-      options.dtype = dtype, options.scaler.enabled = dtype == Dtype::fp16;
+      options.net.model = "tutorial";
+      options.net.width = 24;
+      options.net.batch = batch;
+      options.dtype = dtype;
+      options.scaler.enabled = dtype == Dtype::fp16;
       const auto losses = [&](int threads) {
         set_threads(threads);
         Trainer trainer(options);
         Fp64Run fp64(trainer.net(), trainer.options().rule, options.seed);
-        trainer.prepare(), fp64.start_from(trainer.parameters());
+        trainer.prepare();
+        fp64.start_from(trainer.parameters());
         std::vector<double> out;
         for (int i = 0; i < 2; ++i) {
           const StepResult step = trainer.step();

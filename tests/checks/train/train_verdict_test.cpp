@@ -55,7 +55,8 @@ Course run(const TrainOptions& options, int steps) {
   for (int i = 0; i < steps; ++i) {
     const StepResult s = trainer.step();
     if (s.left() && !out.left) out.left = i;
-    out.spread = std::max(out.spread, s.spread.value_or(0)), out.apart = std::max(out.apart, std::fabs(*s.apart)),
+    out.spread = std::max(out.spread, s.spread.value_or(0));
+    out.apart = std::max(out.apart, std::fabs(*s.apart));
     out.rounding = std::max(out.rounding, *s.rounding);
   }
   return out;
@@ -93,7 +94,9 @@ TEST(TrainVerdict, WhatIsMoreThanRoundingIsADeparture) {
   };
   EXPECT_EQ(run(many, 2).left, 0);
   TrainOptions still = options_of(Dtype::fp16);
-  still.rule.optimizer.name = "adam", still.rule.optimizer.lr = 0.01, still.rule.loss_weight = 1e-9;
+  still.rule.optimizer.name = "adam";
+  still.rule.optimizer.lr = 0.01;
+  still.rule.loss_weight = 1e-9;
   EXPECT_TRUE(run(still, 30).left);
 }
 
@@ -124,7 +127,10 @@ TEST(TrainVerdict, RoundingIsThatOfTheKernelsOrder) {
   x[0] = 0x1p22;
   float in_line = 0;
   double exact = 0;
-  for (const double value : x) in_line += static_cast<float>(value), exact += value;
+  for (const double value : x) {
+    in_line += static_cast<float>(value);
+    exact += value;
+  }
   std::string op = "mean";
   const Net net{"absorbed", 0.05, 0, [&](models::Tape& t, std::int64_t) {
                   const models::Var ones = t.parameter("w", {1, kCount}, 1, 0),
@@ -145,7 +151,8 @@ TEST(TrainVerdict, RoundingIsThatOfTheKernelsOrder) {
   EXPECT_GT(apart, bound / 2);
   EXPECT_GT(std::fabs(in_line / kCount - tape.record().loss), 10 * bound);
   static OpDef library = *find_op("mean");  // its order is not known
-  op = library.signature.name = "mean_of_a_library", library.plugin = "library.so";
+  op = library.signature.name = "mean_of_a_library";
+  library.plugin = "library.so";
   models::use_op(library);
   models::Fp64Tape any_order(values);
   net.forward(any_order, 0);

@@ -114,7 +114,8 @@ double norm_of(const std::vector<double>& values) {
 /// Watched, which changes no bit.
 OwnRun run_in_steps(const TrainOptions& given, std::size_t steps) {
   TrainOptions options = given;
-  options.watched = true, options.shadows = {};
+  options.watched = true;
+  options.shadows = {};
   Trainer trainer(options);
   start(trainer.parameters());
   trainer.prepare();
@@ -123,14 +124,17 @@ OwnRun run_in_steps(const TrainOptions& given, std::size_t steps) {
   trainer.watch()->listen([&](const Event& e, const TensorKey& key, const Tally&, FaultRole, const TensorStats& stats) {
     const bool to_loss = key.op.starts_with("cross_entropy") || key.op.starts_with("mse_loss");
     for (int a = 0; a < 5; ++a) {
-      if (e.phase == Phase::forward && !e.cast && key.op == kWritten[a])
-        step->amax[a] = stats.amax(), out.activations[a] = torch_name(key.dtype);
+      if (e.phase == Phase::forward && !e.cast && key.op == kWritten[a]) {
+        step->amax[a] = stats.amax();
+        out.activations[a] = torch_name(key.dtype);
+      }
       // Of what two ops write, the last: the loss's gradient is rounded to the dtype of the logits by a cast.
       const bool reads = kRead[a][0] == '\0' ? to_loss : key.op == kRead[a];
       if (e.phase == Phase::backward && reads && key.tensor == "dx" &&
-          key.dtype == (options.dtype == Dtype::fp32 ? Dtype::fp32 : options.dtype))
-        step->zero_share[a] = static_cast<double>(stats.zeros) / static_cast<double>(stats.count),
+          key.dtype == (options.dtype == Dtype::fp32 ? Dtype::fp32 : options.dtype)) {
+        step->zero_share[a] = static_cast<double>(stats.zeros) / static_cast<double>(stats.count);
         out.gradients[a] = torch_name(key.dtype);
+      }
     }
     if (e.phase == Phase::forward && !e.cast && to_loss) out.loss = torch_name(key.dtype);
     if (e.phase == Phase::forward && e.cast && key.op == "linear_1" && key.tensor == "x")
@@ -271,7 +275,10 @@ void compare_weights(const std::map<std::string, std::vector<double>>& own, cons
                               without = from_base64(exact.at(name).text), &got = own.at(name);
     ASSERT_EQ(got.size(), want.size()) << what;
     std::vector<double> apart(want.size()), allowed(want.size());
-    for (std::size_t i = 0; i < want.size(); ++i) apart[i] = got[i] - want[i], allowed[i] = with[i] - without[i];
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      apart[i] = got[i] - want[i];
+      allowed[i] = with[i] - without[i];
+    }
     EXPECT_LE(norm_of(apart), 2 * norm_of(allowed) + within * norm_of(want)) << what << " " << end.keys[p];
   }
 }

@@ -100,7 +100,10 @@ std::string custom_function(const Golden& fact) {
   Dtype output;
   {
     std::optional<CustomForward> forward;
-    if (decorated) forward.emplace(kCpu, cast), context = forward->context();
+    if (decorated) {
+      forward.emplace(kCpu, cast);
+      context = forward->context();
+    }
     const auto input = [&](Dtype dtype) { return forward ? forward->input_dtype(dtype) : dtype; };
     d.same_state("forward", autocast_state(kCpu), result.at("forward_state"));
     for (const Dtype dtype : inputs) saved.push_back(input(dtype));

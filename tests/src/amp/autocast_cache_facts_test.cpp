@@ -18,7 +18,10 @@ std::string eligibility(const Golden& fact) {
     const Autocast here(kCpu, region(low_of(fact)));
     double made = 0;
     for (int use = 0; use < 2; ++use)
-      autocast_cast(kCpu, sources.at(casts.keys[i]), low_of(fact), [&] { return ++made, Tensor(low_of(fact), {2}); });
+      autocast_cast(kCpu, sources.at(casts.keys[i]), low_of(fact), [&] {
+        ++made;
+        return Tensor(low_of(fact), {2});
+      });
     d.same(casts.keys[i], made, casts[i].value);
   }
   return d.text();

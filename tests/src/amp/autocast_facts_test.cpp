@@ -64,7 +64,8 @@ std::string new_thread(const Golden& fact) {
   std::optional<Dtype> in_bare, in_own;
   const Autocast main(kCpu, region(low_of(fact)));
   std::thread([&] {
-    bare = autocast_state(kCpu), in_bare = mm();
+    bare = autocast_state(kCpu);
+    in_bare = mm();
     const Autocast own(kCpu, region(low_of(fact)));
     in_own = mm();
   }).join();
@@ -99,7 +100,8 @@ std::string order_and_foreign_dtypes(const Golden& fact) {
       const bool mixed = decision.inputs.front() != decision.inputs.back();
       got = parts[0] == "mm" && mixed ? "error" : name(promoted_dtype(decision.inputs));  // mm itself promotes nothing
     } catch (const AmpError& e) {
-      got = "error", error = e.what();
+      got = "error";
+      error = e.what();
     }
     const Golden* const seen = result[i].find("error");
     d.same(result.keys[i], got, seen != nullptr ? "error" : std::string(name(dtype_of(result[i].text))));

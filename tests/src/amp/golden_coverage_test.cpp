@@ -29,10 +29,11 @@ void change(Golden& leaf) {
     leaf.truth = !leaf.truth;
   else if (leaf.kind == Kind::number)
     leaf.value += 1;
-  else if (!leaf.is_text())
-    leaf.kind = Kind::text, leaf.text = "something";
-  else if (leaf.text.starts_with("0x") || leaf.text.starts_with("-0x") || leaf.text == "inf" || leaf.text == "-inf" ||
-           leaf.text == "nan")
+  else if (!leaf.is_text()) {
+    leaf.kind = Kind::text;
+    leaf.text = "something";
+  } else if (leaf.text.starts_with("0x") || leaf.text.starts_with("-0x") || leaf.text == "inf" || leaf.text == "-inf" ||
+             leaf.text == "nan")
     leaf.text = "0x1.5p+3";
   else {
     static const std::map<std::string, std::string> dtypes = {{"float32", "float64"},  {"float64", "float32"},
@@ -188,9 +189,13 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenFile,
 
 TEST(GoldenCoverage, AFactThatNobodyReadsIsSeen) {
   Golden number, entry, list;
-  number.kind = Golden::Kind::number, number.value = 2;
-  entry.kind = Golden::Kind::object, entry.keys = {"read", "unread"}, entry.items = {number, number};
-  list.kind = Golden::Kind::list, list.items = {entry, entry};
+  number.kind = Golden::Kind::number;
+  number.value = 2;
+  entry.kind = Golden::Kind::object;
+  entry.keys = {"read", "unread"};
+  entry.items = {number, number};
+  list.kind = Golden::Kind::list;
+  list.items = {entry, entry};
   const GoldenPlay half{"none.json", "list", [](const Golden& e) { EXPECT_EQ(e.at("read").value, 2); }};
   Reasons none("none.json");
   EXPECT_EQ(unnoticed(half, list, none), std::set<std::string>{"/list/*/unread"});

@@ -358,7 +358,8 @@ TEST(Optimizer, UnfitGradientsAreRefusedBeforeAnythingMoves) {
   const auto refusal = [](Tensor grad, std::optional<std::vector<std::int64_t>> rows) -> std::string {
     Parameter first{"first", filled(Dtype::fp32, 3, 1.0)}, second{"second", filled(Dtype::fp32, 3, 1.0)};
     first.grad = filled(Dtype::fp32, 3, 1.0);
-    second.grad = std::move(grad), second.sparse_rows = std::move(rows);
+    second.grad = std::move(grad);
+    second.sparse_rows = std::move(rows);
     Sgd sgd({&first, &second}, SgdOptions{});
     try {
       sgd.step();
@@ -383,7 +384,8 @@ TEST(Optimizer, UnfitGradientsAreRefusedBeforeAnythingMoves) {
 TEST(Optimizer, ASparseGradientIsRefusedBeforeAnythingMoves) {
   Parameter first{"first", filled(Dtype::fp32, 3, 1.0)}, second{"second", filled(Dtype::fp32, 3, 1.0)};
   first.grad = filled(Dtype::fp32, 3, 1.0);
-  second.grad = filled(Dtype::fp32, 2, 1.0), second.sparse_rows = {{0, 2}};
+  second.grad = filled(Dtype::fp32, 2, 1.0);
+  second.sparse_rows = {{0, 2}};
   Adam adam({&first, &second}, AdamOptions{});
   SgdOptions heavy;
   heavy.momentum = 0.9;

@@ -179,7 +179,9 @@ std::array<RankResult, 2> run_ranks(const Golden& entry, ShardedRule rule) {
   // The record is read here: what does not stand in it stops no rank that the other waits for.
   std::array<Rank, 2> ranks;
   Golden args;
-  args.kind = Golden::Kind::object, args.keys = {"lr"}, args.items = {entry.at("lr")};
+  args.kind = Golden::Kind::object;
+  args.keys = {"lr"};
+  args.items = {entry.at("lr")};
   for (std::size_t rank = 0; rank < 2; ++rank) {
     ranks[rank].parameter = {"w", tests::tensor_of(entry.at("param_in"))};
     ranks[rank].parameter.grad = tests::tensor_of(entry.at("ranks")[rank].at("grad_in"));
