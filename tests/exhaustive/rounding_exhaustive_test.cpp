@@ -56,9 +56,10 @@ void check_run(const RoundingOracle& oracle, const FloatFormat& format, const Ro
   if (result.bad_runs++ == 0) {
     char text[160];
     std::snprintf(text, sizeof text, "%s, rounding %d: patterns %08llx to %08llx got %llx, want %llx and %llx",
-                  std::string(format.name).c_str(), static_cast<int>(mode.rounding), static_cast<unsigned long long>(first),
-                  static_cast<unsigned long long>(last), static_cast<unsigned long long>(code),
-                  static_cast<unsigned long long>(want_first), static_cast<unsigned long long>(want_last));
+                  std::string(format.name).c_str(), static_cast<int>(mode.rounding),
+                  static_cast<unsigned long long>(first), static_cast<unsigned long long>(last),
+                  static_cast<unsigned long long>(code), static_cast<unsigned long long>(want_first),
+                  static_cast<unsigned long long>(want_last));
     result.first = text;
   }
 }
@@ -114,9 +115,10 @@ TEST_P(AllFloats, EveryDeterministicRounding) {
     const Result result = format.storage_bytes() == 2 ? check_all_floats<std::uint16_t>(format, {rounding})
                                                       : check_all_floats<std::uint8_t>(format, {rounding});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("%s, rounding %d: compared %llu floats in %llu runs, %.1f s, target %s\n", std::string(format.name).c_str(),
-                static_cast<int>(rounding), static_cast<unsigned long long>(result.compared),
-                static_cast<unsigned long long>(result.runs), seconds, std::string(simd_target()).c_str());
+    std::printf("%s, rounding %d: compared %llu floats in %llu runs, %.1f s, target %s\n",
+                std::string(format.name).c_str(), static_cast<int>(rounding),
+                static_cast<unsigned long long>(result.compared), static_cast<unsigned long long>(result.runs), seconds,
+                std::string(simd_target()).c_str());
     EXPECT_EQ(result.compared, std::uint64_t{1} << 32);
     EXPECT_EQ(result.bad_runs, 0u) << result.first;
   }
