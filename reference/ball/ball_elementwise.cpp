@@ -50,6 +50,8 @@ struct Factors {
 };
 Factors factors(const BlockIn& in, int i) {
   const double size = std::fabs(in.v[i]);
+  // An infinite input is no overflow: what follows from it is exact.
+  if (std::isinf(size) && !(in.flags[i] & (kOverflowed | kLeftRange))) return {1, 1};
   return in.up[i] > 0 ? Factors{in.up[i], in.down[i]} : Factors{std::fmax(1.0, size), std::fmin(1.0, size)};
 }
 

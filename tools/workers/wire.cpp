@@ -159,6 +159,8 @@ void put(Writer& w, const CheckResult& c) {
   w.put(c.blind);
   w.put(c.unusual);
   w.put(c.range);
+  w.put(c.by_forms);
+  w.put(c.by_regrouping);
   w.put(c.failed);
   w.put(c.max_ratio);
   w.put(std::uint64_t{c.worst.size()});
@@ -180,6 +182,8 @@ void get(Reader& r, CheckResult& c) {
   r.get(c.blind);
   r.get(c.unusual);
   r.get(c.range);
+  r.get(c.by_forms);
+  r.get(c.by_regrouping);
   r.get(c.failed);
   r.get(c.max_ratio);
   c.worst.resize(r.count(9 * 8));
