@@ -28,22 +28,21 @@ void add_gate_options(CLI::App* command, GateOptions& gate) {
               "of gate: TOML file with tables [fp32], [fp16], [bf16] of atol and rtol, or of rule and limit",
               gate.rules);
   text_option(command, "--range", "R", "of gate: data regime of the cases (normal)", gate.range);
-  command->add_flag("--rounded-reference", gate.rounded_reference,
-                    "of gate: the rule compares with the reference rounded to the storage type");
+  add_flag(command, "--rounded-reference", gate.rounded_reference,
+           "of gate: the rule compares with the reference rounded to the storage type");
 }
 
 }  // namespace
 
 void add_options(CLI::App* command, AuditOptions& o) {
-  command
-      ->add_option("WHAT", o.words,
-                   "zoo, then names of its kernels or patterns (none: all); or gate, then ops or case names, a library "
-                   "or TOML file first if they are of one")
-      ->required();
+  add_words(command, "WHAT", o.words,
+            "zoo, then names of its kernels or patterns (none: all); or gate, then ops or case names, a library "
+            "or TOML file first if they are of one",
+            Words::some);
   add_set_options(command, o);
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "of gate: seconds that a call of a library's kernel may take (60)");
-  command->add_flag("-v,--verbose", o.verbose, "of zoo: every kernel with what was due and what was found");
+  add_flag(command, "-v,--verbose", o.verbose, "of zoo: every kernel with what was due and what was found");
   add_gate_options(command, o.gate);
   add_dump_options(command, o);
 }

@@ -43,7 +43,7 @@ void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
   each(command, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop",
        [&o](const std::string& s) { o.optimizer = choose("--optimizer", s, kOptimizerNames); });
   add_number(command, "--momentum", "of sgd and rmsprop (the model's own)", o.momentum);
-  command->add_flag("--nesterov", o.nesterov, "of sgd");
+  add_flag(command, "--nesterov", o.nesterov, "of sgd");
   add_whole(command, "--batch", "rows of a batch: images, passages of text (the model's own)", o.batch);
   add_whole(command, "--width", "of the tutorial net's layers (4096)", o.width);
   add_seed_option(command, "of the initial weights (1)", o.seed);
@@ -83,10 +83,9 @@ void add_update_options(CLI::App* command, TrainOptions& o) {
               "step does not advance it",
               o.schedule);
   add_number(command, "--weight-decay", "(the optimizer's default)", o.weight_decay);
-  command->add_flag(
-      "--fused", o.fused,
-      "the optimizer in torch's fused arithmetic: all in fp32, one rounding per number stored; it divides "
-      "by the loss scale itself");
+  add_flag(command, "--fused", o.fused,
+           "the optimizer in torch's fused arithmetic: all in fp32, one rounding per number stored; it divides "
+           "by the loss scale itself");
   each(command, "--weights", "W",
        "fp32 (default); low: in the 16 bits of --dtype; master: so, with fp32 masters that the optimizer moves (apex "
        "O2)",
@@ -94,8 +93,8 @@ void add_update_options(CLI::App* command, TrainOptions& o) {
   each(command, "--moments", "T",
        "the optimizer's state in fp32, fp16 or bf16 (as the weights; fp32 beside masters); fused",
        [&o](const std::string& s) { o.moments = choose("--moments", s, kComputeTypes); });
-  command->add_flag("--keep-low-precision-grads", o.keep_low_precision_grads,
-                    "gradients of fp32 weights stay in the 16 bits that they were computed in");
+  add_flag(command, "--keep-low-precision-grads", o.keep_low_precision_grads,
+           "gradients of fp32 weights stay in the 16 bits that they were computed in");
 }
 
 /// Micro-batches and ranks.
@@ -104,10 +103,9 @@ void add_rank_options(CLI::App* command, TrainOptions& o) {
   each(command, "--ranks", "N",
        "data-parallel ranks, up to 1024, each with batches of its own; their gradients are averaged (1)",
        [&o](const std::string& s) { o.ranks = static_cast<int>(parse_count("--ranks", s, 1, 1024)); });
-  command->add_flag(
-      "--sharded", o.sharded,
-      "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on "
-      "what is skipped");
+  add_flag(command, "--sharded", o.sharded,
+           "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on "
+           "what is skipped");
   each(command, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree",
        [&o](const std::string& s) { o.tree = choose("--reduce", s, kReduceOrders); });
   each(command, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post",
@@ -153,11 +151,10 @@ void add_record_options(CLI::App* command, TrainOptions& o) {
 }  // namespace
 
 void add_options(CLI::App* command, TrainOptions& o) {
-  command
-      ->add_option("CONFIG", o.config,
-                   "the net as a TOML file of layers, with settings by the names below in [train]; options given here "
-                   "come first")
-      ->type_name("CONFIG.toml");
+  add_word(command, "CONFIG", o.config,
+           "the net as a TOML file of layers, with settings by the names below in [train]; options given here "
+           "come first",
+           false, "CONFIG.toml");
   each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
        [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
   add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
@@ -174,11 +171,10 @@ void add_options(CLI::App* command, TrainOptions& o) {
 }
 
 void add_options(CLI::App* command, MemoryOptions& o) {
-  command
-      ->add_option("MODEL", o.model,
-                   "mlp, conv, transformer, tutorial, or a net's TOML file, with the settings of its [train] that are "
-                   "options here")
-      ->required();
+  add_word(command, "MODEL", o.model,
+           "mlp, conv, transformer, tutorial, or a net's TOML file, with the settings of its [train] that are "
+           "options here",
+           true);
   add_net_options(command, o, "of the strategies in low precision: fp16 (default) or bf16");
 }
 
