@@ -14,7 +14,7 @@ namespace {
 // structs must be added here: the sizes say so.
 #if defined(__x86_64__) && defined(_GLIBCXX_RELEASE) && !defined(_GLIBCXX_DEBUG)
 static_assert(sizeof(Element) == 112, "teach wire_text and from_wire the new field of Element");
-static_assert(sizeof(CheckResult) == 272, "teach wire_text and from_wire the new field of CheckResult");
+static_assert(sizeof(CheckResult) == 288, "teach wire_text and from_wire the new field of CheckResult");
 static_assert(sizeof(CaseResult) == 272,
               "teach wire_text and from_wire the new field of CaseResult");  // but `smallest` and `explained`, which
                                                                              // the supervisor knows
