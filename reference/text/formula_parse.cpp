@@ -77,7 +77,7 @@ class Lexer {
     if (is_digit(c) || (c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]))) return number();
     if (c == ';') {
       ++at_;
-      add(Token::Kind::end_of_statement, "; return", start);
+      return add(Token::Kind::end_of_statement, ";", start);
     }
     for (const std::string_view symbol : {"<=", ">=", "=="})
       if (text_.substr(at_, 2) == symbol) {
