@@ -58,11 +58,11 @@ struct Number {
   Number(double exact)
       : v(exact),
         terms(exact != 0),
-        mass(std::fabs(exact)),
+        mass(size_of(exact)),
         grid(lowest_bit(exact)),
         up(std::max(1.0, size_of(exact))),
         down(exact == 0 ? 1.0 : std::min(1.0, std::fabs(exact))),
-        own(kUnit * std::fabs(exact)),
+        own(kUnit * size_of(exact)),
         chain(up),
         peak(up) {}
 

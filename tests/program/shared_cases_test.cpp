@@ -78,7 +78,7 @@ const SharedCase kCases[] = {
      {"All clear", "ROUNDING"}},
     {"NothingJudgedAtInputs",
      "reports/fp16_guard.cpp",
-     "check LIB --inputs CASES/reports/guard_equal.npz",
+     "check LIB minmax_fp16 --inputs CASES/reports/guard_equal.npz",
      4,
      {"Nothing was judged"},
      {"All clear"}},
