@@ -36,6 +36,19 @@ BallEvaluator::BallEvaluator(const Graph& graph, Arithmetic arithmetic, std::vec
   mark_sums();
 }
 
+namespace {
+
+bool adds(Primitive p) {
+  return p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
+}
+/// Primitives through which the state of a sum moves on.
+bool moves_sums(Primitive p) {
+  return p == Primitive::reshape || p == Primitive::neg || p == Primitive::take || p == Primitive::own_adjoint ||
+         p == Primitive::stored || p == Primitive::no_gradient;
+}
+
+}  // namespace
+
 /// A node carries the state of its sum where a consumer adds on, possibly through primitives that only move (R3).
 void BallEvaluator::mark_sums() {
   const auto& nodes = graph_.nodes();
@@ -43,19 +56,12 @@ void BallEvaluator::mark_sums() {
   for (std::size_t id = nodes.size(); id-- > 0;) {
     if (!needed[id]) continue;
     const Primitive p = nodes[id].primitive;
-    const bool adds = p == Primitive::add || p == Primitive::sub || p == Primitive::sum || p == Primitive::put_add;
-    const bool moves = p == Primitive::reshape || p == Primitive::neg || p == Primitive::take ||
-                       p == Primitive::own_adjoint || p == Primitive::stored || p == Primitive::no_gradient;
-    if (!adds && !(moves && wants_sum_[id])) continue;
+    if (!adds(p) && !(moves_sums(p) && wants_sum_[id])) continue;
     const std::size_t count = p == Primitive::own_adjoint ? 1 : nodes[id].args.size();
     for (std::size_t k = 0; k < count; ++k) {
       const auto arg = static_cast<std::size_t>(nodes[id].args[k]);
       const Primitive q = nodes[arg].primitive;
-      const bool sum_like = q == Primitive::add || q == Primitive::sub || q == Primitive::sum ||
-                            q == Primitive::put_add || q == Primitive::matmul || q == Primitive::reshape ||
-                            q == Primitive::neg || q == Primitive::take || q == Primitive::own_adjoint ||
-                            q == Primitive::stored || q == Primitive::no_gradient;
-      if (sum_like) wants_sum_[arg] = 1;
+      if (adds(q) || moves_sums(q) || q == Primitive::matmul) wants_sum_[arg] = 1;
     }
   }
 }

@@ -60,6 +60,16 @@ Bound quotient(const RuleContext& c, const At& a, const At& b) {
   return exact_power_of_two(b) ? moved(c, in) : with_own(2 * c.u, 2 * c.eta, in);
 }
 
+Bound log1p_bound(const RuleContext& c, double r, double most) {
+  const double low = std::exp(-most) * (1 - 0x1p-40) - r;  // 1 + a = e^v
+  return low > 0 ? of_function(c, c.math.log1p, {0, r / low}) : kNone;
+}
+
+Bound sigmoid_bound(const RuleContext& c, double r) {
+  const double spread = r <= 1 ? 0.25 * (r + r * r) : std::min(0.25 * r, 1.0);
+  return with_own(c.u * (2 * c.math.exp + 3), 4 / kMaxFinite + 2 * c.eta, {0, spread});
+}
+
 /// Bound of a function of one operand at values of at most `most`.
 Bound function(const RuleContext& c, Primitive primitive, const At& a, double most) {
   const double r = a.r(), share = a.share();
@@ -68,20 +78,14 @@ Bound function(const RuleContext& c, Primitive primitive, const At& a, double mo
     case Primitive::expm1: return r <= 0x1p-4 ? of_function(c, c.math.expm1, {0, (most + 1) * (r + r * r)}) : kNone;
     case Primitive::tanh: return r <= 0x1p-4 ? of_function(c, c.math.tanh, {0, (1 + 2 * r) * r}) : kNone;
     case Primitive::log: return a.least > r && !a.zero ? of_function(c, c.math.log, {0, r / (a.least - r)}) : kNone;
-    case Primitive::log1p: {
-      const double low = std::exp(-most) * (1 - 0x1p-40) - r;  // 1 + a = e^v
-      return low > 0 ? of_function(c, c.math.log1p, {0, r / low}) : kNone;
-    }
+    case Primitive::log1p: return log1p_bound(c, r, most);
     case Primitive::erf: return of_function(c, c.math.erf, {0, std::min(2.0, 1.1283791670955126 * r)});
     case Primitive::erfc: return of_function(c, c.math.erfc, {0, std::min(2.0, 1.1283791670955126 * r)});
     case Primitive::sqrt:
       return share < 1 ? of_function(c, c.math.sqrt, {1 - std::sqrt(1 - share) + 0x1p-49, 0}) : kNone;
     case Primitive::rsqrt:
       return share < 1 && !a.zero ? of_function(c, c.math.rsqrt, {1 / std::sqrt(1 - share) - 1 + 0x1p-49, 0}) : kNone;
-    case Primitive::sigmoid: {
-      const double spread = r <= 1 ? 0.25 * (r + r * r) : std::min(0.25 * r, 1.0);
-      return with_own(c.u * (2 * c.math.exp + 3), 4 / kMaxFinite + 2 * c.eta, {0, spread});
-    }
+    case Primitive::sigmoid: return sigmoid_bound(c, r);
     case Primitive::abs:
     case Primitive::neg: return {a.relative, a.absolute};
     case Primitive::sign: return share < 1 ? Bound{0, 0} : kNone;

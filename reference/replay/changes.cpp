@@ -94,32 +94,11 @@ void FormulaChanges::change(int id) {
   switch (node.primitive) {
     case Primitive::add:
     case Primitive::sub: return terms_change(id, node);
-    case Primitive::mul:
-      with(id, spread(node, 0), "without the factor " + arg(1));
-      with(id, spread(node, 1), "without the factor " + arg(0));
-      for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
-        own_term(id, node, k);
-        other_power(id, node, k);
-      }
-      return;
+    case Primitive::mul: return product_change(id, node);
     case Primitive::div: return quotient_change(id, node);
-    case Primitive::log: return logarithm_change(id, node);
-    case Primitive::exp: return exponential_change(id, node);
     case Primitive::less:
     case Primitive::less_equal: return condition_change(id, node);
     case Primitive::max: return max_change(id, node);
-    case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg(0)); return;
-    case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
-    case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
-    case Primitive::rsqrt: return root_change(id, node);
-    case Primitive::erf:
-      with(id,
-           map(values(node.args[0]),
-               [](double z) {
-                 return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3)));
-               }),
-           "with the tanh approximation for erf");
-      return;
     case Primitive::where:
       with(id, spread(node, 1), "without the condition " + arg(0));
       with(id, spread(node, 2), "as if " + arg(0) + " never held");
@@ -135,7 +114,37 @@ void FormulaChanges::change(int id) {
     case Primitive::put_add: return put_change(id, node);
     case Primitive::stored: return other_rows(id);
     case Primitive::stop_gradient: with(id, Values(values(id).size(), 0.0), "without the shift " + arg(0)); return;
+    default: return function_change(id, node);
+  }
+}
+
+void FormulaChanges::function_change(int id, const Node& node) {
+  const auto arg = [&] { return text(node.args[0]); };
+  switch (node.primitive) {
+    case Primitive::neg: with(id, values(node.args[0]), "with the other sign of " + arg()); return;
+    case Primitive::square: with(id, values(node.args[0]), "with " + arg() + " not squared"); return;
+    case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg()); return;
+    case Primitive::rsqrt: return root_change(id, node);
+    case Primitive::log: return logarithm_change(id, node);
+    case Primitive::exp: return exponential_change(id, node);
+    case Primitive::erf:
+      with(id,
+           map(values(node.args[0]),
+               [](double z) {
+                 return std::tanh(std::sqrt(2 / M_PI) * (M_SQRT2 * z + 0.044715 * std::pow(M_SQRT2 * z, 3)));
+               }),
+           "with the tanh approximation for erf");
+      return;
     default: return;
+  }
+}
+
+void FormulaChanges::product_change(int id, const Node& node) {
+  with(id, spread(node, 0), "without the factor " + text(node.args[1]));
+  with(id, spread(node, 1), "without the factor " + text(node.args[0]));
+  for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+    own_term(id, node, k);
+    other_power(id, node, k);
   }
 }
 

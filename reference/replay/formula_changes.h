@@ -55,10 +55,14 @@ class FormulaChanges {
   /// Of a sum or difference of two: a term left out, turned, twice, or without its factor.
   void terms_change(int id, const Node& node);
 
+  /// Of a product: a factor left out, and what other_power() and own_term() have.
+  void product_change(int id, const Node& node);
+
   /// Of a quotient: the divisor left out or guarded, a product or the inverse in its place.
   void quotient_change(int id, const Node& node);
 
-  /// Another base, a guarded argument, a function near by.
+  /// Of a function of one operand: the operand itself, another base, a guarded argument, a function near by.
+  void function_change(int id, const Node& node);
   void logarithm_change(int id, const Node& node);
   void exponential_change(int id, const Node& node);
   void root_change(int id, const Node& node);

@@ -276,8 +276,12 @@ class PlainEvaluator {
     return true;
   }
 
+  static Real truth(bool yes) { return Policy::constant(yes ? 1 : 0); }
+  static Real absolute(const Real& x) { return x < 0 ? Real(-x) : x; }
+  static Real sign(const Real& x) { return x > 0 ? Policy::constant(1) : (x < 0 ? Policy::constant(-1) : x); }
+  static Real larger(const Real& x, const Real& y) { return x > y || x != x ? x : y; }
+
   static Real scalar(Primitive primitive, const Real& a, const Real& b, const Real& c) {
-    const auto truth = [](bool yes) { return Policy::constant(yes ? 1 : 0); };
     switch (primitive) {
       case Primitive::add: return a + b;
       case Primitive::sub: return a - b;
@@ -295,13 +299,13 @@ class PlainEvaluator {
       case Primitive::sqrt: return Policy::sqrt(a);
       case Primitive::rsqrt: return Policy::divide(Policy::constant(1), Policy::sqrt(a));
       case Primitive::sigmoid: return Policy::divide(Policy::constant(1), Policy::constant(1) + Policy::exp(-a));
-      case Primitive::abs: return a < 0 ? Real(-a) : a;
-      case Primitive::sign: return a > 0 ? Policy::constant(1) : (a < 0 ? Policy::constant(-1) : a);
+      case Primitive::abs: return absolute(a);
+      case Primitive::sign: return sign(a);
       case Primitive::less: return truth(a < b);
       case Primitive::less_equal: return truth(a <= b);
       case Primitive::equal: return truth(a == b);
       case Primitive::where: return a != 0 ? b : c;
-      case Primitive::maximum: return a > b || a != a ? a : b;
+      case Primitive::maximum: return larger(a, b);
       default: throw Error(std::string("[plain] no rule for ") + name(primitive));
     }
   }
