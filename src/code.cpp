@@ -17,7 +17,7 @@ constexpr CodeText kTexts[] = {
      "No order of evaluation of any declared form, in the declared precisions, can give this value: the interval\n"
      "holds everything that rounding may do to this element at these inputs.",
      "Look at the cause line, then replay with --save DIR and compare its .got.npy with .low.npy and .high.npy. If\n"
-     "the kernel follows another algebra on purpose, declare it as a form of the op.",
+     "the kernel computes the op in another way on purpose, declare that as a form.",
      "softmax.missing_factor(x=bf16[5,7],seed=1)"},
     {Code::ac102, "AC102", Verdict::bug, "NaN or infinity where a finite value is due",
      "The reference is finite and no intermediate of a declared form leaves the compute type's range here.",
@@ -25,7 +25,7 @@ constexpr CodeText kTexts[] = {
      "silu.overflows(x=bf16[5,67],range=spike,seed=1)"},
     {Code::ac103, "AC103", Verdict::bug, "finite where NaN or infinity is due",
      "The inputs hold non-finite values that reach this element in every declared form; the kernel hides them.",
-     "Comparisons with NaN are false: a max or clamp written with < may drop it.",
+     "Comparisons with NaN are false: a max or clamp written with < may drop the NaN.",
      "relu.drops_nan(x=bf16[2,1025],range=specials,seed=1)"},
     {Code::ac104, "AC104", Verdict::bug, "gradient differs from differences of the op itself",
      "The op has no formula. Its backward is compared with centred differences of its own forward. The bound holds\n"
@@ -79,11 +79,12 @@ constexpr CodeText kTexts[] = {
      "element is not judged. Of a gradient in 16-bit storage it says at which loss scale the first number becomes "
      "infinite,\n"
      "and at which the first one becomes zero; `ampcheck replay` says so of every such case.",
-     "Nothing to do unless the inputs are ones your model meets; for a gradient, a loss scale between the two.",
+     "Nothing, unless your model has such inputs. For a gradient: use a loss scale between the two.",
      "linear(x=bf16[5,7],weight=bf16[3,7],cotangent=near_max,seed=1)"},
     {Code::ac202, "AC202", Verdict::ill_conditioned, "a whole output is blind",
-     "At these inputs rounding alone may turn every value into 0 or into twice itself: no comparison can judge it.",
-     "Use another data regime or a smaller shape; the other cases of the op judge it.",
+     "At these inputs rounding alone may turn every value into 0 or into twice itself, so no value can be called "
+     "wrong.",
+     "Use other data or a smaller shape. Other cases of the op judge this output.",
      "softmax(x=fp32[5,67],range=near_max,seed=1)"},
     {Code::ac203, "AC203", Verdict::range_declared, "a number is lost inside the declared range",
      "The op declares sizes of its inputs or a window of loss scales, and inside of it a number becomes infinite, "
@@ -109,15 +110,19 @@ constexpr CodeText kTexts[] = {
      "Nothing, or declare the kernel's convention: < for <= in the formula's condition, or another form.",
      "relu.one_at_zero(x=bf16[5,7],range=zeros,seed=1)"},
     {Code::ac301, "AC301", Verdict::precision_contract, "accumulates in a lower precision than declared",
-     "The value leaves the interval of the declared contract, and a replay that accumulates in the storage type\n"
-     "explains it.",
-     "Accumulate in the declared type, or declare what the kernel does.",
+     "The value lies outside the interval of the declared precision. The same sum, kept in a lower precision, gives "
+     "such\n"
+     "numbers.",
+     "Keep the sum in the declared type, which is fp32 unless the op says otherwise. If the lower precision is meant, "
+     "declare\n"
+     "it: op.accumulate(AC_BF16) in C++, accumulate = \"bf16\" in TOML, --accumulate bf16 with --dump.",
      "softmax.bf16_accumulation(x=bf16[64,129],seed=1)"},
     {Code::ac302, "AC302", Verdict::precision_contract, "keeps an intermediate in a lower precision than declared",
-     "The value leaves the interval of the declared contract, and the formula with one intermediate rounded to a "
+     "The value lies outside the interval of the declared precision. The formula with one intermediate rounded to a "
      "16-bit\n"
      "format gives nearly all of the kernel's numbers.",
-     "Keep the intermediate in the declared type, or declare what the kernel does.",
+     "Keep this intermediate in fp32: the cause line names it. If its rounding is meant, say so in the formula: "
+     "stored(name, x).",
      "softmax.y_saved_in_bf16(x=fp32[5,7],seed=1)"},
     {Code::ac303, "AC303", Verdict::precision_contract, "flushes subnormals although the contract keeps them",
      "The value leaves the interval of the declared contract, and lies in that of a kernel that takes numbers below "
@@ -186,7 +191,7 @@ constexpr CodeText kTexts[] = {
      "this is a note.",
      "softmax.order_by_batch(x=fp32[5,7],seed=2)"},
     {Code::ac501, "AC501", Verdict::crash, "the kernel threw or crashed", "The call did not return normally.",
-     "Replay the case under a debugger.", nullptr,
+     "Replay the case under a debugger, with --isolation none.", nullptr,
      "CRASH  AC501  segfault call                                           the kernel threw or crashed\n"
      "  case    'segfault(x=fp32[17,7],seed=1)'\n"
      "  where   1 of 1 elements\n"
@@ -194,7 +199,7 @@ constexpr CodeText kTexts[] = {
      "  note    its inputs and cotangents follow from the case name, bit for bit; replay --save DIR writes the "
      "inputs before the call"},
     {Code::ac502, "AC502", Verdict::timeout, "the kernel did not return in time", "The call ran past its time limit.",
-     "Replay the case under a debugger.", nullptr,
+     "Replay the case under a debugger, with --isolation none.", nullptr,
      "TIMEOUT  AC502  loops call                                            the kernel did not return in time\n"
      "  case    'loops(x=fp32[17,7],seed=1)'\n"
      "  where   1 of 1 elements\n"

@@ -107,10 +107,16 @@ void run_alone(const Specimen& specimen, const AuditOptions& options, Trial& tri
     }
 }
 
+/// By a kernel's name, or by its op's, which stands for all kernels of that op.
+bool selects(const std::string& pattern, const Specimen& specimen) {
+  const std::string name = specimen.name();
+  return matches(pattern, name) || matches(pattern, name.substr(0, name.find('.')));
+}
+
 bool selected(const Specimen& specimen, const AuditOptions& options) {
   if (!specimen.equivalent.empty()) return false;
   return options.patterns.empty() || std::any_of(options.patterns.begin(), options.patterns.end(),
-                                                 [&](const std::string& p) { return matches(p, specimen.name()); });
+                                                 [&](const std::string& p) { return selects(p, specimen); });
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct AuditOptions {
   CaseSet set = CaseSet::standard;
   std::uint64_t seeds = 1, first_seed = 1;
   std::vector<Dtype> dtypes = {};          ///< empty: all
-  std::vector<std::string> patterns = {};  ///< of specimen names, with * and ?; empty: all
+  std::vector<std::string> patterns = {};  ///< of names of specimens or ops, with * and ?; empty: all
   bool gates = true;                       ///< measure the usual rules too
   bool formula_alone = false;  ///< judge each specimen a second time, as an author's op without a further form
   int jobs = 0;                ///< specimens at a time; 0: one per core

@@ -13,8 +13,8 @@ namespace ampcheck::tools {
 namespace {
 
 constexpr const char* kSelectors =
-    "op, case name, or a pattern of either with * and ?; none: all built-in ops. A shared library or TOML file first "
-    "(./libmy_op.so): its ops";
+    "an op, a case name, or a pattern of either with * and ?; without: all built-in ops. For ops of a library or TOML "
+    "file: this file first (./libmy_op.so)";
 
 constexpr std::array kSets = {Named<checks::CaseSet>{"quick", checks::CaseSet::quick},
                               Named<checks::CaseSet>{"standard", checks::CaseSet::standard},
@@ -62,15 +62,16 @@ void add_set_options(CLI::App* command, CaseOptions& o) {
   each(command, "--seeds", "N", "number of seeds (1)",
        [&o](const std::string& t) { o.seeds = parse_count("--seeds", t, 1, 1'000'000); });
   add_seed_option(command, "the first seed (1)", o.first_seed);
-  each(command, "--regimes", "SET", "quick, standard or all data and cotangent regimes (standard)",
+  each(command, "--regimes", "SET",
+       "how many kinds of data and of incoming gradients are tried: quick, standard or all (standard)",
        [&o](const std::string& t) { o.set = choose("--regimes", t, kSets); });
 }
 
 void add_case_options(CLI::App* command, CaseOptions& o) {
   add_set_options(command, o);
-  each(command, "--shapes", "WHICH", "first, standard or all (all); or extents of your own: N=64,D=1025",
+  each(command, "--shapes", "WHICH", "which shapes: first, standard or all (all); or your own, such as N=64,D=1025",
        [&o](const std::string& t) { o.shapes = parse_shapes(t); });
-  each(command, "--real", "WHEN", "tensors of real runs: on, only or off (on where their data is found)",
+  each(command, "--real", "WHEN", "tensors from real training runs: on, only or off (on if their data is found)",
        [&o](const std::string& t) { o.real = choose("--real", t, kReal); });
   add_data_option(command, o.data);
 }
@@ -81,8 +82,8 @@ void add_data_option(CLI::App* command, std::string& data) {
 
 void add_inputs_option(CLI::App* command, CaseOptions& o) {
   text_option(command, "--inputs", "FILE",
-              "check one op at these tensors: safetensors or npz with its inputs by name, cotangents as d and the "
-              "output's name",
+              "check one op on these tensors: a safetensors or npz file with its inputs by name, and gradients for its "
+              "outputs by d and the output's name",
               o.inputs);
 }
 

@@ -15,6 +15,7 @@ struct CommandRow {
   const char* about;
   std::vector<Example> examples;
   std::vector<ExitCode> codes;
+  std::vector<const char*> pages;                           ///< of the manual, that say more of it
   const char* json = "results as JSON on standard output";  ///< what --json says
 };
 

@@ -75,6 +75,17 @@ std::string columns(const Rows& rows, int width) {
   return out;
 }
 
+/// Two columns in Markdown.
+std::string table(const char* head, const Rows& rows) {
+  std::string out = std::string("| ") + head + " | meaning |\n|---|---|\n";
+  for (const auto& [name, text] : rows) {
+    std::string cell = text;
+    for (std::size_t at = 0; (at = cell.find('|', at)) != std::string::npos; at += 2) cell.insert(at, "\\");
+    out += "| `" + name + "` | " + cell + " |\n";
+  }
+  return out + "\n";
+}
+
 std::string code_rows(const std::vector<ExitCode>& codes, int width) {
   Rows rows;
   for (const ExitCode code : codes) rows.emplace_back(std::to_string(static_cast<int>(code)), exit_code_text(code));
@@ -89,7 +100,7 @@ std::vector<CommandText> command_table() {
   std::vector<CommandText> out;
   for (std::size_t i = 0; i < line.commands.size(); ++i) {
     const CommandRow& row = command_rows()[i];
-    CommandText text{row.name, row.about, {}, {}, row.examples, row.codes};
+    CommandText text{row.name, row.about, {}, {}, row.examples, row.codes, {row.pages.begin(), row.pages.end()}};
     for (const CLI::Option* option : const_cast<const CLI::App*>(line.commands[i])->get_options()) {
       OptionText entry = text_of(*option);
       (entry.name.starts_with("-") ? text.options : text.words).push_back(std::move(entry));
@@ -127,7 +138,37 @@ std::string command_help(const CommandText& command, int width) {
   if (!words.empty()) out += "\n" + columns(words, width);
   out += "\nOptions:\n" + columns(options, width) + "\nExamples:\n";
   for (const Example& example : command.examples) out += "  " + example.line + "\n      " + example.what + "\n";
-  return out + "\nExit codes:\n" + code_rows(command.codes, width);
+  out += "\nExit codes:\n" + code_rows(command.codes, width) + "\nMore:\n";
+  for (const std::string& page : command.pages) out += "  ampcheck explain " + page + "\n";
+  return out;
+}
+
+std::string command_page(const CommandText& command) {
+  std::string out = "# " + command.about + "\n\n## Synopsis\n\n`ampcheck " + command.name;
+  Rows words, options, codes;
+  for (const OptionText& word : command.words) {
+    out += " [" + word.name + "]";
+    words.emplace_back(word.name, word.text);
+  }
+  for (const OptionText& option : command.options)
+    options.emplace_back(option.name + (option.argument.empty() ? "" : " " + option.argument), option.text);
+  for (const ExitCode code : command.codes)
+    codes.emplace_back(std::to_string(static_cast<int>(code)), exit_code_text(code));
+  codes.emplace_back("128+n", "ended by signal n");
+  out += " [OPTIONS]`\n\n" + (words.empty() ? "" : table("word", words)) + "## Options\n\n" + table("option", options) +
+         "## Examples\n\n";
+  for (const Example& example : command.examples) out += "- `" + example.line + "`: " + example.what + "\n";
+  out += "\n## Exit status\n\n" + table("code", codes) + "## See also\n\n`man ampcheck`, and pages of the manual:\n\n";
+  for (const std::string& page : command.pages) out += "- `ampcheck explain " + page + "`\n";
+  return out;
+}
+
+std::optional<CommandText> find_command(std::string_view word) {
+  constexpr std::string_view kProgram = "ampcheck-";
+  if (word.starts_with(kProgram)) word.remove_prefix(kProgram.size());
+  for (CommandText& command : command_table())
+    if (command.name == word) return std::move(command);
+  return std::nullopt;
 }
 
 int help_width() {

@@ -21,15 +21,18 @@ Accumulator parse_accumulator(const std::string& text) {
 
 void add_dump_options(CLI::App* command, DumpOptions& o) {
   text_option(command, "--dump", "FILE",
-              "judge outputs and gradients that somebody saved: safetensors, npz, or a folder (ampcheck explain dump)",
+              "judge saved outputs and gradients; no kernel runs. A safetensors or npz file, or a folder (ampcheck "
+              "explain dumps)",
               o.dump);
-  text_option(command, "--formula", "F", "of --dump: an op's name, or a formula as text (ampcheck explain formula)",
+  text_option(command, "--formula", "F", "for --dump: an op's name, or a formula as text (ampcheck explain formulas)",
               o.formula);
   each(command, "--accumulate", "T",
-       "of --dump: the declared accumulator, fp32 (default), fp16, bf16 or tensor_core(GPU) with v100, turing, a100, "
-       "ada, h100, b200 or any",
+       "for --dump: sums are kept in fp32 (default), fp16, bf16, or on tensor cores: tensor_core(GPU) with v100, "
+       "turing, "
+       "a100, ada, h100, b200 or any",
        [&o](const std::string& t) { o.accumulator = parse_accumulator(t); });
-  each(command, "--math", "M", "of --dump: the declared functions, cuda (default), glibc or own",
+  each(command, "--math", "M",
+       "for --dump: functions are as accurate as those of cuda (default), glibc, or ampcheck's own",
        [&o](const std::string& t) { o.math = choose("--math", t, kMaths); });
 }
 

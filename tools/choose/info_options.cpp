@@ -28,7 +28,8 @@ constexpr std::array kDoors = {Named<const char*>{"cpp", "cpp"}, Named<const cha
 
 void add_options(CLI::App* command, FormatsOptions& o) {
   add_words(command, "VALUE", o.values, "decimal, hexadecimal (0x1.8p-3), inf or nan");
-  each(command, "--format", "F", "only this format; also one of your own, as e5m7 or e4m3b11fnuz (may be repeated)",
+  each(command, "--format", "F",
+       "only this format; also any format by its name, such as e5m7 or e4m3b11fnuz (may be repeated)",
        [&o](const std::string& t) { o.formats.push_back(t); });
   each(command, "--rounding", "R", "nearest_even (default), toward_zero, up, down, nearest_away, to_odd, stochastic",
        [&o](const std::string& t) { o.rounding.rounding = choose("--rounding", t, kRoundings); });
@@ -39,29 +40,31 @@ void add_options(CLI::App* command, FormatsOptions& o) {
 }
 
 void add_options(CLI::App* command, ExplainOptions& o) {
-  add_words(command, "CODE or PAGE", o.codes,
-            "codes as AC101, or a page of the manual as tutorial; none: a list of all");
+  add_words(command, "CODE, PAGE or COMMAND", o.codes,
+            "a code such as AC101, a page of the manual such as tutorial, or a command such as check; "
+            "without: a list of all");
   each(command, "--format", "F", "of a page: text (default), markdown, man or html",
        [&o](const std::string& t) { o.page_format = choose("--format", t, kPageFormats); });
 }
 
 void add_options(CLI::App* command, NewOptions& o) {
-  add_words(command, "WHAT", o.what, "op NAME: a kernel of your own with its formula, in a folder NAME",
+  add_words(command, "WHAT", o.what, "op NAME: writes an op with its kernel and formula into a folder NAME",
             Words::one_or_two);
   each(command, "--door", "D", "cpp (header-only C++), c (C11) or toml (launchers of a library, no code)",
        [&o](const std::string& t) { o.door = choose("--door", t, kDoors); });
 }
 
 void add_options(CLI::App* command, TraceOptions& o) {
-  add_word(command, "FILE", o.file, "as train --record wrote it", true);
+  add_word(command, "FILE", o.file, "a trace that train --record wrote", true);
   add_flag(command, "--csv", o.csv, "one row for each tensor of each step");
   add_trace_output(command, o.reports);
 }
 
 void add_options(CLI::App* command, FactsOptions& o) {
   text_option(command, "--data", "DIR", "folder with digits and text", o.data);
-  add_flag(command, "--times", o.times,
-           "instead: how long products take on the CPU, by extent, whether a multiple of eight or not");
+  add_flag(
+      command, "--times", o.times,
+      "instead measure how long matrix products take on the CPU, with extents that are multiples of eight and others");
 }
 
 }  // namespace ampcheck::tools

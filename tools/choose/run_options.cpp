@@ -23,7 +23,8 @@ void add_jobs_option(CLI::App* command, int& jobs) {
 
 void add_isolation_options(CLI::App* command, IsolationOptions& o, const char* what_ends) {
   each(command, "--isolation", "I",
-       "kernels of a library run in a worker process (default), or none: in this one, for a debugger",
+       "worker (default): kernels of a library run in a process of their own. none: they run in this one, for a "
+       "debugger",
        [&o](const std::string& t) { o.isolation = choose("--isolation", t, kIsolations); });
   each(command, "--timeout", "S", what_ends,
        [&o](const std::string& t) { o.timeout = static_cast<double>(parse_count("--timeout", t, 1, 1'000'000)); });
@@ -34,22 +35,23 @@ void add_run_options(CLI::App* command, RunningOptions& o) {
   add_jobs_option(command, o.jobs);
   add_isolation_options(command, o, "seconds that a case may take in a worker (60)");
   add_flag(
-      command, "--no-relations", [&o] { o.relations = false; }, "values only: leave out the exact relations");
+      command, "--no-relations", [&o] { o.relations = false; },
+      "judge values only; leave out the relations that must hold bit for bit");
   add_flag(command, "--as-written", o.as_written,
            "judge by the formula as it is written: no further form and no regrouping of it admits a number");
 }
 
 void add_memory_option(CLI::App* command, RunningOptions& o) {
   each(command, "--memory", "SIZE",
-       "memory limit for concurrent cases, as 8GB or 500MB (default 80 % of what is free); larger ones are sampled or "
-       "skipped",
+       "memory for the cases that run at the same time, such as 8GB or 500MB (default 80 % of what is free). A larger "
+       "case is judged in part, or skipped",
        [&o](const std::string& t) { o.memory = parse_size("--memory", t); });
 }
 
 void add_budget_options(CLI::App* command, RunningOptions& o) {
   add_memory_option(command, o);
   each(command, "--time-budget", "S",
-       "seconds after which no further case starts; of each op, what finds most comes first",
+       "seconds after which no further case starts. Of each op the cases that find most run first",
        [&o](const std::string& t) {
          o.time_budget = static_cast<double>(parse_count("--time-budget", t, 1, 1'000'000));
        });

@@ -36,19 +36,19 @@ void add_above_zero(CLI::App* command, const char* flag, const char* help, doubl
 
 /// What a step takes memory for: the net, its batch, and what the optimizer keeps.
 void add_net_options(CLI::App* command, NetOptions& o, const char* dtype_help) {
-  each(command, "--loss", "L", "of mlp, or a net's TOML file on digits: cross_entropy (default) or mse",
+  each(command, "--loss", "L", "loss of mlp, or of a TOML net on digits: cross_entropy (default) or mse",
        [&o](const std::string& s) { o.loss = choose("--loss", s, kLosses); });
   each(command, "--dtype", "T", dtype_help,
        [&o](const std::string& s) { o.dtype = choose("--dtype", s, kComputeTypes); });
   each(command, "--optimizer", "O", "sgd (default), adam, adamw, adagrad or rmsprop",
        [&o](const std::string& s) { o.optimizer = choose("--optimizer", s, kOptimizerNames); });
-  add_number(command, "--momentum", "of sgd and rmsprop (the model's own)", o.momentum);
-  add_flag(command, "--nesterov", o.nesterov, "of sgd");
-  add_whole(command, "--batch", "rows of a batch: images, passages of text (the model's own)", o.batch);
-  add_whole(command, "--width", "of the tutorial net's layers (4096)", o.width);
-  add_seed_option(command, "of the initial weights (1)", o.seed);
+  add_number(command, "--momentum", "momentum of sgd and rmsprop (the model's own)", o.momentum);
+  add_flag(command, "--nesterov", o.nesterov, "Nesterov momentum, for sgd");
+  add_whole(command, "--batch", "rows of a batch: images, or passages of text (the model's own)", o.batch);
+  add_whole(command, "--width", "width of the tutorial net's layers (4096)", o.width);
+  add_seed_option(command, "seed of the initial weights (1)", o.seed);
   text_option(command, "--data", "DATA",
-              "digits, text or random, which the model decides; or the folder that holds digits and text", o.data);
+              "data of a TOML net: digits, text or random; or the folder that holds the digits and the text", o.data);
   add_isolation_options(command, o, "seconds that a call of a library's kernel may take (60)");
 }
 
@@ -64,34 +64,35 @@ void add_loss_scale_options(CLI::App* command, TrainOptions& o) {
 
 /// How long it runs, and what runs beside it.
 void add_length_options(CLI::App* command, TrainOptions& o) {
-  add_whole(command, "--steps", "how many (50)", o.steps);
+  add_whole(command, "--steps", "number of steps (50)", o.steps);
   each(command, "--shadow", "S",
-       "fp64 runs that go along: one per op at its own inputs (local), one whole run (carried), both (default) or off",
+       "fp64 runs to compare with: each op at its own inputs (local), a whole run (carried), both (default) or off",
        [&o](const std::string& s) { o.shadow = choose("--shadow", s, kShadows); });
   each(command, "--spread-seeds", "N",
-       "whole fp64 runs, each with another seed: how far losses differ for other reasons than precision (default 5, at "
-       "5 to 20 times the cost of the fp32 step); 1 or 0: one fp64 run, at up to 4 times; only a loss that is not "
-       "finite then counts as diverged",
+       "number of whole fp64 runs, each with another seed. They show how far losses differ for other reasons than "
+       "precision (default 5, which cost 5 to 20 times the fp32 step). With 1 or 0 there is one fp64 run (up to 4 "
+       "times), and only a loss that is not finite counts as diverged",
        [&o](const std::string& s) { o.spread_seeds = static_cast<int>(parse_count("--spread-seeds", s, 0, 1000)); });
 }
 
 /// How weights move.
 void add_update_options(CLI::App* command, TrainOptions& o) {
   add_number(command, "--lr", "learning rate (the model's own)", o.lr);
-  text_option(command, "--lr-schedule", "S",
-              "constant (default), step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]; a skipped "
-              "step does not advance it",
-              o.schedule);
-  add_number(command, "--weight-decay", "(the optimizer's default)", o.weight_decay);
+  text_option(
+      command, "--lr-schedule", "S",
+      "constant (default), step:STEPS[:GAMMA], cosine:STEPS[:FLOOR] or warmup:STEPS[:TOTAL]. A skipped step does "
+      "not count",
+      o.schedule);
+  add_number(command, "--weight-decay", "weight decay (the optimizer's default)", o.weight_decay);
   add_flag(command, "--fused", o.fused,
-           "the optimizer in torch's fused arithmetic: all in fp32, one rounding per number stored; it divides "
-           "by the loss scale itself");
+           "the optimizer computes as torch's fused one: all in fp32, with one rounding for each number stored. It "
+           "divides by the loss scale itself");
   each(command, "--weights", "W",
-       "fp32 (default); low: in the 16 bits of --dtype; master: so, with fp32 masters that the optimizer moves (apex "
-       "O2)",
+       "weights in fp32 (default). low: in the 16 bits of --dtype. master: in 16 bits too, but the optimizer updates "
+       "fp32 copies of them (apex O2)",
        [&o](const std::string& s) { o.weights = choose("--weights", s, kWeights); });
   each(command, "--moments", "T",
-       "the optimizer's state in fp32, fp16 or bf16 (as the weights; fp32 beside masters); fused",
+       "the optimizer's state in fp32, fp16 or bf16; implies --fused (the type of the weights; fp32 with masters)",
        [&o](const std::string& s) { o.moments = choose("--moments", s, kComputeTypes); });
   add_flag(command, "--keep-low-precision-grads", o.keep_low_precision_grads,
            "gradients of fp32 weights stay in the 16 bits that they were computed in");
@@ -99,20 +100,21 @@ void add_update_options(CLI::App* command, TrainOptions& o) {
 
 /// Micro-batches and ranks.
 void add_rank_options(CLI::App* command, TrainOptions& o) {
-  add_whole(command, "--accumulate", "micro-batches a step (1)", o.accumulate);
+  add_whole(command, "--accumulate", "micro-batches in a step (1)", o.accumulate);
   each(command, "--ranks", "N",
-       "data-parallel ranks, up to 1024, each with batches of its own; their gradients are averaged (1)",
+       "data-parallel ranks, up to 1024. Each has its own batches; the gradients are averaged (1)",
        [&o](const std::string& s) { o.ranks = static_cast<int>(parse_count("--ranks", s, 1, 1024)); });
   add_flag(command, "--sharded", o.sharded,
-           "parameters, gradients and optimizer state are sharded over the ranks (FSDP), whose scalers agree on "
-           "what is skipped");
-  each(command, "--reduce", "ORDER", "of the sum over ranks: ring (default) or tree",
+           "each rank holds a part of parameters, gradients and optimizer state (FSDP). The ranks agree on which "
+           "steps are skipped");
+  each(command, "--reduce", "ORDER", "order of the sum over ranks: ring (default) or tree",
        [&o](const std::string& s) { o.tree = choose("--reduce", s, kReduceOrders); });
-  each(command, "--divide", "WHEN", "by the number of ranks: pre (before the sum, as DDP; default) or post",
+  each(command, "--divide", "WHEN",
+       "when to divide by the number of ranks: pre (before the sum, as DDP; default) or post",
        [&o](const std::string& s) { o.divide_after = choose("--divide", s, kDivides); });
   each(command, "--compress,--reduce-dtype", "T",
-       "gradients go between ranks in fp16 or bf16, as with torch's compression hooks, or FSDP's reduce_dtype; fp32: "
-       "gradients that are in 16 bits (as they are)",
+       "ranks send gradients in this type: fp16 or bf16, as torch's compression hooks and FSDP's reduce_dtype do, or "
+       "fp32 for gradients that are in 16 bits (the type that they have)",
        [&o](const std::string& s) { o.compress = choose("--compress", s, kComputeTypes); });
 }
 
@@ -121,11 +123,11 @@ void add_gradient_options(CLI::App* command, TrainOptions& o) {
   add_above_zero(command, "--clip-norm", "largest norm of all gradients together, after unscaling", o.clip_norm);
   add_above_zero(command, "--clip-value", "largest magnitude of a gradient's element, after unscaling", o.clip_value);
   add_above_zero(command, "--loss-weight",
-                 "the loss times this is differentiated, as in an average over many tokens or ranks (1)",
+                 "the loss is multiplied by this before backward, as in an average over many tokens or ranks (1)",
                  o.loss_weight);
   add_number(command, "--grad-penalty",
-             "this times the 2-norm of the loss's gradient is added to the loss: a gradient of gradients, by the AMP "
-             "recipe (0)",
+             "adds this times the 2-norm of the gradient to the loss, as in torch's AMP recipe; needs gradients of "
+             "gradients (0)",
              o.grad_penalty);
 }
 
@@ -133,32 +135,34 @@ void add_gradient_options(CLI::App* command, TrainOptions& o) {
 void add_record_options(CLI::App* command, TrainOptions& o) {
   text_option(command, "--record", "FILE",
               "write a trace of every tensor, FILE and FILE.bin (ampcheck trace FILE shows it)", o.record);
-  text_option(command, "--save", "FILE", "write a checkpoint at the end, a safetensors file", o.save);
+  text_option(command, "--save", "FILE", "write a checkpoint at the end (a safetensors file)", o.save);
   text_option(command, "--resume", "FILE",
-              "go on from a checkpoint, bit for bit; --steps counts from the start of the run", o.resume);
-  add_whole(command, "--every",
-            "look at every N-th step alone (1; with --record and more than 100 steps 50, which costs some per cent)",
-            o.every);
-  each(command, "--ring", "N",
-       "after a fault (the loss left, or steps skipped on end) a sampled trace gets the last N steps whole, run again "
-       "(10; 0: none)",
-       [&o](const std::string& s) { o.ring = static_cast<int>(parse_count("--ring", s, 0, 1'000'000)); });
-  each(command, "--from", "STEP", "look at nothing before this step (1)",
+              "go on from a checkpoint, bit for bit. --steps still counts from the start of the run", o.resume);
+  add_whole(
+      command, "--every",
+      "observe only every N-th step (1; with --record and more than 100 steps: 50, which costs a few per cent of time)",
+      o.every);
+  each(
+      command, "--ring", "N",
+      "if the loss diverges or many steps in a row are skipped, the last N steps are run again and recorded whole (10; "
+      "0: none)",
+      [&o](const std::string& s) { o.ring = static_cast<int>(parse_count("--ring", s, 0, 1'000'000)); });
+  each(command, "--from", "STEP", "observe no step before this one; the first step is 1 (1)",
        [&o](const std::string& s) { o.from = static_cast<int>(parse_count("--from", s, 1, 1'000'000)) - 1; });
-  text_option(command, "--ops", "GLOB", "look at these ops alone: pattern with * and ?, as 'linear_*'", o.ops);
+  text_option(command, "--ops", "GLOB", "observe only these ops: a pattern with * and ?, such as 'linear_*'", o.ops);
 }
 
 }  // namespace
 
 void add_options(CLI::App* command, TrainOptions& o) {
   add_word(command, "CONFIG", o.config,
-           "the net as a TOML file of layers, with settings by the names below in [train]; options given here "
-           "come first",
+           "a TOML file with the layers of a net. Its table [train] may set the options below; an option given here "
+           "overrides it",
            false, "CONFIG.toml");
   each(command, "--model", "M", "mlp (default), conv, transformer or tutorial",
        [&o](const std::string& s) { o.model = choose("--model", s, kModels); });
   add_net_options(command, o, "autocast to fp16 (default) or bf16; fp32: no autocast");
-  each(command, "--autocast", "LIST", "whose autocast list is used: cuda (default, on the CPU too) or cpu",
+  each(command, "--autocast", "LIST", "which of torch's autocast lists to use: cuda (default, also on the CPU) or cpu",
        [&o](const std::string& s) { o.autocast = choose("--autocast", s, kAutocastLists); });
   add_loss_scale_options(command, o);
   add_length_options(command, o);
@@ -172,10 +176,10 @@ void add_options(CLI::App* command, TrainOptions& o) {
 
 void add_options(CLI::App* command, MemoryOptions& o) {
   add_word(command, "MODEL", o.model,
-           "mlp, conv, transformer, tutorial, or a net's TOML file, with the settings of its [train] that are "
-           "options here",
+           "mlp, conv, transformer, tutorial, or a TOML file with the layers of a net; of its table [train] the "
+           "options below are used",
            true);
-  add_net_options(command, o, "of the strategies in low precision: fp16 (default) or bf16");
+  add_net_options(command, o, "type of the strategies in low precision: fp16 (default) or bf16");
 }
 
 }  // namespace ampcheck::tools

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The manual, written once (tools/manual/*.md): `ampcheck explain PAGE`, pages for man, and the site of tools/docs.
 set(AMPCHECK_MANUAL  # in the order in which they are read
-  tutorial own-op formulas dumps training ci findings how-it-judges command-line files limits architecture trace torch)
+  tutorial own-op formulas dumps training ci findings how-it-judges command-line files json limits architecture trace torch)
 
 file(GLOB manual_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tools/manual ${CMAKE_SOURCE_DIR}/tools/manual/*.md)
 set(manual_embedded "")
@@ -16,7 +16,7 @@ ampcheck_embed(${CMAKE_BINARY_DIR}/generated/ampcheck_manual.inc ${manual_embedd
 
 # Pages for man are made by the program itself. Where only the program was built, there are none to install.
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man/made
-  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:ampcheck> "-DPAGES=${AMPCHECK_MANUAL}" -DFOLDER=${CMAKE_BINARY_DIR}/man
+  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:ampcheck> -DFOLDER=${CMAKE_BINARY_DIR}/man
           -P ${CMAKE_SOURCE_DIR}/tools/manual/man.cmake
   COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/man/made
   DEPENDS ampcheck ${CMAKE_SOURCE_DIR}/tools/manual/man.cmake VERBATIM)

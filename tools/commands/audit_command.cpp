@@ -272,7 +272,7 @@ ExitCode audit_command(const AuditOptions& options) {
     end_by_signal();
   }
   if (trials.empty()) {
-    write_stderr("ampcheck: nothing selected (ampcheck audit zoo -v lists the names)\n");
+    write_stderr("ampcheck: no kernel of the zoo has such a name (ampcheck list --planted shows the names)\n");
     return ExitCode::nothing_ran;
   }
   const Scores scores = score(trials);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "checks/define/op_def.h"
 #include "checks/reach/visible.h"
@@ -63,9 +64,9 @@ std::string page_text(const ManualPage& page, const ExplainOptions& options) {
     case PageFormat::markdown: return markdown;
     case PageFormat::html: return html_body(markdown);
     case PageFormat::man: {
-      const bool command = std::string_view(page.name) == "command-line";
-      return man_page(markdown, {.name = command ? "ampcheck" : std::string("ampcheck-") + page.name,
-                                 .section = command ? 1 : 7,
+      const bool program = std::string_view(page.name) == "command-line";
+      return man_page(markdown, {.name = program ? "ampcheck" : std::string("ampcheck-") + page.name,
+                                 .section = program ? 1 : 7,
                                  .version = build_facts().version});
     }
     case PageFormat::text: break;
@@ -76,17 +77,48 @@ std::string page_text(const ManualPage& page, const ExplainOptions& options) {
   return terminal_text(markdown, stdout_style(), static_cast<std::size_t>(help_width()));
 }
 
+/// The page of one command: `explain check`, or `explain ampcheck-trace` where a page of the manual has that name.
+std::string command_text(const CommandText& command, const ExplainOptions& options) {
+  const std::string markdown = command_page(command), full_name = "ampcheck-" + command.name;
+  if (options.json)
+    return json_text({{"schema", "ampcheck.page/1"},
+                      {"name", full_name},
+                      {"title", title_of(markdown)},
+                      {"text", terminal_text(markdown, Style{}, 100)},
+                      {"markdown", markdown}});
+  switch (options.page_format) {
+    case PageFormat::markdown: return markdown;
+    case PageFormat::html: return html_body(markdown);
+    case PageFormat::man:
+      return man_page(markdown, {.name = full_name, .section = 1, .version = build_facts().version});
+    case PageFormat::text: break;
+  }
+  return terminal_text(markdown, stdout_style(), static_cast<std::size_t>(help_width()));
+}
+
+/// What a word may mean that is neither code nor page nor command, but an op.
+std::string of_op(const std::string& word) {
+  if (checks::find_op(word) == nullptr) return "";
+  return fmt::format(
+      "[explain] got '{0}', which is an op, want a code, a page or a command; try ampcheck list {0} or "
+      "ampcheck check {0}",
+      word);
+}
+
 const CodeText& require_code(const std::string& word) {
   std::string upper = word;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   if (const CodeText* text = find_code(upper)) return *text;
+  if (const std::string message = of_op(word); !message.empty()) throw UsageError(message);
   std::vector<std::string> codes, pages;
   for (const CodeText& text : code_texts()) codes.emplace_back(text.name);
   for (const ManualPage& page : manual_pages()) pages.emplace_back(page.name);
+  for (const CommandText& command : command_table()) pages.push_back(command.name);
   std::string near = did_you_mean(upper, codes);
   if (near.empty()) near = did_you_mean(word, pages);
-  throw UsageError("[explain] got unknown code or page '" + word + "'" + near + "; ampcheck explain lists all");
+  throw UsageError("[explain] got unknown code, page or command '" + word + "'" + near +
+                   "; ampcheck explain lists all");
 }
 
 /// Of what replay prints of a case its first line, the head of the table and the checks of that code.
@@ -136,15 +168,21 @@ std::string contents_text() {
     out += fmt::format("{}  {:<18}  {}\n", text.name, name(text.verdict), text.title);
   out += "\nPages of the manual\n";
   for (const ManualPage& page : manual_pages()) out += fmt::format("{:<27}{}\n", page.name, title_of(page.markdown));
+  out += "\nPages of commands\n";
+  for (const CommandText& command : command_table())
+    out +=
+        fmt::format("{:<27}{}\n", find_page(command.name) ? "ampcheck-" + command.name : command.name, command.about);
   return out;
 }
 
 Json codes_json(const std::vector<const CodeText*>& texts, bool contents) {
   Json out = {{"schema", "ampcheck.codes/1"}, {"codes", Json::array()}};
   for (const CodeText* text : texts) out["codes"].push_back(code_json(*text));
-  if (contents)
-    for (const ManualPage& page : manual_pages())
-      out["topics"].push_back({{"name", page.name}, {"title", title_of(page.markdown)}});
+  if (!contents) return out;
+  for (const ManualPage& page : manual_pages())
+    out["topics"].push_back({{"name", page.name}, {"title", title_of(page.markdown)}});
+  for (const CommandText& command : command_table())
+    out["commands"].push_back({{"name", "ampcheck-" + command.name}, {"title", command.about}});
   return out;
 }
 
@@ -154,6 +192,11 @@ ExitCode explain_command(const ExplainOptions& options) {
   if (options.codes.size() == 1)
     if (const ManualPage* const page = find_page(options.codes.front())) {
       write_stdout(options.json ? json_text(page_json(*page)) : page_text(*page, options));
+      return ExitCode::passed;
+    }
+  if (options.codes.size() == 1)
+    if (const std::optional<CommandText> command = find_command(options.codes.front())) {
+      write_stdout(command_text(*command, options));
       return ExitCode::passed;
     }
   if (options.page_format != PageFormat::text)

@@ -21,13 +21,12 @@ enum class ExitCode : int {
 /// What each says, for --help and the manual.
 constexpr std::array<std::pair<ExitCode, const char*>, 8> kExitCodes = {{
     {ExitCode::passed, "all passed"},
-    {ExitCode::findings, "findings: a verdict that convicts"},
-    {ExitCode::usage, "usage: an unknown op, option or value, or a file that is not there"},
+    {ExitCode::findings, "findings: something is wrong; train: the run diverged; audit: a goal or rule is not met"},
+    {ExitCode::usage, "wrong use: an unknown op, option or value, or a file that is not there"},
     {ExitCode::internal, "an error of ampcheck itself"},
-    {ExitCode::nothing_ran, "nothing ran: nothing selected, or everything skipped"},
+    {ExitCode::nothing_ran, "nothing ran: nothing was selected, or everything was skipped"},
     {ExitCode::incomplete, "incomplete: not all selected cases ran"},
-    {ExitCode::environment,
-     "the machine lacks something: device, library, folder of data, or memory for what was asked"},
+    {ExitCode::environment, "something is missing: a device, a library, a folder of data, or memory"},
     {ExitCode::not_written, "an output could not be written"},
 }};
 constexpr const char* exit_code_text(ExitCode code) {

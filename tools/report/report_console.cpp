@@ -159,14 +159,15 @@ std::string coverage_lines(const Report& report, const std::vector<OpRow>& rows,
       if (c.share < kVisibleShare) invisible.push_back(c.primitive);
     if (!all && invisible.empty()) continue;
     if (invisible.size() == contributions->size()) {
-      if (all) out += fmt::format("  {}: no radius; every result is one rounding of exact operands\n", row.op);
+      if (all) out += fmt::format("  {}: nothing; every result is exact, or exact and rounded once\n", row.op);
       continue;
     }
     const std::string seen = shares(*contributions, all ? 8 : 3);
     out += fmt::format("  {}: {}{}\n", row.op, seen,
                        invisible.empty() ? "" : "; never visible: " + joined(invisible, ", "));
   }
-  return out.empty() ? "" : "\nLargest share of an interval's radius by primitive\n" + out;
+  return out.empty() ? ""
+                     : "\nWhat makes the intervals wide: the largest share of each operation of the formula\n" + out;
 }
 
 std::string certificate_text(const Report& report) {
