@@ -124,6 +124,11 @@ void vector_sigmoid(const double* x, double* y, int n) {
   for (int k = 0; k < n; ++k) y[k] = 1 / (1 + y[k]);
 }
 
+void powers(std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
+  for (std::size_t k = 0; k < n; ++k) out[k] = std::pow(in[0].p[in[0].repeats ? 0 : k], in[1].p[in[1].repeats ? 0 : k]);
+  See(out, n, seen);
+}
+
 void choose(std::size_t n, const ValuesIn* in, double* out, Extremes& seen) {
   for (std::size_t k = 0; k < n; ++k) {
     const auto at = [&](int which) { return in[which].p[in[which].repeats ? 0 : k]; };
@@ -156,6 +161,7 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
     case Primitive::maximum:
       return binary(n, in, out, seen, [](Lanes a, Lanes b) HWY_ATTR { return hn::IfThenElse(hn::Gt(a, b), a, b); });
     case Primitive::where: return choose(n, in, out, seen);
+    case Primitive::pow: return powers(n, in, out, seen);
     case Primitive::less: return compare(n, in, out, seen, gap, [](double a, double b) { return a < b; });
     case Primitive::less_equal: return compare(n, in, out, seen, gap, [](double a, double b) { return a <= b; });
     case Primitive::equal: return compare(n, in, out, seen, gap, [](double a, double b) { return a == b; });

@@ -91,7 +91,8 @@ Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
   switch (node.primitive) {
     case Primitive::sum:
     case Primitive::max:
-    case Primitive::first_max: return reduction_grain(x);
+    case Primitive::first_max:
+    case Primitive::cumsum: return reduction_grain(x);
     case Primitive::matmul: return rows_if(matmul_by_rows(x));
     case Primitive::take:
     case Primitive::put_add: return rows_if(map_by_rows(x));

@@ -84,6 +84,7 @@ void run(Primitive primitive, std::int64_t n, const double* a, const double* b, 
     case Primitive::sub: return pairs(n, a, b, out, [](double x, double y) { return x - y; });
     case Primitive::mul: return pairs(n, a, b, out, [](double x, double y) { return x * y; });
     case Primitive::div: return pairs(n, a, b, out, [](double x, double y) { return x / y; });
+    case Primitive::pow: return pairs(n, a, b, out, [](double x, double y) { return std::pow(x, y); });
     case Primitive::less: return pairs(n, a, b, out, [](double x, double y) { return truth(x < y); });
     case Primitive::less_equal: return pairs(n, a, b, out, [](double x, double y) { return truth(x <= y); });
     case Primitive::equal: return pairs(n, a, b, out, [](double x, double y) { return truth(x == y); });
