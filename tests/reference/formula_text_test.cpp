@@ -6,6 +6,7 @@
 
 #include <clocale>
 #include <cmath>
+#include <sstream>
 
 #include "checks/define/op_def.h"
 #include "reference/certify/certify.h"
@@ -414,72 +415,20 @@ TEST(FormulaText, ListsAreBoundedTogether) {
   }
 }
 
+/// Words of formulas, and some that are none, with bars between them.
+constexpr const char* kWords =
+    "x|w|index|y|t|A|B|=|=|;|\n|(|)|(|)|,|+|-|*|/|@|^2|<|==|with|dx|dt|dy|0|1|-1|2|0.1|1e308|pi|axis=|#|exp(|sum(|"
+    "mean(|max(x, -1)|slice(|concat(|reshape(|transpose(|gather(|one_hot(index, 3)|arange(|size(x, 0)|given(w, |"
+    "where(|matmul(|squeeze(|scatter_add(|unfold(|stop_gradient(|\xff|$|3x|y = x|t = x * x";
+
 TEST(FormulaText, GarbageIsRefusedAndNothingElse) {
   OpSignature op = signature_of({{"x", "A B"}, {"w", "B"}, {"index", "C"}});
   op.inputs[1].optional = true;
   op.inputs[2].role = Role::index;
   op.inputs[2].type = TypeRule::i64;
-  const std::vector<std::string> words = {"x",
-                                          "w",
-                                          "index",
-                                          "y",
-                                          "t",
-                                          "A",
-                                          "B",
-                                          "=",
-                                          "=",
-                                          ";",
-                                          "\n",
-                                          "(",
-                                          ")",
-                                          "(",
-                                          ")",
-                                          ",",
-                                          "+",
-                                          "-",
-                                          "*",
-                                          "/",
-                                          "@",
-                                          "^2",
-                                          "<",
-                                          "==",
-                                          "with",
-                                          "dx",
-                                          "dt",
-                                          "dy",
-                                          "0",
-                                          "1",
-                                          "-1",
-                                          "2",
-                                          "0.1",
-                                          "1e308",
-                                          "pi",
-                                          "axis=",
-                                          "#",
-                                          "exp(",
-                                          "sum(",
-                                          "mean(",
-                                          "max(x, -1)",
-                                          "slice(",
-                                          "concat(",
-                                          "reshape(",
-                                          "transpose(",
-                                          "gather(",
-                                          "one_hot(index, 3)",
-                                          "arange(",
-                                          "size(x, 0)",
-                                          "given(w, ",
-                                          "where(",
-                                          "matmul(",
-                                          "squeeze(",
-                                          "scatter_add(",
-                                          "unfold(",
-                                          "stop_gradient(",
-                                          "\xff",
-                                          "$",
-                                          "3x",
-                                          "y = x",
-                                          "t = x * x"};
+  std::vector<std::string> words;
+  std::istringstream bars(kWords);
+  for (std::string word; std::getline(bars, word, '|');) words.push_back(word);
   std::size_t refused = 0, recorded = 0;
   for (std::uint64_t i = 0; i < 20'000; ++i) {
     const Random random(i, "garbage");
