@@ -15,6 +15,7 @@ namespace {
 using In = std::span<const BlockIn>;
 
 float sign(float x) { return x == 0 || x != x ? x : std::copysign(1.0f, x); }
+float chosen(float condition, float yes, float no) { return condition != 0 ? yes : no; }
 float larger(float x, float y) { return x > y || x != x ? x : y; }
 
 /// The fp32 replay of one element (rule R9).
@@ -42,7 +43,7 @@ double replay(Primitive primitive, const float* x) {
     case Primitive::less: return x[0] < x[1];
     case Primitive::less_equal: return x[0] <= x[1];
     case Primitive::equal: return x[0] == x[1];
-    case Primitive::where: return x[0] != 0 ? x[1] : x[2];
+    case Primitive::where: return chosen(x[0], x[1], x[2]);
     case Primitive::maximum: return larger(x[0], x[1]);
     default: return std::numeric_limits<double>::quiet_NaN();
   }

@@ -280,6 +280,7 @@ class PlainEvaluator {
   static Real truth(bool yes) { return Policy::constant(yes ? 1 : 0); }
   static Real absolute(const Real& x) { return x < 0 ? Real(-x) : x; }
   static Real sign(const Real& x) { return x > 0 ? Policy::constant(1) : (x < 0 ? Policy::constant(-1) : x); }
+  static Real chosen(const Real& condition, const Real& yes, const Real& no) { return condition != 0 ? yes : no; }
   static Real larger(const Real& x, const Real& y) { return x > y || x != x ? x : y; }
 
   static Real scalar(Primitive primitive, const Real& a, const Real& b, const Real& c) {
@@ -306,7 +307,7 @@ class PlainEvaluator {
       case Primitive::less: return truth(a < b);
       case Primitive::less_equal: return truth(a <= b);
       case Primitive::equal: return truth(a == b);
-      case Primitive::where: return a != 0 ? b : c;
+      case Primitive::where: return chosen(a, b, c);
       case Primitive::maximum: return larger(a, b);
       default: throw Error(std::string("[plain] no rule for ") + name(primitive));
     }

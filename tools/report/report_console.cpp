@@ -198,7 +198,8 @@ std::string skipped_text(const Report& report, std::int64_t skipped) {
 std::string why_open(const Report& report) {
   for (const CaseResult& result : report.cases)
     for (const CheckResult& check : result.checks)
-      if (check.range > 0 && check.range == check.compared && !check.note.empty()) return check.note.substr(check.note.find(": ") + 2);
+      if (check.range > 0 && check.range == check.compared && !check.note.empty())
+        return check.note.substr(check.note.find(": ") + 2);
   return "an intermediate leaves the compute type's range there, or the formula has no value or no bound";
 }
 
