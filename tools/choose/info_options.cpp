@@ -40,7 +40,7 @@ void add_options(CLI::App* command, FormatsOptions& o) {
 }
 
 void add_options(CLI::App* command, ExplainOptions& o) {
-  add_words(command, "CODE, PAGE or COMMAND", o.codes,
+  add_words(command, "CODE or PAGE", o.codes,
             "a code such as AC101, a page of the manual such as tutorial, or a command such as check; "
             "without: a list of all");
   each(command, "--format", "F", "of a page: text (default), markdown, man or html",
