@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -58,7 +60,16 @@ struct OutputSpec {
   std::string dims = {};  ///< one symbol a dimension; used where there is no formula
 };
 
-using AttributeValue = std::variant<double, std::string>;
+/// A number or text. Numbers of any type are kept as double: an int makes no double in braces by itself, so that
+/// {0.5, 2} would not compile.
+class AttributeValue : public std::variant<double, std::string> {
+ public:
+  AttributeValue() = default;
+  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+  AttributeValue(T number) : variant(static_cast<double>(number)) {}  // NOLINT: meant to convert
+  AttributeValue(std::string text) : variant(std::move(text)) {}      // NOLINT
+  AttributeValue(const char* text) : variant(std::string(text)) {}    // NOLINT
+};
 
 /// Attributes of one call by name; numbers print shortest, booleans are 0 and 1.
 class Attributes {
