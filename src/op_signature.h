@@ -108,7 +108,7 @@ using Dims = std::map<std::string, std::int64_t>;
 /// Largest error of a function in ulps of its result (ulp of the compute type).
 struct MathSet {
   std::string name;
-  double exp = 1, expm1 = 1, log = 1, log1p = 1, tanh = 2, erf = 1, erfc = 3, rsqrt = 1, sqrt = 0.5;
+  double exp = 1, expm1 = 1, log = 1, log1p = 1, tanh = 2, erf = 1, erfc = 3, rsqrt = 1, sqrt = 0.5, pow = 1;
 };
 
 /// What the kernel promises about its arithmetic; every interval is derived from this.

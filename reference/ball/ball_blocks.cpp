@@ -174,6 +174,28 @@ void rsqrt_rule(const RuleContext& c, double a, double ra, double& v, double& r)
   r = exact ? 0.0 : function_radius(c, c.math.rsqrt, y, spread);
 }
 
+/// Largest |(a + s)^(b + t) - v| for |s| <= ra and |t| <= rb, of v = a^b: x^p is monotone in each of both where x > 0,
+/// and for whole p on each side of 0. Infinite where the ball holds a pole, or x < 0 with p that may be no whole
+/// number.
+double pow_spread(double a, double ra, double b, double rb, double v) {
+  const double low = a - ra, high = a + ra;
+  const bool whole = rb == 0 && b == std::floor(b), crosses = low <= 0 && high >= 0;
+  const bool inside = low > 0 || (low == 0 && b - rb > 0);
+  if (!inside && (!whole || (crosses && b < 0))) return kInfinity;
+  double spread = crosses && b > 0 ? std::fabs(v) : 0.0;
+  for (const double x : {low, high})
+    for (const double p : {b - rb, b + rb}) spread = std::fmax(spread, std::fabs(std::pow(x, p) - v));
+  return spread == spread ? spread + 0x1p-50 * std::fabs(v) : kInfinity;
+}
+
+/// One function, of the base and the exponent; nothing is taken for exact but what every one gives: 1^p, x^0 and 0^p.
+void pow_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
+  v = std::pow(a, b);
+  const bool whatever_base = rb == 0 && b == 0, sure_sign = rb == 0 || std::fabs(b) > rb;
+  const bool exact = whatever_base || (ra == 0 && (a == 1 || (a == 0 && sure_sign)));
+  r = exact ? 0.0 : function_radius(c, c.math.pow, v, ra + rb == 0 ? 0.0 : pow_spread(a, ra, b, rb, v));
+}
+
 /// R7: s = 1 / (1 + exp(-x)); exp's error counts with (1 - s), and 1/inf = 0 is right in the far tail.
 void sigmoid_rule(const RuleContext& c, int n, In in, BlockOut out) {
   for (int i = 0; i < n; ++i) out.v[i] = -in[0].v[i];
@@ -246,6 +268,7 @@ void Evaluate(const RuleContext& c, Primitive primitive, int n, In in, BlockOut 
     case Primitive::erfc: return erf_rule(c, n, in, out, true);
     case Primitive::sqrt: return unary(c, n, in, out, sqrt_rule);
     case Primitive::rsqrt: return unary(c, n, in, out, rsqrt_rule);
+    case Primitive::pow: return binary(c, n, in, out, pow_rule);
     case Primitive::sigmoid: return sigmoid_rule(c, n, in, out);
     case Primitive::abs:
       return unary(c, n, in, out, [](const RuleContext&, double a, double ra, double& v, double& r) {

@@ -32,6 +32,7 @@ double replay(Primitive primitive, const float* x) {
     case Primitive::erfc: return std::erfc(x[0]);
     case Primitive::sqrt: return std::sqrt(x[0]);
     case Primitive::rsqrt: return 1 / std::sqrt(x[0]);
+    case Primitive::pow: return std::pow(x[0], x[1]);
     case Primitive::sigmoid: return 1 / (1 + std::exp(-x[0]));
     case Primitive::abs: return std::fabs(x[0]);
     case Primitive::sign: return x[0] == 0 || x[0] != x[0] ? x[0] : std::copysign(1.0f, x[0]);
@@ -57,8 +58,12 @@ bool compares(Primitive p) {
   return p == Primitive::less || p == Primitive::less_equal || p == Primitive::equal || p == Primitive::sign;
 }
 bool has_pole(Primitive p) {
-  return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt;
+  return p == Primitive::log || p == Primitive::log1p || p == Primitive::div || p == Primitive::rsqrt ||
+         p == Primitive::pow;
 }
+
+/// The operand that may meet the pole.
+const BlockIn& divisor(Primitive p, In in) { return p == Primitive::pow ? in.front() : in.back(); }
 
 /// Product chains (R4) and range flags (R9) of one block; runs after the value and radius are there.
 void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockOut out) {
@@ -101,7 +106,7 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
     unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
     // Infinite at the middle of the operand's ball alone: what underflowed on the way to log(v) or 1/v need not be
     // zero.
-    const BlockIn& last = in.back();
+    const BlockIn& last = divisor(primitive, in);
     if (std::isinf(out.v[i]) && last.r[i] > 0 && std::isfinite(last.v[i]) && has_pole(primitive)) {
       flags |= kLeftRange;
       unknown = true;

@@ -10,8 +10,8 @@ namespace {
 
 /// What computing a node takes: the adjoint rule is the only part that is dear to copy.
 Node without_adjoint(const Node& node) {
-  return {node.primitive,   node.args,        node.shape, node.value, node.axis,
-          node.transpose_a, node.transpose_b, node.map,   node.name,  nullptr};
+  return {node.primitive,   node.args,     node.shape, node.value, node.axis, node.transpose_a,
+          node.transpose_b, node.reversed, node.map,   node.name,  nullptr};
 }
 
 }  // namespace
@@ -19,9 +19,9 @@ Node without_adjoint(const Node& node) {
 bool elementwise(Primitive p) {
   return p == Primitive::add || p == Primitive::sub || p == Primitive::neg || p == Primitive::mul ||
          p == Primitive::square || p == Primitive::div || p == Primitive::exp || p == Primitive::expm1 ||
-         p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::sigmoid ||
-         p == Primitive::abs || p == Primitive::where || p == Primitive::maximum || p == Primitive::erf ||
-         p == Primitive::log || p == Primitive::log1p;
+         p == Primitive::tanh || p == Primitive::sqrt || p == Primitive::rsqrt || p == Primitive::pow ||
+         p == Primitive::sigmoid || p == Primitive::abs || p == Primitive::where || p == Primitive::maximum ||
+         p == Primitive::erf || p == Primitive::log || p == Primitive::log1p;
 }
 
 BallEvaluator::Pass::Pass(BallEvaluator& of, const std::vector<char>& needed, const std::vector<Expr>& targets,

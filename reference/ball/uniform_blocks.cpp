@@ -99,6 +99,10 @@ void compare(std::size_t n, const ValuesIn* in, double* out, double& gap, F f) {
   }
 }
 
+void powers(std::size_t n, const ValuesIn* in, double* out) {
+  for (std::size_t k = 0; k < n; ++k) out[k] = std::pow(in[0].p[in[0].repeats ? 0 : k], in[1].p[in[1].repeats ? 0 : k]);
+}
+
 void See(const double* v, std::size_t n, Extremes& seen) {
   const D d;
   Eyes eyes;
@@ -144,6 +148,7 @@ void Values(Primitive primitive, std::size_t n, const ValuesIn* in, double* out,
         out[k] = at(0) != 0 ? at(1) : at(2);
       }
       return See(out, n, seen);
+    case Primitive::pow: powers(n, in, out); return See(out, n, seen);
     case Primitive::less: compare(n, in, out, gap, [](double a, double b) { return a < b; }); return See(out, n, seen);
     case Primitive::less_equal:
       compare(n, in, out, gap, [](double a, double b) { return a <= b; });

@@ -3,6 +3,7 @@
 // arithmetic and differentiated again.
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "reference/graph/expr.h"
 #include "src/error.h"
@@ -62,6 +63,44 @@ void matmul_adjoint(Contributions& grads, const Node& node, Expr a, Expr b, Expr
   grads.add(b.id, tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false));
 }
 
+/// The value of what follows from constants by the four operations, nearly: an exponent and what is made of it.
+std::optional<double> fixed_value(const Graph& graph, int id) {
+  const Node& node = graph.node(id);
+  if (node.primitive == Primitive::constant) return node.value;
+  if (node.primitive < Primitive::add || node.primitive > Primitive::div) return std::nullopt;
+  const std::optional<double> a = fixed_value(graph, node.args.front()), b = fixed_value(graph, node.args.back());
+  if (!a || !b) return std::nullopt;
+  switch (node.primitive) {
+    case Primitive::add: return *a + *b;
+    case Primitive::sub: return *a - *b;
+    case Primitive::mul: return *a * *b;
+    case Primitive::div: return *a / *b;
+    default: return -*a;  // neg
+  }
+}
+
+/// p - 1: a number of its own where every arithmetic has it exactly.
+Expr less_one(Expr p) {
+  const Node& node = p.graph->node(p.id);
+  const bool in_fp32 = static_cast<double>(static_cast<float>(node.value)) == node.value;
+  const bool exact = node.primitive == Primitive::constant && node.name.empty() && in_fp32 &&
+                     std::fabs(node.value) < 0x1p20 && node.value - 1.0 + 1.0 == node.value;
+  return exact ? constant(*p.graph, node.value - 1.0) : p - 1.0;
+}
+
+/// dy/dx = p x^(p-1), dy/dp = y log x. Where p is 0 the value is 1 whatever x is, and 0 times the pole of x^-1 is not a
+/// number; where x is 0 and p is not negative, log x says nothing.
+void pow_adjoint(Contributions& grads, Expr x, Expr p, Expr y, Expr g) {
+  Graph& graph = *x.graph;
+  if (const std::optional<double> exponent = fixed_value(graph, p.id)) {
+    if (*exponent != 0) grads.add(x.id, g * (p * pow(x, less_one(p))));
+    return;
+  }
+  const Expr zero = constant(graph, 0.0);
+  grads.add(x.id, where(equal(p, zero), zero, g * (p * pow(x, less_one(p)))));
+  grads.add(p.id, where(equal(x, zero) * less_equal(zero, p), zero, g * (y * log(x))));
+}
+
 bool elementwise(Primitive p) { return p >= Primitive::add && p <= Primitive::maximum; }
 
 void push(Graph& graph, int id, Expr g, Gradients& gradients) {
@@ -109,6 +148,7 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
     case Primitive::erfc: grads.add(a.id, -(g * named_constant(graph, "2/sqrt(pi)") * exp(-square(a)))); break;
     case Primitive::sqrt: grads.add(a.id, g * 0.5 / y); break;
     case Primitive::rsqrt: grads.add(a.id, g * -0.5 * y * y * y); break;
+    case Primitive::pow: pow_adjoint(grads, a, b, y, g); break;
     case Primitive::sigmoid: grads.add(a.id, g * y * (1.0 - y)); break;
     case Primitive::abs: {
       Node sign;
@@ -131,6 +171,7 @@ void push(Graph& graph, int id, Expr g, Gradients& gradients) {
       break;
     }
     case Primitive::sum: grads.add(a.id, g); break;
+    case Primitive::cumsum: grads.add(a.id, cumsum(g, node.axis, !node.reversed)); break;
     case Primitive::max: grads.add(a.id, where(first_max(a, node.axis), g, constant(graph, 0.0))); break;
     case Primitive::matmul: matmul_adjoint(grads, node, a, b, g); break;
     case Primitive::take: grads.add(a.id, put_add_by(g, node.map, a.shape())); break;

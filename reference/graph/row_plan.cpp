@@ -54,7 +54,8 @@ Grain grain_of(const RowPlan& plan, const Graph& graph, const Node& node) {
   switch (node.primitive) {
     case Primitive::sum:
     case Primitive::max:
-    case Primitive::first_max: {
+    case Primitive::first_max:
+    case Primitive::cumsum: {
       if (node.axis >= plan.lead) return Grain::row;
       std::int64_t inner = 1;
       for (int axis = node.axis + 1; axis < shape(0).rank; ++axis) inner *= shape(0)[axis];

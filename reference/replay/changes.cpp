@@ -112,6 +112,7 @@ void FormulaChanges::change(int id) {
     case Primitive::square: with(id, values(node.args[0]), "with " + arg(0) + " not squared"); return;
     case Primitive::sqrt: with(id, values(node.args[0]), "without the square root of " + arg(0)); return;
     case Primitive::rsqrt: return root_change(id, node);
+    case Primitive::pow: return pow_change(id, node);
     case Primitive::erf:
       with(id,
            map(values(node.args[0]),
@@ -129,6 +130,7 @@ void FormulaChanges::change(int id) {
       with(id, spread(node, 1), "without max(., " + arg(0) + ")");
       return;
     case Primitive::sum: return sum_change(id, node);
+    case Primitive::cumsum: return cumsum_change(id, node);
     case Primitive::matmul: return matmul_change(id, node);
     case Primitive::take: return take_change(id, node);
     case Primitive::first_max: return ties_change(id, node);
@@ -203,6 +205,38 @@ void FormulaChanges::root_change(int id, const Node& node) {
   with(id, map(values(node.args[0]), [](double v) { return 1 / v; }), "with 1/v for 1/sqrt(v) of " + arg(0));
   outside_root(id, graph_.node(node.args[0]));
   with(id, map(values(node.args[0]), [](double v) { return std::sqrt(v); }), "with sqrt(v) for 1/sqrt(v) of " + arg(0));
+}
+
+void FormulaChanges::pow_change(int id, const Node& node) {
+  const std::string base = text(node.args[0]), exponent = text(node.args[1]);
+  const Values x = spread(node, 0), p = spread(node, 1);
+  const auto power = [&](auto of, std::string words) {
+    Values out = x;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = of(x[i], p[i]);
+    with(id, std::move(out), std::move(words));
+  };
+  for (const double by : {-1.0, 1.0})
+    power([=](double v, double q) { return std::pow(v, q + by); },
+          fmt::format("with {} to the power of {} {} 1: another exponent", base, exponent, by < 0 ? "-" : "+"));
+  power([](double v, double q) { return std::pow(std::fabs(v), q); },
+        fmt::format("with |v|^{0} for v^{0} of {1}, without its sign", exponent, base));
+  power([](double v, double q) { return v < 0 ? std::nan("") : std::pow(v, q); },
+        fmt::format("with exp({0} log(v)) for v^{0} of {1}: no number where it is negative", exponent, base));
+  power([](double v, double q) { return std::copysign(std::pow(std::fabs(v), q), v); },
+        fmt::format("with sign(v) |v|^{0} for v^{0} of {1}: the sign of an odd exponent", exponent, base));
+  power([](double v, double q) { return std::pow(v, -q); },
+        fmt::format("with the other sign of the exponent {} of {}", exponent, base));
+  power([](double v, double q) { return std::pow(v, q / 2); },
+        fmt::format("with half of the exponent {} of {}", exponent, base));
+  power([](double v, double q) { return std::pow(v, std::trunc(q)); },
+        fmt::format("with the exponent {} of {} cut to a whole number", exponent, base));
+  power([](double v, double q) { return v * q; }, fmt::format("with {} times {} for its power", base, exponent));
+  power([](double v, double) { return v; }, fmt::format("with {} not raised to {}", base, exponent));
+  power([](double v, double) { return v * v; },
+        fmt::format("with exponent 2 for {} of {}: a fixed exponent", exponent, base));
+  for (const double eps : kEps)
+    power([=](double v, double q) { return std::pow(v + eps, q); },
+          fmt::format("with an eps of {} added to {}", eps, base));
 }
 
 void FormulaChanges::other_power(int id, const Node& node, std::size_t k) {

@@ -63,6 +63,9 @@ class FormulaChanges {
   void exponential_change(int id, const Node& node);
   void root_change(int id, const Node& node);
 
+  /// An exponent off by one, of the other sign, halved; a base that loses its sign.
+  void pow_change(int id, const Node& node);
+
   /// A factor that divides, or stands twice.
   void other_power(int id, const Node& node, std::size_t k);
 
@@ -86,6 +89,10 @@ class FormulaChanges {
 
   /// Of a sum: the mean instead, or a sum over more axes.
   void sum_change(int id, const Node& node);
+
+  /// Of cumulative sums: without the own term, from the other end, the whole sum for all, blocks that carry nothing
+  /// over.
+  void cumsum_change(int id, const Node& node);
 
   /// The same slips in the dot products of a matrix product.
   void matmul_change(int id, const Node& node);

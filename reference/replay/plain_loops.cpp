@@ -68,6 +68,7 @@ void run(Primitive primitive, std::int64_t n, const double* a, const double* b, 
     case Primitive::erfc: return each([](double x) { return std::erfc(x); });
     case Primitive::sqrt: return each([](double x) { return std::sqrt(x); });
     case Primitive::rsqrt: return each([](double x) { return 1 / std::sqrt(x); });
+    case Primitive::pow: return pairs([](double x, double y) { return std::pow(x, y); });
     case Primitive::sigmoid: return each([](double x) { return 1 / (1 + std::exp(-x)); });
     case Primitive::abs: return each([](double x) { return x < 0 ? -x : x; });
     case Primitive::sign: return each([](double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); });

@@ -181,6 +181,16 @@ struct RegroupedPolicy {
     const auto root = [](double t) { return t < 0 ? 0.0 : std::sqrt(t); };
     return function(x, root, rules->arithmetic.math.sqrt, representable(root(x.v)) && root(x.v) * root(x.v) == x.v);
   }
+  /// As the ball's rule has it (ball_blocks.cpp), of an exact exponent alone.
+  static Number pow(const Number& x, const Number& p) {
+    const double r = x.radius(), v = std::pow(x.v, p.v);
+    if (r == 0 && p.radius() == 0)
+      return fresh(x, v, x.v == 1 || x.v == 0 || p.v == 0 ? 0.0 : 2 * rules->arithmetic.math.pow * rounding(v));
+    if (p.radius() != 0 || x.v - r <= 0) return fresh(x, v, kInfinity);
+    const double off = std::max(std::fabs(std::pow(x.v + r, p.v) - v), std::fabs(v - std::pow(x.v - r, p.v)));
+    return fresh(x, v, off + 2 * rules->arithmetic.math.pow * rounding(std::fabs(v) + off));
+  }
+  static double rounding(double size) { return kUnit * std::fabs(size) + rules->eta; }
   static Number round(const Number& x) { return x; }
   static Number sum(const std::vector<Number>& terms) {
     Number out;
@@ -266,6 +276,19 @@ std::vector<char> marked(const Graph& graph, const Node& node, const std::vector
       std::vector<char> rows(static_cast<std::size_t>(kept.count()), 0);
       for (std::size_t i = 0; i < of(0).size(); ++i) rows[operand_of(kept, shape(0), i)] |= of(0)[i];
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = rows[operand_of(kept, node.shape, i)];
+      return out;
+    }
+    case Primitive::cumsum: {
+      const Axis a = split(node.shape, node.axis);
+      out = of(0);
+      for (std::int64_t i = 1; i < a.n; ++i)
+        for (std::int64_t line = 0; line < a.outer * a.inner; ++line) {
+          const std::int64_t begin = line / a.inner * a.n * a.inner + line % a.inner;
+          const auto place = [&](std::int64_t k) {
+            return static_cast<std::size_t>(begin + (node.reversed ? a.n - 1 - k : k) * a.inner);
+          };
+          out[place(i)] |= out[place(i - 1)];
+        }
       return out;
     }
     case Primitive::matmul: {

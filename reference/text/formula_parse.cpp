@@ -259,7 +259,8 @@ class Parser {
     const int base = atom();
     if (!is_symbol(peek(), "^")) return base;
     const Token token = tokens_[at_++];
-    if (peek().kind != Token::Kind::number || peek().text != "2") fail_here("2 after '^' (other powers as products)");
+    if (peek().kind != Token::Kind::number || peek().text != "2")
+      fail_here("2 after '^' (other powers by pow(x, exponent))");
     ++at_;
     return add({.kind = Kind::binary, .text = "^", .args = {base}, .at = token.at});
   }

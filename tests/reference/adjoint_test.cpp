@@ -89,6 +89,23 @@ std::vector<PrimitiveCase> elementwise_cases() {
   };
 }
 
+std::vector<PrimitiveCase> power_cases() {
+  using P = Primitive;
+  using Call = FormulaCall;
+  return {
+      {"pow, exponent 3", {P::pow}, {{{"x", {2, 3}}}, [](Call& c) { return pow(c["x"], constant(c.graph(), 3.0)); }}},
+      {"pow, exponent 0.7",
+       {P::pow},
+       {{{"x", {2, 3}, kPositive}}, [](Call& c) { return pow(c["x"], constant(c.graph(), 0.7)); }}},
+      {"pow, exponent 0",
+       {P::pow},
+       {{{"x", {2, 3}}}, [](Call& c) { return exp(c["x"]) * pow(c["x"], constant(c.graph(), 0.0)); }}},
+      {"pow, a tensor of exponents",
+       {P::pow},
+       {{{"x", {2, 3}, kPositive}, {"p", {3}}}, [](Call& c) { return pow(c["x"], c["p"]); }}},
+  };
+}
+
 std::vector<PrimitiveCase> reduction_cases() {
   using P = Primitive;
   using Call = FormulaCall;
@@ -104,6 +121,13 @@ std::vector<PrimitiveCase> reduction_cases() {
        {{{"x", {3, 2, 2}}}, [](Call& c) { return c["x"] * max(c["x"], 0); }},
        true},
       {"first_max", {P::first_max}, {{{"x", {3, 4}}}, [](Call& c) { return first_max(c["x"], -2) * exp(c["x"]); }}},
+      {"cumsum, axis -1", {P::cumsum}, {{{"x", {2, 4}}}, [](Call& c) { return exp(cumsum(c["x"], -1)); }}},
+      {"cumsum, axis 0, reversed",
+       {P::cumsum},
+       {{{"x", {3, 2, 2}}}, [](Call& c) { return c["x"] * tanh(cumsum(c["x"], 0, true)); }}},
+      {"cumsum of a sum's cotangent",
+       {P::cumsum, P::sum},
+       {{{"x", {2, 3}}}, [](Call& c) { return exp(sum(cumsum(c["x"], 1), -1)); }}},
       {"matmul", {P::matmul}, {{{"a", {2, 3}}, {"b", {3, 4}}}, [](Call& c) { return exp(matmul(c["a"], c["b"])); }}},
       {"matmul, a transposed",
        {P::matmul},
@@ -222,7 +246,8 @@ std::vector<PrimitiveCase> movement_cases() {
 
 std::vector<PrimitiveCase> all_cases() {
   std::vector<PrimitiveCase> out = elementwise_cases();
-  for (const auto& more : {reduction_cases(), movement_cases()}) out.insert(out.end(), more.begin(), more.end());
+  for (const auto& more : {power_cases(), reduction_cases(), movement_cases()})
+    out.insert(out.end(), more.begin(), more.end());
   return out;
 }
 

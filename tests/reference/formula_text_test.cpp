@@ -25,7 +25,7 @@ bool same(Expr a, Expr b, std::map<std::pair<int, int>, bool>& seen) {
   const Node &x = a.graph->node(a.id), &y = b.graph->node(b.id);
   bool equal = x.primitive == y.primitive && x.shape == y.shape && x.value == y.value && x.axis == y.axis &&
                x.name == y.name && x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
-               x.args.size() == y.args.size() && (x.map == nullptr) == (y.map == nullptr) &&
+               x.reversed == y.reversed && x.args.size() == y.args.size() && (x.map == nullptr) == (y.map == nullptr) &&
                (x.map == nullptr || *x.map == *y.map);
   const auto args_agree = [&](bool swapped) {
     for (std::size_t i = 0; i < x.args.size(); ++i)
@@ -236,7 +236,9 @@ TEST(FormulaText, EveryFunctionOfTheListCanBeUsed) {
   op.inputs[2].role = Role::index;
   op.inputs[2].type = TypeRule::i64;
   op.saved = {{"name", TypeRule::fp32}};
-  const std::map<std::string, const char*> kArguments = {{"maximum", "x, w"},
+  const std::map<std::string, const char*> kArguments = {{"pow", "x, 3"},
+                                                         {"cumsum", "x, 1, reversed=1"},
+                                                         {"maximum", "x, w"},
                                                          {"minimum", "x, w"},
                                                          {"where", "x < 2, x, w"},
                                                          {"max", "x, 0"},
