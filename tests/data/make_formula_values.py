@@ -78,6 +78,7 @@ for n in range(2, 7):
 
 N, D = 3, 7
 X = numbers(N * D, 3)
+emit("cumsum", {"x": ([N, D], X)}, "y", [sum(X[n * D:n * D + d + 1]) for n in range(N) for d in range(D)])
 W, B = numbers(D, 4), numbers(D, 5)
 x_input = {"x": ([N, D], X)}
 rows = [X[i * D:(i + 1) * D] for i in range(N)]

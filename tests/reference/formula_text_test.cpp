@@ -62,6 +62,7 @@ constexpr Twin kTwins[] = {
     {"softmax", "y (g - sum g y)",
      "e = exp(x - stop_gradient(max(x, -1))); y = e / sum(e, -1) with dx = y * (dy - sum(dy * y, -1))"},
     {"pow", "x^p", "y = pow(x, exponent)"},
+    {"cumsum", "running sum", "y = cumsum(x, -1)"},
     {"gelu", "erf", "y = 0.5 * x * (1 + erf(x * (1 / sqrt(2))))"},
     {"gelu", "erfc", "y = 0.5 * x * erfc(-(x * (1/sqrt(2))))"},
     {"swiglu", "x s", "y = gate * sigmoid(gate) * up"},
