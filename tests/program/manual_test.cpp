@@ -6,6 +6,7 @@
 
 #include "src/finding.h"
 #include "tests/support/run_program.h"
+#include "tools/choose/command_table.h"
 #include "tools/commands/manual_pages.h"
 #include "tools/report/markdown.h"
 
@@ -74,15 +75,38 @@ TEST(Manual, JsonHasThePage) {
   EXPECT_EQ(nlohmann::json::parse(ampcheck("explain dump --json").out)["schema"], "ampcheck.dump/1");
 }
 
+/// Each command has a page with its options, and with each exit code that it may end with.
+TEST(Manual, EveryCommandHasAPage) {
+  const std::string list = ampcheck("explain").out;
+  for (const tools::CommandText& command : tools::command_table()) {
+    const std::string name = "ampcheck-" + command.name;
+    const ProgramResult man = ampcheck("explain " + name + " --format man"), text = ampcheck("explain " + name);
+    EXPECT_EQ(man.exit_code, 0) << man.err;
+    EXPECT_TRUE(contains(man.out, ".SH NAME\nampcheck\\-" + command.name + " \\- ")) << man.out.substr(0, 300);
+    for (const tools::OptionText& option : command.options) EXPECT_TRUE(contains(text.out, option.name)) << option.name;
+    for (const tools::ExitCode code : command.codes)
+      EXPECT_TRUE(contains(text.out, tools::exit_code_text(code))) << name << " " << static_cast<int>(code);
+    for (const std::string& page : command.pages) EXPECT_NE(tools::find_page(page), nullptr) << name << ": " << page;
+    EXPECT_TRUE(contains(list, "\n" + command.name + " ") || contains(list, "\n" + name + " ")) << list;
+  }
+  EXPECT_EQ(ampcheck("explain check").out, ampcheck("explain ampcheck-check").out);
+  EXPECT_NE(ampcheck("explain trace").out, ampcheck("explain ampcheck-trace").out)
+      << "a page of the manual comes first";
+  EXPECT_TRUE(contains(ampcheck("explain softmax").err, "which is an op")) << "a way on";
+}
+
 TEST(Manual, ManReadsEveryPageWithoutAWarning) {
   if (shell("command -v man").exit_code != 0 || shell("command -v groff").exit_code != 0)
     GTEST_SKIP() << "no man and groff on PATH";
   const TemporaryFolder folder;
-  for (const ManualPage& page : manual_pages()) {
-    const ProgramResult shown = shell("cd '" + folder.path() + "' && \"$AMPCHECK\" explain " + page.name +
+  std::vector<std::string> pages;
+  for (const ManualPage& page : manual_pages()) pages.emplace_back(page.name);
+  for (const tools::CommandText& command : tools::command_table()) pages.push_back("ampcheck-" + command.name);
+  for (const std::string& page : pages) {
+    const ProgramResult shown = shell("cd '" + folder.path() + "' && \"$AMPCHECK\" explain " + page +
                                       " --format man > page.roff && MANWIDTH=100 man --warnings -l page.roff");
-    EXPECT_TRUE(contains(shown.out, "NAME")) << page.name << shown.err;
-    EXPECT_FALSE(contains(shown.err, "warning")) << page.name << ": " << shown.err;
+    EXPECT_TRUE(contains(shown.out, "NAME")) << page << shown.err;
+    EXPECT_FALSE(contains(shown.err, "warning")) << page << ": " << shown.err;
   }
 }
 

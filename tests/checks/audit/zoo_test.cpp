@@ -173,12 +173,26 @@ TEST(AuditCommand, PrintsAScore) {
   EXPECT_EQ(parsed["runs"].size(), 11u);
 }
 
+TEST(AuditCommand, AnOpStandsForItsKernels) {
+  const auto runs = [](const std::string& words) {
+    const auto run = ampcheck::testing::ampcheck("audit zoo " + words + " --dtype bf16 --regimes quick --json");
+    std::vector<std::string> names;
+    for (const auto& entry : nlohmann::json::parse(run.out)["runs"]) names.push_back(entry["name"]);
+    return names;
+  };
+  const std::vector<std::string> of_relu = runs("relu");
+  EXPECT_EQ(of_relu, runs("'relu.*'"));
+  EXPECT_EQ(of_relu.size(), 11u);
+  EXPECT_EQ(runs("exp").size(), runs("'exp.*'").size()) << "and not those of expm1 or the like";
+}
+
 TEST(AuditCommand, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(ampcheck::testing::ampcheck("audit").exit_code, 2);
   const auto unknown = ampcheck::testing::ampcheck("audit nothing");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_TRUE(contains(unknown.err, "got 'nothing', want zoo or gate")) << unknown.err;
   EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo nosuch.kernel").exit_code, 4);
+  EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo nosuch").exit_code, 4);
   EXPECT_EQ(ampcheck::testing::ampcheck("audit zoo relu.fmax --dtype bf16 --regimes quick").exit_code, 0)
       << "a correct kernel alone";
 }
