@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "checks/case/case_run.h"
@@ -25,9 +26,10 @@ double visible_share(CaseRun& run, const Written& tensor, Pass pass) {
   std::vector<double> right(interval.value.begin(), interval.value.end());
   round_values(format(tensor.dtype), RoundingMode{}, right, right);
   const Comparison seen = compare(right, interval);
-  const auto zeros =
-      std::count(interval.value.begin(), interval.value.end(), 0.0);  // a zero that is right shows nothing of the rest
-  const std::int64_t shown = seen.compared - seen.blind - seen.range - zeros;
+  // A zero that is right shows nothing of the rest, and neither does an infinity that an infinite input makes.
+  const auto plain = [](double v) { return v == 0 || std::isinf(v); };
+  const auto none = std::count_if(interval.value.begin(), interval.value.end(), plain);
+  const std::int64_t shown = seen.compared - seen.blind - seen.range - none;
   return seen.compared == 0
              ? 0.0
              : static_cast<double>(std::max<std::int64_t>(shown, 0)) / static_cast<double>(seen.compared);

@@ -223,7 +223,7 @@ double pow_spread(double a, double ra, double b, double rb, double v) {
 void pow_rule(const RuleContext& c, double a, double ra, double b, double rb, double& v, double& r) {
   v = std::pow(a, b);
   const bool exact_operands = ra == 0 && rb == 0;
-  const bool exact = exact_operands && (a == 1 || b == 0 || a == 0);
+  const bool exact = (ra == 0 && a == 1) || (exact_operands && (b == 0 || a == 0));
   r = exact ? 0.0 : function_radius(c, c.math.pow, v, exact_operands ? 0.0 : pow_spread(a, ra, b, rb, v));
 }
 

@@ -236,14 +236,19 @@ TEST(ExcessRatio, OfARadiusBelowTheReferencesOwnErrorIsNotUsedUp) {
 }
 
 TEST(Comparison, AFurtherFormTakesOnlyWhatItAdmits) {
-  const Interval first = interval_of(ball({1, 2, 3}, {0, 0, 0}), Dtype::fp32, "a", true);
-  const Interval second = interval_of(ball({1, 2.5, 3}, {0, 0, kInf}), Dtype::fp32, "b", true);
-  Comparison found = compare({1.5, 2.5, 7}, first);
-  EXPECT_EQ(found.outside.size(), 3u);
-  accept_form(std::vector<double>{1.5, 2.5, 7}, second, 0, found);
-  EXPECT_EQ(found.outside, std::vector<std::int64_t>{0});
-  EXPECT_EQ(found.range, 1);  // the third is open there
-  EXPECT_LE(found.max_ratio, 1);
+  const std::vector<double> got = {1.5, 2.5, 7, kInf};
+  for (const bool finite : {true, false}) {
+    const Interval first = interval_of(ball({1, 2, 3, 4}, {0, 0, 0, 0}), Dtype::fp32, "a", finite);
+    const Interval second = interval_of(ball({1, 2.5, 3, kInf}, {0, 0, kInf, 0}), Dtype::fp32, "b", finite);
+    Comparison found = compare(got, first);
+    EXPECT_EQ(found.outside.size(), 4u);
+    accept_form(got, second, 0, found);
+    // The third is open there and the fourth infinite: of finite inputs that excuses nothing.
+    EXPECT_EQ(found.outside, (finite ? std::vector<std::int64_t>{0, 2, 3} : std::vector<std::int64_t>{0}));
+    EXPECT_EQ(found.range, finite ? 0 : 1);
+    EXPECT_EQ(found.by_forms, finite ? 1 : 2);
+    EXPECT_LE(found.max_ratio, 1);
+  }
 }
 
 TEST(AddedTo, WhatTheBufferHeldIsOneMoreTerm) {
