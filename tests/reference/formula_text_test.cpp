@@ -6,6 +6,7 @@
 
 #include <clocale>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "checks/define/op_def.h"
@@ -78,7 +79,8 @@ const Form& form_of(const checks::OpDef& op, const std::string& name) {
   throw Error("[test] no form " + name);
 }
 
-/// Values of a recording's nodes in fp64, leaves being normal numbers.
+/// Values of a recording's nodes in fp64, leaves being normal numbers; what is no number (a root of a negative one) as
+/// one that no value is, so that it equals itself.
 std::vector<std::vector<double>> values(const Recording& recording, const CertificationCase& data,
                                         const std::vector<Expr>& nodes) {
   PlainEvaluator<Fp64Policy> plain(*recording.graph);
@@ -86,7 +88,10 @@ std::vector<std::vector<double>> values(const Recording& recording, const Certif
   for (const auto& [name, leaf] : recording.cotangents)
     plain.set(leaf, certification_weights(name, leaf.shape().count(), 1));
   std::vector<std::vector<double>> out;
-  for (const Expr& node : nodes) out.push_back(plain.value(node));
+  for (const Expr& node : nodes) {
+    out.push_back(plain.value(node));
+    for (double& v : out.back()) v = std::isnan(v) ? std::numeric_limits<double>::infinity() : v;
+  }
   return out;
 }
 
