@@ -98,6 +98,14 @@ struct ExpSlope {
   static AMPCHECK_HD float derivative(float x) { return math::exp(x); }
 };
 
+/// A slope factor x^exponent, nothing where the factor is 0: the pole of 1/x is none then.
+struct PowSlope {
+  float factor, exponent;
+  AMPCHECK_HD float of(float x) const { return math::select(factor == 0.0f, 0.0f, factor * math::pow(x, exponent)); }
+  AMPCHECK_HD float operator()(float x, float cotangent) const { return cotangent * of(x); }
+  AMPCHECK_HD float operator()(float x, float dy, float cotangent) const { return (dy * cotangent) * of(x); }
+};
+
 struct LogByX {
   AMPCHECK_HD float operator()(float x, float dy, float cotangent) const {
     return -math::divide(math::divide(dy * cotangent, x), x);
@@ -247,6 +255,13 @@ void sigmoid_double_backward(const KernelCall& call) { activation<SigmoidSlope>(
 void exp_double_backward(const KernelCall& call) { activation<ExpSlope>(call); }
 void softmax_double_backward(const KernelCall& call) { softmax<false>(call); }
 void log_softmax_double_backward(const KernelCall& call) { softmax<true>(call); }
+
+void pow_double_backward(const KernelCall& call) {
+  const auto p = static_cast<float>(call.number("exponent"));
+  elementwise(call, call.find("dx"), PowSlope{p * (p - 1.0f), p - 2.0f}, call.at("x"), call.at("dy"),
+              call.at("dgrad_x"));
+  elementwise(call, call.find("ddy"), PowSlope{p, p - 1.0f}, call.at("x"), call.at("dgrad_x"));
+}
 
 void log_double_backward(const KernelCall& call) {
   elementwise(call, call.find("dx"), LogByX{}, call.at("x"), call.at("dy"), call.at("dgrad_x"));

@@ -30,6 +30,8 @@ void silu_double_backward(const KernelCall& call);
 void sigmoid_double_backward(const KernelCall& call);
 /// s = s' = exp(x).
 void exp_double_backward(const KernelCall& call);
+/// Of dx = dy p x^(p-1): dx = dgrad_x dy p (p-1) x^(p-2), ddy = dgrad_x p x^(p-1).
+void pow_double_backward(const KernelCall& call);
 /// Of dx = dy / x: dx = -dgrad_x dy / x / x, ddy = dgrad_x / x.
 void log_double_backward(const KernelCall& call);
 /// Of y = silu(gate) up, s the slope of silu: ddy = dgrad_gate up s + dgrad_up silu, dgate = dy (dgrad_gate up s' +

@@ -112,8 +112,8 @@ void add(const OpDef&, const KernelCall& call) {
     if (const TensorView* g = call.find(name)) add_to(*ddz, *g);
 }
 
-/// y = sums or means of rows, whose backward repeats dy: ddy is the op of gx.
-void row_mean(const OpDef& op, const KernelCall& call) {
+/// y is linear in x (sums or means of rows, running sums): ddy is the op of gx.
+void of_cotangent(const OpDef& op, const KernelCall& call) {
   if (const TensorView* ddy = call.find("ddy"))
     op.kernel.forward(call_of(call, {{"x", call.at("dgrad_x")}, {"y", *ddy}}));
 }
@@ -182,6 +182,7 @@ constexpr Known kKnown[] = {{"add", add},
                             {"attention", by_kernel<kernels::attention_double_backward>},
                             {"conv2d", linear},
                             {"cross_entropy", cross_entropy},
+                            {"cumsum", of_cotangent},
                             {"div", div},
                             {"embedding", embedding},
                             {"exp", by_kernel<kernels::exp_double_backward>},
@@ -192,15 +193,16 @@ constexpr Known kKnown[] = {{"add", add},
                             {"log", by_kernel<kernels::log_double_backward>},
                             {"log_softmax", by_kernel<kernels::log_softmax_double_backward>},
                             {"max_pool2d", by_kernel<kernels::max_pool2d_double_backward>},
-                            {"mean", row_mean},
+                            {"mean", of_cotangent},
                             {"mse_loss", mse_loss},
                             {"mul", mul},
+                            {"pow", by_kernel<kernels::pow_double_backward>},
                             {"relu", relu},
                             {"rms_norm", by_kernel<kernels::rms_norm_double_backward>},
                             {"sigmoid", by_kernel<kernels::sigmoid_double_backward>},
                             {"silu", by_kernel<kernels::silu_double_backward>},
                             {"softmax", by_kernel<kernels::softmax_double_backward>},
-                            {"sum", row_mean},
+                            {"sum", of_cotangent},
                             {"swiglu", swiglu},
                             {"tanh", by_kernel<kernels::tanh_double_backward>}};
 

@@ -411,9 +411,9 @@ TEST(DoubleBackward, WrongUseNamesTheWayOut) {
     unknown = error.what();
   }
   EXPECT_EQ(unknown,
-            "[grad] op custom has no double backward, known: add, attention, conv2d, cross_entropy, div, embedding, "
-            "exp, gelu, gelu_tanh, layer_norm, linear, log, log_softmax, max_pool2d, mean, mse_loss, mul, relu, "
-            "rms_norm, sigmoid, silu, softmax, sum, swiglu, tanh");
+            "[grad] op custom has no double backward, known: add, attention, conv2d, cross_entropy, cumsum, div, "
+            "embedding, exp, gelu, gelu_tanh, layer_norm, linear, log, log_softmax, max_pool2d, mean, mse_loss, mul, "
+            "pow, relu, rms_norm, sigmoid, silu, softmax, sum, swiglu, tanh");
 }
 
 /// A net of every kind is trained with a penalty, which stays beside the fp64 run's, and whose double backwards the
