@@ -86,6 +86,12 @@ double headroom_used(CaseRun& run, const Subject& subject, Pass pass, std::span<
   return least;
 }
 
+/// Where an infinite input makes the formula infinite, a regrouping may take infinity from infinity:
+/// a + t (b - a) for (1 - t) a + t b.
+bool infinity_undone(const Interval& interval, std::size_t i, double got) {
+  return !interval.leaves_finite && std::isinf(interval.value[i]) && std::isnan(got);
+}
+
 /// Whether a number may be rounded otherwise than any form's: infinite or NaN where the value is finite, or off by
 /// little beside the tensor's largest value. A slip moves most numbers farther.
 bool may_be_regrouped(const WrongTensor& wrong) {
@@ -96,6 +102,7 @@ bool may_be_regrouped(const WrongTensor& wrong) {
   return std::any_of(wrong.comparison.outside.begin(), wrong.comparison.outside.end(), [&](std::int64_t at) {
     const auto i = static_cast<std::size_t>(at);
     const double got = wrong.got[i], value = wrong.interval.value[i];
+    if (infinity_undone(wrong.interval, i, got)) return true;
     return std::isfinite(value) && !(std::fabs(got - value) > kLittle * largest && std::isfinite(got));
   });
 }
@@ -132,6 +139,10 @@ std::optional<Comparison> right_if_regrouped(const WrongTensor& wrong, std::span
     std::erase_if(left.outside, [&](std::int64_t at) {
       const auto i = static_cast<std::size_t>(at);
       const double v = bound->value[i], r = bound->radius[i], got = wrong.got[i];
+      if (infinity_undone(wrong.interval, i, got)) {
+        ++left.range;
+        return true;
+      }
       if (!std::isfinite(v) || !std::isfinite(wrong.interval.value[i])) return false;
       const bool left_range =
           bound->overflows[i] && (!std::isfinite(got) || got == 0);  // zero: divided by an overflow, or exp of it

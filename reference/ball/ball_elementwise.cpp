@@ -88,6 +88,12 @@ void take_over(const BlockIn& operand, int i, Range& range) {
   range.finite_operands &= std::isfinite(operand.v[i]) || (f & (kOverflowed | kLeftRange));
 }
 
+/// Which of two equal infinities is the larger one, as of x and 2 x, the formula does not say.
+bool orders_infinities(Primitive primitive, In in, int i) {
+  return (primitive == Primitive::less || primitive == Primitive::less_equal) && std::isinf(in[0].v[i]) &&
+         in[0].v[i] == in[1].v[i];
+}
+
 /// The product chain (R4) of an element of a product: what its factors may do in another order.
 void chain_factors(const RuleContext& c, Primitive primitive, In in, int i, BlockOut out, Range& range) {
   const Factors a = factors(in[0], i), b = primitive == Primitive::square ? a : factors(in[1], i);
@@ -124,6 +130,7 @@ void range_block(const RuleContext& c, Primitive primitive, int n, In in, BlockO
       // It may overflow or not, whatever the replay's does.
       range.unknown |= std::fabs(out.v[i]) - out.r[i] <= kMaxFinite;
     }
+    if (orders_infinities(primitive, in, i)) range.flags |= kLeftRange;
     // A choice between numbers that may be out of range, and what it chooses.
     range.unknown |= compares(primitive) && (range.flags & kLeftRange);
     range.unknown |= primitive == Primitive::where && (in[0].flags[i] & (kOverflowed | kLeftRange));
