@@ -177,7 +177,8 @@ TEST(AuditCommand, AnOpStandsForItsKernels) {
   const auto runs = [](const std::string& words) {
     const auto run = ampcheck::testing::ampcheck("audit zoo " + words + " --dtype bf16 --regimes quick --json");
     std::vector<std::string> names;
-    for (const auto& entry : nlohmann::json::parse(run.out)["runs"]) names.push_back(entry["name"]);
+    const auto parsed = nlohmann::json::parse(run.out);
+    for (const auto& entry : parsed["runs"]) names.push_back(entry["name"]);
     return names;
   };
   const std::vector<std::string> of_relu = runs("relu");
